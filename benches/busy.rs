@@ -1,10 +1,11 @@
-//! Lateness beside threads that compute, by the builder's options for the scheduler.
+//! Lateness while other threads compute, for different options of the builder for the scheduler.
 //!
-//! Twenty thousand timers are due at random moments of two seconds, beside two and four threads that compute. The rows
-//! are the default, the default without its short slice, shards that the scheduler may move, and threads with a nice
-//! value of -20 or a real-time priority, which need a privilege. A row whose setting the system refuses says so.
+//! Twenty thousand timers are due at random moments of two seconds, while two or four threads compute. The first row is
+//! the default. The other rows are the default without its short slice, shards that the scheduler may move, and threads
+//! with a nice value of -20 or a real-time priority. The last two need a privilege. If the system refuses a setting,
+//! the row says so.
 //!
-//! `cargo bench --bench busy` prints the median and the range of five rounds, the rows interleaved.
+//! `cargo bench --bench busy` prints the median and the range of five rounds. The rows take turns in each round.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
 #[allow(dead_code, reason = "each bench takes what it needs")]
@@ -28,10 +29,10 @@ struct Sizes {
     window: Duration,
 }
 
-/// The p99 and the p99.9 of the lateness, in ms. `None` if the system refused a setting.
+/// The 99th and the 99.9th percentile of the timers' lateness, in ms. `None` if the system refused a setting.
 type Figures = Option<[f64; 2]>;
 
-/// The name of a row, and its builder.
+/// The name of a row of the table, and the function that makes the row's engine builder.
 type Row = (&'static str, fn() -> Builder);
 
 fn round(builder: Builder, burners: usize, sizes: Sizes) -> Figures {
@@ -67,7 +68,7 @@ fn lateness(builder: Builder, sizes: Sizes) -> Figures {
         assert!(first.elapsed() < Duration::from_secs(60), "a timer is lost");
         thread::sleep(sizes.lead);
     }
-    // Waits for the end of all handlers.
+    // The shutdown waits for the end of all handlers.
     assert!(engine.handle().shutdown().is_empty(), "all have fired");
     let stats = engine.handle().stats();
     let mut all = all.lock().expect("no panic");

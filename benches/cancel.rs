@@ -1,7 +1,7 @@
-//! The cost of one cancel while other timers are pending, from one thread.
+//! The cost of a cancel on one thread, while other timers are pending.
 //!
-//! The bench cancels random timers, measured, and replaces them, unmeasured; time stands still. A structure that cannot
-//! hold such timers prints that and is left out.
+//! The bench measures the cancels of random timers. It replaces these timers outside of the measurement, and time
+//! stands still. A structure that cannot hold such timers prints that and is left out.
 
 mod baselines;
 mod common;

@@ -1,8 +1,8 @@
-//! The remains of threads that have ended: the processor time of a process that fires a timer a millisecond, on a fresh
-//! engine and on an engine that thousands of threads had used at the same time.
+//! The cost that ended threads leave behind. The program measures the processor time of a process that fires a timer in
+//! each millisecond. It compares a fresh engine with an engine that thousands of threads had used at the same time.
 //!
-//! Rounds on both engines alternate, and the least time of each engine counts. Run as a bench, it fails if the used
-//! engine takes a tenth more than the fresh one; run as a test, it only runs.
+//! Rounds on both engines alternate, and the least time of each engine counts. As a bench, the program fails if the
+//! used engine takes a tenth more than the fresh engine. As a test, it only runs.
 
 #![expect(clippy::print_stdout, reason = "the program prints its figures")]
 
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Engine};
 
-/// The stack of a thread that only schedules a timer.
+/// The stack size, in bytes, of a thread that only schedules one timer.
 const STACK: usize = 64 << 10;
 
 struct Sizes {
@@ -46,7 +46,7 @@ fn engine() -> Engine<()> {
     Builder::new().shards(1).inline().start(|_| {}).expect("an engine")
 }
 
-/// Lets `threads` threads use the engine at the same time, and end.
+/// Starts `threads` threads that use the engine at the same time, and waits for their ends.
 fn come_and_go(engine: &Engine<()>, threads: usize) {
     let all_have_scheduled = Barrier::new(threads);
     thread::scope(|scope| {
@@ -79,7 +79,8 @@ fn processor_time_of(work: impl FnOnce()) -> Duration {
     so_far() - before
 }
 
-/// On systems without such a clock, the time that passes: no check rests on it.
+/// Returns the elapsed time of `work`, because this system lacks a clock of processor time. No check uses the value
+/// here.
 #[cfg(not(target_os = "linux"))]
 fn processor_time_of(work: impl FnOnce()) -> Duration {
     let start = Instant::now();

@@ -1,5 +1,5 @@
-//! The cost of many cores, as far as two cores can show it: the memory of idle shards, their wake-ups, and the system's
-//! barrier, on the thread that asks for it and on a thread that it interrupts.
+//! The cost of many cores, as far as two cores can show it. The program measures the memory and the wake-ups of idle
+//! shards. It also measures the system's barrier, on the thread that asks for it and on a thread that it interrupts.
 //!
 //! `cargo bench --bench cores` prints the figures; the times are medians with their ranges. Linux only.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
@@ -14,21 +14,21 @@ mod linux {
     use std::{env, fs};
     use tourbillon::{Builder, Fired};
 
-    /// The argument of the process that has idle shards.
+    /// The argument that makes the process run an engine with idle shards and print its costs.
     pub(crate) const SHARDS: &str = "--shards";
 
-    /// The windows in which a thread counts, with barriers and without them in turn.
+    /// The number of time windows in which a thread counts. Barriers run in every second window.
     const WINDOWS: usize = 40;
     const WINDOW: Duration = Duration::from_millis(50);
 
-    /// The value of a field of `/proc/self/status`, in its unit.
+    /// Returns the number in a field of `/proc/self/status`, in the field's own unit.
     fn status(field: &str) -> u64 {
         let text = fs::read_to_string("/proc/self/status").expect("the status of this process");
         let line = text.lines().find_map(|line| line.strip_prefix(field)).expect("a field of the status");
         line.split_whitespace().nth(1).expect("a value").parse().expect("a number")
     }
 
-    /// The number of times that the threads of this process have gone to sleep, or lost their core.
+    /// Returns how often this process's threads have gone to sleep or lost their core.
     fn switches() -> u64 {
         let tasks = fs::read_dir("/proc/self/task").expect("the threads of this process");
         let number = |path: std::path::PathBuf| {
@@ -39,11 +39,12 @@ mod linux {
         tasks.flatten().map(|task| number(task.path())).sum()
     }
 
-    /// An engine with idle shards: its memory in KiB, its threads, and the context switches of two seconds.
+    /// Runs an engine with idle shards. Returns its memory in KiB, its threads, and its context switches in two
+    /// seconds.
     fn idle(shards: usize) -> (u64, u64, u64) {
         let (before, threads) = (status("VmRSS"), status("Threads"));
         let engine = Builder::new().shards(shards).start(|_: Fired<'_, u64>| {}).expect("an engine");
-        // Each shard has worked once, and has a far timer.
+        // After this loop each shard has worked once, and has a far timer.
         for shard in 0..shards {
             engine.handle().on(shard).schedule(Duration::ZERO, 0).expect("room");
             let _ = engine.handle().on(shard).schedule(Duration::from_secs(3_600), 0).expect("room");
@@ -54,7 +55,7 @@ mod linux {
         thread::sleep(Duration::from_millis(200));
         let from = switches();
         thread::sleep(Duration::from_secs(2));
-        // This thread has slept once.
+        // One switch is the sleep of this thread itself.
         let woken = (switches() - from).saturating_sub(1);
         assert_eq!(engine.handle().stats().fired, shards as u64, "each shard has fired once");
         (status("VmRSS") - before, status("Threads") - threads, woken)
@@ -64,7 +65,7 @@ mod linux {
     const BARRIER: i64 = 1 << 3;
 
     fn membarrier(command: i64) -> bool {
-        // SAFETY: the call takes three integers and has no other effect than its barrier.
+        // SAFETY: the call takes three integers, and its only effect is the barrier.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
@@ -74,7 +75,8 @@ mod linux {
         format!("{:.2} ({first:.2}..{last:.2})", values[values.len() / 2])
     }
 
-    /// The microseconds that a barrier takes, and the microseconds that it takes from a thread on the other core.
+    /// Measures the system's memory barrier. Returns texts with the microseconds that a barrier takes, alone and beside
+    /// a counting thread, and those that it costs that thread.
     fn barrier() -> (String, String, String) {
         assert!(membarrier(REGISTER), "the system has the barrier");
         let alone: Vec<f64> = (0..WINDOWS).map(|_| asked(&AtomicU64::new(0), Instant::now()).0).collect();
@@ -83,7 +85,7 @@ mod linux {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // One writer.
+                    // Only this thread writes the count.
                     count.store(black_box(count.load(Ordering::Relaxed)) + 1, Ordering::Relaxed);
                 }
             });
@@ -105,8 +107,8 @@ mod linux {
         (summary(alone), summary(asking), summary(lost))
     }
 
-    /// Asks for a barrier each 20 µs, for the time of a window. Returns the microseconds of a barrier, the number of
-    /// barriers, the growth of `count`, and the seconds.
+    /// Asks for a barrier every 20 µs during a time window. Returns the microseconds of a barrier, the number of
+    /// barriers, the growth of `count`, and the window's length in seconds.
     fn asked(count: &AtomicU64, begin: Instant) -> (f64, u64, u64, f64) {
         let from = count.load(Ordering::Relaxed);
         let (mut barriers, mut time) = (0, Duration::ZERO);
@@ -138,7 +140,8 @@ mod linux {
         }
     }
 
-    /// The memory, the threads and the context switches of an engine with idle shards in a process of its own.
+    /// Runs an engine with idle shards in a new process. Returns the memory, the threads and the context switches of
+    /// that process.
     fn idle_in_a_process(shards: usize) -> [u64; 3] {
         let program = env::current_exe().expect("this program");
         let output =
@@ -149,7 +152,7 @@ mod linux {
         numbers.try_into().expect("three numbers")
     }
 
-    /// The output of the process of [`idle_in_a_process`].
+    /// Prints the results, in the process that [`idle_in_a_process`] starts.
     pub(crate) fn print_idle(shards: usize) {
         let (memory, threads, woken) = idle(shards);
         println!("{memory} {threads} {woken}");
@@ -163,7 +166,7 @@ fn main() {
         if let Some(shards) = arguments.nth(1) {
             linux::print_idle(shards.parse().expect("a number of shards"));
         } else if std::env::args().any(|argument| argument == "--bench") {
-            // `cargo test --benches` asks for no figures.
+            // `cargo test --benches` asks for no figures, so nothing is measured.
             linux::print();
         }
     }

@@ -1,4 +1,4 @@
-//! The cost of many engines: for a thread that uses several in turn, and for a set on which most are idle.
+//! The cost of many engines, for a thread that uses several in turn, and for a set on which most engines are idle.
 //!
 //! `cargo bench --bench engines` prints, each as the median and the range of its rounds:
 //! - the time of a pair (a timer that is scheduled and cancelled at once) on engines in turn, by the caller's moment;
@@ -30,7 +30,7 @@ fn median(unit: &str, name: &str, mut figures: Vec<f64>) -> f64 {
     median
 }
 
-/// Nanoseconds of a pair, with the engines used in turn.
+/// Prints the nanoseconds of a schedule + cancel pair. The pairs go through the engines in turn.
 fn pairs_in_turn(rounds: usize, engines: usize, pairs: u64) {
     let shards = set();
     let engines = idle(&shards, engines);
@@ -56,7 +56,7 @@ fn processor_nanos() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Nanoseconds of processor time of a firing beside idle engines.
+/// Returns the nanoseconds of processor time for a firing while `others` idle engines exist.
 fn firing_beside(rounds: usize, others: usize, firings: u64) -> f64 {
     let shards = set();
     let others = idle(&shards, others);

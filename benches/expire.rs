@@ -1,5 +1,5 @@
-//! The cost of firing timers after as many others were cancelled, a tick of 1 ms at a time. A structure that cannot
-//! hold such timers prints that and is left out.
+//! The cost of firing timers, a tick of 1 ms at a time, after the same number of other timers was cancelled. A
+//! structure that cannot hold such timers prints that and is left out.
 
 mod baselines;
 mod common;
@@ -42,7 +42,8 @@ fn expire<T: Timers>(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// `count` timers, after as many others were cancelled in random order, and the timers that they will fire.
+/// Makes a structure with `count` timers, after the same number of other timers was cancelled in random order. Also
+/// returns a checksum of the timers that must fire.
 fn half_cancelled<T: Timers>(count: usize) -> (T, Fired) {
     let mut timers = T::new();
     let mut chance = Chance::new(count as u64);

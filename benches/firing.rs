@@ -1,13 +1,13 @@
 //! The cost of a million expiries: lateness, processor time and context switches.
 //!
 //! A million timers are due at random moments of two seconds, 500 in a millisecond. Each handler writes its lateness to
-//! a random word of memory that was touched before. In the row `in_turn` each handler writes to the word after that of
-//! the handler before, which is in the cache: the difference to `one_shots` is the handlers' own misses. All timers are
-//! armed a second ahead, by one thread. A *switch* is a voluntary context switch of a thread of the process: a thread
-//! that slept, and woke.
+//! a random word of memory that was touched before. In the row `in_turn` each handler writes to the next word instead,
+//! which is in the cache. So the difference between `in_turn` and `one_shots` is the cost of the handlers' own cache
+//! misses. One thread arms all timers a second ahead. A *switch* is a voluntary context switch: a thread of the process
+//! slept and woke.
 //!
-//! `cargo bench --bench firing` prints the median and the range of five rounds, the rows interleaved. With `--rounds N`
-//! it makes N rounds, and with `--only NAME` one row.
+//! `cargo bench --bench firing` prints the median and the range of five rounds. The rows take turns in each round.
+//! `--rounds N` makes N rounds, and `--only NAME` measures only that row.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use tourbillon::{Builder, Fired, Timer, Timestamp};
 
 const MILLISECOND: u64 = 1_000_000;
-/// The value of a word whose timer has not fired.
+/// A timer's word in the record while the timer has not fired.
 const PENDING: u64 = u64::MAX;
 const BUDGET: usize = 16_384;
 
-/// The sizes of a run.
+/// The sizes of a run: its number of timers, and its times.
 #[derive(Clone, Copy)]
 struct Sizes {
     timers: usize,
@@ -31,7 +31,7 @@ struct Sizes {
     window: Duration,
 }
 
-/// The lateness of each timer, by its number, in nanoseconds.
+/// Each timer's lateness, in nanoseconds. The index is the number of the timer.
 struct Record(Box<[AtomicU64]>);
 
 impl Record {
@@ -54,7 +54,7 @@ impl Record {
     }
 }
 
-/// The processor time of the process, and the voluntary context switches of its present threads.
+/// The process's processor time, and its threads' voluntary context switches.
 #[derive(Clone, Copy)]
 struct Usage {
     cpu: Duration,
@@ -84,11 +84,11 @@ impl Usage {
     }
 }
 
-/// The figures of one round, in the order of [`COLUMNS`].
+/// A round's figures, in the order of [`COLUMNS`].
 type Figures = [f64; 6];
 const COLUMNS: [&str; 6] = ["p50 ms", "p99 ms", "p99.9 ms", "max ms", "CPU s", "switches/1000"];
 
-/// The deadlines, in nanoseconds after the first possible one.
+/// Returns the timers' deadlines, in nanoseconds from the start of the window in which timers are due.
 fn offsets(sizes: Sizes) -> Vec<u64> {
     let window = u64::try_from(sizes.window.as_nanos()).expect("some seconds");
     let mut random = 1_u64;
@@ -107,7 +107,7 @@ fn figures(sizes: Sizes, record: &Record, before: Usage, after: Usage) -> Figure
     [at(500), at(990), at(999), at(1_000), (after.cpu - before.cpu).as_secs_f64(), switches]
 }
 
-/// Sleeps until all timers have fired. Returns the use of the process since `before`.
+/// Sleeps until all timers have fired. Returns the figures of the process, counted from the reading `before`.
 fn wait(sizes: Sizes, first: Instant, record: &Record, before: Usage) -> Figures {
     let end = first + sizes.window + Duration::from_millis(20);
     std::thread::sleep(end.saturating_duration_since(Instant::now()));
@@ -166,7 +166,7 @@ fn owned(sizes: Sizes) -> Figures {
     wait(sizes, first, &record, Usage::now())
 }
 
-/// One loop on the calling thread.
+/// Measures an event loop with one shard on the calling thread.
 fn one_loop(sizes: Sizes) -> Figures {
     let record = Record::new(sizes.timers);
     let (shards, mut loops) = Builder::new().loops(1).expect("a loop");
@@ -195,14 +195,15 @@ fn one_loop(sizes: Sizes) -> Figures {
     figures(sizes, &record, before, Usage::now())
 }
 
-/// The timers of a tree, and whether no more come.
+/// An ordered tree of timers. `is_closed` says that no further timer will come.
 #[derive(Default)]
 struct Tree {
     due: BTreeMap<(u64, usize), usize>,
     is_closed: bool,
 }
 
-/// A tree behind a mutex, and one thread that wakes at each millisecond in which something is due.
+/// Measures an ordered tree of timers behind a mutex. A single thread wakes in each millisecond in which a timer is
+/// due.
 fn tree(sizes: Sizes) -> Figures {
     let record = Record::new(sizes.timers);
     let shared = Arc::new((Mutex::new(Tree::default()), Condvar::new()));
@@ -249,7 +250,7 @@ fn tree(sizes: Sizes) -> Figures {
     figures
 }
 
-/// One way to have a million timers fire.
+/// A function that lets a million timers fire in a certain way, and returns the figures.
 type Row = fn(Sizes) -> Figures;
 
 fn tighten_timer_slack() {

@@ -1,13 +1,13 @@
-//! How long a handler that blocks holds up the other timers of its shard.
+//! The time for which a handler that blocks holds up the other timers of its shard.
 //!
 //! An engine has one shard, and a timer is due every 250 µs. One of the handlers blocks for 30 ms. The figure is the
-//! longest lateness among the timers that are due during that time. It includes up to a tick of a millisecond, by which
-//! any timer may be late. In the row `at first` the blocking handler is the first handler; in the row `after quick
-//! ones` it comes after quick handlers of 400 ms.
+//! longest lateness of the timers that are due during that time. Any timer may be late by a tick of a millisecond,
+//! which is part of the figure. In the row `at first` the handler that blocks is the first handler. In the row
+//! `after quick ones` it comes after quick handlers of 400 ms.
 //!
-//! `cargo bench --bench held_up` prints the median and the range of 40 rounds, the rows interleaved. A round in which
-//! the shard was taken over more than once does not count: a pause of the machine looks like a handler that blocks. A
-//! round in which no thread took it over counts.
+//! `cargo bench --bench held_up` prints the median and the range of 40 rounds. The rows take turns in each round. A
+//! round does not count if the shard was taken over more than once. In such a round the machine paused, which looks
+//! like another handler that blocks. A round without a takeover counts.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
 use std::cmp::Ordering::{Equal, Greater, Less};
@@ -20,17 +20,17 @@ const APART: Duration = Duration::from_micros(250);
 const BLOCKED: Duration = Duration::from_millis(30);
 const LEAD: Duration = Duration::from_millis(20);
 
-/// A handler's part.
+/// The part that a timer's handler plays in the test.
 enum Part {
-    /// Returns at once, before the handler that blocks begins.
+    /// The handler returns at once. It runs before the handler that blocks.
     Quick,
     Blocks,
-    /// Notes its lateness, in nanoseconds.
+    /// The handler notes its lateness. Its timer is due while another handler blocks.
     Meanwhile,
 }
 
-/// The longest lateness of timers that are due while a handler blocks, in ms. The handler comes after quick handlers
-/// for the time `quick`. `None` if the shard was taken over more than once.
+/// Returns the largest lateness, in ms, of timers that are due while a handler blocks. Before that handler, quick
+/// handlers run for the time `quick`. Returns `None` if the shard was taken over more than once.
 fn longest_lateness(quick: Duration) -> Option<f64> {
     let longest = Arc::new(AtomicU64::new(0));
     let for_handler = Arc::clone(&longest);
@@ -61,7 +61,7 @@ fn longest_lateness(quick: Duration) -> Option<f64> {
         assert!((first + end).elapsed() < Duration::from_secs(60), "a timer is lost");
         std::thread::sleep(LEAD);
     }
-    // Waits for the end of all handlers.
+    // The shutdown waits for the end of all handlers.
     assert!(engine.handle().shutdown().is_empty(), "all have fired");
     let is_disturbed = engine.handle().stats().total.takeovers > 1;
     (!is_disturbed).then(|| longest.load(Ordering::Relaxed) as f64 * 1e-6)

@@ -1,4 +1,4 @@
-//! The cost of one push to a shard for its producer, from 1, 2 and 4 threads, while a consumer drains every 0.9 ms.
+//! The cost of a push to a shard, measured on its producer, for 1, 2 and 4 producers. A consumer drains every 0.9 ms.
 //!
 //! Our lanes are not public: this bench is built from their source.
 
@@ -30,9 +30,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const DRAIN_INTERVAL: Duration = Duration::from_micros(900);
-/// The number of pushes between two checks of the consumer's progress.
+/// The number of pushes that a producer makes before it checks the consumer's progress.
 const BURST: u64 = 16_384;
-/// The number of pushes by which a producer may be ahead: the engine's default.
+/// The largest number of pushes by which a producer may be ahead of the consumer. The engine's default is the same.
 const LANE_CAPACITY: u64 = 65_536;
 
 /// A queue from many producers to one consumer.
@@ -42,7 +42,7 @@ trait Queue: Sync {
 
     fn new() -> Self;
     fn writer(&self) -> Self::Writer;
-    /// Takes all entries. One thread at a time may call it.
+    /// Takes all entries from the queue. Only one thread at a time may drain.
     fn drain(&self, each: impl FnMut(Insertion));
 }
 
@@ -50,7 +50,7 @@ trait Writer {
     fn push(&mut self, insertion: Insertion);
 }
 
-/// One single-producer lane for each writer: the engine's inbox.
+/// The engine's inbox. It has a lane (a queue with one producer) for each writer.
 struct Lanes {
     inbox: Arc<inbox::Inbox>,
     reader: Mutex<inbox::InboxReader>,
@@ -162,7 +162,7 @@ fn insertion(number: u64) -> Insertion {
     Insertion { deadline: base::tick::Timestamp::from_nanos(number), index: 1, stamp: 2 }
 }
 
-/// The mean over the producers of the time of `pushes` pushes.
+/// Makes `pushes` pushes on each of `producers` threads. Returns the mean of the threads' times.
 fn measure<Q: Queue>(producers: u64, pushes: u64) -> Duration {
     let queue = Q::new();
     let drained = AtomicU64::new(0);
@@ -183,7 +183,8 @@ fn measure<Q: Queue>(producers: u64, pushes: u64) -> Duration {
     })
 }
 
-/// Adds up the entries that were pushed.
+/// Drains the queue until `is_over` is set and the queue is empty. Returns the sum of all deadlines, and keeps the
+/// number of entries in `drained`.
 fn consume(queue: &impl Queue, drained: &AtomicU64, is_over: &AtomicBool) -> u64 {
     let (mut sum, mut count) = (0u64, 0);
     loop {
@@ -200,7 +201,7 @@ fn consume(queue: &impl Queue, drained: &AtomicU64, is_over: &AtomicBool) -> u64
     }
 }
 
-/// The time of `pushes` pushes, without waits for a consumer that is behind.
+/// Makes `pushes` pushes, and returns the time that they took. The result leaves out waits for a slow consumer.
 fn produce(
     writer: &mut impl Writer,
     pushes: u64,
@@ -219,7 +220,7 @@ fn produce(
         }
         time += start.elapsed();
         pushed += burst;
-        // The other producers push about as much.
+        // The limit assumes that the other producers push about the same number.
         while pushed * producers > drained.load(Ordering::Relaxed) + LANE_CAPACITY * producers {
             thread::sleep(DRAIN_INTERVAL / 4);
         }

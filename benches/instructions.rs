@@ -1,7 +1,8 @@
-//! The instructions of an operation, counted by `valgrind --tool=callgrind`: a busy machine does not change them.
+//! The instructions of an operation. `valgrind --tool=callgrind` counts them, and a busy machine does not change them.
 //!
-//! `cargo bench --bench instructions` prints a row for each operation. To compare two versions, run it in both. A round
-//! of some thousand operations is counted, and one of twice as many; the difference is that of the operations alone.
+//! `cargo bench --bench instructions` prints a row for each operation. To compare two versions, run it in both. It
+//! counts a round of some thousand operations, and a round of twice the number. The difference is that of the
+//! operations alone.
 #![cfg(target_os = "linux")]
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
@@ -14,15 +15,15 @@ use tourbillon::{Builder, Clock as _, Engine, Fired, Timer, Timestamp};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(1);
-/// Operations between two turns of a loop.
+/// The number of operations between two turns of a loop.
 const OPERATIONS_PER_TURN: u64 = 64;
 const BUDGET: usize = 1 << 20;
-/// Operations of the shorter of the two rounds.
+/// The number of operations in the shorter of two rounds. The difference of the rounds is the cost.
 const OPERATIONS: u64 = 4_000;
 
 const OPERATION_NAMES: [&str; 5] = ["pair", "arm and disarm", "refresh", "pair on a loop", "expiry"];
 
-/// Valgrind counts the instructions of this call.
+/// Runs `work`. Valgrind counts only the instructions that run inside this function.
 #[inline(never)]
 fn counted(work: impl FnOnce()) {
     black_box(work)();
@@ -37,7 +38,7 @@ fn arm(timer: &Timer<u64>, at: Timestamp) {
     timer.arm_at(at).expect("the engine runs");
 }
 
-/// Operations on a shard that has a thread of its own.
+/// Makes `number` operations from a thread that is not the shard's thread.
 fn beside_a_thread(operation: &str, number: u64) {
     let shards = Builder::new().shards(1).workers(1).start_shards().expect("the system gives us threads");
     let engine = shards.engine().start(|_: Fired<'_, u64>| {}).expect("an engine");
@@ -55,7 +56,7 @@ fn beside_a_thread(operation: &str, number: u64) {
     counted(|| run(number));
 }
 
-/// Pairs on a loop, whose moment stands still.
+/// Makes schedule + cancel pairs on an event loop whose present moment stands still.
 fn on_a_loop(number: u64) {
     let (shards, mut loops) = Builder::new().loops(1).expect("a loop");
     let engine = shards.engine().start(|_: Fired<'_, u64>| {}).expect("an engine");
@@ -72,7 +73,8 @@ fn on_a_loop(number: u64) {
     counted(|| run(number));
 }
 
-/// Timers of a hundred ticks, which fire in a thread that drives their shard: one turn a tick.
+/// Fires timers that are spread over a hundred ticks. The thread drives the timers' shard, with a turn (a pass of the
+/// shard's loop) for each tick.
 fn expiries(number: u64) {
     let mut shards = Builder::new().driven_shards().expect("shards");
     let engine = shards.shards().engine().start(|_: Fired<'_, u64>| {}).expect("an engine");
@@ -105,7 +107,8 @@ fn run(operation: &str, number: u64) {
     }
 }
 
-/// The instructions that valgrind counts within [`counted`], or why it has none.
+/// Returns the number of instructions that valgrind counts inside [`counted`]. Otherwise, returns the reason why
+/// valgrind counts none.
 fn count(operation: &str, number: u64) -> Result<u64, String> {
     let program = env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new("valgrind")

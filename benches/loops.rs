@@ -1,8 +1,8 @@
-//! The cost of arming on a loop's own thread, whose shard the loop turns: nanoseconds per operation, by the caller's
-//! own moment. The loop turns after each 64 operations, as after a poll, and its moment goes on by 10 µs.
+//! The cost of arming on a loop's own thread. The figure is nanoseconds for an operation, and the caller knows the
+//! moment. The loop turns after each 64 operations, as after a poll, and its moment then goes on by 10 µs.
 //!
-//! `cargo bench --bench loops` prints the median and the range of nine rounds. With `--rounds N` it makes N rounds, and
-//! with `--only NAME` one row, for `valgrind --tool=callgrind`.
+//! `cargo bench --bench loops` prints the median and the range of nine rounds. `--rounds N` makes N rounds.
+//! `--only NAME` measures only that row, for example for `valgrind --tool=callgrind`.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
 #[allow(dead_code, reason = "each bench takes what it needs")]
@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const OPERATIONS_PER_TURN: u64 = 64;
 const BUDGET: usize = 1_024;
 
-/// A loop with an engine, and its present moment.
+/// An event loop with an engine, and the loop's present moment.
 struct Loop {
     shard: LoopShard,
     engine: Engine<u64>,
@@ -40,7 +40,8 @@ impl Loop {
         black_box(self.shard.timeout(self.now));
     }
 
-    /// Runs `operation` this often, with turns in between. Returns the nanoseconds of an operation.
+    /// Runs `operation` `operations` times, and turns the loop after each group. Returns the nanoseconds for an
+    /// operation.
     fn time(&mut self, operations: u64, mut operation: impl FnMut(&Self, u64)) -> f64 {
         let begin = Instant::now();
         for n in 0..operations / OPERATIONS_PER_TURN {
@@ -53,7 +54,7 @@ impl Loop {
     }
 }
 
-/// A connection's timeout: armed with a request, disarmed with its answer.
+/// Measures a connection's timeout: a request arms the timer, and the answer disarms it.
 fn arm_and_disarm(operations: u64) -> impl FnMut() -> f64 {
     let mut this = Loop::new();
     let timer = this.engine.handle().timer(0).expect("room");
@@ -69,7 +70,7 @@ fn far(n: u64) -> Duration {
     100 * SECOND + Duration::from_nanos(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 100_000_000_000)
 }
 
-/// A one-shot is scheduled and cancelled, among a million pending timers.
+/// Measures scheduling and cancelling a one-shot while `pending` other timers are pending.
 fn schedule_and_cancel(pending: u64, operations: u64) -> impl FnMut() -> f64 {
     let mut this = Loop::new();
     let _ids: Vec<TimerId> =
@@ -83,7 +84,7 @@ fn schedule_and_cancel(pending: u64, operations: u64) -> impl FnMut() -> f64 {
     }
 }
 
-/// One owned timer of a million, at random, armed again for a later deadline.
+/// Measures giving a random owned timer a later deadline while `pending` timers are pending.
 fn refresh(pending: u64, operations: u64) -> impl FnMut() -> f64 {
     let mut this = Loop::new();
     let timers: Vec<Timer<u64>> =
@@ -95,14 +96,14 @@ fn refresh(pending: u64, operations: u64) -> impl FnMut() -> f64 {
     let mut chance = Chance::new(1);
     move || {
         this.time(operations, |this, _| {
-            // Without a division, whose time would count.
+            // The index is computed without a division, whose time would count.
             let timer = &timers[usize::try_from(chance.within(&(0..pending))).expect("an index")];
             let _ = black_box(timer.arm_at(this.now + 101 * SECOND));
         })
     }
 }
 
-/// Runs one round of a row. Returns the nanoseconds of one operation.
+/// A function that measures a row of the table once. It returns the nanoseconds for an operation.
 type Row = Box<dyn FnMut() -> f64>;
 
 fn main() {

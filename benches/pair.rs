@@ -1,8 +1,8 @@
-//! The cost of scheduling a timer and cancelling it at once, while others are pending: the life of most timeouts.
+//! The cost of scheduling a timer and cancelling it at once, while others are pending. Most timeouts have this life.
 //!
-//! First from one thread without a clock; then from 1, 2 and 8 threads at once, clock read included, as the mean time
-//! of a pair in its thread. The other pending timers have delays of 1 to 60 s too, so a few of them fire during the
-//! measurement.
+//! The first figures are from one thread, without a clock. The others are from 1, 2 and 8 threads at once, with the
+//! clock read, as the mean time of a pair in its thread. The pending timers also have delays of 1 to 60 s. So a few of
+//! them fire during the measurement.
 
 mod baselines;
 mod common;

@@ -1,7 +1,7 @@
-//! The cost of one schedule while other timers are pending, from one thread.
+//! The cost of a schedule on one thread, while other timers are pending.
 //!
-//! The bench cancels random timers, unmeasured, and replaces them, measured; time stands still. A structure that cannot
-//! hold such timers prints that and is left out.
+//! The bench cancels random timers outside of the measurement, and measures the schedules that replace them. Time
+//! stands still. A structure that cannot hold such timers prints that and is left out.
 
 mod baselines;
 mod common;

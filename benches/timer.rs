@@ -1,6 +1,7 @@
-//! The cost of an owned timer: made and dropped for each request, or kept, and armed and disarmed for each request.
+//! The cost of an owned timer. It is made and dropped for each request, or it stays and is armed and disarmed for each
+//! request.
 //!
-//! From one thread and from two at once, as the mean time in the thread. No clock is read.
+//! The figures are from one thread and from two threads at once, as the mean time in a thread. No clock is read.
 
 mod common;
 
@@ -48,7 +49,7 @@ fn far(handle: &Handle<u64>) -> Timestamp {
     handle.now() + Duration::from_secs(60)
 }
 
-/// Measures `work`, which runs an operation a number of times and returns the time.
+/// Measures `work` from several threads. `work` runs an operation the given number of times, and returns the time.
 fn from_threads(
     criterion: &mut Criterion,
     name: &str,

@@ -1,6 +1,6 @@
-//! Armings that race with a run: an arming that comes after a run has seen the end of that run. Layers rely on this
-//! (`Base::try_arm_at`): a layer that marks its object in the handler finds the mark after an arming and an acquire
-//! fence, and knows that the arming came too late.
+//! Armings that race with a run. An arming that comes after a run sees everything that happened before the end of that
+//! run. Layers on top of the engine rely on this (`Base::try_arm_at`). In its handler, a layer marks its object. After
+//! an arming and an acquire fence, the layer finds the mark, and knows that the arming came too late.
 //!
 //! | weakened | models that go red |
 //! |----------|--------------------|
@@ -12,11 +12,12 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::slab::{Magazines, Slab};
 use crate::lockfree::state::owned::{AfterRun, Arm, Begin, Check, Owned};
 
-/// Deadlines in units that the state distinguishes.
+/// The deadline for which the timer is armed first. A timer's state has a coarse unit of time, and `LATER` is in
+/// another unit.
 const DUE: Timestamp = Timestamp::from_nanos(20 << 20);
 const LATER: Timestamp = Timestamp::from_nanos(30 << 20);
 
-/// A timer that is armed for [`DUE`], and the mark that its handler leaves.
+/// A timer that is armed for [`DUE`], and a flag that the timer's handler sets.
 struct Marked {
     slab: Slab<u32>,
     index: u32,
@@ -24,11 +25,11 @@ struct Marked {
 }
 
 impl Marked {
-    /// The timer, and the stamp of its ticket.
+    /// Makes a timer that is armed for [`DUE`]. Also returns the stamp of the timer's ticket (its entry in the wheel).
     fn armed() -> (StdArc<Self>, u32) {
         let slab = Slab::new(2, Timestamp::ZERO);
         let index = Magazines::new().take(slab.slots()).unwrap();
-        // SAFETY: the magazine gave the vacant slot.
+        // SAFETY: the slot is vacant, and the magazine gave it to this thread.
         unsafe { slab.write(index, 7) };
         slab.slots().owned(index).own();
         let timer = StdArc::new(Self { slab, index, has_run: AtomicBool::new(false) });
@@ -47,7 +48,8 @@ impl Marked {
         self.timer().queue(deadline)
     }
 
-    /// Postpones the timer as a layer does. Returns whether the arming came before the run for [`DUE`].
+    /// Arms the timer for `LATER` as a layer above the engine does. Returns whether the arming came before the run for
+    /// [`DUE`].
     fn postpone(&self) -> bool {
         match self.arm(LATER) {
             Arm::Pending | Arm::Queue { .. } => {
@@ -58,7 +60,7 @@ impl Marked {
         }
     }
 
-    /// Handles the ticket at [`DUE`] as a shard and a worker do. Returns whether the handler ran.
+    /// Handles the timer's ticket at [`DUE`] as a shard and a worker do. Returns whether the handler ran.
     fn fire(&self, stamp: u32) -> bool {
         if !self.timer().begin_check(stamp) {
             return false;
@@ -82,8 +84,8 @@ impl Marked {
     }
 }
 
-/// Legal endings: (a) the arming comes first, and the handler does not run at the old deadline; (b) the handler runs,
-/// and the arming finds it running, or finds its mark.
+/// An arming of a timer races with a run of its handler. Legal endings: (a) the arming comes first, and the handler
+/// does not run at the old deadline; (b) the handler runs, and the arming thread finds that it runs, or finds its mark.
 #[test]
 fn an_arming_races_with_a_run() {
     model("an_arming_races_with_a_run", || {
@@ -95,8 +97,8 @@ fn an_arming_races_with_a_run() {
     });
 }
 
-/// Two threads arm: the second thread may find the timer armed by the first, and then needs no change of the timer's
-/// state.
+/// Two threads arm a timer while its handler runs. The second thread may find that the first has armed the timer. Then
+/// the second arming does not change the timer's state.
 #[test]
 fn two_armings_race_with_a_run() {
     model("two_armings_race_with_a_run", || {

@@ -1,8 +1,10 @@
-//! The change-over from two fences to an asymmetric barrier.
+//! The change from two fences to an asymmetric barrier. Such a barrier has a light side, which is cheap, and a heavy
+//! side, by which the kernel fences all threads.
 //!
-//! A model cannot have a barrier that a thread imposes on others. So executions in which the kernel obeys the heavy
-//! side are not judged: the system orders there. The judged executions are those in which the kernel refuses the heavy
-//! side because the registration has not come that far, while the light side may have read that it has.
+//! A model cannot have a barrier that a thread imposes on others. So the model judges only some executions. If the
+//! kernel obeys the heavy side, the system orders the accesses, and the execution is not judged. If the kernel refuses
+//! the heavy side, since the process is not registered yet, the execution is judged. The light side may still have read
+//! that the process is registered.
 //!
 //! Each row was tried: the named ordering was made `Relaxed`, or the fence was left out.
 //!
@@ -12,14 +14,16 @@
 //! | SB1: `register`'s store | `a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
 //! | SB1: `light`'s load | `a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
 //! | SB2: `heavy`'s fence | `a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
-//! | `light`'s fence while it is not registered | `a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
+//! | `light`'s fence while the process is not registered |
+//! `a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence` |
 
 use super::model;
 use crate::base::sync::{Arc, AtomicBool, Ordering, thread};
 use crate::lockfree::barrier::{Registration, System};
 use std::sync::atomic::{AtomicBool as Untracked, Ordering as UntrackedOrdering};
 
-/// The kernel, which obeys once it has registered the process, and orders nothing that a model could see.
+/// A stand-in for the kernel. The kernel fences all threads once it has registered the process. The stand-in orders
+/// nothing that a model could see.
 struct Kernel {
     registered: AtomicBool,
     obeyed: Untracked,
@@ -45,8 +49,9 @@ struct World {
     pushed: AtomicBool,
 }
 
-/// A shard announces, passes the heavy side and looks. A producer pushes, passes the light side and looks. The process
-/// is registered at the same time. At least one of the two must see the other's write.
+/// A shard announces its sleep, runs the heavy side of the barrier and looks for a push. A producer pushes, runs the
+/// light side of the barrier and looks for the announcement. Another thread registers the process at the same time. At
+/// least one of shard and producer must see the other's write.
 #[test]
 fn a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence() {
     model("a_refused_heavy_side_is_seen_by_a_light_one_without_a_fence", || {

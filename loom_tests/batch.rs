@@ -1,4 +1,4 @@
-//! Due tickets on their way to workers.
+//! Batches of due tickets, on their way from a shard to workers.
 //!
 //! Each row was tried: the named ordering was made `Relaxed`, or the fence or step was left out.
 //!
@@ -17,7 +17,7 @@ use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire, InFlight, Job, dispatch
 use crate::lockfree::roster::Roster;
 use crate::shard::StationShared;
 
-/// The firing side of these models: it counts tickets, and informs the shard as a real engine does.
+/// An engine that counts the tickets (due timers) that it fires. The engine informs its shard as a real engine does.
 struct Firing {
     shard: StationShared,
     roster: StdArc<Roster>,
@@ -36,7 +36,7 @@ impl Firing {
         self.fired.load(Ordering::Relaxed)
     }
 
-    /// Sleeps as the shard does, and takes the request for a check.
+    /// Sleeps as a shard does until a check of the batches is requested. Then takes the request.
     fn sleep_until_a_check_is_wanted(&self) {
         self.roster.enter_current_thread(0);
         while !self.shard.is_check_wanted() {
@@ -76,7 +76,8 @@ fn batch(tickets: u32) -> StdArc<Batch> {
     StdArc::new(Batch::new(0, vec![DueChunk::new(tickets, Timestamp::ZERO)]))
 }
 
-/// An executor that keeps its jobs. The lock is held only for moments in which the model has no choice.
+/// Makes an executor that keeps its jobs in a list, and returns the list. The list is locked only for moments in which
+/// the model has no choice.
 fn keeping() -> (Dispatcher, StdArc<Mutex<Vec<Job>>>) {
     let jobs = StdArc::new(Mutex::new(Vec::new()));
     let kept = StdArc::clone(&jobs);
@@ -87,7 +88,7 @@ fn take_job(jobs: &Mutex<Vec<Job>>) -> Job {
     jobs.lock().unwrap().pop().expect("a job was sent")
 }
 
-/// Two workers take tickets from one chunk: each ticket is fired once, whichever worker takes it.
+/// Two workers take tickets (due timers) from one chunk. Each ticket is fired once, by one worker.
 #[test]
 fn two_workers_take_each_ticket_once() {
     model("two_workers_take_each_ticket_once", || {
@@ -105,8 +106,9 @@ fn two_workers_take_each_ticket_once() {
     });
 }
 
-/// An executor drops a job while the shard goes to sleep. Legal endings: (a) the shard finds that a check is wanted;
-/// (b) the shard is woken. Either way the check finds that no job waits. A lost wake is a deadlock, which loom reports.
+/// An executor drops a job while the shard goes to sleep. Legal endings: (a) the shard finds that a check of the
+/// batches is wanted; (b) the shard is woken. In both endings, the check finds that no job waits. A lost wake is a
+/// deadlock, which loom reports.
 #[test]
 fn a_job_that_is_dropped_is_sent_again() {
     model("a_job_that_is_dropped_is_sent_again", || {
@@ -126,8 +128,9 @@ fn a_job_that_is_dropped_is_sent_again() {
     });
 }
 
-/// An executor runs a job in part and then drops it, while the shard goes to sleep. Legal endings are those of
-/// `a_job_that_is_dropped_is_sent_again`. While the job waits for its next run, a check sends no other job.
+/// An executor runs a job in part and then drops the job, while the shard goes to sleep. The legal endings are those of
+/// `a_job_that_is_dropped_is_sent_again`. While the job waits for its next run, a check of the batches sends no other
+/// job.
 #[test]
 fn a_job_that_ran_in_part_and_is_dropped_is_sent_again() {
     model("a_job_that_ran_in_part_and_is_dropped_is_sent_again", || {
@@ -151,8 +154,9 @@ fn a_job_that_ran_in_part_and_is_dropped_is_sent_again() {
     });
 }
 
-/// A shard that holds tickets back goes to sleep while a worker takes the last ticket of the batch that is in the
-/// way. Legal endings: (a) the shard finds the ticket taken; (b) the shard is woken.
+/// A shard has no room for some tickets (due timers), and goes to sleep. At the same time, a worker takes the last
+/// ticket of the batch that takes up the room. Legal endings: (a) the shard finds the ticket taken; (b) the shard is
+/// woken.
 #[test]
 fn a_taken_batch_makes_room() {
     model("a_taken_batch_makes_room", || {

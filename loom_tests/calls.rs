@@ -1,7 +1,8 @@
-//! A station that rests, and the threads that call it: `ShardThread::serve` as it is shipped, with a station that is
-//! laid to rest in each turn.
+//! A station at rest, and the threads that call it. A station is an engine's part of a shard. At rest, the shard does
+//! not look at it until a thread puts the station's call into the shard's list. The models run the shipped
+//! `ShardThread::serve`, with a station that rests after each turn.
 //!
-//! A call that is lost leaves the shard's thread parked for ever, which loom reports as a deadlock.
+//! A lost call leaves the shard's thread parked for ever, which loom reports as a deadlock.
 //!
 //! Each row was tried: the named step was left out of `src`.
 //!
@@ -22,9 +23,10 @@ use crate::lockfree::parker::{self, Parker};
 use crate::lockfree::roster::Roster;
 use crate::lockfree::slab::Magazines;
 
-/// A due timer is pushed while the station is laid to rest, and the shard goes to sleep. Legal endings: (a) the turn
-/// finds the timer; (b) the look after the fence finds it, and the station stays at work; (c) the producer calls, and
-/// the leader finds the call before it sleeps; (d) the producer calls and wakes the shard.
+/// A due timer is pushed while the station (one engine's part of a shard) begins to rest, and the shard goes to sleep.
+/// Legal endings: (a) the shard's turn finds the timer; (b) the check after the fence finds the timer, and the station
+/// does not rest; (c) the producer calls the station, and the leader finds the call before its sleep; (d) the producer
+/// calls the station and wakes the shard.
 #[test]
 fn a_push_races_with_rest() {
     model("a_push_races_with_rest", || {
@@ -37,8 +39,8 @@ fn a_push_races_with_rest() {
     });
 }
 
-/// The same race while the station rests until a timer that is ahead, and is called only for timers that are due before
-/// it.
+/// A due timer is pushed to a station (one engine's part of a shard) that has a timer ahead and rests until then. The
+/// station is called only for timers that are due earlier. The legal endings are those of `a_push_races_with_rest`.
 #[test]
 fn a_push_races_with_rest_until_later() {
     model("a_push_races_with_rest_until_later", || {
@@ -52,7 +54,7 @@ fn a_push_races_with_rest_until_later() {
     });
 }
 
-/// A station that was called rests again afterwards, and is called again.
+/// A station (one engine's part of a shard) is called out of its rest, rests again, and is called again.
 #[test]
 fn two_pushes_race_with_two_rests() {
     model("two_pushes_race_with_two_rests", || {
@@ -66,8 +68,9 @@ fn two_pushes_race_with_two_rests() {
     });
 }
 
-/// A station with its shard's parker and calls, and a word for each of two threads in place of the lanes: a leader with
-/// a wheel has too many steps for a model of three threads.
+/// A station (one engine's part of a shard), with the parker and the calls of its shard. Two threads push to the
+/// station, and each thread has a word in place of a lane. A leader with a wheel would have too many steps for a model
+/// of three threads.
 struct Station {
     roster: StdArc<Roster>,
     calls: StdArc<Calls>,
@@ -93,7 +96,7 @@ impl Station {
         self.pushed.iter().map(|pushed| pushed.load(Ordering::Relaxed)).sum()
     }
 
-    /// Lays the station to rest and sleeps, again and again, until both pushes were drained.
+    /// Makes the station rest, and sleeps, until this thread has drained both pushes.
     fn lead(&self) {
         self.roster.enter_current_thread(0);
         let mut is_at_rest = false;
@@ -117,8 +120,9 @@ impl Station {
     }
 }
 
-/// Two threads push to one station at rest. Legal endings: one calls and the other finds the call out, or the moment
-/// gone; or the station rests again in between, and both call.
+/// Two threads push to one station (one engine's part of a shard) at rest. Legal endings: (a) one thread calls the
+/// station, and the other finds that call, or finds that the station no longer rests; (b) the station rests again
+/// between the pushes, and both threads call.
 #[test]
 fn two_threads_push_to_one_station_at_rest() {
     model("two_threads_push_to_one_station_at_rest", || {
@@ -133,7 +137,8 @@ fn two_threads_push_to_one_station_at_rest() {
     });
 }
 
-/// A sweep is wanted while the station is laid to rest.
+/// A thread requests a sweep (the removal of stale tickets) while the station begins to rest. A station is one engine's
+/// part of a shard.
 #[test]
 fn a_wanted_sweep_races_with_rest() {
     model("a_wanted_sweep_races_with_rest", || {
@@ -148,8 +153,9 @@ fn a_wanted_sweep_races_with_rest() {
     });
 }
 
-/// An engine is shut down while its station is laid to rest. Legal endings: (a) the announcement fails; (b) the closing
-/// calls, and the leader drops the station. A station that stays is a deadlock.
+/// An engine is shut down while its station (the engine's part of a shard) begins to rest. Legal endings: (a) the
+/// station cannot announce its rest; (b) the shutdown calls the station, and the leader drops it. If the station stays,
+/// the model reports a deadlock.
 #[test]
 fn a_closing_races_with_rest() {
     model("a_closing_races_with_rest", || {
@@ -164,15 +170,15 @@ fn a_closing_races_with_rest() {
     });
 }
 
-/// The numbers of the calls that are out.
+/// Takes all calls that were put, and returns the numbers of the called stations.
 fn take(calls: &Calls) -> Vec<usize> {
     let mut numbers = Vec::new();
     calls.take(|number| numbers.push(number));
     numbers
 }
 
-/// Two threads have something for one station while the leader takes calls in. Legal endings: the leader has found one
-/// entry, and both changes with it; or another entry is out, for which it looks again.
+/// Two threads put a call for one station while the leader takes calls. Legal endings: (a) the leader has taken one
+/// call, and sees the changes of both threads; (b) another call is left, and the leader looks again.
 #[test]
 fn two_threads_call() {
     model("two_threads_call", || {
@@ -196,7 +202,8 @@ fn two_threads_call() {
     });
 }
 
-/// A thread puts a call out twice, and another call in between, while the leader takes calls in.
+/// A thread puts one call, then another call, then the first call again. At the same time, the leader takes calls. The
+/// leader takes each call as often as it was put anew.
 #[test]
 fn a_call_is_put_again() {
     model("a_call_is_put_again", || {

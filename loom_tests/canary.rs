@@ -1,4 +1,4 @@
-//! A protocol that is wrong on purpose. If its model stays green, the shim does not use loom.
+//! A protocol that is wrong on purpose. If its model stays green, `base::sync` does not use loom.
 
 use super::model;
 use crate::base::sync::{Arc, AtomicBool, Ordering, UnsafeCell, thread};
@@ -8,9 +8,9 @@ fn publish_then_read(publish: Ordering) {
         ready: AtomicBool,
         value: UnsafeCell<u32>,
     }
-    // SAFETY: this contract is broken when `publish` is too weak; loom has to notice exactly that.
+    // SAFETY: this contract is broken when `publish` is too weak. Loom must notice exactly that.
     unsafe impl Sync for Shared {}
-    // SAFETY: as above.
+    // SAFETY: as for `Sync` above.
     unsafe impl Send for Shared {}
 
     let shared = Arc::new(Shared { ready: AtomicBool::new(false), value: UnsafeCell::new(0) });

@@ -1,4 +1,5 @@
-//! Lanes: pushing, draining, reuse of blocks and of lanes. A block holds two insertions here.
+//! Lanes, each the queue of a thread's insertions for a shard: pushing, draining, reuse of blocks and of lanes. A block
+//! of a lane holds two insertions here.
 //!
 //! Each row was tried: the named ordering was made `Relaxed`, or the fence or tag was left out.
 //!
@@ -31,7 +32,7 @@ fn insertion(index: u32) -> Insertion {
     Insertion { deadline: Timestamp::ZERO, index, stamp: 0 }
 }
 
-/// Drains until `count` insertions were seen.
+/// Drains all lanes (queues to the shard) until `count` insertions were seen. Returns the indices of these insertions.
 fn drain_all(reader: &mut InboxReader, count: usize) -> Vec<u32> {
     let mut seen = drain(reader);
     while seen.len() < count {
@@ -41,14 +42,15 @@ fn drain_all(reader: &mut InboxReader, count: usize) -> Vec<u32> {
     seen
 }
 
-/// Drains every lane.
+/// Drains every lane (queue to the shard) once. Returns the indices of the insertions.
 fn drain(reader: &mut InboxReader) -> Vec<u32> {
     let mut seen = Vec::new();
     reader.walk(|lane| lane.drain(|insertion| seen.push(insertion.index)));
     seen
 }
 
-/// Legal endings: the drain sees a prefix of the pushed items, and the next drain sees the rest.
+/// A push of insertions races with a drain. Legal ending: the drain sees the first pushed insertions, or none, and the
+/// next drain sees all other insertions.
 #[test]
 fn push_races_with_drain() {
     model("push_races_with_drain", || {
@@ -64,7 +66,7 @@ fn push_races_with_drain() {
     });
 }
 
-/// A batch that spans blocks is published as a whole.
+/// A batch of insertions that spans several blocks is published as a whole.
 #[test]
 fn a_batch_is_seen_whole() {
     model("a_batch_is_seen_whole", || {
@@ -79,7 +81,7 @@ fn a_batch_is_seen_whole() {
     });
 }
 
-/// A block that was drained comes back to the writer and carries new insertions.
+/// A block of a lane that was drained comes back to the writer, and holds new insertions.
 #[test]
 fn a_drained_block_is_reused() {
     model("a_drained_block_is_reused", || {
@@ -102,7 +104,8 @@ fn a_drained_block_is_reused() {
     });
 }
 
-/// Two threads register and push while the shard drains: no insertion is lost, and none comes twice.
+/// Two threads register lanes (queues to the shard) and push while the shard drains. Each insertion is drained exactly
+/// once.
 #[test]
 fn two_producers_one_drain() {
     model("two_producers_one_drain", || {
@@ -124,7 +127,7 @@ fn two_producers_one_drain() {
     });
 }
 
-/// A thread that ends leaves its lane, undrained, to the next thread.
+/// A thread ends and leaves its lane (queue to the shard), which was not drained. The next thread takes the lane over.
 #[test]
 fn a_lane_is_taken_over() {
     model("a_lane_is_taken_over", || {
@@ -146,8 +149,8 @@ fn a_lane_is_taken_over() {
     });
 }
 
-/// A thread ends while the reader walks: its insertion is drained before its lane has left the walk, or with the
-/// leaving.
+/// A thread ends while the reader walks over the lanes (the threads' queues). The thread's insertion is drained before
+/// its lane leaves the walk, or when the lane leaves.
 #[test]
 fn a_lane_leaves_the_walk() {
     model("a_lane_leaves_the_walk", || {
@@ -174,8 +177,8 @@ fn a_lane_leaves_the_walk() {
     });
 }
 
-/// A lane is taken over while it leaves the walk: a walk after that finds the insertions of the new writer. Legal
-/// endings: (a) the lane stays in the walk; (b) the lane leaves, and arrives again.
+/// A thread takes over a lane (queue to the shard) that is leaving the reader's walk. A later walk finds the insertions
+/// of the new writer. Legal endings: (a) the lane stays in the walk; (b) the lane leaves, and enters again.
 #[test]
 fn a_lane_is_taken_over_while_it_leaves() {
     model("a_lane_is_taken_over_while_it_leaves", || {
@@ -202,7 +205,7 @@ fn a_lane_is_taken_over_while_it_leaves() {
     });
 }
 
-/// A thread that counts sees a new lane whole.
+/// A thread that counts the lanes (queues to the shard) finds a new lane complete.
 #[test]
 fn a_new_lane_is_counted() {
     model("a_new_lane_is_counted", || {
@@ -218,8 +221,9 @@ fn a_new_lane_is_counted() {
     });
 }
 
-/// A timer is cancelled while its insertion is drained. Legal endings: (a) the insertion is dropped there; (b) it is
-/// kept and goes stale. The cancel wins either way, and a timer that is not cancelled is always kept. (tokio #8252)
+/// A timer is cancelled while its insertion into the wheel is drained. Legal endings: (a) the drain drops the
+/// insertion; (b) the drain keeps the insertion, which becomes stale. In both endings the cancel wins. A timer that is
+/// not cancelled is always kept. (tokio #8252)
 #[test]
 fn cancel_races_with_drain() {
     model("cancel_races_with_drain", || {
@@ -231,7 +235,7 @@ fn cancel_races_with_drain() {
             let mut magazines = Magazines::new();
             let mut arm = || {
                 let index = magazines.take(producer_slab.slots()).unwrap();
-                // SAFETY: the magazine gave the vacant slot.
+                // SAFETY: the slot is vacant, and the magazine gave it to this thread.
                 unsafe { producer_slab.write(index, 7) };
                 let control = producer_slab.slots().control(index);
                 let (id, stamp) = control.arm(index, Timestamp::ZERO);
@@ -273,7 +277,8 @@ fn cancel_races_with_drain() {
     });
 }
 
-/// A producer's write to the payload reaches the worker that claims the timer, through the lane and the shard.
+/// The worker that claims a timer sees the payload that the producer wrote. Only the lane (queue to the shard) and the
+/// shard publish the write.
 #[test]
 fn worker_handover_publishes_the_payload() {
     use crate::lockfree::state::Claim;
@@ -284,7 +289,7 @@ fn worker_handover_publishes_the_payload() {
         let producer_slab = StdArc::clone(&slab);
         let producer = thread::spawn(move || {
             let index = Magazines::new().take(producer_slab.slots()).unwrap();
-            // SAFETY: the magazine gave the vacant slot.
+            // SAFETY: the slot is vacant, and the magazine gave it to this thread.
             unsafe { producer_slab.write(index, 7) };
             let (_, stamp) = producer_slab.slots().control(index).arm(index, Timestamp::ZERO);
             let _ = writer.push(Insertion { deadline: Timestamp::ZERO, index, stamp });
@@ -300,7 +305,7 @@ fn worker_handover_publishes_the_payload() {
             for Insertion { index, stamp, .. } in due {
                 let claim = worker_slab.slots().control(index).claim(stamp, Timestamp::ZERO);
                 assert!(matches!(claim, Claim::Won { .. }), "the worker could not claim a timer that is due");
-                // SAFETY: the claim won.
+                // SAFETY: the claim succeeded.
                 assert_eq!(
                     unsafe { worker_slab.take(index) },
                     7,

@@ -1,5 +1,5 @@
-//! Races on the last run of an owned timer. A shutdown begins that run where payloads get a last word. A task that
-//! waits for the timer is woken, once, and finds that its engine has ended.
+//! Races on the last run of an owned timer. A shutdown begins this run to give the payload a last call, its *last
+//! word*. A task that waits for the timer is woken by the last word, once, and finds that its engine has ended.
 //!
 //! `World::shut_down` uses the shipped `shut_running` and `end_with` as `Timers::shut` does.
 //!
@@ -7,8 +7,8 @@
 //!
 //! | weakened | model that goes red |
 //! |----------|---------------------|
-//! | `end_with` says nothing | `a_sleep_races_with_the_last_run`, `run_races_with_the_last_run`, `two_shutdowns_say_one_last_word`, and 5 more |
-//! | `end_with` says it to a dropped timer | none: the payload is there, and the woken task waits no more |
+//! | `end_with` says no last word | `a_sleep_races_with_the_last_run`, `run_races_with_the_last_run`, `two_shutdowns_say_one_last_word`, and 5 more |
+//! | `end_with` says the last word to a dropped timer | none: the payload still exists, and the woken task no longer waits |
 //! | `end_with` lists a timer that was armed during its run, though it is shut | `a_handler_that_arms_races_with_the_last_run` |
 //! | `shut_running` runs a timer that runs | `drop_and_fire_race_with_the_last_run`, `run_races_with_the_last_run`, and 2 more |
 //! | `shut_running` runs a timer that is shut | `two_shutdowns_say_one_last_word` |
@@ -34,21 +34,22 @@ use crate::lockfree::state::owned::{AfterRun, Arm, End, Release, Shut};
 use crate::lockfree::waker::WakerCell;
 use std::sync::Arc;
 
-/// The outcome for a timer that a shutdown came to.
+/// The outcome of an engine's shutdown for one timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// The slot had no timer of this kind.
+    /// The slot had no timer that a handle owns.
     None,
-    /// The timer's handler or another shutdown has the timer, or has ended it.
+    /// The timer's handler or another shutdown ends the timer, or has ended it.
     Kept,
-    /// The timer had been dropped, and the shutdown has freed it.
+    /// The timer's handle had been dropped, and the shutdown has freed the timer.
     Free,
-    /// The shutdown began and ended the timer's last run; `waited` says whether a thread waited for that.
+    /// The shutdown began and ended the timer's last run. `waited` says whether a thread waited for the end of the last
+    /// run.
     Run { waited: bool },
 }
 
 impl World {
-    /// Shuts the timer down as a shutdown does; `last_word` is the last word to its payload.
+    /// Shuts the timer down as the engine's shutdown does. `last_word` is the last call to the timer's payload.
     fn shut_down(&self, last_word: impl FnOnce()) -> Ended {
         match self.timer().shut_running() {
             None => Ended::None,
@@ -67,9 +68,9 @@ impl World {
         }
     }
 
-    /// Looks at the payload, which must be there and whole.
+    /// Asserts that the timer's payload exists and is whole.
     fn assert_has_payload(&self) {
-        // SAFETY: O5: the caller is in a run of the timer that has not ended.
+        // SAFETY: O5: the caller is in a run of the timer, which has not ended.
         assert_eq!(
             unsafe { *self.slab.peek(self.index) },
             7,
@@ -78,7 +79,7 @@ impl World {
     }
 }
 
-/// Counts how often the last word was said. Each is said while the payload is there.
+/// Counts the calls of the last word, the last call to a timer's payload. During each call, the payload must exist.
 #[derive(Default)]
 struct Words(std::sync::atomic::AtomicUsize);
 
@@ -93,9 +94,11 @@ impl Words {
     }
 }
 
-/// Legal endings: (a) the timer fires, and the end of its run says the last word; (b) the timer fires, and the
-/// shutdown's own run says the last word afterwards; (c) the timer does not fire, and the shutdown says the last word.
-/// The thread that says it sees the handler's effects, and no handler runs at that time or afterwards.
+/// A run of a timer's handler races with the last run, by which a shutdown ends the timer. The last word is the last
+/// call to the timer's payload. Legal endings: (a) the timer fires, and the end of its run says the last word; (b) the
+/// timer fires, and the shutdown's run says the last word afterwards; (c) the timer does not fire, and the shutdown
+/// says the last word. The thread that says the last word sees the handler's effects. No handler runs at that time or
+/// afterwards.
 #[test]
 fn run_races_with_the_last_run() {
     model("run_races_with_the_last_run", || {
@@ -129,9 +132,10 @@ fn run_races_with_the_last_run() {
     });
 }
 
-/// Legal endings: (a) the handle frees the timer, before the last run or after it; (b) the handle is dropped during the
-/// last run, whose end frees the timer. The last word is said at most once, and exactly once if the handle is dropped
-/// after it.
+/// The drop of a timer's handle races with the last run, by which a shutdown ends the timer. Legal endings: (a) the
+/// handle frees the timer, before the last run or after it; (b) the handle is dropped during the last run, whose end
+/// frees the timer. The last word (last call to the payload) is said at most once. If the handle is dropped after the
+/// shutdown, the last word is said exactly once.
 #[test]
 fn drop_races_with_the_last_run() {
     model("drop_races_with_the_last_run", || {
@@ -151,8 +155,8 @@ fn drop_races_with_the_last_run() {
     });
 }
 
-/// The shutdown, the worker that holds the timer and its handle race: one of them frees the payload, and no thread says
-/// anything to the payload afterwards.
+/// The shutdown, the timer's handle, and the worker that holds the timer race. One of the three frees the payload, and
+/// no thread calls the payload afterwards.
 #[test]
 fn drop_and_fire_race_with_the_last_run() {
     model("drop_and_fire_race_with_the_last_run", || {
@@ -170,8 +174,9 @@ fn drop_and_fire_race_with_the_last_run() {
     });
 }
 
-/// Legal endings: (a) the arm returns `Pending`, since it was acknowledged before; (b) the arm returns `Shut`. The
-/// arming is forgotten in either case, and nothing fires.
+/// An arming of a timer races with the last run, by which a shutdown ends the timer. Legal endings: (a) the arm comes
+/// before the shutdown, and returns `Pending`; (b) the arm returns `Shut`. In both endings the arming is forgotten, and
+/// nothing fires.
 #[test]
 fn arm_races_with_the_last_run() {
     model("arm_races_with_the_last_run", || {
@@ -206,10 +211,10 @@ fn arm_races_with_the_last_run() {
     });
 }
 
-/// A handler arms its own timer. Legal endings: (a) the shutdown comes before the handler, which does not run; (b) the
-/// shutdown meets the run, whose end says the last word and forgets the arming; (c) the run has ended with the timer
-/// queued again, and the shutdown's own run takes that arming away. The last word is said once, and nothing fires
-/// afterwards.
+/// A handler arms its own timer while the timer is shut down. The last word is the last call to the payload. Legal
+/// endings: (a) the shutdown comes before the handler, which does not run; (b) the shutdown comes during the run, whose
+/// end says the last word and forgets the arming; (c) the run has ended with the timer queued again, and the shutdown
+/// takes that arming away. The last word is said once, and nothing fires afterwards.
 #[test]
 fn a_handler_that_arms_races_with_the_last_run() {
     model("a_handler_that_arms_races_with_the_last_run", || {
@@ -240,7 +245,8 @@ fn a_handler_that_arms_races_with_the_last_run() {
     });
 }
 
-/// The eviction and a thread that armed too late come to one timer. Legal endings: one of the two has the last run.
+/// A shutdown, and a thread that armed too late, both begin the last run of one timer. Legal ending: only one of the
+/// two has the last run, which says the last word.
 #[test]
 fn two_shutdowns_say_one_last_word() {
     model("two_shutdowns_say_one_last_word", || {
@@ -257,7 +263,8 @@ fn two_shutdowns_say_one_last_word() {
     });
 }
 
-/// A thread that waits for the last run returns after it, and sees that the last word was said.
+/// A thread waits for a timer's last run, by which a shutdown ends the timer. The wait ends after that run. The thread
+/// then sees that the last word, the last call to the payload, was said.
 #[test]
 fn who_waits_for_the_last_run_is_told() {
     model("who_waits_for_the_last_run_is_told", || {
@@ -285,7 +292,7 @@ fn who_waits_for_the_last_run_is_told() {
 }
 
 /// A timer is made while a shutdown goes through the slots. Legal endings: (a) the shutdown does not find the timer;
-/// (b) the shutdown begins the timer's last run, and finds the payload whole.
+/// (b) the shutdown ends the timer by its last run, and finds the payload whole.
 #[test]
 fn make_races_with_the_last_run() {
     model("make_races_with_the_last_run", || {
@@ -310,10 +317,10 @@ fn make_races_with_the_last_run() {
     });
 }
 
-/// A timer in a slot that was used before is made, checked by a thread that does not go on, and dropped, while a
-/// shutdown comes. Legal endings: (a) the shutdown does not find the timer, and the next shutdown frees it; (b) the
-/// shutdown frees the timer; (c) the shutdown has begun the last run, and the handle or that run's end frees the timer.
-/// The slot goes to the next generation.
+/// A timer is made in a slot that was used before. A thread begins a check of the timer and does not end it. The timer
+/// is dropped during a shutdown. Legal endings: (a) the shutdown does not find the timer, and the next shutdown frees
+/// it; (b) the shutdown frees the timer; (c) the shutdown has begun the last run, and the handle or that run's end
+/// frees the timer. The slot is then vacant, in the next generation.
 #[test]
 fn make_and_drop_race_with_the_last_run() {
     model("make_and_drop_race_with_the_last_run", || {
@@ -331,7 +338,7 @@ fn make_and_drop_race_with_the_last_run() {
             }
         });
         let shutting = StdArc::clone(&world);
-        // The shutdown is on a thread of its own, whose first access this load is: otherwise loom would not explore the
+        // The shutdown is on its own thread, and this load is its first access. Otherwise loom would not explore the
         // load.
         let shutdown = thread::spawn(move || shutting.shut_down(|| shutting.assert_has_payload()));
         makes.join().unwrap();
@@ -344,7 +351,7 @@ fn make_and_drop_race_with_the_last_run() {
     });
 }
 
-/// A task that sleeps on a timer, with the cell of its waker.
+/// A task that sleeps on a timer, with the cell that holds the task's waker.
 struct Sleeper {
     cell: StdArc<WakerCell>,
     task: Arc<Task>,
@@ -355,7 +362,7 @@ impl Sleeper {
         Self { cell: StdArc::new(WakerCell::new()), task: Arc::new(Task::default()) }
     }
 
-    /// Polls as `Sleep::poll_elapsed` does. Returns whether the sleep is over.
+    /// Polls the task's sleep as `Sleep::poll_elapsed` does. `arms` arms the timer. Returns whether the sleep is over.
     fn poll(&self, world: &World, arms: impl FnOnce()) -> bool {
         if self.cell.has_fired_for(DUE) {
             return true;
@@ -366,7 +373,7 @@ impl Sleeper {
         self.cell.has_fired_for(DUE) || is_shut
     }
 
-    /// Polls whenever the task was woken. Returns whether the sleep is over.
+    /// Polls the task's sleep, and polls again each time the task was woken. Returns whether the sleep is over.
     fn poll_while_woken(&self, world: &World, arms: impl FnOnce()) -> bool {
         let mut is_over = self.poll(world, arms);
         while !is_over && self.task.woken.swap(false, std::sync::atomic::Ordering::Relaxed) {
@@ -377,7 +384,7 @@ impl Sleeper {
     }
 }
 
-/// Shuts down with the last word for a timer of this kind: the task that sleeps on the timer is woken, after the run.
+/// Shuts down a timer on which a task may sleep. After the timer's last run, wakes that task.
 fn shut_down_and_wake(world: &World, cell: &WakerCell) {
     let mut waker = None;
     let _ = world.shut_down(|| waker = cell.take());
@@ -386,7 +393,8 @@ fn shut_down_and_wake(world: &World, cell: &WakerCell) {
     }
 }
 
-/// Legal endings: (a) the task sees that the timer is shut; (b) the task is woken and sees it then.
+/// A task's sleep races with the last run, by which a shutdown ends the timer. Legal endings: (a) the task sees that
+/// the timer is shut; (b) the task is woken and then sees that the timer is shut.
 #[test]
 fn a_sleep_races_with_the_last_run() {
     model("a_sleep_races_with_the_last_run", || {
@@ -403,8 +411,8 @@ fn a_sleep_races_with_the_last_run() {
     });
 }
 
-/// The same race while a worker fires the timer. The timer's run may end before the shutdown comes, or the shutdown may
-/// meet it.
+/// A task's sleep races with the shutdown of its timer, while a worker fires the timer. The shutdown may come during
+/// the handler's run or after it.
 #[test]
 fn a_sleep_and_its_firing_race_with_the_last_run() {
     model("a_sleep_and_its_firing_race_with_the_last_run", || {

@@ -1,8 +1,8 @@
 //! Models of every race. They are run by
 //! `RUSTFLAGS="--cfg tourbillon_loom" cargo test --all-features --profile loom --lib loom_tests`.
 //!
-//! Each file names its races. For each ordering that the races rest on, the file names the model that goes red without
-//! it.
+//! Each file names its races. Races rest on orderings of the code. For each ordering, the file names the model that
+//! goes red without it.
 
 use crate::base::sync::AtomicU64;
 use crate::base::tick::{TickLength, Timestamp};
@@ -41,10 +41,10 @@ mod watch;
 #[cfg(not(debug_assertions))]
 compile_error!("models run with debug assertions on: use `--profile loom`");
 
-/// This constant compiles only if the shim's atomic is loom's.
+/// Fails to compile unless the atomic of `base::sync` is loom's.
 const _THE_SHIM_IS_LOOM: fn(AtomicU64) -> loom::sync::atomic::AtomicU64 = |atomic| atomic;
 
-/// The settings of a set with one shard, and a place for one more thread.
+/// Returns the settings for a set of one shard, with room for one thread more than the shard's.
 fn set_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> SetSettings {
     SetSettings {
         tick: TickLength::from_nanos(10),
@@ -59,7 +59,7 @@ fn set_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> SetSettings {
     }
 }
 
-/// A sleep on one parker, by the functions that the shards sleep by.
+/// Makes a thread sleep on one parker, by the functions by which shards sleep. A parker is what a thread sleeps on.
 struct OneSleep<'a, M, P> {
     parker: &'a Parker,
     may_sleep: M,
@@ -82,7 +82,8 @@ impl<M: FnMut() -> bool, P: FnMut() -> bool> Sleep for OneSleep<'_, M, P> {
     }
 }
 
-/// Thread 0 of the roster sleeps on `parker` until it is woken, if `may_sleep` returns true.
+/// Makes thread 0 of the roster sleep on `parker` until another thread wakes it. Does not sleep if `may_sleep` returns
+/// false. Returns whether the thread has slept.
 fn sleep(parker: &Parker, until: Option<Timestamp>, may_sleep: impl FnMut() -> bool) -> bool {
     let park = || {
         shipped::park(&OneSleep { parker, may_sleep: || true, park: || true }, None);
@@ -91,7 +92,7 @@ fn sleep(parker: &Parker, until: Option<Timestamp>, may_sleep: impl FnMut() -> b
     sleep_by(parker, until, may_sleep, park)
 }
 
-/// As [`sleep`], with another way to park.
+/// Works as [`sleep`], with the function `park` in place of the park without a time limit.
 fn sleep_by(
     parker: &Parker,
     until: Option<Timestamp>,
@@ -101,13 +102,15 @@ fn sleep_by(
     shipped::sleep(&mut OneSleep { parker, may_sleep, park }, 0, until)
 }
 
-/// Thread 0 of the roster takes a nap on `parker`. A model has no time, so the nap ends by itself. It does not yield: a
-/// thread that yields in a model goes on when no other thread can, and the end of the nap would race with nothing.
+/// Makes thread 0 of the roster take a nap on `parker`, a sleep with a short time limit. A model has no time, so the
+/// nap ends by itself. The nap does not yield. In a model, a thread that yields goes on only when no other thread can.
+/// Then the end of the nap would race with nothing.
 fn nap(parker: &Parker, until: Timestamp) -> bool {
     shipped::nap(&mut OneSleep { parker, may_sleep: || true, park: || true }, 0, Some(until))
 }
 
-/// Explores `f`, prints the number of executions, and fails if there was nothing to interleave.
+/// Explores all executions of `f`, and prints their number. Fails if there is only one execution, because nothing was
+/// interleaved then.
 fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&executions);
@@ -123,23 +126,23 @@ fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {
     assert!(executions > 1, "{name} explored a single interleaving");
 }
 
-/// The endings of a model, with the number of executions that came to each of them. They do not belong to the model:
-/// its threads take turns, and the numbers order nothing.
+/// The possible endings of a model, each with the number of executions that came to that ending. Loom does not track
+/// these numbers, and they order nothing: the threads of a model take turns.
 struct Endings {
     names: &'static [&'static str],
     counts: Box<[AtomicUsize]>,
 }
 
 impl Endings {
-    /// Notes that the present execution came to this ending.
+    /// Notes that the present execution of the model comes to this ending.
     fn note(&self, ending: &str) {
         let n = self.names.iter().position(|name| *name == ending).expect("an ending of the model");
         self.counts[n].fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Explores `f` as [`model`] does, and fails if no execution came to one of the endings: the race that the model is
-/// named for may not have taken place.
+/// Explores `f` as [`model`] does. Fails if an ending never came, because the race in the model's name may not have
+/// taken place.
 fn model_with_endings(
     name: &str,
     names: &'static [&'static str],

@@ -32,22 +32,22 @@ fn push_and_notify(inbox: &Inbox, parker: &Parker, deadline: Timestamp) {
     assert_eq!(parker.notify(deadline), Notified::Open, "the parker is closed, though the engine is open");
 }
 
-/// A parker, and the roster of its thread.
+/// Makes a parker (what a thread sleeps on), and the roster of its thread.
 fn parker() -> (StdArc<Roster>, StdArc<Parker>) {
     let roster = Roster::new(1);
     (StdArc::clone(&roster), StdArc::new(Parker::new(roster)))
 }
 
-/// Whether a drain finds something due before `until`.
+/// Drains all lanes (queues to the shard). Returns whether a drained timer is due before `until`.
 fn finds_earlier(reader: &mut InboxReader, until: Timestamp) -> bool {
     let mut found = false;
     reader.walk(|lane| lane.drain(|insertion| found |= insertion.deadline < until));
     found
 }
 
-/// The shard goes to sleep until 100 while a producer pushes a timer for 5. Legal endings: (a) the drain after the
-/// announcement sees the timer; (b) the producer unparks the shard. A lost wake is a deadlock, which loom reports: a
-/// park has no time limit here. (tokio #6682, gRPC #11667)
+/// A shard goes to sleep until 100 while a producer pushes a timer for 5. Legal endings: (a) the drain after the
+/// shard's announcement sees the timer; (b) the producer unparks the shard. A lost wake is a deadlock, which loom
+/// reports, because a park has no time limit in the model. (tokio #6682, gRPC #11667)
 #[test]
 fn push_races_with_park() {
     model("push_races_with_park", || {
@@ -71,8 +71,9 @@ fn push_races_with_park() {
     });
 }
 
-/// The shard naps without a look at its lanes, and then goes to sleep, while a producer pushes. Legal endings: (a) the
-/// drain before the sleep sees the timer, whether or not the producer saw the nap; (b) the producer unparks the shard.
+/// A shard naps without a look at its lanes (the producers' queues), and then goes to sleep, while a producer pushes.
+/// Legal endings: (a) the drain before the sleep sees the timer, even if the producer saw the nap; (b) the producer
+/// unparks the shard.
 #[test]
 fn push_races_with_a_nap() {
     model("push_races_with_a_nap", || {
@@ -98,7 +99,8 @@ fn push_races_with_a_nap() {
     });
 }
 
-/// A parker is closed during a nap: the nap leaves the closing in place, and the next sleep sees it.
+/// A parker (what a thread sleeps on) is closed during a nap, a short sleep. The nap does not undo the close, and the
+/// next sleep sees the close.
 #[test]
 fn close_races_with_a_nap() {
     model("close_races_with_a_nap", || {
@@ -117,7 +119,8 @@ fn close_races_with_a_nap() {
     });
 }
 
-/// Two producers push earlier timers: one of them unparks the shard, or neither does if the shard was awake.
+/// Two producers push timers that are earlier than the shard's. One producer unparks the shard. If the shard was awake,
+/// neither producer unparks it.
 #[test]
 fn two_pushes_unpark_once() {
     model("two_pushes_unpark_once", || {
@@ -135,7 +138,7 @@ fn two_pushes_unpark_once() {
     });
 }
 
-/// A later timer does not wake the shard, in any order of the steps.
+/// A timer that is later than the shard's first timer does not wake the shard, in any order of the steps.
 #[test]
 fn a_later_push_does_not_wake() {
     model("a_later_push_does_not_wake", || {
@@ -150,7 +153,7 @@ fn a_later_push_does_not_wake() {
     });
 }
 
-/// An unpark that comes before the park is not lost.
+/// A thread is unparked before it parks. The unpark is not lost: the park ends at once.
 #[test]
 fn unpark_before_park_is_kept() {
     model("unpark_before_park_is_kept", || {
@@ -174,7 +177,7 @@ fn unpark_before_park_is_kept() {
     });
 }
 
-/// If the engine is closed while a shard is going to sleep, the shard stays awake or is woken.
+/// An engine is closed while a shard goes to sleep. Either the shard stays awake, or it is woken.
 #[test]
 fn close_races_with_park() {
     model("close_races_with_park", || {
@@ -192,7 +195,7 @@ fn close_races_with_park() {
     });
 }
 
-/// A withdrawal that races with a close does not undo the close.
+/// A thread withdraws the announcement of its sleep while the parker is closed. The withdrawal does not undo the close.
 #[test]
 fn close_races_with_withdraw() {
     model("close_races_with_withdraw", || {
@@ -207,15 +210,15 @@ fn close_races_with_withdraw() {
     });
 }
 
-/// A thread that takes an announcement away sees the shard's writes before the announcement: its adoption of the
-/// thread.
+/// A thread that takes away a shard's announcement of its sleep sees the shard's earlier writes. One of these writes
+/// registers the shard's thread.
 #[test]
 fn an_announcement_brings_its_thread() {
     use crate::base::sync::UnsafeCell;
     struct Adopted(UnsafeCell<bool>, Parker);
     // SAFETY: the cell is written before the announcement, and read by the thread that takes the announcement away.
     unsafe impl Sync for Adopted {}
-    // SAFETY: as above.
+    // SAFETY: as for `Sync` above.
     unsafe impl Send for Adopted {}
 
     model("an_announcement_brings_its_thread", || {

@@ -1,4 +1,5 @@
-//! Races of sessions with a stop.
+//! Sessions, in which handlers run, and their races with a stop of the engine. When the engine has stopped and no
+//! session is open, it is *quiescent*.
 //!
 //! Each row was tried: the named ordering was made `Relaxed`, or the step was changed as the row says.
 //!
@@ -6,7 +7,7 @@
 //! |----------|---------------------|
 //! | E1, E2: `begin` is a load and a store | `a_quiescent_engine_has_what_its_handlers_did`, `another_session_hides_nothing`, `the_last_end_says_so_or_stop_finds_quiescence` |
 //! | E1, E2: `stop` is a load and a store | all of them |
-//! | E1: `stop` gives each caller the right to evict | `the_second_stop_has_what_the_first_evicted` |
+//! | E1: `stop` lets each caller evict | `the_second_stop_has_what_the_first_evicted` |
 //! | E3: `end` never says that it was the last | `the_last_end_says_so_or_stop_finds_quiescence` |
 //! | E4: `end` | `a_quiescent_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |
 //! | E4: `is_quiescent` | `a_quiescent_engine_has_what_its_handlers_did`, `another_session_hides_nothing` |
@@ -17,15 +18,16 @@ use super::model;
 use crate::base::sync::{AtomicU64, Ordering, StdArc, UnsafeCell, thread};
 use crate::lockfree::sessions::Sessions;
 
-/// An engine with a cell, which handlers and the eviction write without an ordering of their own.
+/// An engine with a cell in place of its timers. Handlers and the eviction write the cell without an ordering of their
+/// own.
 struct Engine {
     sessions: Sessions,
     cell: UnsafeCell<u32>,
 }
 
-// SAFETY: the cell is touched inside sessions, and by the holder of the right when the engine is quiescent.
+// SAFETY: the cell is touched inside sessions. When the engine is quiescent, only the thread that may evict touches it.
 unsafe impl Sync for Engine {}
-// SAFETY: as above.
+// SAFETY: as for `Sync` above.
 unsafe impl Send for Engine {}
 
 impl Engine {
@@ -34,16 +36,16 @@ impl Engine {
     }
 
     fn write(&self, value: u32) {
-        // SAFETY: the caller's role, see `Sync`.
+        // SAFETY: the caller may touch the cell: see `Sync`.
         self.cell.with_mut(|cell| unsafe { *cell = value });
     }
 
     fn read(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: as in `write` above.
         self.cell.with(|cell| unsafe { *cell })
     }
 
-    /// Makes a session as `engine::fire` does. Returns true if it fired.
+    /// Runs a session (the firing of a chunk of timers) as `engine::fire` does. Returns whether the session fired.
     fn session(&self) -> bool {
         self.sessions.begin();
         let fires = !self.sessions.is_stopping();
@@ -61,8 +63,9 @@ impl Engine {
     }
 }
 
-/// Legal endings: (a) the session fires, and the shutdown that finds the engine quiescent sees the session's write; (b)
-/// the session fires nothing. A session that fires after that would race with the read here.
+/// A session (the firing of some timers) races with a shutdown. Legal endings: (a) the session fires, and the shutdown
+/// that finds the engine quiescent sees the session's write; (b) the session fires nothing. If a session fired after
+/// the stop, its write would race with the read here.
 #[test]
 fn a_quiescent_engine_has_what_its_handlers_did() {
     model("a_quiescent_engine_has_what_its_handlers_did", || {
@@ -78,7 +81,8 @@ fn a_quiescent_engine_has_what_its_handlers_did() {
     });
 }
 
-/// The same race with another session beside it, whose changes of the word come between.
+/// A session (the firing of some timers) races with a shutdown. Another session changes the word of sessions in
+/// between.
 #[test]
 fn another_session_hides_nothing() {
     model("another_session_hides_nothing", || {
@@ -98,8 +102,8 @@ fn another_session_hides_nothing() {
     });
 }
 
-/// Legal endings: (a) the shutdown finds the engine quiescent at once; (b) either of two sessions is the last, and its
-/// `end` says so.
+/// Two sessions (firings of some timers) race with a shutdown. Legal endings: (a) the shutdown finds the engine
+/// quiescent at once; (b) one of the two sessions ends last, and its call of `end` returns true.
 #[test]
 fn the_last_end_says_so_or_stop_finds_quiescence() {
     model("the_last_end_says_so_or_stop_finds_quiescence", || {
@@ -121,7 +125,8 @@ fn the_last_end_says_so_or_stop_finds_quiescence() {
     });
 }
 
-/// Legal endings: either of two stops is the first, and the other stop sees the eviction of the first.
+/// Two calls of `stop` race. Legal endings: either call is the first, and the other call sees the eviction of the
+/// first.
 #[test]
 fn the_second_stop_has_what_the_first_evicted() {
     fn shut_down(engine: &Engine) -> bool {

@@ -1,8 +1,8 @@
-//! A shard's thread as it is shipped, `ShardThread::serve` with a real wheel, lanes and parker, against the threads
-//! that wake it.
+//! A shard's thread as it is shipped, against the threads that wake it. The models run `ShardThread::serve` with a real
+//! wheel, lanes and parker.
 //!
-//! A wake that is lost leaves the shard's thread parked for ever, which loom reports as a deadlock: a park has no time
-//! limit here.
+//! A lost wake leaves the shard's thread parked for ever, which loom reports as a deadlock: a park has no time limit
+//! here.
 //!
 //! Each row was tried: the named step was left out of `src`. `a_wanted_check_races_with_sleep` and
 //! `a_station_joins_before_the_shard_closes` were tried with their own rows only: "all" means the others.
@@ -58,7 +58,7 @@ impl Clock for Frozen {
     }
 }
 
-/// A clock that stands still. A sleep that has a time limit ends the world.
+/// A clock that stands still. The clock ends its world when a shard sleeps with a time limit.
 struct UntilLimitedSleep(OnceLock<Weak<World>>);
 
 impl Clock for UntilLimitedSleep {
@@ -72,7 +72,7 @@ impl Clock for UntilLimitedSleep {
     }
 }
 
-/// An engine on one shard, which ends, as the shard does, when it has fired `last` timers.
+/// An engine on one shard. The engine and the shard end when `last` timers have fired.
 pub(super) struct World {
     pub(super) set: StdArc<ShardSet>,
     pub(super) shared: StdArc<StationShared>,
@@ -84,17 +84,19 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Its station does not rest.
+    /// Makes an engine whose station (its part of the shard) does not rest.
     fn new(last: u64) -> StdArc<Self> {
         Self::with(last, |set| StationShared::new(64, &set.settings().roster))
     }
 
-    /// An engine whose station rests whenever it may.
+    /// Makes an engine whose station (its part of the shard) rests whenever it may. The leader leaves a station at rest
+    /// out.
     pub(super) fn that_rests(last: u64) -> StdArc<Self> {
         Self::with(last, |set| set.station_for(0, 64))
     }
 
-    /// An engine that ends at the first sleep with a time limit. Its station does not rest.
+    /// Makes an engine that ends when its shard first sleeps with a time limit. The engine's station (its part of the
+    /// shard) does not rest.
     fn until_limited_sleep() -> StdArc<Self> {
         let clock = StdArc::new(UntilLimitedSleep(OnceLock::new()));
         let custom = EngineClock::Custom(StdArc::<UntilLimitedSleep>::clone(&clock));
@@ -122,7 +124,7 @@ impl World {
         })
     }
 
-    /// Adds the engine's station to the shard.
+    /// Adds the engine's station (its part of the shard) to the shard.
     fn join(self: &StdArc<Self>) {
         let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(self);
         let (shared, slots) = (StdArc::clone(&self.shared), StdArc::clone(&self.slots));
@@ -130,24 +132,24 @@ impl World {
         self.set.join(vec![Station::new(0, (engine, &self.presence), shared, slots, time)]);
     }
 
-    /// Runs the shard's own thread to its end.
+    /// Runs the shard's own thread, which ends with the shard. Returns the handle of the thread.
     fn serve(&self) -> thread::JoinHandle<()> {
         let set = StdArc::clone(&self.set);
         thread::spawn(move || ShardThread::new(&set, 0).serve())
     }
 
-    /// Runs the shard's own thread, with the engine's station, to its end.
+    /// Adds the engine to the shard, and runs the shard's own thread. Returns the handle of the thread.
     pub(super) fn drive(self: &StdArc<Self>) -> thread::JoinHandle<()> {
         self.join();
         self.serve()
     }
 
-    /// Schedules a timer as the engine does.
+    /// Schedules a timer as the engine does: pushes it to the shard, and wakes the shard if necessary.
     pub(super) fn schedule(&self, lane: &mut LaneWriter, magazines: &mut Magazines, deadline: Timestamp) {
         let index = magazines.take(&self.slots).unwrap();
         let (_, stamp) = self.slots.control(index).arm(index, deadline);
         let _ = lane.push(Insertion { deadline, index, stamp });
-        // The parker is closed once the last timer has fired, which may be by now.
+        // The parker is closed once the last timer has fired. That may already have happened.
         let _: Notified = self.shared.parker.notify(deadline);
     }
 
@@ -188,8 +190,9 @@ impl Fire for World {
     fn batch_taken(&self, _: usize) {}
 }
 
-/// A due timer is pushed while the shard, which has no timer, goes to sleep. Legal endings: (a) the turn finds the
-/// timer; (b) the drain after the announcement finds it; (c) the producer wakes the shard. (tokio #6682, gRPC #11667)
+/// A due timer is pushed while the shard, which has no timer, goes to sleep. Legal endings: (a) the shard's turn finds
+/// the timer; (b) the drain after the shard's announcement finds the timer; (c) the producer wakes the shard. (tokio
+/// #6682, gRPC #11667)
 #[test]
 fn push_races_with_sleep() {
     model("shard::push_races_with_sleep", || {
@@ -202,7 +205,8 @@ fn push_races_with_sleep() {
     });
 }
 
-/// The same race while the shard has a timer that is ahead, and is woken only for timers that are due before it.
+/// A due timer is pushed while the shard has a later timer and goes to sleep. The shard is woken only for timers that
+/// are due earlier than its first.
 #[test]
 fn push_races_with_sleep_until_later() {
     model("push_races_with_sleep_until_later", || {
@@ -216,7 +220,7 @@ fn push_races_with_sleep_until_later() {
     });
 }
 
-/// A lane is registered, and pushed to, while the shard goes to sleep.
+/// A thread registers a lane (queue to the shard), and pushes to it, while the shard goes to sleep.
 #[test]
 fn a_first_push_races_with_sleep() {
     model("a_first_push_races_with_sleep", || {
@@ -228,7 +232,7 @@ fn a_first_push_races_with_sleep() {
     });
 }
 
-/// A shard that has found a timer at its last look sleeps again afterwards, and is woken again.
+/// A shard finds a timer at its last check before a sleep. Afterwards the shard sleeps, and is woken again.
 #[test]
 fn two_pushes_race_with_two_sleeps() {
     model("two_pushes_race_with_two_sleeps", || {
@@ -242,8 +246,9 @@ fn two_pushes_race_with_two_sleeps() {
     });
 }
 
-/// A worker decides to reissue a ticket, and pushes the insertion into the lane of a thread. Since then this thread has
-/// cancelled the timer, armed another timer in its slot, and ended. The stale insertion comes after the live insertion.
+/// A worker decides to queue an early ticket again, and pushes the insertion into another thread's lane (queue to the
+/// shard). Before the push, that thread has cancelled the timer, armed another timer in the same slot, and ended. So
+/// the stale insertion comes after the live insertion.
 #[test]
 fn a_reissue_races_with_the_last_arming_of_a_lane() {
     model("a_reissue_races_with_the_last_arming_of_a_lane", || {
@@ -269,7 +274,8 @@ fn a_reissue_races_with_the_last_arming_of_a_lane() {
     });
 }
 
-/// A sweep is wanted while the shard goes to sleep: the shard does not sleep before it has swept.
+/// A thread requests a sweep (the removal of stale tickets) while the shard goes to sleep. The shard sweeps before it
+/// sleeps.
 #[test]
 fn a_wanted_sweep_races_with_sleep() {
     model("a_wanted_sweep_races_with_sleep", || {
@@ -284,9 +290,10 @@ fn a_wanted_sweep_races_with_sleep() {
     });
 }
 
-/// A check of the batches is wanted while the shard, which has no timer, goes to sleep. Legal endings: (a) the turn
-/// plans the check; (b) the look after the announcement finds the request, and another turn plans the check; (c) the
-/// request wakes the shard. In each the shard sleeps for a limited time; a sleep without a limit is a deadlock.
+/// A thread requests a check of the batches while the shard, which has no timer, goes to sleep. Legal endings: (a) the
+/// shard's turn plans the check; (b) the shard finds the request after its announcement, and another turn plans the
+/// check; (c) the request wakes the shard. In each ending the shard then sleeps with a time limit. A sleep without a
+/// limit is a deadlock.
 #[test]
 fn a_wanted_check_races_with_sleep() {
     model("a_wanted_check_races_with_sleep", || {
@@ -297,8 +304,9 @@ fn a_wanted_check_races_with_sleep() {
     });
 }
 
-/// An engine joins, and the set of shards is dropped at once, while the shard's thread begins. Legal endings: the
-/// leader admits the station in a turn, or after its last turn. In both it drops the station.
+/// An engine joins, and the set of shards is dropped at once, while the shard's thread begins. A station is the
+/// engine's part of the shard. Legal endings: (a) the leader admits the station in a turn; (b) the leader admits the
+/// station after its last turn. In both endings the leader drops the station.
 #[test]
 fn a_station_joins_before_the_shard_closes() {
     model("a_station_joins_before_the_shard_closes", || {
@@ -311,8 +319,8 @@ fn a_station_joins_before_the_shard_closes() {
     });
 }
 
-/// An engine joins, with a timer that is due, while the shard goes to sleep. Legal endings: (a) the leader admits the
-/// station before it sleeps; (b) the shard is woken and admits it.
+/// An engine with a due timer joins while the shard goes to sleep. A station is the engine's part of the shard. Legal
+/// endings: (a) the leader admits the station before the shard sleeps; (b) the shard is woken and admits the station.
 #[test]
 fn a_station_joins_while_the_shard_goes_to_sleep() {
     model("a_station_joins_while_the_shard_goes_to_sleep", || {
@@ -325,8 +333,9 @@ fn a_station_joins_while_the_shard_goes_to_sleep() {
     });
 }
 
-/// An engine is shut down while the shard, which goes on, goes to sleep. Legal endings: (a) the leader drops the
-/// station before it sleeps; (b) the shard is woken and drops it. A station that stays is a deadlock.
+/// An engine is shut down while its shard, which goes on, goes to sleep. A station is the engine's part of the shard.
+/// Legal endings: (a) the leader drops the station before the shard sleeps; (b) the shard is woken and drops the
+/// station. If the station stays, the model reports a deadlock.
 #[test]
 fn a_station_leaves_while_the_shard_goes_to_sleep() {
     model("a_station_leaves_while_the_shard_goes_to_sleep", || {

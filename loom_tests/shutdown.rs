@@ -6,7 +6,7 @@
 //! |----------|---------------------|
 //! | F2: `notify`'s fence | `schedule_races_with_shutdown` |
 //! | F2: `close`'s fence | `schedule_races_with_shutdown` |
-//! | E1: `stop` gives each caller the right to evict | `schedule_races_with_a_shutdown_and_the_drop_after_it`, `schedule_races_with_two_shutdowns` |
+//! | E1: `stop` lets each caller evict | `schedule_races_with_a_shutdown_and_the_drop_after_it`, `schedule_races_with_two_shutdowns` |
 
 use super::{model, set_of_one_shard};
 use crate::base::error::Refusal;
@@ -17,7 +17,7 @@ use crate::engine::{Core, Local, Settings};
 use crate::shard::ShardSet;
 use crate::system::clock::{EngineClock, ManualClock};
 
-/// An engine whose shards no thread leads.
+/// Makes an engine whose shards are led by no thread.
 fn core() -> StdArc<Core<u32>> {
     let settings = Settings {
         capacity: 2,
@@ -33,7 +33,8 @@ fn core() -> StdArc<Core<u32>> {
     ))
 }
 
-/// Schedules a timer with payload 7. Returns true if the scheduler has the timer's id; otherwise the payload came back.
+/// Schedules a timer with payload 7. Returns true if the call returns the timer's id. Returns false if the payload came
+/// back.
 fn schedules(core: &Core<u32>) -> bool {
     let mut local = Local::new(core.admission(), 0);
     match local.reserve(core.admission()) {
@@ -45,13 +46,14 @@ fn schedules(core: &Core<u32>) -> bool {
     }
 }
 
-/// Shuts down as a caller does that must not wait; returns the number of timers that come back.
+/// Shuts the engine down without a wait for running handlers. Returns the number of timers that come back.
 fn shut_down(core: &Core<u32>) -> usize {
     core.stop().map_or(0, |right| core.evict(right).len())
 }
 
-/// Legal endings: (a) the shutdown returns the timer and the scheduler has its id; (b) the scheduler has the payload
-/// back. Exactly one of them happens. (netty #14081)
+/// A call that schedules a timer races with a shutdown. Legal endings: (a) the shutdown returns the timer, and the
+/// scheduling thread has its id; (b) the scheduling thread gets the payload back. Exactly one of these happens. (netty
+/// #14081)
 #[test]
 fn schedule_races_with_shutdown() {
     model("schedule_races_with_shutdown", || {
@@ -69,9 +71,9 @@ fn schedule_races_with_shutdown() {
     });
 }
 
-/// A shutdown is followed by the drop, which drops the payloads that it gets. The scheduler may be preempted after the
-/// first eviction has passed its slot and before it takes its timer back. Legal endings: as in
-/// `schedule_races_with_shutdown`; the second shutdown gets nothing.
+/// A shutdown is followed by the drop of the engine, which drops the payloads that it finds. A scheduling thread may be
+/// preempted after the first eviction has passed the thread's slot. Such a thread takes its timer back only later. The
+/// legal endings are those of `schedule_races_with_shutdown`. The second shutdown gets nothing.
 #[test]
 fn schedule_races_with_a_shutdown_and_the_drop_after_it() {
     model("schedule_races_with_a_shutdown_and_the_drop_after_it", || {
@@ -91,7 +93,8 @@ fn schedule_races_with_a_shutdown_and_the_drop_after_it() {
     });
 }
 
-/// Two shutdowns at once. Legal endings: one of them returns the timer, or the scheduler has the payload back.
+/// A call that schedules a timer races with two shutdowns. Legal endings: (a) one of the shutdowns returns the timer;
+/// (b) the scheduling thread gets the payload back.
 #[test]
 fn schedule_races_with_two_shutdowns() {
     model("schedule_races_with_two_shutdowns", || {

@@ -1,4 +1,5 @@
-//! Slots that change hands.
+//! Slots for timers that go from thread to thread. A thread takes slots from its magazine. The depot gives magazines
+//! out and takes them back.
 //!
 //! Each row was tried: the named ordering was made `Relaxed`, or the fence or tag was left out.
 //!
@@ -20,7 +21,8 @@ use crate::base::sync::{StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::lockfree::slab::{Magazine, Magazines, Slab};
 
-/// A thread takes a slot that another thread has vacated: the slot's links and its payload cell come along.
+/// A thread takes a slot that another thread has vacated. The first thread sees the slot's links and the slot's payload
+/// cell as the other thread left them.
 #[test]
 fn a_magazine_changes_hands() {
     model("a_magazine_changes_hands", || {
@@ -28,7 +30,7 @@ fn a_magazine_changes_hands() {
         let index = Magazines::new().take(slab.slots()).unwrap();
         let giving = StdArc::clone(&slab);
         let giver = thread::spawn(move || {
-            // SAFETY: we hold the slot.
+            // SAFETY: this thread holds the slot.
             unsafe { giving.write(index, 1) };
             let mut magazine = Magazine::new();
             magazine.push(giving.slots(), index);
@@ -42,14 +44,14 @@ fn a_magazine_changes_hands() {
             }
         };
         assert_eq!(taken, index, "a slot came from nowhere");
-        // SAFETY: the depot gave us the slot.
+        // SAFETY: the depot gave the slot to this thread.
         unsafe { slab.write(taken, 2) };
         giver.join().unwrap();
     });
 }
 
-/// Two threads take magazines while one of them gives one back: no thread gets a slot that another has. ABA would
-/// strike here with an untagged depot.
+/// Two threads take magazines (stocks of free slots) while one of them gives a magazine back. No thread gets a slot
+/// that another thread has. Without tags, the depot of magazines would have the ABA problem here.
 #[test]
 fn takers_and_a_giver_never_share_a_slot() {
     model("takers_and_a_giver_never_share_a_slot", || {
@@ -81,7 +83,7 @@ fn takers_and_a_giver_never_share_a_slot() {
     });
 }
 
-/// A magazine of two slots changes hands whole.
+/// A magazine (stock of free slots) with two slots goes to another thread as a whole.
 #[test]
 fn a_chain_changes_hands() {
     model("a_chain_changes_hands", || {
@@ -109,8 +111,8 @@ fn a_chain_changes_hands() {
     });
 }
 
-/// Two threads want a slot each, and one magazine of two slots is all that is left: it is split. The thread that comes
-/// second waits for the rest if it must.
+/// Two threads want a slot each. Only one magazine (stock of free slots) with two slots is left, so the magazine is
+/// split. If necessary, the second thread waits for the remaining slot.
 #[test]
 fn a_magazine_is_split() {
     model("a_magazine_is_split", || {
@@ -134,7 +136,7 @@ fn fresh(slab: &Slab<u32>, count: usize) -> Vec<u32> {
     (0..count).map(|_| magazines.take(slab.slots()).unwrap()).collect()
 }
 
-/// Legal endings: both threads use one segment, whichever thread made it.
+/// Two threads make the slab grow. Legal ending: both use one new segment, which either thread has made.
 #[test]
 fn two_threads_grow_one_segment() {
     model("two_threads_grow_one_segment", || {
@@ -142,12 +144,12 @@ fn two_threads_grow_one_segment() {
         let other = StdArc::clone(&slab);
         let handle = thread::spawn(move || {
             let index = Magazines::new().take(other.slots()).unwrap();
-            // SAFETY: we hold the slot.
+            // SAFETY: the other thread holds the slot.
             unsafe { other.write(index, 1) };
             index
         });
         let index = Magazines::new().take(slab.slots()).unwrap();
-        // SAFETY: we hold the slot.
+        // SAFETY: this thread holds the slot.
         unsafe { slab.write(index, 2) };
         assert_ne!(index, handle.join().unwrap(), "two threads have one slot");
     });

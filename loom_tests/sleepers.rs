@@ -16,7 +16,7 @@ use crate::base::sync::{AtomicBool, AtomicU64, Ordering, StdArc, UnsafeCell, thr
 use crate::lockfree::roster::Roster;
 use crate::lockfree::sleepers::Sleepers;
 
-/// A pool whose work is a number of things to do, which order nothing.
+/// A pool of threads. The pool's work is a number of things to do, and the number orders nothing.
 struct Pool {
     work: AtomicU64,
     closed: AtomicBool,
@@ -45,7 +45,7 @@ impl Pool {
         self.work.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
-    /// Runs a thread, which ends when it has taken something.
+    /// Runs thread `n` of the pool. The thread ends when it has taken one piece of work.
     fn take_one(&self, n: usize) {
         self.roster.enter_current_thread(n);
         while !self.take() {
@@ -54,8 +54,8 @@ impl Pool {
     }
 }
 
-/// A thread goes to sleep while work is offered. Legal endings: (a) the thread finds the work when it looks once more;
-/// (b) the thread is woken. A lost offer is a deadlock, which loom reports.
+/// A thread of the pool goes to sleep while work is offered. Legal endings: (a) the thread finds the work at its last
+/// check before the sleep; (b) the thread is woken. A lost offer is a deadlock, which loom reports.
 #[test]
 fn an_offer_races_with_sleep() {
     model("an_offer_races_with_sleep", || {
@@ -67,7 +67,7 @@ fn an_offer_races_with_sleep() {
     });
 }
 
-/// Two offers find a thread each.
+/// Two pieces of work are offered, and each finds a thread of the pool.
 #[test]
 fn two_offers_wake_two() {
     model("two_offers_wake_two", || {
@@ -84,7 +84,7 @@ fn two_offers_wake_two() {
     });
 }
 
-/// The pool is closed while a thread goes to sleep: the thread sees that, or is woken.
+/// The pool is closed while a thread goes to sleep. Either the thread sees that the pool is closed, or it is woken.
 #[test]
 fn closing_races_with_sleep() {
     model("closing_races_with_sleep", || {
@@ -102,14 +102,14 @@ fn closing_races_with_sleep() {
     });
 }
 
-/// A thread that takes a sleeper's bit away sees the sleeper's writes before it set the bit: its adoption of itself.
-/// The cell stands for the adoption, which loom does not track.
+/// A thread that goes to sleep sets its bit. Another thread that clears the bit sees the sleeper's earlier writes, such
+/// as the registration of the sleeper's thread. Loom does not track the registration, so a cell stands for it.
 #[test]
 fn a_bit_brings_its_thread() {
     struct Adopted(UnsafeCell<bool>, Sleepers);
     // SAFETY: the cell is written before the bit is set, and read by the thread that takes the bit away.
     unsafe impl Sync for Adopted {}
-    // SAFETY: as above.
+    // SAFETY: as for `Sync` above.
     unsafe impl Send for Adopted {}
 
     model("a_bit_brings_its_thread", || {

@@ -24,32 +24,32 @@ use crate::lockfree::state::{Cancel, Claim};
 
 const DUE: Timestamp = Timestamp::from_nanos(10);
 
-/// A slab with one armed timer, whose payload is 7.
+/// Makes a slab with one armed timer, whose payload is 7. Also returns the timer's id and the stamp of its ticket.
 fn armed() -> (StdArc<Slab<u32>>, TimerId, u32) {
     let slab = StdArc::new(Slab::new(2, Timestamp::ZERO));
     let index = Magazines::new().take(slab.slots()).unwrap();
-    // SAFETY: the magazine gave the vacant slot.
+    // SAFETY: the slot is vacant, and the magazine gave it to this thread.
     unsafe { slab.write(index, 7) };
     let (id, stamp) = slab.slots().control(index).arm(index, DUE);
     (slab, id, stamp)
 }
 
-/// Cancels as a canceller does. Returns the payload, if the cancel won.
+/// Cancels the timer. Returns the timer's payload if the cancel succeeded.
 fn cancel(slab: &Slab<u32>, id: TimerId) -> Result<u32, Cancel> {
     match slab.slots().control(id.index()).cancel(id) {
-        // SAFETY: the cancel won.
+        // SAFETY: the cancel succeeded.
         Cancel::Won => Ok(unsafe { slab.take(id.index()) }),
         lost => Err(lost),
     }
 }
 
-/// Fires as a worker does. Returns the payload, if the claim won; the slot is vacated then.
+/// Fires the timer as a worker does. If the worker's claim succeeds, vacates the slot and returns the payload.
 fn fire(slab: &Slab<u32>, id: TimerId, stamp: u32, now: Timestamp) -> Option<u32> {
     let control = slab.slots().control(id.index());
     match control.claim(stamp, now) {
         Claim::Won { generation, deadline } => {
             assert_eq!(deadline, DUE, "the claim has another deadline than the timer");
-            // SAFETY: the claim won.
+            // SAFETY: the claim succeeded.
             let payload = unsafe { slab.take(id.index()) };
             control.finish(generation);
             Some(payload)
@@ -59,8 +59,8 @@ fn fire(slab: &Slab<u32>, id: TimerId, stamp: u32, now: Timestamp) -> Option<u32
     }
 }
 
-/// Legal endings: (a) the canceller gets the payload and nothing fires; (b) the timer fires and the cancel returns
-/// `Running` or `Gone`. The timer was armed on a third thread.
+/// A cancel of a timer races with a firing. Legal endings: (a) the canceller gets the payload, and nothing fires; (b)
+/// the timer fires, and the cancel returns `Running` or `Gone`. A third thread has armed the timer.
 #[test]
 fn cancel_races_with_fire() {
     model("cancel_races_with_fire", || {
@@ -69,7 +69,7 @@ fn cancel_races_with_fire() {
         let (id, stamp) = (TimerId::new(0, 0), 0);
         let producer = thread::spawn(move || {
             let index = Magazines::new().take(arming.slots()).unwrap();
-            // SAFETY: the magazine gave the vacant slot.
+            // SAFETY: the slot is vacant, and the magazine gave it to this thread.
             unsafe { arming.write(index, 7) };
             assert_eq!(
                 arming.slots().control(index).arm(index, DUE),
@@ -93,7 +93,7 @@ fn cancel_races_with_fire() {
     });
 }
 
-/// Legal endings: either of the two cancels gets the payload, and the other cancel returns `Gone`.
+/// Two cancels of a timer race. Legal endings: either cancel gets the payload, and the other returns `Gone`.
 #[test]
 fn two_cancels_one_wins() {
     model("two_cancels_one_wins", || {
@@ -108,7 +108,8 @@ fn two_cancels_one_wins() {
     });
 }
 
-/// Legal endings: the shutdown evicts the timer, or the canceller gets it; not both.
+/// A cancel of a timer races with a shutdown. Legal endings: (a) the shutdown takes the timer; (b) the canceller gets
+/// the timer. Exactly one of these happens.
 #[test]
 fn cancel_races_with_eviction() {
     model("cancel_races_with_eviction", || {
@@ -124,14 +125,14 @@ fn cancel_races_with_eviction() {
     });
 }
 
-/// A thread that found a handler running, and waited for its end, sees the handler's writes.
+/// A thread finds that a handler runs, and waits for the handler's end. Then the thread sees the handler's writes.
 #[test]
 fn who_waits_sees_what_the_handler_did() {
     use crate::base::sync::UnsafeCell;
     struct Effect(UnsafeCell<u32>);
     // SAFETY: the cell is written by the handler, and read by the thread that saw the handler end.
     unsafe impl Sync for Effect {}
-    // SAFETY: as above.
+    // SAFETY: as for `Sync` above.
     unsafe impl Send for Effect {}
 
     model("who_waits_sees_what_the_handler_did", || {
@@ -141,7 +142,7 @@ fn who_waits_sees_what_the_handler_did() {
         let worker = thread::spawn(move || {
             let control = firing.slots().control(id.index());
             let Claim::Won { generation, .. } = control.claim(stamp, DUE) else { return false };
-            // SAFETY: the claim won; no thread reads before the end.
+            // SAFETY: the claim succeeded, and no thread reads before the handler's end.
             written.0.with_mut(|effect| unsafe { *effect = 1 });
             control.finish(generation)
         });
@@ -164,8 +165,8 @@ fn who_waits_sees_what_the_handler_did() {
     });
 }
 
-/// A read deadline is the timer's own, or there is none. It is never a link of its vacant slot, nor a later owner's
-/// deadline.
+/// A thread reads a timer's deadline from its slot. The thread gets the timer's own deadline, or none. The thread never
+/// gets a link of the vacant slot, nor the deadline of a later timer in the slot.
 #[test]
 fn a_read_deadline_is_the_timers_own() {
     model("a_read_deadline_is_the_timers_own", || {
@@ -187,7 +188,8 @@ fn a_read_deadline_is_the_timers_own() {
     });
 }
 
-/// A ticket that comes early is reissued under a new stamp, once; a cancel may win instead. (I1a)
+/// A ticket (entry in the wheel) that comes early is queued again under a new stamp, once. A cancel of the timer may
+/// succeed instead. (I1a)
 #[test]
 fn cancel_races_with_reissue() {
     model("cancel_races_with_reissue", || {
@@ -215,7 +217,8 @@ fn cancel_races_with_reissue() {
     });
 }
 
-/// An eviction that loses its first swap to a cancel and a new arming reports the new deadline.
+/// The eviction by a shutdown loses its first swap to a cancel and a new arming. Then the eviction reports the new
+/// deadline.
 #[test]
 fn eviction_races_with_reschedule() {
     model("eviction_races_with_reschedule", || {

@@ -1,6 +1,7 @@
-//! The clock's line: a reader sees one piece of the line, and one writer at a time makes the next piece.
+//! The fast clock, which computes the time from a counter by a line. The line consists of pieces. A reader sees one
+//! piece, and one writer at a time makes the next piece.
 //!
-//! The counter and the true time are one number that no model tracks: a read of it orders nothing.
+//! The counter and the true time are one number, which no model tracks. A read of this number orders nothing.
 //!
 //! Each row was tried: the named ordering was made `Relaxed`, or the fence was left out.
 //!
@@ -18,12 +19,12 @@ use crate::base::sync::{Arc, thread};
 use crate::system::clock::{AHEAD_NANOS, Source, UpperClock};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The time that a read takes.
+/// The time that a read of the clock takes, in nanoseconds.
 const READ: u64 = 100;
 
 struct World {
     nanos: AtomicU64,
-    /// The amount by which the true time is ahead of the counter.
+    /// The time by which the true clock is ahead of the counter, in nanoseconds.
     beyond: AtomicU64,
 }
 
@@ -53,7 +54,7 @@ impl Source for Reads {
     }
 }
 
-/// A clock whose line has a piece.
+/// Makes a clock whose line (conversion of the counter to time) already has a piece.
 fn clock_with_a_piece() -> (std::sync::Arc<World>, Arc<UpperClock<Reads>>) {
     let world = std::sync::Arc::new(World::new());
     let clock = Arc::new(UpperClock::new(Reads(std::sync::Arc::clone(&world))));
@@ -74,7 +75,8 @@ fn call(world: &World, clock: &UpperClock<Reads>) -> u64 {
     now
 }
 
-/// A thread reads the line while another puts two pieces in place, the second piece over the piece that was current.
+/// A thread reads the clock's line, which converts the counter to time, while another thread publishes two pieces of
+/// the line. The second piece takes the memory of the piece that was current.
 #[test]
 fn a_reader_sees_one_piece() {
     model("a_reader_sees_one_piece", || {
@@ -93,7 +95,7 @@ fn a_reader_sees_one_piece() {
     });
 }
 
-/// Two threads find the piece ended.
+/// Two threads find that the current piece of the clock's line has ended. The line converts the counter to time.
 #[test]
 fn the_calibration_changes_hands() {
     model("the_calibration_changes_hands", || {
@@ -106,7 +108,7 @@ fn the_calibration_changes_hands() {
     });
 }
 
-/// Two threads make the first calls of a process: nothing is published yet that would order them otherwise.
+/// Two threads make the first calls of a process. Nothing has been published that could order the calls.
 #[test]
 fn the_first_sample_changes_hands() {
     model("the_first_sample_changes_hands", || {
@@ -119,7 +121,7 @@ fn the_first_sample_changes_hands() {
     });
 }
 
-/// Two shards find that the counter fell behind.
+/// Two shards find that the clock's counter has fallen behind the true time.
 #[test]
 fn two_judgements_meet() {
     model("two_judgements_meet", || {

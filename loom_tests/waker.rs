@@ -20,7 +20,7 @@ use std::task::Wake;
 
 const DUE: Timestamp = Timestamp::from_nanos(20);
 
-/// A task, reduced to whether it was woken.
+/// A task reduced to a flag, which says whether the task was woken.
 #[derive(Default)]
 pub(super) struct Task {
     pub(super) woken: AtomicBool,
@@ -38,7 +38,7 @@ impl Task {
     }
 }
 
-/// Polls once. Returns whether the sleep is over.
+/// Polls a task's sleep once. Returns whether the sleep is over.
 fn poll(cell: &WakerCell, task: &Arc<Task>) -> bool {
     cell.register(&Arc::clone(task).into());
     cell.has_fired_for(DUE)
@@ -50,7 +50,8 @@ fn fire(cell: &WakerCell) {
     }
 }
 
-/// Legal endings: (a) the poll sees that the deadline has passed; (b) its task is woken. No wake is lost.
+/// A poll of a sleep races with the firing of its timer. Legal endings: (a) the poll sees that the deadline has passed;
+/// (b) the task is woken. No wake is lost.
 #[test]
 fn poll_races_with_fire() {
     model("poll_races_with_fire", || {
@@ -65,7 +66,8 @@ fn poll_races_with_fire() {
     });
 }
 
-/// Legal endings: (a) the poll sees that the timer is shut; (b) its task is woken.
+/// A poll of a sleep races with a shutdown. Legal endings: (a) the poll sees that the timer is shut; (b) the task is
+/// woken.
 #[test]
 fn poll_races_with_shutdown() {
     model("poll_races_with_shutdown", || {
@@ -85,7 +87,8 @@ fn poll_races_with_shutdown() {
     });
 }
 
-/// A task polls, and another task polls afterwards. Unless the second task saw the end, it is woken.
+/// A task polls a sleep, and another task polls it afterwards. The second task sees that the timer has fired, or is
+/// woken.
 #[test]
 fn the_last_waker_wins() {
     model("the_last_waker_wins", || {
@@ -99,7 +102,8 @@ fn the_last_waker_wins() {
     });
 }
 
-/// After a firing for an earlier deadline comes the next firing: it wakes a task that waits for the later deadline.
+/// A timer fires for an earlier deadline, and fires again for a later deadline. The second firing wakes a task that
+/// waits for the later deadline.
 #[test]
 fn a_firing_for_an_earlier_deadline_loses_no_wake() {
     model("a_firing_for_an_earlier_deadline_loses_no_wake", || {

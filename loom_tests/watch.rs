@@ -1,5 +1,6 @@
-//! The watch over leaders that run handlers, and the permits to run them: every handler is watched, and every job is
-//! run.
+//! A thread that leads a shard may run handlers itself. A watcher, another thread, watches such leaders and takes over
+//! a shard whose leader is held up. A permit allows a thread to run handlers. The models show that every handler is
+//! watched, and that every job is run.
 //!
 //! Each row was tried: the named fence or step was left out of `src`.
 //!
@@ -48,8 +49,9 @@ const NOW: Timestamp = Timestamp::from_nanos(1_000);
 const DUE: Timestamp = Timestamp::from_nanos(500);
 const AHEAD: Timestamp = Timestamp::from_nanos(5_000);
 
-/// A leader begins its handlers while the watcher, which has seen no handlers for a while, leaves. Legal endings: (a)
-/// the watcher sees the leader and stays; (b) the leader sees that no thread watches, and wakes one.
+/// A shard's leader begins its handlers while the watcher leaves, because it has seen no handlers for a while. The
+/// watcher is a waiting thread that takes over a held-up shard. Legal endings: (a) the watcher sees the leader and
+/// stays; (b) the leader sees that no thread watches, and wakes a thread.
 #[test]
 fn a_leader_begins_while_the_watcher_leaves() {
     model("a_leader_begins_while_the_watcher_leaves", || {
@@ -66,8 +68,9 @@ fn a_leader_begins_while_the_watcher_leaves() {
     });
 }
 
-/// The watcher, which has something else to do, passes the watch on while another thread goes to sleep. Legal endings:
-/// (a) that thread sees before it sleeps that a watcher is wanted; (b) it is woken.
+/// The watcher, a waiting thread that takes over a held-up shard, has something else to do. The watcher passes the
+/// watch on while another thread goes to sleep. Legal endings: (a) before it sleeps, that thread sees that a watcher is
+/// wanted; (b) that thread is woken.
 #[test]
 fn the_watch_is_passed_on_while_a_thread_goes_to_sleep() {
     model("the_watch_is_passed_on_while_a_thread_goes_to_sleep", || {
@@ -93,24 +96,26 @@ const TAKEN_OVER: [&str; 3] = [
 ];
 const LEADS_ON: &str = "the handler returns, and its thread leads on";
 
-/// The stages of the first handler. A takeover in one of them is the ending of that number.
+/// The stage before the first handler has begun. The stage in which the shard is taken over is the index of the ending
+/// in `TAKEN_OVER`.
 const IS_BEFORE: usize = 0;
 const RUNS: usize = 1;
 const HAS_RETURNED: usize = 2;
-/// A thread leads the shard again.
+/// The stage in which a thread leads the shard again, after the first leader has let go of it.
 const IS_LED: usize = 3;
 
-/// The differences between the models of a handover.
+/// The handlers and the time in which the models of a takeover differ. In a takeover, a waiting thread takes a shard
+/// from a held-up leader.
 struct Script {
-    /// A handler, which is called with its number, from 1.
+    /// The handler of all timers. The number in its arguments counts the calls of the handler, from 1.
     handler: fn(&World, u64),
-    /// Called whenever a thread leads the shard and reads the clock.
+    /// A function that is called each time a leader of the shard reads the clock.
     look: fn(&World),
-    /// The time when the first handler has begun.
+    /// The time that the clock shows after the first handler has begun.
     later: Timestamp,
 }
 
-/// An engine on one shard with workers, whose handlers are those of a script. Thread 0 leads the shard at first.
+/// An engine on one shard with workers. A script gives the engine's handlers. At first, thread 0 leads the shard.
 struct World {
     set: StdArc<ShardSet>,
     shared: StdArc<StationShared>,
@@ -120,7 +125,8 @@ struct World {
     called: AtomicU64,
     script: Script,
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
-    /// The fields below are for the script and its endings. They are not loom's, and order nothing.
+    /// The endings that the model notes. Loom does not track this field and the fields below, and these fields order
+    /// nothing.
     endings: StdArc<Endings>,
     first: ThreadKey,
     stage: AtomicUsize,
@@ -128,8 +134,8 @@ struct World {
 }
 
 impl World {
-    /// The set has `threads` threads for the shard and the workers. As many handlers may run at a time: a job in the
-    /// queue hands over nothing in a model.
+    /// Makes an engine on one shard, with `threads` threads for the shard and the workers. The same number of handlers
+    /// may run at a time, because in a model a job in the queue publishes nothing.
     fn new(threads: usize, endings: &StdArc<Endings>, script: Script) -> StdArc<Self> {
         let clock = StdArc::new(Looks { world: OnceLock::new(), has_begun: AtomicBool::new(false) });
         let custom = EngineClock::Custom(StdArc::<Looks>::clone(&clock));
@@ -159,7 +165,7 @@ impl World {
         world
     }
 
-    /// Schedules timers from the calling thread.
+    /// Schedules timers for these deadlines from the calling thread.
     fn schedule(&self, deadlines: &[Timestamp]) {
         let (mut lane, mut magazines) = (self.shared.inbox.register(), Magazines::new());
         for &deadline in deadlines {
@@ -170,13 +176,13 @@ impl World {
         }
     }
 
-    /// Starts thread `n` of the set.
+    /// Starts thread `n` of the set of shards.
     fn start(&self, n: usize) {
         let set = StdArc::clone(&self.set);
         self.threads.lock().unwrap().push(thread::spawn(move || ShardThread::new(&set, n).serve()));
     }
 
-    /// Runs thread 0 of the set until all threads have ended, with `timers` timers.
+    /// Runs thread 0 of the set of shards until all threads have ended. Then checks that `timers` timers have fired.
     fn run(&self, timers: u64) {
         ShardThread::new(&self.set, 0).serve();
         let threads = core::mem::take(&mut *self.threads.lock().unwrap());
@@ -185,7 +191,7 @@ impl World {
         assert_eq!(self.presence.stations(), 0, "no leader has dropped the station");
     }
 
-    /// Ends the engine and the set.
+    /// Ends the engine and the set of shards.
     fn end(&self) {
         self.shared.parker.close();
         self.set.close();
@@ -195,12 +201,12 @@ impl World {
         self.called.load(Ordering::Relaxed)
     }
 
-    /// The number of times that a thread that stood by took the shard over.
+    /// Returns how often a waiting thread has taken the shard over from its leader.
     fn takeovers(&self) -> u64 {
         self.set.shards()[0].counters.takeovers.get()
     }
 
-    /// Waits until the shard has turned.
+    /// Waits until the shard has made a turn, a pass of its loop.
     fn await_turn(&self) {
         self.shared.want_sweep();
         while self.shared.is_sweep_wanted() {
@@ -216,14 +222,14 @@ impl World {
         self.stage.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Runs `f` as the first handler.
+    /// Runs `f` as the first handler. Notes when the handler begins and returns.
     fn in_first_handler(&self, f: impl FnOnce()) {
         self.step(IS_BEFORE, RUNS);
         f();
         self.step(RUNS, HAS_RETURNED);
     }
 
-    /// Notes the first thread that leads the shard after the leader has let go of it.
+    /// Notes how the shard has found its next leader. Does nothing before the first leader has let go of the shard.
     fn note_leader(&self) {
         let stage = self.stage.load(Ordering::Relaxed);
         let is_again = if self.is_first() { stage == HAS_RETURNED } else { stage < IS_LED };
@@ -233,7 +239,8 @@ impl World {
     }
 }
 
-/// A clock that stands still, but for one step. A thread reads it when it leads the shard.
+/// A clock that stands still except for one step, when the first handler begins. Only the thread that leads the shard
+/// reads the clock.
 struct Looks {
     world: OnceLock<Weak<World>>,
     has_begun: AtomicBool,
@@ -274,8 +281,8 @@ impl Fire for World {
     fn batch_taken(&self, _: usize) {}
 }
 
-/// A handler holds up its shard's leader. The other thread takes the shard over, and the leader stands by once the
-/// handler has returned. If no thread takes the shard over, the handler waits for ever.
+/// A handler holds up its shard's leader, and the other thread takes the shard over. When the handler has returned, the
+/// former leader stands by. If no thread takes the shard over, the handler waits for ever.
 #[test]
 fn a_shard_is_taken_over_from_a_leader_that_is_held_up() {
     const ENDINGS: &[&str] = &[TAKEN_OVER[0], TAKEN_OVER[1]];
@@ -291,14 +298,15 @@ fn a_shard_is_taken_over_from_a_leader_that_is_held_up() {
     });
 }
 
-/// A handler returns before, while and after the other thread takes the shard over. A second timer is due by then: the
-/// thread that leads the shard fires it, and ends the set. The end itself is `a_shutdown_races_with_a_takeover`.
+/// A handler returns before, while or after the other thread takes the shard over. A second timer is due by then. The
+/// thread that leads the shard fires the second timer, and ends the set of shards. The races of that end are in
+/// `a_shutdown_races_with_a_takeover`.
 #[test]
 fn a_handler_returns_while_its_shard_is_taken_over() {
     const ENDINGS: &[&str] = &[TAKEN_OVER[0], TAKEN_OVER[1], TAKEN_OVER[2], LEADS_ON];
     model_with_endings("a_handler_returns_while_its_shard_is_taken_over", ENDINGS, |endings| {
         let handler = |world: &World, n| match n {
-            // A call that the next leader sees: without such a call, loom does not separate the handler from its end.
+            // The next leader sees this request. Without it, loom does not separate the handler from its end.
             1 => world.in_first_handler(|| world.shared.want_sweep()),
             _ => {
                 loom::skip_branch();
@@ -312,8 +320,8 @@ fn a_handler_returns_while_its_shard_is_taken_over() {
     });
 }
 
-/// The leader and the thread that has taken its shard over both run handlers. They come back at once, or one comes back
-/// while the other thread still runs its handler. Either thread leads the shard again, and ends the set; the other
+/// The leader runs a handler, and so does the thread that has taken its shard over. Both handlers return at once, or
+/// one returns while the other still runs. Either thread leads the shard again and ends the set of shards. The other
 /// thread stands by.
 #[test]
 fn two_earlier_leaders_come_back() {
@@ -351,9 +359,9 @@ fn two_earlier_leaders_come_back() {
     });
 }
 
-/// A leader whose shard was taken over comes back, while the thread that leads the shard now is held up by a handler of
-/// its own. Legal endings: (a) the earlier leader finds the shard free, and leads it; (b) it stands by, and takes the
-/// shard over. If it does neither, the handler waits for ever.
+/// A leader whose shard was taken over comes back. The present leader is held up by its own handler. Legal endings: (a)
+/// the former leader finds the shard free, and leads it; (b) the former leader stands by, and takes the shard over. If
+/// the former leader does neither, the handler waits for ever.
 #[test]
 fn an_earlier_leader_leads_its_shard_again() {
     const ENDINGS: &[&str] =
@@ -361,7 +369,7 @@ fn an_earlier_leader_leads_its_shard_again() {
     model_with_endings("an_earlier_leader_leads_its_shard_again", ENDINGS, |endings| {
         let handler = |world: &World, n| {
             if n == 1 {
-                // How the shard is taken over first is the other models'.
+                // Other models show how the shard is taken over the first time.
                 loom::stop_exploring();
                 world.start(1);
                 world.await_turn();
@@ -380,9 +388,10 @@ fn an_earlier_leader_leads_its_shard_again() {
     });
 }
 
-/// A handler ends its engine and the set, and returns, before, while and after the other thread takes the shard over.
-/// Legal endings: (a) the leader comes back and drops the station; (b) the other thread drops it, after it has seen the
-/// end in a turn, before its sleep, or in its sleep; (c) the other thread takes over a shard that is at its end.
+/// A handler ends its engine and the set of shards, and returns, before, while or after the other thread takes the
+/// shard over. A station is the engine's part of the shard. Legal endings: (a) the leader comes back and drops the
+/// station; (b) the other thread sees the end, in a turn, before its sleep or in its sleep, and drops the station; (c)
+/// the other thread takes over a shard that is at its end.
 #[test]
 fn a_shutdown_races_with_a_takeover() {
     const ENDS: [&str; 2] = ["the shard is not taken over", "the shard is taken over"];
@@ -397,9 +406,9 @@ fn a_shutdown_races_with_a_takeover() {
     });
 }
 
-/// Two timers are due at once, and the handler of the first timer holds the leader up. The thread that takes the shard
-/// over sends a worker for the second timer, while the handler returns. The leader fires the second timer, or the
-/// worker does.
+/// Two timers are due at once, and the handler of the first timer holds up the leader. The thread that takes the shard
+/// over sends a worker for the second timer, while the handler returns. Either the leader or the worker fires the
+/// second timer.
 #[test]
 fn the_second_timer_of_a_batch_is_fired_once() {
     const ENDINGS: &[&str] = &["the leader fires the second timer", "a worker fires the second timer"];
@@ -408,8 +417,8 @@ fn the_second_timer_of_a_batch_is_fired_once() {
     model_with_endings("the_second_timer_of_a_batch_is_fired_once", ENDINGS, |endings| {
         let handler = |world: &World, n| {
             if n == 1 {
-                // Other models are about the takeover itself. The threads start here, so that the batch is handed to
-                // them: a model has no queue of jobs, so no job would start them.
+                // Other models are about the takeover itself. The threads must start here to see the batch. A model has
+                // no queue of jobs, so no job would start them.
                 loom::stop_exploring();
                 world.step(IS_BEFORE, HAS_BEGUN);
                 world.start(1);
@@ -436,7 +445,7 @@ fn the_second_timer_of_a_batch_is_fired_once() {
     });
 }
 
-/// A firing side that counts the tickets that it fires.
+/// An engine that only counts the tickets (due timers) that it fires.
 struct Count {
     dispatcher: Dispatcher,
     fired: AtomicU64,
@@ -463,9 +472,9 @@ impl Fire for Count {
     fn batch_taken(&self, _: usize) {}
 }
 
-/// The only permit comes back while a job is pushed and a thread goes to sleep. Legal endings: (a) the thread finds
-/// both before it sleeps; (b) the push wakes the thread; (c) the permit's drop wakes it. The model does not have the
-/// queue itself: a pushed job is seen at once.
+/// The only permit to run a job comes back while a job is pushed and a thread goes to sleep. Legal endings: (a) the
+/// thread finds permit and job before it sleeps; (b) the push wakes the thread; (c) the drop of the permit wakes the
+/// thread. The model does not have the queue itself: a pushed job is seen at once.
 #[test]
 fn a_permit_comes_back_while_a_job_is_pushed() {
     model("a_permit_comes_back_while_a_job_is_pushed", || {

@@ -1,8 +1,9 @@
-//! The interface for layers, the *seam*: the calls that a layer on the engine needs, and that a plain user does not.
+//! The interface for layers, the *seam*. It has the calls that a layer on the engine needs and a plain user does not
+//! need.
 //!
-//! A *layer* brings payloads and a handler of its own to an engine, and offers something else to its users: closures,
-//! timers by key, queues. The crate `tourbillon-tasks` is a layer. A layer uses the public interface like every other
-//! program. Beyond that it needs the following, and the functions of [`Base`] give it:
+//! A *layer* brings payloads and a handler of its own to an engine, and offers another interface to its users:
+//! closures, timers by key, queues. The crate `tourbillon-tasks` is a layer. A layer uses the public interface like
+//! every other program. Beyond that, a layer has these needs, which the functions of [`Base`] meet:
 //!
 //! | need | function |
 //! |---|---|
@@ -95,18 +96,19 @@ use core::time::Duration;
 
 pub use crate::engine::{Due, DueId, Payload};
 
-/// The engine below a layer: a handle to an engine that calls the layer's handler with payloads in place. Cloning is
-/// cheap; a base does not keep the engine running.
+/// A handle to the engine on which a layer (a crate such as `tourbillon-tasks`) builds. That engine passes the payload
+/// of an owned timer to the layer's handler by reference. Cloning is cheap. A base does not keep the engine running.
 pub struct Base<T: Send + 'static> {
     handle: Handle<T>,
 }
 
-/// The behaviour of an arming that needs a ticket while the lane of the calling thread is full.
+/// Decides what happens if an arming needs a ticket while the calling thread's lane (its queue to the shard) is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The call fails. Until another arming succeeds, the timer may fire late for the new deadline, or not at all.
+    /// The call fails. Until another arming succeeds, the timer may fire for the new deadline late or not at all.
     Fail,
-    /// The ticket goes beyond the lane's capacity: for a deadline that must be in force when the call returns.
+    /// The ticket is posted beyond the lane's capacity. A layer chooses this if the deadline must be in force when the
+    /// call returns.
     Exceed,
 }
 
@@ -126,8 +128,8 @@ impl<T: Send + 'static> Base<T> {
         Ok((engine, Self { handle }))
     }
 
-    /// Makes an engine without threads, on a manual clock: see [`Builder::driven`]. The handler gets payloads as
-    /// with [`start`](Self::start).
+    /// Makes an engine without threads, on a manual clock: see [`Builder::driven`]. The handler gets the payload of an
+    /// owned timer by reference.
     ///
     /// # Errors
     ///
@@ -141,7 +143,7 @@ impl<T: Send + 'static> Base<T> {
         Ok((engine, Self { handle }))
     }
 
-    /// The handle of the engine.
+    /// Returns the handle of the engine.
     #[inline]
     #[must_use]
     pub fn handle(&self) -> &Handle<T> {
@@ -152,11 +154,11 @@ impl<T: Send + 'static> Base<T> {
     ///
     /// # Errors
     ///
-    /// Fails as [`Handle::timer`] does; the error returns the payload.
+    /// Fails as [`Handle::timer`] does. The error returns the payload.
     ///
     /// # Time complexity
     ///
-    /// That of [`Handle::timer`].
+    /// The same as [`Handle::timer`].
     pub fn timer(&self, payload: T) -> Result<Timer<T>, ScheduleError<T>> {
         Timer::new(self.handle.core(), payload)
     }
@@ -165,19 +167,18 @@ impl<T: Send + 'static> Base<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the engine is shut down, and with [`LaneFull`](Refusal::LaneFull) if the arming needs a
-    /// ticket, the lane is full and `when_full` is [`WhenFull::Fail`]. The caller then releases its locks, calls
+    /// Fails if the engine is shut down. If `when_full` is [`WhenFull::Fail`], the arming needs a ticket and the lane
+    /// is full, fails with [`LaneFull`](Refusal::LaneFull). Then the caller releases its locks, calls
     /// [`await_room`](Self::await_room) and tries again.
     ///
     /// # Synchronisation
     ///
-    /// An arming that comes after a run of the timer, and returns [`Armed::Pending`], has seen the end of that run: an
-    /// acquire fence after the call orders everything that the handler did before the caller's next step. The same
-    /// holds for [`Timer::arm_at`].
+    /// If an arming comes after a run of the timer and returns [`Armed::Pending`], it has seen the end of that run. So
+    /// after an acquire fence, the caller sees everything that the handler did. This holds for [`Timer::arm_at`], too.
     ///
     /// # Time complexity
     ///
-    /// That of [`Timer::arm_at`].
+    /// The same as [`Timer::arm_at`].
     #[inline]
     pub fn try_arm_at(
         &self,
@@ -199,12 +200,13 @@ impl<T: Send + 'static> Base<T> {
         }
     }
 
-    /// Waits a little, and longer in later `rounds`, for the shards to make room in their lanes. A layer calls this
-    /// function after a call has failed with [`LaneFull`](Refusal::LaneFull). The caller starts with zero rounds and
-    /// holds no lock that a handler may take. Returns false at once where the calling thread would wait for itself.
+    /// Waits a little until the shards have made room in their lanes. A layer calls this function after a call has
+    /// failed with [`LaneFull`](Refusal::LaneFull). `rounds` counts the calls from zero; later calls wait longer. The
+    /// caller must hold no lock that a handler may take. If the calling thread would wait for itself, returns false at
+    /// once.
     ///
-    /// On shards of loops the calling thread makes the room itself, also on the loop's own thread: see
-    /// [`LoopShard`](crate::LoopShard). Inside a turn of that loop it cannot.
+    /// On shards of loops ([`LoopShard`](crate::LoopShard)) the calling thread makes the room itself, even on the
+    /// loop's own thread. It cannot do so inside a turn of that loop.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         let core = self.handle.core();
         let goes_on = !core.admission().is_shut_down() && gets_room(core, *rounds);
@@ -214,52 +216,54 @@ impl<T: Send + 'static> Base<T> {
         goes_on
     }
 
-    /// Whether another thread fires the timers that the calling thread schedules here. False in a handler that runs
-    /// inline, in an engine without threads, in an engine that was shut down, and in the child of a fork.
+    /// Returns whether another thread fires the timers that the calling thread schedules at this moment. Returns false
+    /// in a handler that runs inline, in an engine without threads, in an engine that was shut down, and in the child
+    /// of a fork.
     #[must_use]
     pub fn may_wait_for_shards(&self) -> bool {
         let core = self.handle.core();
         !core.admission().is_shut_down() && core.membership().may_wait_for_shards()
     }
 
-    /// Whether the calling thread may wait for the end of a handler. False inside a handler of this engine, on the
-    /// threads of its rayon pool, and in the child of a fork.
+    /// Returns whether the calling thread may wait for the end of a handler. Returns false inside a handler of this
+    /// engine, on the threads of the engine's rayon pool, and in the child of a fork.
     #[must_use]
     pub fn may_wait_for_handlers(&self) -> bool {
         !self.handle.core().membership().must_not_wait_here()
     }
 
-    /// Whether this process is the child of a fork, and the engine was started before the fork. A lock of the layer
-    /// that another thread of the parent held at that moment stays locked in the child for ever. So the functions of
-    /// the layer that the child's end calls do not wait for such a lock: they try it for a moment, and leave its
-    /// contents behind. True also for an engine without threads, which can be used in the child.
+    /// Returns whether this process is the child of a fork, and the engine was started before the fork. If another
+    /// thread of the parent held a lock of the layer at the fork, the lock stays locked in the child for ever. So
+    /// functions of the layer that run at the end of the child must not wait for such a lock: they try it for a moment,
+    /// and then leave its contents behind. An engine without threads can be used in the child; the function returns
+    /// true for it, too.
     #[must_use]
     pub fn is_in_child(&self) -> bool {
         self.handle.core().membership().is_in_child()
     }
 
-    /// The present moment that decides whether a deadline has come. It is never ahead, while [`Handle::now`] may be:
-    /// see [`Clock`](crate::Clock).
+    /// Returns the present moment, by which the engine decides whether a deadline has come. The moment is never ahead
+    /// of the true time, but [`Handle::now`] may be: see [`Clock`](crate::Clock).
     #[must_use]
     pub fn true_now(&self) -> Timestamp {
         self.handle.core().clock().true_now()
     }
 
-    /// The time that a thread may sleep from now on, in order to be awake at `deadline`. `None` if no sleep helps,
-    /// because the clock moves only in steps: see [`Clock::sleep_for`](crate::Clock::sleep_for).
+    /// Returns how long a thread may sleep from now on in order to be awake at `deadline`. Returns `None` if the clock
+    /// moves only in steps: see [`Clock::sleep_for`](crate::Clock::sleep_for).
     #[must_use]
     pub fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
         self.handle.core().clock().sleep_until(deadline)
     }
 
-    /// Calls `hook` once when the engine has been shut down, by a call or by a drop: nothing can be armed any more, no
-    /// handler begins, and every pending timer has been taken out. If the engine has already been shut down, or if this
-    /// process is the child of a fork, `hook` runs at once. A panic of `hook` is caught and reported as a handler's
-    /// panic is.
+    /// Calls `hook` once when the engine has been shut down, by a call or by a drop. At that moment nothing can be
+    /// armed any more, no handler begins, and every pending timer has been taken out. If the engine has already been
+    /// shut down, or if this process is the child of a fork, `hook` runs at once. A panic of `hook` is caught, and
+    /// reported like a handler's panic.
     ///
-    /// A hook runs on the thread that shuts the engine down, and must not wait for a handler: if a handler shuts the
-    /// engine down, other handlers may still run. The engine keeps the hook until its end, so a hook should hold the
-    /// layer weakly.
+    /// A hook runs on the thread that shuts the engine down. It must not wait for a handler: if a handler shuts the
+    /// engine down, other handlers may still run. The engine keeps the hook until the engine ends, so a hook should
+    /// hold the layer by a weak reference.
     pub fn at_shutdown(&self, hook: impl FnOnce() + Send + 'static) {
         self.handle.core().at_shutdown(Box::new(hook));
     }

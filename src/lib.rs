@@ -31,11 +31,11 @@
 //!  the ticket dies in the lane       sleep until the
 //!  or in the wheel                   next deadline
 //! ```
-//! [`Engine`]s, of any payloads, run this pipeline on the threads of a set of [`Shards`], which they share. Each engine
-//! has lanes and wheels of its own. [`DrivenShards`] run it on a manual clock and the caller's thread, and
-//! [`LoopShard`]s in the event loops of a program. [`wheel`] is the wheel alone. A [`Timer`] keeps a slot of its own; a
-//! program arms and disarms it any number of times, by a store and a load each. [`extend`] is the seam for crates that
-//! build a layer on the engine.
+//! [`Engine`]s with any type of payload share a set of [`Shards`], and run this pipeline on the set's threads. Each
+//! engine has lanes and wheels of its own. [`DrivenShards`] run the pipeline on a manual clock and the caller's thread.
+//! [`LoopShard`]s run it in the event loops of a program. [`wheel`] is the wheel alone. A [`Timer`] keeps a slot of its
+//! own; a program arms and disarms it any number of times, by a store and a load each. [`extend`] is the interface for
+//! crates that build a layer on the engine.
 //!
 //! # Guarantees
 //!
@@ -55,20 +55,20 @@
 //!
 //! - Memory for slots grows with the peak number of timers (16 bytes and the payload each, 16 more for a [`Timer`]) and
 //!   is kept until the engine is dropped. The 16-byte ticket of a cancelled timer stays until its shard looks at the
-//!   ticket. The wheels hold at most about twice as many tickets as there are pending and owned timers, plus 65,536,
-//!   plus 4,096 for each thread that cancels or drops timers, or arms them for earlier deadlines.
-//! - An id stays distinguishable from later ids of its slot until the slot has been reused 2^39 times; in an engine
-//!   with a capacity above the default, 2^31 times for the slots beyond the first 16,777,216.
-//! - The child of a fork has none of the engine's threads. In the child, every call that schedules, moves or arms a
-//!   timer of an engine that was built before the fork is refused at once, as `Forked`, and [`Handle::is_forked`]
-//!   returns true. Timers can be cancelled and disarmed, and a shutdown returns the rest. A daemon forks first,
-//!   detaches, and builds its engine afterwards. A fork that is followed by exec is unaffected.
+//!   ticket. The wheels hold at most about twice as many tickets as there are pending and owned timers, plus 65,536.
+//!   Each thread that cancels or drops timers, or arms them for earlier deadlines, may add 4,096.
+//! - An id stays distinguishable from later ids of its slot until the slot has been reused 2^39 times. In an engine
+//!   with a capacity above the default, the number is 2^31 for the slots beyond the first 16,777,216.
+//! - The child of a fork has none of the engine's threads. In the child, an engine that was built before the fork
+//!   refuses to schedule, move or arm timers, at once and as `Forked`. [`Handle::is_forked`] returns true. Timers can
+//!   be cancelled and disarmed, and a shutdown returns the rest. A daemon forks first, detaches, and builds its engine
+//!   afterwards. A fork that is followed by exec is unaffected.
 //! - The end of time is 584 years after the clock's origin; later deadlines are clamped to that moment.
 //!
 //! # Vocabulary
 //!
-//! *tick*: the unit of a wheel's time. *deadline*: the moment at or after which a timer may fire. *slot*, *level*,
-//! *wheel*: a list of tickets; a ring of such lists; all levels of one engine at one shard. *ticket*: an entry that
+//! *tick*: the unit of a wheel's time. *deadline*: the moment at or after which a timer may fire. *slot* of a wheel: a
+//! list of tickets. *level*: a ring of slots. *wheel*: all levels of one engine at one shard. *ticket*: an entry that
 //! says "look at this timer at this tick". *shard*: a thread with the wheels of the engines that use it. *station*: one
 //! engine's part of a shard. *lane*: the queue of one thread's tickets to one station. *chunk*: up to 32 tickets,
 //! stored and handed over together. *stale*: describes a ticket or an id whose timer has ended. *turn*: one pass of a
@@ -81,6 +81,8 @@
 //! key, idle timeouts, expiring maps and delay queues, all on one engine.
 //!
 //! - `async`: `sleep`, `timeout` and `interval` for any executor, in the module `future`.
+//! - `tokio`: the names of `tokio::time`, in the module `time`. A task of the runtime turns the timers.
+//! - `test-util`: timers inside a tokio runtime follow the runtime's clock, which a test may pause.
 //! - `rayon`: `Builder::rayon_pool` runs handlers on the caller's rayon pool.
 //! - `metrics`: `Stats::record` publishes [`Stats`] to the `metrics` facade. [`Stats::prometheus`] needs no feature.
 //! - `tracing`: events with the target `tourbillon` when an engine starts and stops, when a shard stalls and when it
@@ -119,6 +121,8 @@ mod report;
 mod api;
 #[cfg(feature = "async")]
 pub mod future;
+#[cfg(feature = "tokio")]
+pub mod time;
 
 // Floor 9: the seam for layers that are built on the engine.
 pub mod extend;

@@ -1,7 +1,7 @@
-//! A system that refuses `membarrier`, from the start or in the middle of a run: sandboxes do both.
+//! A system that refuses `membarrier`, from the start or in the middle of a run, as some sandboxes do.
 //!
-//! A seccomp filter cannot be removed, so each test starts this program again as a child that installs a filter. Then
-//! threads arm timers that fire, scheduled timers and owned timers: none is early, and none is lost.
+//! A seccomp filter cannot be removed. So each test starts this program again as a child, which installs a filter.
+//! Threads of the child schedule timers and arm owned timers. No timer is early, and none is lost.
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
 mod support;
@@ -18,9 +18,9 @@ use tourbillon::{Builder, Engine, Fired, Timer, Timestamp};
 const CHILD: &str = "TOURBILLON_BARRIER_CHILD";
 const SKIPPED: i32 = 77;
 const THREADS: u64 = 4;
-/// One-shots of each thread.
+/// The number of one-shots that each thread schedules.
 const SHOTS: u64 = 4_000;
-/// Owned timers of each thread, and how often each is armed.
+/// The number of owned timers that each thread has.
 const OWNED: u64 = 20;
 const ARMINGS: u64 = 100;
 
@@ -30,7 +30,7 @@ enum Load {
         start: Instant,
         delay: Duration,
     },
-    /// The latest deadline that it has fired for.
+    /// An owned timer. The number is the latest deadline for which it has fired, in nanoseconds.
     Owned(Arc<AtomicU64>),
 }
 
@@ -56,7 +56,7 @@ impl Account {
     }
 }
 
-/// A timer of a thread's own, the latest deadline that it has fired for, and the last that it was armed for.
+/// An owned timer, the latest deadline for which it fired, and the last deadline for which it was armed.
 struct Owned {
     timer: Timer<Load>,
     fired: Arc<AtomicU64>,
@@ -80,7 +80,7 @@ impl Owned {
     }
 }
 
-/// Arms timers for about a fifth of a second, and waits until the last of each has fired.
+/// Arms timers for about a fifth of a second. Then waits until each timer has fired for its last deadline.
 fn play(engine: &Engine<Load>, seed: u64) {
     let mut rng = Rng::new(seed);
     let mut owned: Vec<Owned> = (0..OWNED).map(|_| Owned::new(engine)).collect();
@@ -92,13 +92,13 @@ fn play(engine: &Engine<Load>, seed: u64) {
             let (start, delay) = (Instant::now(), rng.nanos_below(20 * MS));
             engine.handle().schedule(delay, Load::Once { start, delay }).unwrap();
         }
-        // Now and then the shards fall asleep in between.
+        // In every tenth round the shards fall asleep.
         thread::sleep(if round % 10 == 0 { 8 * MS } else { MS });
     }
     wait_until("each owned timer has fired for its last deadline", || owned.iter().all(Owned::has_fired));
 }
 
-/// All of it, with `refuse` in the middle.
+/// Runs the whole test on one engine, and calls `refuse` in the middle.
 fn run(refuse: impl FnOnce()) {
     let account = Arc::new(Account::default());
     let noting = Arc::clone(&account);
@@ -124,11 +124,11 @@ fn run(refuse: impl FnOnce()) {
 }
 
 fn is_barrier_refused() -> bool {
-    // SAFETY: the command 0 asks what there is.
+    // SAFETY: the command 0 only queries which commands exist.
     unsafe { libc::syscall(libc::SYS_membarrier, 0, 0, 0) == -1 }
 }
 
-/// Has the system refuse `membarrier` to all threads of this process, for good.
+/// Makes the system refuse `membarrier` to all threads of this process, for the rest of its life.
 fn refuse_barriers() {
     const NUMBER_OF_THE_CALL: u32 = 0;
     let step =
@@ -142,7 +142,7 @@ fn refuse_barriers() {
     ];
     let program = libc::sock_fprog { len: u16::try_from(filter.len()).unwrap(), filter: filter.as_mut_ptr() };
     let (mode, all_threads) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
-    // SAFETY: takes a privilege away, and touches no memory.
+    // SAFETY: the call takes a privilege away, and touches no memory.
     let unprivileged = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     // SAFETY: the kernel reads `program` and its filter, which outlive the call.
     let filtered = unsafe { libc::syscall(libc::SYS_seccomp, mode, all_threads, &raw const program) };
@@ -152,7 +152,7 @@ fn refuse_barriers() {
     assert!(is_barrier_refused(), "the filter is on");
 }
 
-/// Runs this program again, for nothing but the test `a_child`.
+/// Runs this program again as a child process, which runs only the test `a_child`.
 fn in_a_child(when: &str) {
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", "a_child", "--nocapture"])

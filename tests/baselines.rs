@@ -1,9 +1,8 @@
-//! The structures that the benches compare ours with, and ours through the benches' trait, against a `BTreeMap` that
-//! does the same: a baseline that loses timers would be a fine opponent.
+//! Compares the structures of the benches, ours among them, with a `BTreeMap` that does the same. A baseline that loses
+//! timers would be a bad opponent.
 //!
-//! Each is held to the limits that it states and no others: nothing early, nothing later than stated, nothing twice.
-//! Where a timer was in time when it was scheduled, and nothing is rounded, that means the same timers at the same
-//! step.
+//! Each structure must keep its own stated limits: no timer is early, no timer is later than stated, and none fires
+//! twice. If nothing is rounded, and a timer was scheduled in time, the same timers must fire at the same step.
 
 #[path = "../benches/baselines/mod.rs"]
 mod baselines;
@@ -21,7 +20,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// `number` chooses among few delays where a structure takes no more.
+    /// Schedules a timer. For a structure that takes only a few delays, `number` chooses the delay.
     Schedule {
         ahead: u64,
         number: u64,
@@ -34,7 +33,7 @@ enum Op {
         span: u64,
         count: u64,
     },
-    /// Of any id that there ever was, most of them stale.
+    /// Cancels by any id so far. Most of the ids are stale.
     Cancel {
         choice: u64,
     },
@@ -54,25 +53,25 @@ enum Op {
     },
 }
 
-/// A timer in the reference.
+/// A timer that is pending in the model, a `BTreeMap`.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     tick: u64,
-    /// The step at which it must be gone.
+    /// The step of time by which the timer must have fired.
     latest: u64,
 }
 
 struct Model<T: Timers> {
     timers: T,
     position: u64,
-    /// By number, which is in the payload.
+    /// The model's pending timers. The key is the number in a timer's payload.
     pending: BTreeMap<u64, Pending>,
     by_latest: BTreeSet<(u64, u64)>,
     ids: Vec<T::Id>,
     latest_fire: u64,
 }
 
-/// Delays for structures that take few.
+/// The delays for structures that take only a few delays, in ticks.
 const DURATIONS: [u64; 12] = [1, 2, 3, 10, 64, 100, 1_000, 4_095, 4_096, 5_000, 70_000, 1 << 33];
 
 impl<T: Timers> Model<T> {
@@ -166,7 +165,7 @@ impl<T: Timers> Model<T> {
         assert_eq!(overdue, None, "late, at {}", self.position);
     }
 
-    /// Lets the rest fire, and has an empty structure that goes on.
+    /// Lets the remaining timers fire. Then checks that the structure is empty, and that it still works.
     fn finish(&mut self) {
         while !self.pending.is_empty() {
             self.apply(Op::AdvanceToNext);
@@ -180,7 +179,7 @@ impl<T: Timers> Model<T> {
     }
 }
 
-/// Distances where a wheel could go wrong: around the edges of slots, levels and rings.
+/// Distances in ticks at which a wheel could fail: around the edges of slots, levels and rings.
 const EDGES: [u64; 14] = [0, 1, 8, 63, 64, 504, 512, 4_032, 4_096, 32_256, 65_536, 1 << 18, 1 << 30, 1 << 40];
 
 fn distance() -> impl Strategy<Value = u64> {
@@ -208,7 +207,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn run<T: Timers>(ops: &[Op]) {
-    // The name of the structure, should it fail.
+    // The output of a failing test shows the name of the structure.
     eprintln!("{}", T::NAME);
     let mut model = Model::<T>::new();
     ops.iter().for_each(|&op| model.apply(op));
@@ -248,7 +247,7 @@ fn random_op(chance: &mut Chance, hasty: u64) -> Op {
     }
 }
 
-/// Thousands of timers at a time, where the other test has dozens.
+/// Each structure lives long, with thousands of timers at a time, and agrees with a `BTreeMap`.
 #[test]
 fn a_long_life_is_the_same_for_each_and_the_tree() {
     fn check<T: Timers>(seed: u64, hasty: u64) {
@@ -266,7 +265,7 @@ fn a_long_life_is_the_same_for_each_and_the_tree() {
     }
 }
 
-/// As the benches use them: many within a minute, half of them cancelled, then tick by tick.
+/// Each structure is used as in the benches: many timers within a minute, half of them cancelled, and steps of a tick.
 #[test]
 fn each_fires_a_minute_of_timers_with_the_same_checksum() {
     fn check<T: Timers>() {
@@ -317,7 +316,7 @@ fn limits_are_what_they_say() {
     assert!(DurationFifos::LIMITS.refuses(&uniform).is_some());
     assert!(SortedList::LIMITS.refuses(&demand(1, 1, 10_001)).is_some());
 
-    // The stated lateness is reached, and is 8 parts in 63 of the delay at most.
+    // The stated lateness occurs, and is at most 8/63 of the delay.
     let mut chance = Chance::new(1);
     let mut model = Model::<LinuxWheel>::new();
     for _ in 0..20_000 {
@@ -354,7 +353,7 @@ fn what_is_beyond_the_limits_is_refused() {
     assert!(!refuses::<DurationFifos>(1..=256) && refuses::<DurationFifos>(1..=257));
 }
 
-/// The calls of a service's timer thread that the other tests do not make.
+/// Tests the calls that a service's timer thread makes and that other tests leave out.
 #[test]
 fn a_queue_knows_its_first_timer() {
     fn check<Q: Queue>() {
@@ -389,10 +388,11 @@ const THREADS: u64 = 4;
 const PER_THREAD: u64 = 1_500;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// The timers that a thread scheduled, by number, with the earliest deadline; `None` for a cancelled timer.
+/// The timers that a thread scheduled, each with its number and its earliest deadline. `None` for a cancelled timer.
 type Scheduled = Vec<(u64, Option<Instant>)>;
 
-/// Threads schedule timers of up to 60 ms, cancel some, and some of an hour; everything else must fire, once, in time.
+/// Threads schedule timers of up to 60 ms and timers of an hour, and cancel some. Checks that all other timers fire
+/// once, in time.
 fn check_service<S: Service>(service: &S, fires: &Mutex<Vec<(Payload, Instant)>>) {
     let scheduled: Scheduled = thread::scope(|scope| {
         let threads: Vec<_> =
@@ -435,7 +435,7 @@ fn schedule_some<S: Service>(service: &S, thread: u64) -> Scheduled {
                 if number % 8 == 0 {
                     thread::sleep(Duration::from_micros(200));
                 }
-                // A race with the timer's own end: it ends once, by the cancel or by its firing.
+                // The cancel races with the timer's firing. Exactly one of them ends the timer.
                 let cancelled = caller.cancel(near);
                 assert!(cancelled.is_none_or(|found| found == payload(number)));
                 scheduled.push((number, cancelled.is_none().then_some(deadline)));
@@ -480,7 +480,7 @@ fn services_fire_everything_once_and_nothing_early() {
     }
 }
 
-/// A coarse slot with many timers is moved in parts, and calls get in between.
+/// The wheel moves a coarse slot with many timers in parts. Other calls run between the parts.
 #[test]
 fn a_sharded_wheel_moves_a_large_slot() {
     let count = Arc::new(Mutex::new(0_u64));

@@ -1,4 +1,4 @@
-//! A worker that blocks costs no more memory the longer it does. Alone in its process, whose resident memory it
+//! A worker that blocks for longer costs no more memory. The test is alone in its process, whose resident memory it
 //! measures.
 //!
 //! The worker blocks for 1.5 s, or for as many seconds as `TOURBILLON_BLOCKED_SECONDS` says:
@@ -13,17 +13,17 @@ use support::{Gate, HOUR, MS, assert_settled};
 use tourbillon::{Builder, Fired};
 
 const PENDING: usize = 1_000;
-/// Timers that are scheduled in each millisecond, and cancelled when they are due.
+/// The number of timers that are scheduled in each millisecond. Each is cancelled at the moment at which it is due.
 const EACH_MILLISECOND: usize = 600;
 const GROWTH_KIB: usize = 8 * 1_024;
 
-/// For how many milliseconds the worker blocks.
+/// Returns the number of milliseconds for which the test's worker blocks.
 fn milliseconds() -> u32 {
     std::env::var("TOURBILLON_BLOCKED_SECONDS")
         .map_or(1_500, |seconds| 1_000 * seconds.parse::<u32>().expect("a number of seconds"))
 }
 
-/// Resident memory, where the system tells.
+/// Returns this process's resident memory, in KiB. 0 if the system does not show it.
 fn resident_kib() -> usize {
     let read = || {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;

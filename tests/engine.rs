@@ -1,4 +1,4 @@
-//! The engine through its public face, on a manual clock wherever time matters.
+//! The engine's public interface, on a manual clock if time matters.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn a_timer_fires_after_its_delay_and_not_before() {
         assert!(now >= deadline);
         order.push(payload);
     }
-    // The order is open, for two workers run the timers.
+    // The order is not defined, since two workers run the timers.
     order.sort_unstable();
     assert_eq!(order, [1, 2, 3]);
     assert_eq!(engine.handle().stats().fired, 3);
@@ -46,8 +46,8 @@ fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
     assert!(engine.handle().is_empty());
 }
 
-/// A ticket names 16 bits of its slot's generation. A ticket that outlives 65,536 generations looks like the ticket of
-/// the slot's present timer. Then that timer's deadline decides.
+/// A ticket names its slot's generation by 16 bits. A stale ticket that outlives 65,536 generations looks like the
+/// ticket of the slot's present timer. Then the present timer's deadline decides.
 #[test]
 fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     const MS: Duration = Duration::from_millis(1);
@@ -73,8 +73,8 @@ fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     assert_eq!(engine.handle().stats().total.panics, 0);
 }
 
-/// Requests come one after the other, and each timer has ended before its shard looks. The shard sleeps until the first
-/// timer would have been due, and later timers do not wake it.
+/// Requests come one after the other. Each request's timer has ended before its shard sees it. The shard sleeps until
+/// the first timer would have been due, and later timers do not wake it.
 #[test]
 fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
     let second = Duration::from_secs(1);
@@ -88,14 +88,14 @@ fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
     let engine = Builder::new().shards(1).inline().start(handler).unwrap();
     engine.handle().schedule(Duration::ZERO, 0).unwrap();
     has_entered.recv().unwrap();
-    // The shard is in the handler.
+    // The shard is busy with the handler.
     let unseen = engine.handle().schedule(60 * second, 1).unwrap();
     assert_eq!(engine.handle().cancel(unseen), Cancel::Cancelled(1));
     release.send(()).unwrap();
     while engine.handle().stats().total.stale_tickets == 0 {
         std::thread::yield_now();
     }
-    // It goes to sleep.
+    // In this time the shard goes to sleep.
     std::thread::sleep(Duration::from_millis(100));
 
     let unparks = || engine.handle().stats().total.unparks;
@@ -108,7 +108,7 @@ fn a_timer_that_ended_unseen_spares_later_ones_the_wake() {
 
 #[test]
 fn homes_go_round_over_more_shards_than_cores() {
-    // Two threads for each shard, though they come one after the other.
+    // Each shard gets two threads, although the threads come one after the other.
     let clock = ManualClock::new();
     let builder = Builder::new().shards(8).unpinned().inline().clock(clock.clone());
     let engine = builder.start(|_: tourbillon::Fired<'_, ()>| {}).unwrap();
@@ -128,7 +128,7 @@ fn a_thread_chooses_its_shard_for_itself() {
     let owned = handle.timer(()).unwrap();
     handle.use_shard(1);
     handle.schedule(MS, ()).unwrap();
-    // Another thread goes where it would go otherwise.
+    // The choice is only for the calling thread. Another thread goes to the shard that it would otherwise use.
     std::thread::scope(|scope| drop(scope.spawn(|| handle.schedule(MS, ()).unwrap())));
     handle.use_shard(5);
     handle.schedule(MS, ()).unwrap();

@@ -1,5 +1,5 @@
-//! Threads that use several engines, and sets with many engines: the cost of a change of the engine, and the memory
-//! that engines leave behind when they end.
+//! Threads that use several engines, and sets with many engines. The tests measure the cost of changing from an engine
+//! to another, and the memory that ended engines leave behind.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,35 +12,36 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
-/// Held by each test, since the bytes are those of the whole process.
+/// A lock that each test holds, because the counted bytes are those of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The system's allocator, which counts the calls of each thread and the bytes of all.
+/// The system's allocator with counts: the calls of each thread, and the bytes of all threads together.
 struct Counting;
 
-// SAFETY: every call is the system allocator's, whose results pass unchanged.
+// SAFETY: every call goes to the system's allocator, whose results are returned unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
         LIVE_BYTES.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
         LIVE_BYTES.fetch_add(layout.size().cast_signed(), Ordering::Relaxed);
-        // SAFETY: the caller's promise. Zeroed by the system, so that untouched memory stays untouched.
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`. The system zeroes the memory, so that pages without
+        // use stay untouched.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         LIVE_BYTES.fetch_sub(layout.size().cast_signed(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `dealloc`.
         unsafe { System.dealloc(at, layout) };
     }
 }
@@ -54,7 +55,7 @@ fn engines(shards: &Shards, number: usize) -> Vec<Engine<usize>> {
     (0..number).map(|_| shards.engine().capacity(64).start(|_: Fired<'_, usize>| {}).unwrap()).collect()
 }
 
-/// Schedules a timer of each engine in turn and cancels it at once.
+/// On each engine in turn, schedules a timer and cancels it at once.
 fn a_pair_of_each(engines: &[Engine<usize>]) {
     for (n, engine) in engines.iter().enumerate() {
         let id = engine.handle().schedule(FAR, n).unwrap();
@@ -62,7 +63,7 @@ fn a_pair_of_each(engines: &[Engine<usize>]) {
     }
 }
 
-/// An engine that has a timer in each tick.
+/// An engine that has a timer in each tick. Its firings are reported.
 struct Ticking {
     _engine: Engine<u64>,
     firings: mpsc::Receiver<()>,
@@ -74,7 +75,7 @@ impl Ticking {
         let engine = shards
             .engine()
             .start(move |timer: Fired<'_, u64>| {
-                // At the end of the test nobody listens, and the engine is shut down.
+                // At the end of the test nobody receives, and the engine is shut down.
                 let _ = fired.send(());
                 let _ = timer.engine().schedule(Duration::from_millis(1), 0);
             })
@@ -83,7 +84,7 @@ impl Ticking {
         Self { _engine: engine, firings }
     }
 
-    /// Waits for this number of firings from now on.
+    /// Waits until the engine has fired `firings` more timers.
     fn wait_for(&self, firings: usize) {
         self.firings.try_iter().for_each(drop);
         for _ in 0..firings {
@@ -92,15 +93,16 @@ impl Ticking {
     }
 }
 
-/// Pairs with 2, 8 and 100 engines in turn do not allocate, once the thread has used each engine: the parts of 100
-/// engines do not all have a place of their own.
+/// A thread schedules and cancels on 2, 8 and 100 engines in turn. After its first use of each engine, the thread
+/// allocates nothing. With 100 engines, the thread cannot keep its parts of all engines in place.
 #[test]
 fn a_thread_that_changes_its_engine_allocates_nothing() {
     let _alone = alone();
     let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
     for number in [2, 8, 100] {
         let engines = engines(&shards, number);
-        // The shard drains the lane between two rounds or not, so that blocks of the lanes are made in the first.
+        // The shard drains the lane between some rounds only. So these rounds make all blocks that the lanes need
+        // later.
         (0..100).for_each(|_| a_pair_of_each(&engines));
         let before = ALLOCATIONS.get();
         (0..10).for_each(|_| a_pair_of_each(&engines));
@@ -108,8 +110,8 @@ fn a_thread_that_changes_its_engine_allocates_nothing() {
     }
 }
 
-/// Engines come and go, some hundred at a time, and one thread uses them all. After the first rounds the process has no
-/// more memory than before.
+/// Engines come and go, some hundred at a time, and one thread uses all of them. After the first rounds the process's
+/// memory stays the same.
 #[test]
 fn a_thread_keeps_no_more_memory_the_more_engines_it_has_used() {
     let _alone = alone();
@@ -123,7 +125,7 @@ fn a_thread_keeps_no_more_memory_the_more_engines_it_has_used() {
     assert!(last < first + (1 << 20), "{first} and then {last} bytes");
 }
 
-/// Engines that are made, used and dropped one after the other leave a few parts at most.
+/// Engines are made, used and dropped one after the other. The parts of at most a few engines stay in memory.
 #[test]
 fn engines_that_end_one_after_the_other_leave_no_parts() {
     let _alone = alone();
@@ -131,7 +133,7 @@ fn engines_that_end_one_after_the_other_leave_no_parts() {
     a_pair_of_each(&engines(&shards, 1));
     let before = LIVE_BYTES.load(Ordering::Relaxed);
     (0..1_000).for_each(|_| a_pair_of_each(&engines(&shards, 1)));
-    // The shard's thread drops the stations of engines that have ended, and may be behind on a busy machine.
+    // The shard's thread drops the stations of engines that have ended. On a busy machine it may do so late.
     let until = Instant::now() + Duration::from_secs(20);
     loop {
         let after = LIVE_BYTES.load(Ordering::Relaxed);
@@ -143,14 +145,14 @@ fn engines_that_end_one_after_the_other_leave_no_parts() {
     }
 }
 
-/// The parts of all engines go back when their thread ends: another thread gets all slots.
+/// A thread used many engines and ends. Its parts of all engines are given back, so another thread gets all slots.
 #[test]
 fn a_thread_that_used_many_engines_leaves_no_slots_behind() {
     let _alone = alone();
     let shards = Builder::new().shards(1).workers(1).start_shards().unwrap();
     let engines = engines(&shards, 100);
     std::thread::scope(|scope| {
-        // A scope does not wait for destructors of thread locals; a join does.
+        // A scope does not wait for the destructors of thread-locals, but a join does.
         scope.spawn(|| (0..3).for_each(|_| a_pair_of_each(&engines))).join().unwrap();
     });
     for engine in &engines {
@@ -160,7 +162,7 @@ fn a_thread_that_used_many_engines_leaves_no_slots_behind() {
     }
 }
 
-/// The turns of a busy engine's shard do not visit the stations of the engines that have nothing to do.
+/// The turns (passes of the loop) of a busy engine's shard do not visit the stations (shard parts) of idle engines.
 #[test]
 fn a_turn_visits_no_engine_that_has_nothing_to_do() {
     let _alone = alone();
@@ -176,8 +178,8 @@ fn a_turn_visits_no_engine_that_has_nothing_to_do() {
     assert!(more <= 2, "{more} turns of an idle engine");
 }
 
-/// Engines at rest fire in time: a timer that they had before, a timer that comes while they rest, and a timer
-/// afterwards.
+/// An engine at rest fires its timers in time. This holds for timers from before the rest, for timers that come during
+/// the rest, and for timers after it.
 #[test]
 fn an_engine_at_rest_fires_in_time() {
     let _alone = alone();
@@ -200,7 +202,7 @@ fn an_engine_at_rest_fires_in_time() {
     }
 }
 
-/// Engines that are shut down at rest return their timers, and the others go on.
+/// Engines are shut down at rest, and return their timers. Other engines of the set go on.
 #[test]
 fn an_engine_that_is_shut_down_at_rest_returns_its_timers() {
     let _alone = alone();

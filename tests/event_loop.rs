@@ -1,7 +1,7 @@
-//! The examples `event_loop` and `loops`, run as processes of their own and driven through sockets.
+//! Runs the examples `event_loop` and `loops` as processes of their own, and talks to them through sockets.
 //!
-//! Times have lower bounds only, and these are exact: a client reads its clock in places where the server's idle time
-//! cannot be longer than the time that the client measured.
+//! Times have only lower bounds, which are exact. A client reads its clock at places where the server's idle time is at
+//! most the client's measured time.
 
 mod support;
 
@@ -14,10 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::{HOUR, MS, PATIENCE, Rng};
 
-/// More than the system's buffers and the server's hold for a connection.
+/// A number of bytes that exceeds all buffers of a connection, in the system and in the server.
 const MOST_BUFFERED: usize = 256 << 20;
 
-/// An example, until it is dropped.
+/// A running example server. Dropping the value kills the server.
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -51,7 +51,7 @@ impl Server {
         stream
     }
 
-    /// Waits until the server stops by itself. Returns its output after the address.
+    /// Waits until the server stops by itself. Returns its output after the line with the address.
     fn finish(mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -62,13 +62,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It fails when the process has ended already.
+        // The kill fails if the process has already ended.
         self.child.kill().unwrap_or_default();
         self.child.wait().unwrap();
     }
 }
 
-/// An example's binary, beside the folder of this test's.
+/// Returns the path of an example's binary. The binary is in the folder `examples` beside this test's folder.
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(|deps| deps.parent()).expect("in target/<profile>/deps");
@@ -84,7 +84,7 @@ fn random_bytes(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends `bytes` and awaits them.
+/// Sends `bytes`, and waits until the server has sent them back.
 fn echo(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes)?;
     let mut echoed = vec![0; bytes.len()];
@@ -93,13 +93,14 @@ fn echo(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Awaits the end of the stream, with nothing before it.
+/// Waits for the end of the stream. Fails if bytes come before the end.
 fn await_end(mut stream: &TcpStream) {
     let end = stream.read_exact(&mut [0]).map_err(|error| error.kind());
     assert_eq!(end, Err(ErrorKind::UnexpectedEof));
 }
 
-/// Sends `bytes` over and over until nothing was taken for a while; how many were.
+/// Sends `bytes` again and again until the system has taken nothing for a while. Returns the number of bytes that the
+/// system took.
 fn send_until_blocked(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     stream.set_write_timeout(Some(100 * MS))?;
     let mut sent = 0;
@@ -115,7 +116,7 @@ fn send_until_blocked(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize>
     }
 }
 
-/// Reads `count` bytes, some thousands at once, with pauses.
+/// Reads `count` bytes, some thousands at a time, with pauses.
 fn read_slowly(mut stream: &TcpStream, count: usize) -> Vec<u8> {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 7_919]);
     while bytes.len() < count {
@@ -178,8 +179,8 @@ fn a_client_that_shuts_down_its_side_gets_everything_and_then_the_end() {
     }
 }
 
-/// The end reaches the server while a full socket keeps bytes back: one of these lengths is just a little too long for
-/// the system's buffers. (On Linux, where these hold 4 MiB as it comes; elsewhere the test may miss that length.)
+/// The client's end reaches the server while a full socket keeps bytes back. One of the tested lengths is a little too
+/// long for the system's buffers. On Linux the buffers hold 4 MiB by default. Elsewhere the test may miss that length.
 #[test]
 fn bytes_that_were_unsent_when_the_end_came_are_sent() {
     let server = Server::start(HOUR);
@@ -198,8 +199,8 @@ fn bytes_that_were_unsent_when_the_end_came_are_sent() {
 
 // --- Idle timeouts ---
 
-/// Sends a byte each third of the timeout for five timeouts. The connection, and a moment before its last byte; `None`
-/// when this thread slept for so long that the server was free to close.
+/// Sends a byte in each third of the idle timeout, for five timeouts. Returns the connection, and a moment before its
+/// last byte. Returns `None` if this thread slept too long, because the server was then free to close the connection.
 fn talk(server: &Server, idle_timeout: Duration) -> Option<(TcpStream, Instant)> {
     let mut before = Instant::now();
     let mut stream = server.connect();
@@ -233,7 +234,8 @@ fn a_busy_connection_is_kept_and_an_idle_one_is_closed_not_early() {
     });
 }
 
-/// A loop that turns all the time could fire within the very tick of a deadline, before it.
+/// A loop that turned all the time could fire within the tick of a deadline, but before the deadline. Such a loop
+/// closes no connection early.
 #[test]
 fn a_loop_that_does_not_sleep_closes_nobody_early() {
     const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -248,7 +250,7 @@ fn a_loop_that_does_not_sleep_closes_nobody_early() {
         scope.spawn(|| {
             let mut chatter = server.connect();
             while !is_over.load(Ordering::Relaxed) {
-                // It fails when this thread overslept.
+                // The echo fails if this thread has slept for too long.
                 if echo(&chatter, b"x").is_err() {
                     chatter = server.connect();
                 }
@@ -266,7 +268,7 @@ fn two_hundred_idle_connections_are_all_closed_and_none_early() {
     const IDLE_TIMEOUT: Duration = Duration::from_millis(300);
     let server = Server::start(IDLE_TIMEOUT);
     let connect = |_| {
-        // No more than 128 may wait to be accepted: others would try again after a second.
+        // At most 128 connections may wait to be accepted. Others would try again after a second.
         thread::sleep(MS / 10);
         let before = Instant::now();
         let stream = server.connect();
@@ -350,7 +352,7 @@ fn a_run_ends_with_a_summary() {
 
 // --- The example `loops` ---
 
-/// A line of the example's summary about one loop.
+/// One loop's line in the summary that the example prints.
 #[derive(Debug, PartialEq, Eq)]
 struct LoopLine {
     connections: u64,
@@ -375,8 +377,9 @@ impl LoopLine {
     }
 }
 
-/// Connections go to the loops in turn. Each loop echoes, re-arms the timers of its connections without a ticket, and
-/// closes those that are idle: after their last byte, or when they never sent one.
+/// Connections go to the loops in turn. Each loop echoes, and arms its connections' timers without a ticket (an entry
+/// in the wheel). It closes connections that are idle after their last byte. It also closes connections that never sent
+/// a byte.
 #[test]
 fn each_loop_serves_its_connections_and_closes_those_that_are_idle() {
     const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -398,7 +401,7 @@ fn each_loop_serves_its_connections_and_closes_those_that_are_idle() {
         await_end(stream);
         assert!(before.elapsed() >= IDLE_TIMEOUT, "closed early");
     }
-    // The server runs still, so it has closed them before its end.
+    // The server still runs, so it closed the connections before its end.
     echo(&server.connect(), b"late").unwrap();
 
     let summary = server.finish();
@@ -411,6 +414,6 @@ fn each_loop_serves_its_connections_and_closes_those_that_are_idle() {
     assert!(first.polls >= 2 * ECHOES && second.polls >= 2, "{summary}");
     let tickets: u64 =
         tickets.strip_prefix("timers armed with a ticket: ").expect("tickets").parse().unwrap();
-    // The first arming of each timer, and seldom a later arming that meets a check of the timer.
+    // The first arming of each timer takes a ticket. Later armings rarely do, if they meet a check of the timer.
     assert!((4..ECHOES).contains(&tickets), "{summary}");
 }

@@ -1,4 +1,5 @@
-//! The events of the feature `tracing`, as a subscriber gets them. One test at a time: the subscriber is the process's.
+//! The events of the feature `tracing`, as a subscriber gets them. The tests run one at a time, since the process has
+//! only one subscriber.
 #![cfg(feature = "tracing")]
 
 mod support;
@@ -14,10 +15,10 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
-/// A function that the subscriber calls at each event.
+/// The function that the test's subscriber calls at each event.
 static ON_EVENT: Mutex<Option<Box<dyn Fn() + Send>>> = Mutex::new(None);
 
-/// An event: its level, its message and its fields.
+/// An event that the engine reported: its level, its message and its fields.
 #[derive(Clone, Debug)]
 struct Told {
     level: Level,
@@ -65,7 +66,7 @@ impl Subscriber for Listener {
     fn exit(&self, _: &Id) {}
 }
 
-/// The right to listen.
+/// A guard that lets one test at a time receive the engine's events.
 struct Listening {
     _alone: MutexGuard<'static, ()>,
 }
@@ -85,12 +86,12 @@ impl Listening {
         lock(&TOLD).clone()
     }
 
-    /// Levels and messages so far.
+    /// Returns the level and the message of each event so far.
     fn messages(&self) -> Vec<(Level, String)> {
         self.told().into_iter().map(|told| (told.level, told.message)).collect()
     }
 
-    /// The only event with this message.
+    /// Returns the event whose message is `message`. Fails unless there is exactly one.
     fn the(&self, message: &str) -> Told {
         let mut told = self.told();
         told.retain(|told| told.message == message);
@@ -104,7 +105,7 @@ impl Listening {
 }
 
 impl Told {
-    /// Its fields but for the engine, as `name=value`.
+    /// Returns the event's fields as `name=value`. Leaves out the field that names the engine.
     fn fields(&self) -> String {
         let fields = self.fields.iter().filter(|(name, _)| **name != "engine");
         fields.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
@@ -142,7 +143,8 @@ fn a_driven_engine_starts_and_stops_too() {
     assert_eq!(listening.told().len(), 2);
 }
 
-/// On a clock that is moved by hand: once however many turns it takes, and once more when it is over.
+/// The clock is moved by hand. A stall is one event, even if it lasts for several turns of the engine. The end of the
+/// stall is another event.
 #[test]
 fn a_stall_is_told_once_and_so_is_its_end() {
     let listening = Listening::begin();
@@ -150,7 +152,7 @@ fn a_stall_is_told_once_and_so_is_its_end() {
     let hold = gate.clone();
     let builder = Builder::new().shards(1).unpinned().inline().clock(clock.clone());
     let engine = builder.start(move |_: Fired<'_, ()>| hold.pass()).unwrap();
-    // As many as two turns hand out.
+    // There are as many timers as two turns can fire.
     let at = |ticks| (engine.handle().now() + ticks * MS, ());
     engine.handle().schedule_batch_at([at(1)].into_iter().chain((0..40_000).map(|_| at(2)))).unwrap();
     clock.advance(MS);
@@ -165,7 +167,7 @@ fn a_stall_is_told_once_and_so_is_its_end() {
     assert_eq!(engine.handle().stats().total.stalls, 1);
 }
 
-/// The first refusal of each kind is an event. The next event comes after a second without a refusal.
+/// The first refusal of each kind is an event. The next refusal is an event only after a second without refusals.
 #[test]
 fn a_flood_of_refusals_is_told_once() {
     let listening = Listening::begin();
@@ -191,9 +193,9 @@ fn a_flood_of_refusals_is_told_once() {
     flood(&mut engine);
     assert_eq!((listening.count("lane full"), listening.count("engine full")), (1, 2));
     assert!(engine.handle().stats().engine_full > 50_000);
-    // One thread has every slot.
+    // This thread has every slot of the engine.
     assert_eq!(engine.handle().shutdown().len(), 100);
-    // Nobody is refused for want of room any more.
+    // After the shutdown no call is refused for want of room.
     flood(&mut engine);
     assert_eq!(listening.messages().last().unwrap().1, "engine stopped");
 }
@@ -230,7 +232,7 @@ fn a_refused_pin_is_told() {
     drop(engine);
 }
 
-/// A subscriber that panics or that uses the engine harms nobody.
+/// A subscriber to the engine's events panics or uses the engine. Neither does harm.
 #[test]
 fn a_subscriber_may_panic_and_may_schedule() {
     let listening = Listening::begin();

@@ -1,5 +1,5 @@
-//! The module `extend`, by which another crate builds its own kinds of timers on the engine (a *layer*): payloads in
-//! place, calls that never wait, and hooks at the end of the engine.
+//! The module `extend`. With it, another crate (a *layer*) builds its own kinds of timers on the engine. It has calls
+//! on payloads in place, calls that never wait, and hooks at the end of the engine.
 
 mod support;
 
@@ -10,10 +10,10 @@ use support::{Gate, HOUR, Log, MS, within_patience};
 use tourbillon::extend::{Base, Due, Payload, WhenFull};
 use tourbillon::{Armed, Builder, DrivenEngine, Engine, Refusal, RescheduleError, Timestamp};
 
-/// A payload without a `Clone` that counts the times it was looked at.
+/// A payload without `Clone`. It counts how often the layer reads it.
 struct Seen(Arc<AtomicU64>);
 
-/// A layer whose payloads count their runs, and the log of the kinds of timers that fired.
+/// Makes a layer whose payloads count their runs. Also returns a log with the kinds of the timers that fired.
 fn counting(builder: Builder) -> (DrivenEngine<Seen>, Base<Seen>, Log<&'static str>) {
     let log = Log::new();
     let sink = log.clone();
@@ -34,7 +34,7 @@ fn seen() -> (Seen, Arc<AtomicU64>) {
     (Seen(Arc::clone(&count)), count)
 }
 
-/// Fills the lane of the calling thread with one-shots that are not due.
+/// Fills the calling thread's lane (its queue to the shard) with one-shots that are not due.
 fn fill_the_lane(base: &Base<Seen>) {
     let far = Timestamp::ZERO + HOUR;
     while base.handle().try_schedule_at(far, seen().0).is_ok() {}
@@ -65,7 +65,7 @@ fn an_arming_that_never_waits_fails_for_want_of_room_or_exceeds_it() {
     let soon = base.handle().now() + 5 * MS;
     first.arm_at(soon).unwrap();
     fill_the_lane(&base);
-    // A ticket is out for the first timer, and suffices.
+    // The first timer's ticket is already queued, and suffices.
     assert_eq!(base.try_arm_at(&first, soon + MS, WhenFull::Fail), Ok(Armed::Pending));
     assert_eq!(base.try_arm_at(&second, soon, WhenFull::Fail), Err(Refusal::LaneFull));
     let mut rounds = 0;
@@ -105,7 +105,7 @@ fn a_thread_knows_where_it_would_wait_for_itself() {
                 its_gate.open();
             }
         };
-        // The payload is the base of another engine.
+        // The payload is `elsewhere`, the base of another engine.
         let (other, elsewhere) = Base::start(Builder::new().shards(1), |_: Due<'_, ()>| {}).unwrap();
         let (engine, base): (Engine<Base<()>>, _) = Base::start(Builder::new().shards(1), handler).unwrap();
         assert!(base.may_wait_for_shards() && base.may_wait_for_handlers());
@@ -136,7 +136,7 @@ fn a_handler_must_not_wait_for_its_own_engine() {
     assert_eq!(answers.take(), [(false, false)]);
 }
 
-/// A payload that has the base of its own engine.
+/// A payload that contains the base (the layer's handle) of its own engine.
 struct Weakly(Base<Weakly>);
 
 #[test]

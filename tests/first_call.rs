@@ -1,10 +1,10 @@
-//! The cost of the first call in a process for its caller: no calibration, and no registration of a barrier on its
-//! thread.
+//! The time that the first call in a process takes. It must include no calibration of the clock, and no registration of
+//! a barrier.
 //!
-//! Some fresh processes, which are this program again, have other threads that rest or that burn their cores. Each
-//! process times its first engine with its first timer, and the first timeout of a future. Wall times vary with the
-//! machine. The test asserts only that the median at rest is far below 10 to 25 ms, which it once was. Read the figures
-//! with `--nocapture`; the aim is a millisecond.
+//! Each measurement is made in a fresh process, which is this program again. In some of these processes other threads
+//! rest, in others they use all cores. Each process times its first engine with a first timer, and the first timeout of
+//! a future. Wall times vary with the machine, so the test only asserts that the median at rest is far below 10 ms. It
+//! once was 10 to 25 ms. Read the figures with `--nocapture`; the aim is a millisecond.
 #![cfg(feature = "async")]
 
 use std::env;
@@ -16,7 +16,7 @@ use tourbillon::{Builder, Engine, Fired};
 
 const CHILD: &str = "TOURBILLON_FIRST_CALL_CHILD";
 const PROCESSES: usize = 20;
-/// An engine and its first timer, and the first timeout of a future.
+/// The number of figures from a child: for an engine with its first timer, and for the first timeout of a future.
 const FIGURES: usize = 2;
 
 fn timed(f: impl FnOnce()) -> Duration {
@@ -25,7 +25,8 @@ fn timed(f: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// Until `over`, threads beside the caller: some that rest, or more than there are cores that do not.
+/// Calls `f` while other threads run. If `are_busy`, they compute, and are more than there are cores. Otherwise they
+/// rest.
 fn beside_others<R>(are_busy: bool, f: impl FnOnce() -> R) -> R {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -58,7 +59,7 @@ fn first_timeout() {
     assert_eq!(pin!(timeout).poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
 }
 
-/// The figures of a child, in microseconds.
+/// Runs a child process, and returns its figures in microseconds.
 fn figures_of_a_child(kind: &str) -> [u128; FIGURES] {
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", "a_child", "--nocapture"])
@@ -72,7 +73,7 @@ fn figures_of_a_child(kind: &str) -> [u128; FIGURES] {
     [figures.next().unwrap(), figures.next().unwrap()]
 }
 
-/// The median and the maximum of each figure.
+/// Runs several child processes. Returns the median and the maximum of each figure.
 fn medians_and_maxima(kind: &str) -> [(u128, u128); FIGURES] {
     let children: Vec<_> = (0..PROCESSES).map(|_| figures_of_a_child(kind)).collect();
     std::array::from_fn(|figure| {
@@ -86,7 +87,7 @@ fn medians_and_maxima(kind: &str) -> [(u128, u128); FIGURES] {
 fn a_child() {
     let Ok(kind) = env::var(CHILD) else { return };
     let [engine, timeout] = beside_others(kind.contains("busy"), || {
-        // The earlier of the two calls is the first to read the clock and to need the barrier.
+        // The earlier call of the two reads the clock first, and needs the barrier first.
         let timeout = if kind.contains("future") { timed(first_timeout) } else { Duration::ZERO };
         let mut kept = None;
         let engine = timed(|| kept = Some(first_engine_and_timer()));

@@ -1,5 +1,5 @@
-//! Arming and cancelling at full rate, with deadlines an hour away: memory does not grow with time. Alone in its
-//! process, whose resident memory it measures.
+//! Threads arm and cancel timers at full rate, with deadlines an hour away. Memory does not grow with time. The test is
+//! alone in its process, whose resident memory it measures.
 
 mod support;
 
@@ -10,38 +10,38 @@ use support::{HOUR, MS, assert_settled};
 use tourbillon::{Armed, Builder, Cancel, Disarm, Engine, Fired, Timer, TimerId};
 
 const THREADS: usize = 2;
-/// Operations of each thread.
+/// The number of operations that each thread makes.
 const OPERATIONS: usize = 3_000_000;
-/// Timers that each thread has at a time.
+/// The number of timers that each thread has at the same time.
 const RING: usize = 500;
 const LANE: usize = 4_096;
-/// The bound on tickets in the wheels from the crate's page, and the lanes, which a shard may drain into the wheels
-/// while it sweeps.
+/// The largest permitted number of tickets (entries of timers). The crate's page states the bound for the wheels. The
+/// tickets in the lanes (threads' queues) are added, because a shard may drain them into the wheels while it sweeps.
 const TICKETS: usize = 2 * THREADS * RING + 65_536 + THREADS * (4_096 + LANE + 64);
-/// The growth of resident memory that is allowed after the first tenth: all these tickets twice, and some pages. One
-/// byte for each operation would be more.
+/// The permitted growth of resident memory after the first tenth, in KiB. It is twice the memory of the permitted
+/// tickets, and some pages. A growth of one byte for each operation would exceed it.
 const GROWTH_KIB: usize = 4 * 1_024;
 
-/// Resident memory, where the system tells.
+/// Returns this process's resident memory, in KiB. `None` if the system does not show it.
 fn resident_kib() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().trim_end_matches("kB").trim().parse().ok()
 }
 
-/// How a thread keeps its timers: `step` does one operation with the timer at a place.
+/// A way to use timers. `step` makes one operation with one of a thread's timers.
 trait Usage: Sync {
     type Slot: Send;
     fn begin(&self, engine: &Engine<usize>) -> Self::Slot;
     fn step(&self, engine: &Engine<usize>, slot: &mut Self::Slot, n: usize);
 }
 
-/// A far deadline, different for each `n`.
+/// Returns a delay of more than an hour. Each `n` gives another delay.
 fn far(n: usize) -> Duration {
     HOUR + Duration::from_micros(n as u64)
 }
 
-/// Timers that stay, armed and disarmed in turn.
+/// Owned timers are armed and disarmed in turn.
 struct ArmAndDisarm;
 
 impl Usage for ArmAndDisarm {
@@ -52,7 +52,7 @@ impl Usage for ArmAndDisarm {
     }
 
     fn step(&self, _: &Engine<usize>, timer: &mut Timer<usize>, n: usize) {
-        // Now and then ahead of the ticket that is out.
+        // Every tenth deadline is earlier than the deadline of the queued ticket.
         let delay = if n.is_multiple_of(10) { far(0) - Duration::from_micros(n as u64) } else { far(n) };
         assert_eq!(timer.arm(delay), Ok(Armed::Pending));
         if n.is_multiple_of(2) {
@@ -61,7 +61,7 @@ impl Usage for ArmAndDisarm {
     }
 }
 
-/// Timers that are made, armed and dropped.
+/// Owned timers are made, armed and dropped.
 struct MakeAndDrop;
 
 impl Usage for MakeAndDrop {
@@ -78,7 +78,7 @@ impl Usage for MakeAndDrop {
     }
 }
 
-/// Timers that are scheduled and cancelled.
+/// One-shot timers are scheduled and cancelled.
 struct ScheduleAndCancel;
 
 impl Usage for ScheduleAndCancel {
@@ -139,7 +139,7 @@ fn assert_flat<U: Usage>(name: &str, usage: &U) {
 
 #[test]
 fn arming_and_cancelling_at_full_rate_takes_no_more_memory_the_longer_it_goes_on() {
-    // One after the other, on engines of their own: resident memory is of the whole process.
+    // The usages run one after the other, on engines of their own. Resident memory is that of the whole process.
     assert_flat("arm and disarm", &ArmAndDisarm);
     assert_flat("make, arm and drop", &MakeAndDrop);
     assert_flat("schedule and cancel", &ScheduleAndCancel);

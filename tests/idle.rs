@@ -1,5 +1,5 @@
-//! While no timer is due, no thread of an engine wakes. The test is a program of its own, since it counts the wake-ups
-//! of the engine's threads.
+//! While no timer is due, no thread of an engine wakes up. The test is a program of its own, since it counts the
+//! wake-ups of all the engine's threads.
 
 #![cfg(target_os = "linux")]
 
@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::Builder;
 
-/// How often the engine's threads have slept.
+/// Returns how often the engine's threads have gone to sleep.
 fn sleeps() -> u64 {
     let count = |folder: fs::DirEntry| {
-        // A thread may have ended since the folder was read.
+        // A thread may have ended since the folder was listed.
         let status = fs::read_to_string(folder.path().join("status")).ok()?;
         let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         field("Name:")?.starts_with("tb-").then(|| field("voluntary_ctxt_switches:")?.parse::<u64>().ok())?
@@ -21,7 +21,7 @@ fn sleeps() -> u64 {
     tasks.filter_map(|folder| count(folder.ok()?)).sum()
 }
 
-/// A watching thread watches a shard only while the shard's thread runs handlers.
+/// A thread watches a shard only while the shard's thread runs handlers. Afterwards no thread wakes.
 #[test]
 fn no_thread_wakes_once_the_handlers_have_returned() {
     let (report, reports) = mpsc::channel();

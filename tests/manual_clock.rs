@@ -1,4 +1,5 @@
-//! A manual clock that several threads move: no step is lost, and each wakes the shards that have timers due by it.
+//! A manual clock that several threads move. No step is lost, and each step wakes the shards whose timers are due by
+//! then.
 
 mod support;
 
@@ -12,7 +13,7 @@ use tourbillon::{Builder, Clock, Engine, Fired, ManualClock, Timestamp};
 const THREADS: u32 = 8;
 const SHARDS: usize = 4;
 
-/// Moves the clock by as many steps of a tick on each thread.
+/// Moves the clock from several threads at the same time. Each thread makes `each` steps of a tick.
 fn step(clock: &ManualClock, each: u32) {
     thread::scope(|scope| {
         for _ in 0..THREADS {
@@ -25,7 +26,7 @@ fn after_steps(each: u32) -> Timestamp {
     Timestamp::ZERO + MS * THREADS * each
 }
 
-/// An engine on `clock`, and how many timers it has fired.
+/// Makes an engine on `clock`, and a counter of the fired timers.
 fn counting(clock: &ManualClock) -> (Engine<()>, Arc<AtomicU64>) {
     let fired = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&fired);
@@ -34,7 +35,7 @@ fn counting(clock: &ManualClock) -> (Engine<()>, Arc<AtomicU64>) {
     (builder.start(handler).unwrap(), fired)
 }
 
-/// Steps the clock to the deadline of a timer on each shard, which must fire without a further step.
+/// Steps the clock to the deadline of a timer on each shard. The timers must fire without a further step.
 fn steps_fire_what_is_due_at_the_last(each: u32) {
     let clock = ManualClock::new();
     let (engine, fired) = counting(&clock);
@@ -61,7 +62,7 @@ fn each_subscriber_sees_the_last_step() {
         let seen: Vec<Arc<AtomicU64>> = (0..SHARDS).map(|_| Arc::new(AtomicU64::new(0))).collect();
         for latest in &seen {
             let (latest, clock) = (Arc::clone(latest), clock.clone());
-            // A shard in miniature: it looks at the clock when it is called.
+            // This subscriber imitates a shard: it reads the clock when it is called.
             Clock::subscribe(
                 &clock.clone(),
                 Box::new(move || {

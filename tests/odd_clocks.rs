@@ -1,5 +1,5 @@
-//! Clocks like those of suspended, throttled or broken machines: they jump on, step back, stand still, or run slow. By
-//! such a clock nothing is early, nothing is lost, and no shard turns without end.
+//! Clocks like those of suspended, throttled or broken machines. They jump forward, step back, stand still, or run
+//! slow. With such a clock no timer is early or lost, and no shard turns without end.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use support::{HOUR, Log, MS, Rng, assert_settled, wait_until};
 use tourbillon::{Builder, Clock, Engine, Fired, SystemClock, Timestamp};
 
-/// A clock that maps the time of the system's clock.
+/// The system's clock, with its time changed by a function.
 struct Bent<F>(F);
 
 impl<F: Fn(Timestamp) -> Timestamp + Send + Sync> Clock for Bent<F> {
@@ -23,7 +23,7 @@ fn bent(f: impl Fn(Timestamp) -> Timestamp + Send + Sync + 'static) -> Builder {
     Builder::new().clock(Bent(f)).shards(2).workers(1).unpinned()
 }
 
-/// A clock that is set on or back by as many nanoseconds.
+/// Returns a function that sets a time forward or back by the number in `nanos`.
 fn set_by(nanos: &Arc<AtomicU64>, back: bool) -> impl Fn(Timestamp) -> Timestamp + Send + Sync + 'static {
     let nanos = Arc::clone(nanos);
     move |true_time| {
@@ -32,7 +32,8 @@ fn set_by(nanos: &Arc<AtomicU64>, back: bool) -> impl Fn(Timestamp) -> Timestamp
     }
 }
 
-/// An engine that logs the payloads that fire. Nothing fires early by the engine's clock.
+/// Makes an engine that logs the payloads of its firings. Its handler checks that no timer is early by the engine's
+/// clock.
 fn recording(builder: Builder) -> (Engine<u64>, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();
@@ -47,7 +48,7 @@ fn assert_nothing_panicked(engine: &Engine<u64>) {
     assert_eq!(engine.handle().stats().total.panics, 0, "a handler found itself early");
 }
 
-/// The number of turns of all shards during a wait of `time`.
+/// Waits for `time`. Returns the number of turns that all shards made during the wait.
 fn turns_in(time: Duration, engine: &Engine<u64>) -> u64 {
     let before = engine.handle().stats().total.turns;
     thread::sleep(time);
@@ -73,7 +74,7 @@ fn after_a_jump_of_an_hour_what_is_due_fires_once_and_nothing_else() {
     }
     ahead.store(u64::try_from(HOUR.as_nanos()).unwrap(), Ordering::SeqCst);
     wait_until("what is due has fired", || log.len() as u64 >= DUE + LATER);
-    // Whatever fired twice, or too soon, shows by now.
+    // A timer that fired twice or too soon is in the log by now.
     engine.handle().schedule(MS, u64::MAX / 2).unwrap();
     wait_until("another has fired", || log.len() as u64 > DUE + LATER);
     let fired: Vec<u64> = (0..DUE + LATER).chain([u64::MAX / 2]).collect();
@@ -92,13 +93,13 @@ fn a_clock_that_stands_still_fires_nothing_and_its_shards_sleep() {
         nanos => Timestamp::from_nanos(nanos),
     };
     let (engine, log) = recording(bent(clock));
-    // At the start of a tick.
+    // The loop ends at the start of a tick.
     let now = engine.handle().now().as_nanos();
     stands.store(now - now % 1_000_000, Ordering::SeqCst);
     for n in 1..=50 {
         engine.handle().schedule(5 * MS, n).unwrap();
     }
-    // A sleep of 5 ms for each shard, again and again, is 80 turns.
+    // If each shard sleeps for 5 ms repeatedly, that is 80 turns.
     let turns = turns_in(200 * MS, &engine);
     assert!(turns < 400, "{turns} turns while the clock stood still");
     assert_eq!(log.len(), 0);
@@ -137,7 +138,7 @@ fn a_clock_of_half_the_speed_fires_nothing_early_and_each_timer_once() {
         engine.handle().schedule(delay, n).unwrap();
     }
     let turns = turns_in(250 * MS, &engine);
-    // Each sleep ends half way: some ten of them for each tick that has timers, and each shard.
+    // Each sleep ends half-way. So each tick with timers takes some ten sleeps of each shard.
     assert!(turns < 4_000, "{turns} turns at half the speed");
     wait_until("all have fired", || log.len() == 2_000);
     assert!(start.elapsed() >= 2 * *delays.iter().max().unwrap());
@@ -146,8 +147,8 @@ fn a_clock_of_half_the_speed_fires_nothing_early_and_each_timer_once() {
     assert_settled(&engine.handle().stats());
 }
 
-/// The clock steps back inside of a handler that also starts an engine. The shard was about to sleep for a short time.
-/// This sleep must not become long, because a shard looks for engines that have joined only before a long sleep.
+/// The clock steps back inside a handler that also starts an engine. The shard was about to sleep for a short time. It
+/// checks for new engines only before a long sleep, so this sleep must not become long.
 #[test]
 fn a_clock_that_steps_back_in_a_turn_lets_no_shard_oversleep() {
     let back = Arc::new(AtomicU64::new(0));
@@ -165,7 +166,7 @@ fn a_clock_that_steps_back_in_a_turn_lets_no_shard_oversleep() {
         }
     });
     let engine = engine.unwrap();
-    // A tick with two timers after each other: the sleep after the first timer is until the next tick.
+    // A tick has two timers, one after the other. The sleep after the first timer lasts until the next tick.
     let now = engine.handle().now();
     let next = |ticks: u32| now + 5 * MS + ticks * MS;
     engine.handle().schedule_at(next(0), 1).unwrap();

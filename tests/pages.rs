@@ -1,5 +1,5 @@
-//! The pages of the project: their links lead somewhere, the tests that tables name exist, and the plots are where
-//! readers look for them.
+//! The pages of the project. Their links lead somewhere, the tests that their tables name exist, and the plots are
+//! where readers look for them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All Markdown files, those of generated tables among them.
+/// Returns the paths of all Markdown files, including those with generated tables.
 fn pages() -> Vec<PathBuf> {
     let folders = [
         "",
@@ -33,7 +33,7 @@ fn crates() -> impl Iterator<Item = PathBuf> {
     fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path())
 }
 
-/// The pages on the design of the engine and of each crate, by their paths in the repository.
+/// Returns the design pages of the engine and of each crate, by their paths in the repository.
 fn design_pages() -> Vec<String> {
     let pages = pages().into_iter().filter(|page| page.ends_with("DESIGN.md"));
     pages.map(|page| page.strip_prefix(root()).unwrap().to_str().unwrap().to_owned()).collect()
@@ -44,14 +44,14 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The targets of a page's links and images, without those on other sites.
+/// Returns the targets of a page's links and images. Leaves out links to other sites.
 fn targets(page: &str) -> Vec<&str> {
     let after = page.split("](").skip(1);
     let targets = after.filter_map(|rest| Some(rest.split_once(')')?.0));
     targets.filter(|target| !target.contains("://") && !target.contains(char::is_whitespace)).collect()
 }
 
-/// The anchors that GitHub gives the headings of a page.
+/// Returns the anchors that GitHub makes for the headings of a page.
 fn anchors(page: &str) -> BTreeSet<String> {
     let headings = page.lines().filter(|line| line.starts_with('#'));
     let slug = |heading: &str| {
@@ -62,7 +62,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
     headings.map(slug).collect()
 }
 
-/// Why a link of a page leads nowhere.
+/// Returns the reason why a link on `page` leads nowhere. `None` if the link is right.
 fn broken(page: &Path, target: &str) -> Option<String> {
     let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
     let path = if file.is_empty() { page.to_owned() } else { page.parent()?.join(file) };
@@ -102,7 +102,7 @@ fn a_link_that_leads_nowhere_is_found() {
     assert!(broken(&page, "docs/plots/none.svg").unwrap().ends_with("no such file"));
 }
 
-/// The Rust sources below a folder, by their paths in the repository.
+/// Returns the Rust sources below a folder, by their paths in the repository.
 fn sources(folder: &str) -> Vec<(String, String)> {
     let mut sources = Vec::new();
     for entry in fs::read_dir(root().join(folder)).unwrap() {
@@ -116,8 +116,8 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     sources
 }
 
-/// The tests that the rows of tables name: paths in backticks that end in a sentence. Shorter names are of other
-/// things.
+/// Returns the tests that the text's tables name. A test is a path in backticks whose last part is a sentence. Shorter
+/// names are not tests.
 fn named_tests(text: &str) -> Vec<&str> {
     let rows = text.lines().filter_map(|line| line.trim_start_matches("//! ").strip_prefix("| "));
     let codes = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
@@ -130,10 +130,10 @@ fn last_of(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or(path)
 }
 
-/// Whether a source has the function, in the folders and file that its path names.
+/// Returns whether a source has the test's function, in the folders and the file that the test's path names.
 fn exists(test: &str, sources: &[(String, String)]) -> bool {
     let function = format!("fn {}(", last_of(test));
-    // The module of unit tests is not a file.
+    // The module `tests` of unit tests is not a file.
     let modules: Vec<_> =
         test.split("::").filter(|module| *module != "tests" && *module != last_of(test)).collect();
     sources.iter().any(|(path, source)| {
@@ -177,7 +177,7 @@ fn a_test_that_is_gone_is_found() {
     }
 }
 
-/// The numbers in a text, as the book writes them.
+/// Returns the numbers in a text, in the format that the benchmark book uses.
 fn numbers(text: &str) -> Vec<&str> {
     let parts = text.split(|c: char| !c.is_ascii_digit() && c != '.' && c != ',');
     parts.map(|part| part.trim_matches(['.', ','])).filter(|part| !part.is_empty()).collect()
@@ -211,7 +211,7 @@ fn plots_are_where_readers_look_for_them() {
     let set = |names: &[&str]| names.iter().map(|name| format!("{name}.svg")).collect::<BTreeSet<_>>();
     assert_eq!(plots("README.md"), set(&["pair", "rearm", "expiry"]));
     assert_eq!(plots("BENCHMARKS.md"), set(&["pair", "rearm", "expiry", "mixed"]));
-    // All that are drawn stand somewhere.
+    // Each drawn plot is shown on some page.
     let drawn = fs::read_dir(root().join("docs/plots")).unwrap().map(|file| file.unwrap().file_name());
     let tables = pages().iter().map(read).collect::<String>();
     for name in drawn {

@@ -1,8 +1,8 @@
-//! A container that grants half a core: an engine has one shard there, not one for each core of the machine.
+//! An engine in a container that grants half a core. It has one shard, not a shard for each core of the machine.
 //!
-//! The standard library finds the quota. One test makes a control group of the version that the system has, and starts
-//! this program again as a child in it. The other test makes folders with the files of control groups of both versions.
-//! A child with such a folder as its root starts an engine. Both tests take a privilege.
+//! The standard library finds the quota. The first test makes a control group of the version that the system has. Then
+//! it starts this program again as a child in that group. The second test makes folders with the files of control
+//! groups of both versions. A child uses such a folder as its root and starts an engine. Both tests need a privilege.
 #![cfg(target_os = "linux")]
 
 use std::env;
@@ -13,14 +13,14 @@ use std::process::Command;
 use tourbillon::{Builder, Fired};
 
 const CHILD: &str = "TOURBILLON_QUOTA_CHILD";
-/// The root of a child.
+/// The environment variable that gives a child process its root folder.
 const ROOT: &str = "TOURBILLON_QUOTA_ROOT";
 
-/// A control group, which ends with this.
+/// A control group (cgroup) of Linux. Dropping the value removes the group.
 struct Group(PathBuf);
 
 impl Group {
-    /// Makes a group that grants half a core: of the second version, or of the first.
+    /// Makes a control group with a quota of half a core. The group has version 2, or else version 1.
     fn of_half_a_core() -> io::Result<Self> {
         let name = format!("tourbillon-{}", std::process::id());
         let unified = Path::new("/sys/fs/cgroup");
@@ -37,7 +37,7 @@ impl Group {
         fs::create_dir(&path)?;
         let group = Self(path);
         for (file, value) in settings {
-            // Not `fs::write`, which would make the file where there is none.
+            // `fs::write` would make the file if it does not exist.
             let mut file = fs::OpenOptions::new().write(true).open(group.0.join(file))?;
             io::Write::write_all(&mut file, value.as_bytes())?;
         }
@@ -47,7 +47,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Its one process has ended and was waited for, and may take a moment to leave.
+        // The group's only process has ended and was waited for. It may take a moment to leave the group.
         let is_gone = (0..1_000).any(|_| {
             std::thread::sleep(std::time::Duration::from_micros(100));
             fs::remove_dir(&self.0).is_ok()
@@ -64,7 +64,7 @@ fn shards_by_default() -> usize {
 #[test]
 fn a_child() {
     let Ok(group) = env::var(CHILD) else { return };
-    // All threads of this process move.
+    // This moves all threads of the process into the group.
     fs::write(Path::new(&group).join("cgroup.procs"), std::process::id().to_string()).unwrap();
     eprintln!("shards: {}", shards_by_default());
 }
@@ -93,26 +93,27 @@ fn half_a_core_is_one_shard() {
 
 // --- Trees ---
 
-/// The file that shows the process's place among the control groups, by the version of the groups.
+/// The file that shows the process's place among the control groups (cgroups) of version 2.
 const IN_V2: (&str, &str) = ("proc/self/cgroup", "0::/a/b/c\n");
 const IN_V1: (&str, &str) =
     ("proc/self/cgroup", "9:memory:/a\n4:cpu,cpuacct:/a/b/c\n1:name=systemd:/elsewhere\n0::/\n");
 
-/// How many shards an engine has by default.
+/// The default number of shards that an engine must have.
 #[derive(Clone, Copy)]
 enum Shards {
     One,
-    /// One for each core.
+    /// A shard for each core of the machine.
     All,
-    /// Two, or one where there is one core.
+    /// Two shards. One shard if the machine has one core.
     Two,
 }
 
-/// A tree of control groups: its name, its files with their contents, and the expected number of shards. A quota is
-/// rounded down to whole cores, to one core at least.
+/// A tree of control groups (cgroups): its name, its files with their contents, and the expected number of shards. The
+/// quota is rounded down to whole cores, but at least to one core.
 type Tree<'a> = (&'a str, &'a [(&'a str, &'a str)], Shards);
 
-/// The second version's groups: `quota period` in one file, in each group up to the root's children.
+/// Trees of control groups (cgroups) of version 2. A group and each group above it, except the root, has one file with
+/// `quota period`.
 const TREES_OF_V2: [Tree<'_>; 12] = [
     ("half a core", &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "50000 100000\n")], Shards::One),
     (
@@ -160,10 +161,10 @@ const TREES_OF_V2: [Tree<'_>; 12] = [
     ("nothing", &[IN_V2, V2_IS_HERE, ("sys/fs/cgroup/a/b/c/cpu.max", "")], Shards::All),
 ];
 
-/// The file that shows that groups are of the second version.
+/// A file whose presence shows that control groups (cgroups) have version 2.
 const V2_IS_HERE: (&str, &str) = ("sys/fs/cgroup/a/b/c/cgroup.controllers", "cpu memory\n");
 
-/// The first version's groups: quota and period in a file each, and a mount for each controller.
+/// Trees of control groups (cgroups) of version 1. Quota and period each have a file, and each controller has a mount.
 const TREES_OF_V1: [Tree<'_>; 9] = [
     (
         "half a core",
@@ -241,14 +242,14 @@ const TREES_OF_V1: [Tree<'_>; 9] = [
     ("no group", &[IN_V1], Shards::All),
 ];
 
-/// Neither version. An empty path is not among them: the standard library panics at it, and the kernel does not write
-/// it.
+/// Trees of control groups (cgroups) of neither version. An empty path is left out: the standard library panics at it,
+/// and the kernel never writes it.
 const OTHER_TREES: [Tree<'_>; 2] = [
     ("nothing at all", &[], Shards::All),
     ("no line that is one", &[("proc/self/cgroup", "garbage\n\n:\n")], Shards::All),
 ];
 
-/// A folder with a tree in it, which ends with this.
+/// A folder that contains a tree of control groups (cgroups). Dropping the value removes the folder.
 struct Folder(PathBuf);
 
 impl Folder {

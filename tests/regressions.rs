@@ -1,4 +1,4 @@
-//! Regression tests: each shows the repair of a fault that an adversarial review of this engine found.
+//! Regression tests. Each shows the repair of a fault that an adversarial review of this engine found.
 
 mod support;
 
@@ -32,12 +32,13 @@ fn a_driven_turn_ends_however_many_timers_rearm_for_now() {
     assert_eq!(engine.handle().stats().fired, 80_000);
 }
 
-/// Cancels in two waves, so that the second comes while the first is being swept, or after.
+/// Timers are cancelled in two waves, and their tickets (entries in the wheel) must go. The second wave comes while the
+/// first is swept, or later.
 #[test]
 fn tickets_of_cancelled_timers_go_though_their_deadlines_are_far() {
     let engine = Builder::new().shards(1).inline().start(|_: Fired<'_, u64>| {}).unwrap();
     let ids: Vec<_> = (0..400_000).map(|timer| engine.handle().schedule(HOUR, timer).unwrap()).collect();
-    // While the shard sleeps, the last tickets wait in their lane.
+    // While the shard sleeps, the last tickets stay in their lane.
     wait_until("the shard has most of the tickets", || engine.handle().stats().total.tickets > 300_000);
     for wave in ids.chunks(220_000) {
         for &id in wave {
@@ -125,7 +126,8 @@ fn a_large_payload_takes_memory_for_few() {
     assert_eq!(engine.handle().stats().fired, 1);
 }
 
-/// An arming that waited for room in its lane was in force already: the old ticket fired it, and then its own did.
+/// An arming waited for room in its lane (a thread's queue), and was already in force. The old ticket fired the timer,
+/// and then the new ticket fired it again.
 #[test]
 fn an_arming_that_waits_for_room_fires_once() {
     let stall = Gate::new();
@@ -156,7 +158,7 @@ fn an_arming_that_waits_for_room_fires_once() {
     stalls.store(true, Ordering::SeqCst);
     engine.handle().schedule(MS, 0).unwrap();
     stall.await_arrival();
-    // Its ticket is due now, and its shard is held up while the lane fills.
+    // The timer's ticket is due now, and its shard is held up while the lane fills.
     thread::sleep(30 * MS);
     while engine.handle().try_schedule(HOUR, 1).is_ok() {}
     let releaser = thread::spawn(move || {
@@ -171,7 +173,7 @@ fn an_arming_that_waits_for_room_fires_once() {
     assert_eq!(fired.len(), 1);
 }
 
-/// The shutdown held its own lock while it dropped a payload that a dropped handle had left to a worker.
+/// A dropped handle had left its payload to a worker. The shutdown dropped that payload while it held its own lock.
 #[test]
 fn a_payload_that_was_left_to_a_worker_may_shut_down_when_the_shutdown_drops_it() {
     struct ShutsDown(Option<Handle<ShutsDown>>);
@@ -198,13 +200,14 @@ fn a_payload_that_was_left_to_a_worker_may_shut_down_when_the_shutdown_drops_it(
         wait_until("a worker is to fire it", || !lock(&jobs).is_empty());
         drop(timer);
         drop(engine.handle().shutdown());
-        // The job has a part of the engine, whose executor has the job.
+        // The job refers to the engine, whose executor has the job.
         let job = std::mem::take(&mut *lock(&jobs));
         drop(job);
     });
 }
 
-/// A moment that a shard read before the clock stepped back does not hold for a deadline that was set after.
+/// A shard reads the time, and then the clock steps back. The old reading must not decide about a deadline that was set
+/// afterwards.
 #[test]
 fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
     let second = Arc::new(Mutex::new(None::<Timer<u64>>));
@@ -232,7 +235,7 @@ fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
     first.arm(1_000 * MS).unwrap();
     lock(&second).as_ref().expect("it is there").arm(1_000 * MS).unwrap();
     clock.advance(1_000 * MS);
-    // Not by the count of fired timers, which rises before the handler runs.
+    // The test does not wait for the count of fired timers, which rises before the handler runs.
     is_rearmed.recv_timeout(PATIENCE).expect("the first fires");
     clock.set(Timestamp::ZERO + 2_000 * MS);
     wait_until("the second has fired", || engine.handle().stats().owned.fired > 1);
@@ -240,7 +243,8 @@ fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
     lock(&second).take();
 }
 
-/// One-shots that were cancelled, and owned timers that were dropped, once their tickets were in the wheel.
+/// One-shots are cancelled and owned timers are dropped after their tickets (entries) have reached the wheel. They cost
+/// hardly a turn.
 #[test]
 fn timers_that_end_in_the_wheel_cost_hardly_a_turn() {
     let mut engine = Builder::new().driven(|_| panic!("nothing is armed")).unwrap();

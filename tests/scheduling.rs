@@ -1,4 +1,4 @@
-//! How the engine's threads are scheduled: `Builder::slice`, `nice` and `real_time`, granted and refused.
+//! The scheduling of the engine's threads by the system: `Builder::slice`, `nice` and `real_time`, granted and refused.
 
 mod support;
 
@@ -55,7 +55,7 @@ mod on_linux {
     const SKIPPED: i32 = 77;
     const NOBODY: libc::uid_t = 65_534;
 
-    /// `struct sched_attr` in its first version (sched_setattr(2)).
+    /// The first version of Linux's `struct sched_attr` (sched_setattr(2)).
     #[repr(C)]
     #[derive(Clone, Copy, Debug, Default)]
     struct Attributes {
@@ -69,11 +69,12 @@ mod on_linux {
         period: u64,
     }
 
-    /// How a thread is scheduled, zero being the calling one; `None` when it has ended.
+    /// Returns the scheduling attributes of a thread. `None` if the thread has ended. Thread zero is the calling
+    /// thread.
     fn attributes_of(thread: libc::c_long) -> Option<Attributes> {
         let mut attributes = Attributes::default();
         let size = size_of::<Attributes>();
-        // SAFETY: the kernel writes at most `size` bytes to `attributes`, which has as many.
+        // SAFETY: the kernel writes at most `size` bytes to `attributes`, which has `size` bytes.
         let outcome = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut attributes, size, 0) };
         (outcome == 0).then_some(attributes)
     }
@@ -82,7 +83,7 @@ mod on_linux {
         attributes_of(thread).map(|attributes| Duration::from_nanos(attributes.runtime))
     }
 
-    /// The threads of all engines in this process, by number.
+    /// Returns the thread numbers of all engines' threads in this process.
     fn engine_threads() -> Vec<libc::c_long> {
         let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
         let is_engines = |path: &std::path::Path| {
@@ -95,7 +96,7 @@ mod on_linux {
             .collect()
     }
 
-    /// Whether the system lets each thread choose its slice, as Linux does since 6.12.
+    /// Returns whether the system lets each thread choose its time slice. Linux does from version 6.12 on.
     fn has_slices() -> bool {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
@@ -108,7 +109,7 @@ mod on_linux {
             eprintln!("skipped: this system has no slices");
             return;
         }
-        // No other engine in this process has it.
+        // No other engine in this process has this slice.
         let slice = Duration::from_micros(317);
         let (sender, slices) = mpsc::channel();
         let engine = Builder::new()
@@ -149,25 +150,25 @@ mod on_linux {
 
     #[test]
     fn a_nice_value_is_that_of_each_thread() {
-        // To be less urgent is anybody's right.
+        // Any user may make a thread less urgent.
         let engine = build(Builder::new().shards(2).workers(2).nice(19)).unwrap();
         let is_nice = |&thread: &libc::c_long| attributes_of(thread).is_some_and(|it| it.nice == 19);
         wait_until("all have it", || engine_threads().iter().filter(|thread| is_nice(thread)).count() == 4);
         assert_eq!(engine.handle().stats().priorities_refused, 0);
     }
 
-    /// Gives up the privilege and the limit that let this process be urgent, for good.
+    /// Gives up, for the rest of the process's life, the privilege and the limit that permit a higher priority.
     fn become_nobody() {
         const CAP_SYS_NICE: libc::c_int = 23;
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         for limit in [libc::RLIMIT_NICE, libc::RLIMIT_RTPRIO] {
-            // SAFETY: lowers a limit, and reads `none`.
+            // SAFETY: the call lowers a limit, and reads `none`.
             let lowered = unsafe { libc::setrlimit(limit, &raw const none) };
             assert_eq!(lowered, 0, "a limit may be lowered");
         }
-        // SAFETY: gives a privilege up.
+        // SAFETY: the call only gives a privilege up.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_NICE, 0, 0, 0) };
-        // SAFETY: gives the user up. An ordinary user may not do that, and need not.
+        // SAFETY: the call changes the user. An ordinary user may not do that, and need not.
         unsafe { libc::setuid(NOBODY) };
     }
 
@@ -213,7 +214,7 @@ mod on_linux {
 
     #[test]
     fn a_real_time_priority_that_is_granted_is_that_of_each_thread() {
-        // Tried on a thread of its own, because a thread keeps its priority.
+        // The check runs on a thread of its own, because a thread keeps its priority.
         if !thread::spawn(may_be_urgent).join().unwrap() {
             eprintln!("skipped: no real-time priority may be had here");
             return;

@@ -1,4 +1,4 @@
-//! The types that may cross threads, and the sizes of small types. Most of this is checked by compiling.
+//! The types that may be sent to other threads, and the sizes of small types. Most of this is checked by compiling.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -16,7 +16,7 @@ use tourbillon::{
     TimerRef, Timestamp, Unfired,
 };
 
-/// A payload that may be sent, and not shared.
+/// A payload that can be sent to another thread, but not shared between threads.
 type Payload = Cell<u64>;
 
 fn send<T: Send>() {}
@@ -79,7 +79,7 @@ fn a_loops_shard_moves_to_its_thread_and_is_not_shared() {
     impl<T: ?Sized> Unshared<()> for T {}
     impl<T: ?Sized + Sync> Unshared<IfSync> for T {}
     send::<LoopShard>();
-    // Ambiguous, and no program, if the type were `Sync`.
+    // If the type were `Sync`, this call would be ambiguous and would not compile.
     <LoopShard as Unshared<_>>::is_not_sync();
     fn copy<T: Copy + Send + Sync + Debug>() {}
     copy::<On<'static, Payload>>();
@@ -96,7 +96,7 @@ fn owned_timers_are_shared_though_payloads_are_only_sent() {
     copy::<TimerRef<'_, Payload>>();
     unwinding::<Timer<Payload>>();
     unwinding::<TimerRef<'_, Payload>>();
-    // To make a timer, the engine neither clones the payload nor reads it: a payload that is only `Send` will do.
+    // To make a timer, the engine neither clones nor reads the payload. So a payload that is only `Send` suffices.
     let engine = Builder::new().driven(|_: Fired<'_, Payload>| {}).unwrap();
     let timer = engine.handle().timer(Cell::new(7)).unwrap();
     std::thread::scope(|scope| {
@@ -121,7 +121,7 @@ fn what_comes_back_is_as_sendable_as_its_payload() {
     error::<ArmError>();
     send::<(Armed, Disarm, OwnedStats)>();
     sync::<(Armed, Disarm, ArmError, OwnedStats)>();
-    // Outcomes carry any payload, the wheel too.
+    // Outcomes can carry any payload, and so can the wheel.
     unwinding::<Cancel<Rc<()>>>();
     unwinding::<Wheel<Rc<()>>>();
 }
@@ -157,7 +157,7 @@ fn small_things_are_small() {
     assert_eq!(size_of::<Handle<u64>>(), size_of::<usize>());
     assert_eq!(size_of::<Option<Handle<u64>>>(), size_of::<usize>());
     assert_eq!(size_of::<Engine<u64>>(), size_of::<usize>());
-    // A handle and a number, whatever the payload.
+    // A timer is a handle and a number, for any payload.
     assert_eq!(size_of::<Timer<u64>>(), 16);
     assert_eq!(size_of::<Timer<[u64; 64]>>(), 16);
     assert_eq!(size_of::<Option<Timer<u64>>>(), 16);

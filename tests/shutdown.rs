@@ -1,4 +1,4 @@
-//! The end of an engine against threads that schedule, and against a second end: each payload has one owner afterwards.
+//! The end of an engine races with threads that schedule, and with a second end. Afterwards each payload has one owner.
 //!
 //! `TOURBILLON_ROUNDS=1000 cargo test --release --test shutdown` is the long run.
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use support::{Gate, HOUR, MS, Rng, assert_settled, wait_until, within_patience};
 use tourbillon::{Builder, Engine, Fired, Handle, Unfired};
 
-/// Timers of the batch that is on its way while the engine ends.
+/// The number of timers in a batch. The engine ends while the batch is being scheduled.
 const BATCH: usize = 20_000;
 const FAR: Duration = Duration::from_secs(1_000);
 
@@ -23,8 +23,8 @@ fn rounds() -> u64 {
     }
 }
 
-/// Schedules a batch while `end` ends the engine after a random moment. Returns the number of lost payloads: neither
-/// the scheduler got them back nor `end`, which returns the number of its payloads.
+/// Schedules a batch of timers while `end` ends the engine after a random moment. `end` returns the number of payloads
+/// that came back. Returns the number of lost payloads, which neither the scheduling thread nor `end` got back.
 fn lost_in_a_round(round: u64, end: impl FnOnce(Engine<usize>) -> usize) -> usize {
     let engine =
         Builder::new().shards(1).workers(1).start(|_: Fired<'_, usize>| panic!("it is far")).unwrap();
@@ -104,7 +104,8 @@ fn two_shutdowns_at_once_return_when_the_first_has_evicted() {
     }
 }
 
-/// The first shutdown waits for a handler; that handler's own shutdown neither waits for it nor takes its timers.
+/// The first shutdown waits for a handler, which also shuts the engine down. The handler's shutdown does not wait for
+/// the first shutdown. Nor does it take the first shutdown's timers.
 #[test]
 fn a_shutdown_inside_a_handler_takes_nothing_from_the_one_that_waits_for_it() {
     within_patience(|| {

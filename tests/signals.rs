@@ -1,8 +1,8 @@
-//! Signals do not reach the engine's threads: a program may block a signal after it has built an engine, and wait for
-//! it.
+//! Signals do not reach the engine's threads. A program may block a signal after it has built an engine, and then wait
+//! for that signal.
 //!
-//! Without the harness, whose own threads take signals. The process starts itself again as a child, since the test is
-//! about its death.
+//! The test harness is not used, since its own threads take signals. The process starts itself again as a child, since
+//! a failure would end the process.
 
 #[cfg(unix)]
 fn main() {
@@ -33,20 +33,20 @@ fn signalled() {
     engine.handle().schedule(Duration::from_millis(1), 7).expect("room");
     assert_eq!(log.recv(), Ok(7));
 
-    // SAFETY: all zeros is a set, and the next call initialises it.
+    // SAFETY: all zeros are a valid value. The next call initialises the set.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is ours.
+    // SAFETY: the set is a local variable.
     unsafe { libc::sigemptyset(&raw mut set) };
-    // SAFETY: as above.
+    // SAFETY: the set is a local variable, and is initialised.
     unsafe { libc::sigaddset(&raw mut set, libc::SIGTERM) };
-    // SAFETY: an initialised set, and no place for the set before.
+    // SAFETY: the set is initialised, and a null pointer asks for no earlier set.
     let blocked = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
     assert_eq!(blocked, 0);
     let this = i32::try_from(std::process::id()).expect("a process id");
-    // SAFETY: a signal to this process.
+    // SAFETY: the call sends a signal to this process.
     assert_eq!(unsafe { libc::kill(this, libc::SIGTERM) }, 0);
     let mut signal = 0;
-    // SAFETY: an initialised set, and a place for the signal.
+    // SAFETY: the set is initialised, and `signal` is valid for writes.
     assert_eq!(unsafe { libc::sigwait(&raw const set, &raw mut signal) }, 0);
     assert_eq!(signal, libc::SIGTERM);
     engine.handle().schedule(Duration::from_millis(1), 8).expect("room");

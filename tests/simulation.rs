@@ -2,7 +2,7 @@
 //! make random calls, too. The simulation also makes, arms, disarms and drops owned timers, whose tickets go to the
 //! first shard.
 //!
-//! `TOURBILLON_SEED=<n> cargo test --test simulation` runs one seed, which a failure prints, or any other.
+//! `TOURBILLON_SEED=<n> cargo test --test simulation` runs one seed. A failure prints its seed.
 
 mod support;
 
@@ -18,10 +18,10 @@ use tourbillon::{
 };
 
 const STEPS: usize = 3_000;
-/// Payloads of owned timers begin here.
+/// The smallest payload of an owned timer. Other timers have smaller payloads.
 const OWNED: u64 = 1 << 32;
 
-/// How a timer's payload came back to the world.
+/// The way in which a timer ended and its payload came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Fired,
@@ -29,16 +29,16 @@ enum End {
     Returned,
 }
 
-/// An owned timer, and for when it is armed.
+/// An owned timer, and the deadline for which it is armed. `None` while it is disarmed.
 struct Owned {
     timer: Timer<u64>,
     deadline: Option<Timestamp>,
-    /// When it was armed for that, which may have passed then.
+    /// The moment at which the timer was last armed. Its deadline may have passed by then.
     since: Timestamp,
 }
 
 impl Owned {
-    /// The moment from which on it is late.
+    /// Returns the moment at which the timer is due. `None` if it is not armed.
     fn due(&self) -> Option<Timestamp> {
         self.deadline.map(|deadline| deadline.max(self.since))
     }
@@ -48,21 +48,21 @@ impl Owned {
 struct World {
     rng: Rng,
     tick: Duration,
-    /// The current id and deadline of each timer that has not ended.
+    /// The id and the deadline of each one-shot that has not ended. The key is the payload.
     live: BTreeMap<u64, (TimerId, Timestamp)>,
-    /// Every id there ever was.
+    /// All ids so far, each with its timer's payload.
     ids: Vec<(TimerId, u64)>,
     ends: Vec<(u64, End, Timestamp)>,
     payloads: u64,
     owned: BTreeMap<u64, Owned>,
-    /// The number of owned timers ever made, and their firings.
+    /// The number of owned timers made so far.
     made: u64,
     shots: Vec<(u64, Timestamp, Timestamp)>,
-    /// The owned timer whose handler runs, and whether it was dropped during the run.
+    /// The owned timer whose handler is running. `None` if no such handler runs.
     running: Option<u64>,
     running_was_dropped: bool,
     in_handler: bool,
-    /// Whether time passes without a turn.
+    /// Whether time passes at present without turns of the engine.
     stalled: bool,
     panics: u64,
 }
@@ -143,7 +143,7 @@ impl World {
             assert_eq!(outcome, Cancel::Cancelled(payload));
             self.end(payload, End::Cancelled, engine.now());
         } else {
-            // Only a handler finds a timer running: itself.
+            // Only a handler can find its own timer running.
             assert!(outcome == Cancel::Gone || (outcome == Cancel::Running && self.in_handler));
         }
     }
@@ -173,7 +173,7 @@ impl World {
         match engine.timer(payload) {
             Ok(timer) => {
                 self.made += 1;
-                // As good as any stale id.
+                // The id of an owned timer. For scheduled timers it is as good as a stale id.
                 self.ids.push((timer.id(), payload));
                 self.owned.insert(payload, Owned { timer, deadline: None, since: Timestamp::ZERO });
             }
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// Often that whose handler runs.
+    /// Chooses an owned timer. Inside a handler, the choice is often the handler's own timer.
     fn any_owned(&mut self) -> Option<u64> {
         match self.running {
             Some(running) if !self.running_was_dropped && self.rng.chance(50) => Some(running),
@@ -199,7 +199,7 @@ impl World {
         let Some(payload) = self.any_owned() else { return };
         let now = engine.now();
         let deadline = match self.rng.below(10) {
-            // Past, or the end of a unit of the timer's word.
+            // The moment has passed, or is the end of a unit in which the timer's word counts.
             0 => Timestamp::ZERO + (now - (Timestamp::ZERO + self.delay())),
             1 => Timestamp::from_nanos(((now.as_nanos() >> 20) + 1 + self.rng.below(3)) << 20),
             _ => now + self.delay(),
@@ -250,7 +250,7 @@ impl World {
         self.ends.push((payload, end, at));
     }
 
-    /// The handler's part. False when it is to panic.
+    /// Acts as a timer's handler: makes random calls. Returns false if the handler must panic.
     fn on_fire(&mut self, timer: &Fired<'_, u64>) -> bool {
         let engine = timer.engine();
         let now = engine.now();
@@ -260,7 +260,7 @@ impl World {
             None => {
                 let live = self.live.get(&timer.payload).expect("it fires once, and not when cancelled");
                 assert_eq!((timer.id(), timer.deadline), *live);
-                // A handler's own zero delay takes until the next tick.
+                // A timer that a handler schedules without delay fires at the next tick.
                 assert!(timer.lateness <= self.tick || self.stalled, "timer {} is late", timer.payload);
                 self.end(timer.payload, End::Fired, now);
             }
@@ -289,7 +289,7 @@ impl World {
         !panics
     }
 
-    /// The calls that an owned timer's handler makes through its `TimerRef`.
+    /// Makes random calls on an owned timer through the `TimerRef` that its handler gets.
     fn last_word(&mut self, payload: u64, timer: TimerRef<'_, u64>, now: Timestamp) {
         let dropped = self.running_was_dropped;
         if self.rng.chance(40) {
@@ -315,10 +315,10 @@ impl World {
     }
 }
 
-/// The outcome of one seed, in order: the ends of scheduled timers, and the firings of owned timers.
+/// The outcome of a seed: the ends of the one-shots in order, and the firings of the owned timers in order.
 type Outcome = (Vec<(u64, End, Timestamp)>, Vec<(u64, Timestamp, Timestamp)>);
 
-/// Runs one seed; the ends of its timers, in order.
+/// Runs the simulation with one seed. Returns its outcome.
 fn simulate(seed: u64) -> Outcome {
     let mut rng = Rng::new(!seed);
     let tick = Duration::from_nanos(1_000 + rng.below(3_000_000));
@@ -368,7 +368,7 @@ fn simulate(seed: u64) -> Outcome {
         assert_eq!(world.live.get(&timer.payload), Some(&(timer.id, timer.deadline)));
         world.end(timer.payload, End::Returned, now);
     }
-    // Dropped here: the handler holds the world, and they hold the handler.
+    // The owned timers are dropped here. The handler owns the world, and these timers own the handler.
     let owned = std::mem::take(&mut lock(&world).owned);
     for Owned { timer, .. } in owned.into_values() {
         assert_eq!((timer.arm(tick), timer.disarm()), (Err(ArmError::ShutDown), Disarm::Idle));
@@ -384,7 +384,7 @@ fn simulate(seed: u64) -> Outcome {
     (world.ends.clone(), world.shots.clone())
 }
 
-/// The payload of panics that handlers cause on purpose.
+/// The payload of a panic that a handler raises on purpose.
 struct Planned;
 
 #[test]

@@ -1,8 +1,8 @@
-//! Real threads, real time: producers that schedule, cancel and move timers, their own and each other's, until a
-//! shutdown cuts them off. Every payload is seen once, nothing fires early, and the books balance.
+//! A stress test with real threads in real time. Producers schedule, cancel and move timers, their own and each
+//! other's, until a shutdown stops them. Every payload comes back once, nothing fires early, and the numbers agree.
 //!
-//! Besides them, threads that arm, disarm, share and drop owned timers, which use the same slots. Half-way they come to
-//! rest, when every armed timer must have fired; then they go on into the shutdown.
+//! At the same time other threads arm, disarm, share and drop owned timers, which use the same slots. Half-way these
+//! threads pause, and every armed timer must have fired. Then they go on until the shutdown.
 //!
 //! `TOURBILLON_STRESS=10000000 cargo test --release --test stress` is the long run.
 
@@ -21,32 +21,34 @@ use tourbillon::{
 };
 
 const PRODUCERS: usize = 4;
-/// Threads with owned timers, and how many each has.
+/// The number of threads that have owned timers.
 const OWNERS: usize = 2;
 const OWN_TIMERS: usize = 40;
-/// Timers that all of them arm, disarm and drop.
+/// The number of owned timers that all owners share: each owner arms, disarms and drops them.
 const SHARED_TIMERS: usize = 8;
 const LONGEST_DELAY: Duration = Duration::from_millis(10);
-/// Ids that a producer remembers, to cancel or move some time later.
+/// The number of ids that a producer remembers. The producer cancels or moves their timers later.
 const MEMORY: usize = 512;
 
-/// The payload of a scheduled timer, or of an owned timer.
+/// The payload of a timer: of a one-shot, or of an owned timer.
 #[derive(Clone)]
 enum Load {
     Once(usize),
     Owned(Arc<Book>),
 }
 
-/// The record of an owned timer. The timer's payload is a reference to it, and the count of references shows whether
+/// The record of an owned timer. The timer's payload refers to the record, and the number of references shows whether
 /// all payloads are gone.
 struct Book {
-    /// The last deadlines that its one owner armed it for, by their numbers; empty if several threads arm it.
+    /// The last deadlines for which the timer's only owner armed it. A deadline's number gives its place. `None` if
+    /// several threads arm the timer.
     deadlines: Option<[AtomicU64; Book::DEADLINES]>,
-    /// How many there were.
+    /// The number of deadlines for which the timer was armed so far.
     armed: AtomicU64,
-    /// Deadlines with lower numbers are void: a later deadline was acknowledged as pending, or the timer was disarmed.
+    /// The lowest number of a deadline that is not void. A later deadline that was acknowledged as pending, or a
+    /// disarm, makes deadlines void.
     void_before: AtomicU64,
-    /// The deadline for which its handler armed it.
+    /// The deadline for which the timer's own handler last armed it.
     armed_inside: AtomicU64,
     runs: AtomicBool,
     fired: AtomicU64,
@@ -79,7 +81,7 @@ impl Book {
         self.void_before.store(number, Ordering::SeqCst);
     }
 
-    /// Whether a handler that runs may have started for `deadline`, as far as the test can know.
+    /// Returns whether the timer may fire for `deadline`, as far as the test knows.
     fn is_good(&self, deadline: Timestamp) -> bool {
         let Some(deadlines) = &self.deadlines else { return true };
         let from = self.void_before.load(Ordering::SeqCst);
@@ -87,7 +89,7 @@ impl Book {
         let nanos = deadline.as_nanos();
         let mut good = (from..to).any(|n| deadlines[place_of(n)].load(Ordering::SeqCst) == nanos);
         good |= self.armed_inside.load(Ordering::SeqCst) == nanos;
-        // Or the owner has overwritten the deadline in the ring.
+        // Or the owner has since overwritten the deadline in the ring.
         good || self.armed.load(Ordering::SeqCst) - from >= Self::DEADLINES as u64
     }
 }
@@ -96,22 +98,22 @@ fn place_of(number: u64) -> usize {
     usize::try_from(number % Book::DEADLINES as u64).expect("a place")
 }
 
-/// The end of each payload, and the counts of the owned timers.
+/// The record of each payload's end, and the counts of the owned timers.
 struct Ledger {
     seen: Vec<AtomicU8>,
     fired: AtomicU64,
-    /// Got back from a cancel.
+    /// The number of payloads that cancels returned.
     cancelled: AtomicU64,
     refused: AtomicU64,
     early: AtomicU64,
     submitted: AtomicUsize,
     over: AtomicBool,
     owned_fired: AtomicU64,
-    /// Fired for a deadline that was not, or no longer, in force.
+    /// The number of firings of owned timers for a deadline that was not in force.
     stray: AtomicU64,
-    /// Ran twice at a time.
+    /// The number of handlers that began while another handler of the same timer ran.
     overlapping: AtomicU64,
-    /// Owners that have come to rest half-way.
+    /// The number of owners that have reached their pause half-way through the test.
     rested: AtomicUsize,
 }
 
@@ -130,7 +132,7 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// The handler of all timers.
+    /// Records the firing of a timer. The engine's handler calls this.
     fn on_fire(&self, fired: &Fired<'_, Load>) {
         if fired.engine().now() < fired.deadline {
             self.early.fetch_add(1, Ordering::Relaxed);
@@ -152,7 +154,7 @@ impl Ledger {
         if !book.is_good(fired.deadline) {
             self.stray.fetch_add(1, Ordering::Relaxed);
         }
-        // Every fourth time it arms itself again, at once or in a while.
+        // In every fourth run the timer arms itself again, at once or after a while.
         let count = book.fired.fetch_add(1, Ordering::SeqCst);
         if count.is_multiple_of(4) {
             let deadline = fired.engine().now() + Duration::from_micros(count % 7 * 100);
@@ -164,20 +166,20 @@ impl Ledger {
     }
 }
 
-/// An owned timer, and the book that its owner and its handler share.
+/// An owned timer, and its record. The timer's owner and handler share the record.
 struct Own {
     timer: Timer<Load>,
     book: Arc<Book>,
 }
 
-/// A thread with owned timers.
+/// A thread that makes, arms and drops owned timers.
 struct Owner<'a> {
     engine: &'a Engine<Load>,
     ledger: &'a Ledger,
     rng: Rng,
     own: Vec<Own>,
     shared: Vec<Arc<Timer<Load>>>,
-    /// Every book that there was.
+    /// The records of all timers that this owner has made.
     books: Vec<Arc<Book>>,
 }
 
@@ -202,7 +204,7 @@ impl Owner<'_> {
         let deadline = self.engine.handle().now() + delay;
         let number = book.note(deadline);
         if timer.arm_at(deadline)? == Armed::Pending {
-            // Nothing fires any more for the deadlines before.
+            // From here on nothing fires for the earlier deadlines.
             book.void_before(number);
         }
         Ok(())
@@ -213,18 +215,18 @@ impl Owner<'_> {
         let waits = self.rng.chance(3);
         match if waits { timer.disarm_and_wait() } else { timer.disarm() } {
             Disarm::Running => assert!(!waits),
-            // A deadline for which the handler armed it during the wait is not one of the owner's.
+            // During the wait, the handler may have armed the timer. That deadline is not one of the owner's deadlines.
             _ => book.void_before(book.armed.load(Ordering::SeqCst)),
         }
     }
 
-    /// Makes an operation on a timer of its own, or on a shared timer.
+    /// Makes a random operation on an own timer or on a shared timer.
     fn act(&mut self) -> Result<(), ArmError> {
         // Some timers come due during this sleep.
         if self.rng.chance(1) {
             thread::sleep(MS / 10);
         }
-        // Mostly a tick or two: it comes due while it is armed again.
+        // Most delays are a tick or two. So the timer comes due while it is armed again.
         let longest = if self.rng.chance(20) { LONGEST_DELAY / 4 } else { MS / 5 };
         let (delay, at) = (self.rng.nanos_below(longest), self.rng.index(OWN_TIMERS));
         match self.rng.below(100) {
@@ -245,7 +247,7 @@ impl Owner<'_> {
         }
     }
 
-    /// Lets all that it owns come due, once nobody disarms it any more.
+    /// Waits until all timers of this owner have come due. No thread disarms them during the wait.
     fn rest(&mut self) {
         let mut before = Vec::new();
         for at in 0..OWN_TIMERS {
@@ -260,7 +262,8 @@ impl Owner<'_> {
         self.ledger.rested.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Acts until the shutdown.
+    /// Makes operations until the shutdown. Pauses when half of `timers`, the number of all one-shots, have been
+    /// submitted.
     fn run(mut self, timers: usize) -> Self {
         for _ in 0..OWN_TIMERS {
             self.make().expect("the shutdown waits for this");
@@ -273,7 +276,7 @@ impl Owner<'_> {
         self
     }
 
-    /// Drops its timers after the shutdown; gives the books of all that it ever owned.
+    /// Drops the owner's timers after the shutdown. Returns the records of all timers that this owner made.
     fn end(self) -> Vec<Arc<Book>> {
         for Own { timer, .. } in &self.own {
             assert_eq!((timer.deadline(), timer.disarm()), (None, Disarm::Idle));
@@ -288,7 +291,7 @@ struct Producer<'a> {
     ledger: &'a Ledger,
     rng: Rng,
     memory: Vec<TimerId>,
-    /// Ids go to the next thread, which cancels them.
+    /// The channel to the next producer. It carries ids whose timers the next producer cancels.
     to_next: SyncSender<TimerId>,
     from_previous: Receiver<TimerId>,
 }
@@ -314,9 +317,9 @@ impl Producer<'_> {
         let at = self.rng.index(MEMORY);
         let old = std::mem::replace(&mut self.memory[at], id);
         match self.rng.below(100) {
-            // Stays armed, and fires.
+            // The timer stays armed, and fires.
             0..10 => {}
-            // Not waited for: a full channel leaves the timer armed.
+            // The send does not wait. If the channel is full, the timer stays armed.
             10..30 => drop(self.to_next.try_send(old)),
             _ => self.cancel(old),
         }
@@ -327,7 +330,7 @@ impl Producer<'_> {
         match self.engine.handle().reschedule(self.memory[at], self.rng.nanos_below(LONGEST_DELAY)) {
             Ok(id) => self.memory[at] = id,
             Err(RescheduleError::ShutDown(payload)) => {
-                // Counted as cancelled, and refused as a timer that was never scheduled.
+                // The timer counts as cancelled. It also counts as refused, like a timer that was never scheduled.
                 self.ledger.refuse(Refusal::ShutDown, &payload);
             }
             Err(_) => {}
@@ -359,7 +362,8 @@ fn every_timer_ends_once_and_none_early() {
     stress(Builder::new().workers(2));
 }
 
-/// The same without a pool: nothing but the engine's own parts, for the thread sanitizer.
+/// Every timer ends once and none is early, on an engine without workers. Under the thread sanitizer, only the engine's
+/// own code runs.
 #[test]
 fn every_timer_ends_once_and_none_early_inline() {
     stress(Builder::new().inline());
@@ -422,10 +426,10 @@ fn stress(builder: Builder) {
                 scope.spawn(move || owner.run(timers))
             })
             .collect();
-        // The last thread that has them drops them.
+        // The last thread that refers to the shared timers drops them.
         drop(shared);
         wait_until("the owners have rested", || ledger.rested.load(Ordering::SeqCst) == OWNERS);
-        // The shutdown comes while producers are at their last timers.
+        // The shutdown comes while producers schedule their last timers.
         wait_until_progress(&ledger, timers - timers / 20);
         let unfired = engine.handle().shutdown();
         books.extend(owners.into_iter().flat_map(|owner| owner.join().unwrap().end()));
@@ -461,7 +465,7 @@ fn stress(builder: Builder) {
     assert!(books.iter().all(|book| Arc::strong_count(book) == 1), "a payload was not dropped");
 }
 
-/// Waits as long as there is progress.
+/// Waits until `enough` timers have been submitted. Fails if the producers make no progress.
 fn wait_until_progress(ledger: &Ledger, enough: usize) {
     while ledger.submitted.load(Ordering::Relaxed) < enough {
         let before = ledger.submitted.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Shards whose leader is held up by a handler: another thread takes them over.
+//! Shards whose leader is held up by a handler. Another thread takes such a shard over.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,29 +8,30 @@ use std::time::{Duration, Instant};
 use tourbillon::{Builder, Fired};
 
 const MS: Duration = Duration::from_millis(1);
-/// The longest wait for events that should come at once, on a machine that is busy with other tests.
+/// The longest wait for an event that should come at once. The machine may be busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The longest wait of a handler for others, which should run some milliseconds later.
+/// The longest time that a handler waits for other handlers. They should run some milliseconds later.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
-/// The act of a timer's handler.
+/// The action that a timer's handler takes.
 enum Act {
-    /// Blocks until others have run, and reports whether they have.
+    /// The handler blocks until other handlers have run, and reports whether they have.
     AwaitOthers(Others),
-    /// Waits for a message, or for the end of its sender.
+    /// The handler waits for a message, or for the end of the message's sender.
     Block(mpsc::Receiver<()>),
-    /// Reports its thread, then waits as `Block` does.
+    /// The handler reports its thread's name, and then waits as with `Block`.
     ReportAndBlock(mpsc::Sender<String>, mpsc::Receiver<()>),
     Report(mpsc::Sender<thread::ThreadId>),
-    /// The first handler on the shard's own thread blocks, and so does the first handler elsewhere. All report.
+    /// The handler reports. The first such handler on the shard's own thread also blocks, and so does the first on any
+    /// other thread.
     BlockFirst(Arc<[Gate; 2]>, mpsc::Sender<()>),
-    /// Lets another handler go and stays for a while itself.
+    /// The handler lets another handler go on, and then runs for a while itself.
     Release(mpsc::Sender<()>),
 }
 
 type Gate = Mutex<Option<mpsc::Receiver<()>>>;
 
-/// A handler's wait for this number of reports from others.
+/// A handler's wait for `number` reports from other handlers.
 struct Others {
     begun: mpsc::Sender<()>,
     reports: mpsc::Receiver<thread::ThreadId>,
@@ -70,10 +71,10 @@ fn act(fired: Fired<'_, Act>) {
     }
 }
 
-/// The handler returns once the others have run: timers of its own batch, and timers that are scheduled after it has
-/// begun. The first handler that blocks is on the shard's own thread, so another thread takes the shard over. The
-/// takeovers need only a small part of the time that the test allows, but the time is too short if each takeover takes
-/// a second.
+/// A handler returns only when other timers have fired: timers of its own batch, and timers scheduled after it has
+/// begun. The first handler that blocks is on the shard's own thread, so another thread takes the shard over. A
+/// takeover needs only a small part of the time that the test allows. If each takeover took a second, the time would
+/// not suffice.
 #[test]
 fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
     let begin = Instant::now();
@@ -97,14 +98,15 @@ fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
     assert!(begin.elapsed() < PATIENCE, "{:?} for 25 takeovers", begin.elapsed());
 }
 
-/// While handlers are quick, the watching thread looks rarely.
+/// While handlers are quick, the watching thread rarely checks the shard. A handler that then blocks still holds up no
+/// other timer.
 #[test]
 fn a_handler_that_blocks_after_many_quick_ones_holds_up_no_other_timer() {
     let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
     for _ in 0..3 {
         let ((report, reports), (begun, has_begun)) = (mpsc::channel(), mpsc::channel());
         let (outcome, have_run) = mpsc::channel();
-        // More ticks in a row than the looks after which the watching thread looks rarely.
+        // The quick handlers run for more ticks in a row than make the watching thread look rarely.
         let (quick, quick_reports) = mpsc::channel();
         for tick in 0..200 {
             engine.handle().schedule(tick * MS, Act::Report(quick.clone())).unwrap();
@@ -123,14 +125,14 @@ fn a_handler_that_blocks_after_many_quick_ones_holds_up_no_other_timer() {
     assert!(engine.handle().stats().total.takeovers >= 1);
 }
 
-/// In one tick more timers are due than one thread fires. The first handler on the shard's own thread blocks, and so
-/// does the first handler on another thread. If this other thread was the watching thread, a third thread watches now.
+/// More timers are due in a tick than one thread fires. The first handler on the shard's own thread blocks, and so does
+/// the first handler on another thread. If the other thread was the watching thread, a third thread must watch now.
 #[test]
 fn a_watching_thread_that_has_a_job_is_followed_by_another() {
     const TIMERS: usize = 2_100;
     for _ in 0..20 {
         let engine = Builder::new().shards(1).workers(3).start(act).unwrap();
-        // The thread that watches these goes on for a while.
+        // The thread that watches these handlers goes on for a while.
         let (quick, quick_reports) = mpsc::channel();
         for tick in 0..5 {
             engine.handle().schedule(tick * MS, Act::Report(quick.clone())).unwrap();
@@ -151,7 +153,7 @@ fn a_watching_thread_that_has_a_job_is_followed_by_another() {
     }
 }
 
-/// Nothing can fire then, and all the rest goes on.
+/// A handler blocks every worker. No timer can fire, but the shard still drains its lanes (threads' queues to it).
 #[test]
 fn a_shard_drains_its_lanes_while_every_worker_is_blocked() {
     let engine = Builder::new().shards(1).workers(1).lane_capacity(64).start(act).unwrap();
@@ -159,7 +161,7 @@ fn a_shard_drains_its_lanes_while_every_worker_is_blocked() {
     engine.handle().schedule(MS, Act::Block(blocked)).unwrap();
     thread::sleep(20 * MS);
     let (sender, fired) = mpsc::channel();
-    // Far more than the lane holds: the calls wait for the shard.
+    // There are far more timers than the lane holds, so the calls wait for the shard.
     let ids: Vec<_> =
         (0..5_000).map(|_| engine.handle().schedule(5 * MS, Act::Report(sender.clone())).unwrap()).collect();
     let cancelled =
@@ -204,7 +206,7 @@ fn every_timer_fires_once_while_leaders_change() {
             let (n, armed, delay) = fired.payload;
             judging.fetch_add(u64::from(armed.elapsed() < delay), Ordering::Relaxed);
             counting.lock().unwrap()[n] += 1;
-            // From quick to far beyond a leader's time limit.
+            // The durations go from quick to far longer than a leader's time limit.
             match n % 1_000 {
                 0 => thread::sleep(7 * MS),
                 1 => thread::sleep(2 * MS),
@@ -227,7 +229,7 @@ fn every_timer_fires_once_while_leaders_change() {
     assert!(takeovers > 0, "no leader was held up");
 }
 
-/// A shutdown while handlers block: it waits for them, and returns the rest.
+/// A shutdown comes while handlers block. The shutdown waits for these handlers, and returns the other timers.
 #[test]
 fn a_shutdown_waits_for_a_leader_that_is_held_up() {
     let engine = Builder::new().shards(1).workers(1).start(act).unwrap();
@@ -246,11 +248,11 @@ fn a_shutdown_waits_for_a_leader_that_is_held_up() {
     opener.join().unwrap();
 }
 
-/// A handler that is quick stays on one thread: there is no second wake-up.
+/// Quick handlers stay on the shard's own thread. No second thread wakes.
 #[test]
 fn quick_handlers_run_on_the_shards_own_thread() {
-    // The system may take the thread from its core for longer than a handler's time limit: then another thread takes
-    // over.
+    // The system may take the thread from its core for longer than a handler's time limit. Then another thread takes
+    // the shard over, which is right.
     let is_disturbed = (0..20).all(|_| {
         let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
         let mut threads = HashSet::new();
@@ -266,8 +268,8 @@ fn quick_handlers_run_on_the_shards_own_thread() {
     assert!(!is_disturbed, "the shard was taken over in every attempt");
 }
 
-/// The first leader's handler returns while the thread that took its shard over runs one itself: the first leader leads
-/// again, and is the thread to be woken from then on.
+/// The first leader's handler returns while the thread that took the shard over runs a handler itself. The first leader
+/// leads the shard again. From then on, armings wake that thread.
 #[test]
 fn a_leader_that_leads_again_is_woken() {
     for _ in 0..10 {
@@ -280,7 +282,7 @@ fn a_leader_that_leads_again_is_woken() {
         let (gate, blocked) = mpsc::channel();
         engine.handle().schedule(MS, Act::Block(blocked)).unwrap();
         thread::sleep(20 * MS);
-        // As many as go to the workers after a takeover.
+        // This number of timers goes to the workers after a takeover.
         for _ in 0..16 {
             report(MS);
             thread::sleep(MS);
@@ -292,8 +294,8 @@ fn a_leader_that_leads_again_is_woken() {
     }
 }
 
-/// A shard whose only permit is in use elsewhere pushes jobs all the time, which must not keep the watcher from its
-/// look.
+/// A shard's only permit is in use elsewhere, so the shard pushes jobs all the time. The watching thread must still
+/// make its checks.
 #[test]
 fn a_stuck_leader_is_followed_while_jobs_wait() {
     let engine = Builder::new().shards(2).workers(1).lane_capacity(64).start(act).unwrap();
@@ -302,7 +304,7 @@ fn a_stuck_leader_is_followed_while_jobs_wait() {
     let (sender, began) = mpsc::channel();
     handle.use_shard(0);
     handle.schedule(MS, Act::ReportAndBlock(sender, blocked)).unwrap();
-    // The permit is free: shard 1 has no timers yet.
+    // The permit is free, since shard 1 has no timers yet.
     assert_eq!(began.recv_timeout(PATIENCE).unwrap(), "tb-shard-0");
     handle.use_shard(1);
     let (sender, fired) = mpsc::channel();

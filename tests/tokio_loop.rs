@@ -1,4 +1,4 @@
-//! A loop that is a task of a tokio runtime: the example `tokio_loop`, run as a process of its own, and its task.
+//! A loop that is a task of a tokio runtime. The tests run the task itself, and the example `tokio_loop` as a process.
 
 mod support;
 
@@ -20,8 +20,8 @@ fn runtime(workers: usize) -> Runtime {
     runtime.worker_threads(workers).enable_time().build().unwrap()
 }
 
-/// The task sleeps for an hour, the deadline of another timeout, before each arming. A timeout whose arming did not
-/// wake the task would pass in an hour.
+/// Arms timeouts while the task that turns the shard sleeps for an hour, until another timeout's deadline. An arming
+/// that does not wake the task lets its timeout pass only after the hour.
 fn each_arming_wakes_the_task(workers: usize) {
     const ARMINGS: usize = 200;
     let (shards, mut loops) = Builder::new().loops(1).unwrap();
@@ -34,7 +34,7 @@ fn each_arming_wakes_the_task(workers: usize) {
             let timeout = timers.timeout(MS, pending::<()>());
             let (sender, outcome) = oneshot::channel();
             let send = async move { sender.send(timeout.await).expect("the test waits") };
-            // On the runtime's threads, and on a thread outside of it.
+            // The arming is on the runtime's threads, or on a thread outside of it.
             if n % 2 == 0 {
                 drop(tokio::spawn(send));
             } else {
@@ -60,7 +60,7 @@ fn each_arming_wakes_the_task_on_several_threads() {
 
 // --- The example ---
 
-/// The example's binary, beside the folder of this test's.
+/// Returns the path of the example's binary. The binary is in the folder `examples` beside this test's folder.
 fn example() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().and_then(|deps| deps.parent()).expect("in target/<profile>/deps");
@@ -69,7 +69,7 @@ fn example() -> PathBuf {
     example
 }
 
-/// Runs the example to its end. Returns its output.
+/// Runs the example to its end, and returns the example's output.
 fn run(arguments: &[String]) -> String {
     let mut command = Command::new(example());
     let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -88,9 +88,9 @@ fn run(arguments: &[String]) -> String {
     printed
 }
 
-/// Each timeout passes, though every arming is for an earlier moment than the turning task sleeps until. With a single
-/// timeout, the task sleeps without an end when it is armed. How late the timeouts are depends on the machine: that no
-/// wake is lost is the business of `each_arming_wakes_the_task`.
+/// Runs the example. Each timeout passes, although every arming is for an earlier moment than the end of the task's
+/// sleep. With a single timeout, the task sleeps without a limit when the timeout is armed. The lateness of timeouts
+/// depends on the machine. The test `each_arming_wakes_the_task` shows that no wake is lost.
 fn all_timeouts_pass(workers: u16) {
     for tasks in [1, 500] {
         let timing = ["--first=20", "--spread=300"].map(str::to_owned);

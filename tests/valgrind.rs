@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tourbillon::{Builder, Fired};
 
-/// The exit code of valgrind after an error.
+/// The exit code with which valgrind reports an error.
 const ERROR: &str = "99";
 
 #[test]

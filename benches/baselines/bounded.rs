@@ -1,4 +1,4 @@
-//! The simple wheel without rounds: one ring with a slot for every tick that a timer may be ahead.
+//! The simple wheel without rounds: a ring with a slot for each tick up to the farthest deadline.
 //!
 //! Scheme 4 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987). No wheel is better if the
 //! longest delay is known and short.

@@ -1,8 +1,9 @@
-//! The hierarchical wheel with cascades: levels of 64 slots, each slot of a level as long as the whole level below it.
+//! The hierarchical wheel with cascades. It has levels of 64 slots. A slot of a level is as long as the whole level
+//! below.
 //!
-//! Scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), which Linux used before 4.8.
-//! tokio uses it too, with this radix, one occupancy word a level, and the level taken from the highest bit in which
-//! deadline and position differ. Timers are linked by index in one slab.
+//! This is scheme 7 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), which Linux used before
+//! 4.8. tokio uses it too, with 64 slots and one occupancy word a level. The highest bit in which deadline and position
+//! differ selects the level. Timers are linked by index in one slab.
 //!
 //! Complexity: insert and cancel O(1); a timer is moved at most once a level; empty time is skipped by the occupancy
 //! words.
@@ -21,30 +22,32 @@ const LEVELS: u32 = u64::BITS.div_ceil(BITS);
 pub(crate) struct CascadingWheel {
     position: u64,
     wheel: Lists<u64>,
-    /// A bit for each slot of a level, set if the slot has timers.
+    /// For each slot of the level, a bit. A set bit means that the slot has timers.
     occupied: [u64; LEVELS as usize],
-    /// The coarse slot that is being emptied. It begins at `position`.
+    /// The coarse slot that the wheel is emptying. The slot begins at `position`.
     open: Option<u32>,
 }
 
-/// The work of one step.
+/// The work that a single step of the wheel has done.
 pub(crate) enum Step {
     Fire(Payload),
-    /// A timer went to a finer level.
+    /// A timer was moved to a finer level.
     Move,
-    /// No work is left up to the given tick.
+    /// No timer is left to fire or to move up to the given tick.
     Settled,
 }
 
 impl CascadingWheel {
-    /// The slot of a timer: its digit at the level of the highest digit in which it differs from the position.
+    /// Returns the slot for a tick. The highest digit in which `tick` and the position differ names the level. The
+    /// digit of `tick` there is the slot.
     #[inline]
     fn list_for(&self, tick: u64) -> u32 {
         let level = ((tick ^ self.position) | u64::from(SLOTS - 1)).ilog2() / BITS;
         level * SLOTS + digit(tick, level)
     }
 
-    /// The first occupied slot, and its beginning: the slots of a fine level begin before those of all coarser levels.
+    /// Returns the first occupied slot and the tick at which the slot begins. The slots of a fine level begin before
+    /// those of all coarser levels.
     #[inline]
     fn next_slot(&self) -> Option<(u32, u64)> {
         let levels = self.occupied.iter().zip(0..);
@@ -55,8 +58,8 @@ impl CascadingWheel {
         Some((level * SLOTS + slot, revolution | u64::from(slot) << (level * BITS)))
     }
 
-    /// The tick at which to call [`step`](Self::step) again: that of the first timer, or an earlier tick if timers have
-    /// to be moved.
+    /// Returns the tick at which [`step`](Self::step) must be called again. It is the tick of the first timer, or an
+    /// earlier tick at which timers must be moved.
     pub(crate) fn next_step(&self) -> Option<u64> {
         if self.open.is_some() { Some(self.position) } else { self.next_slot().map(|(_, begin)| begin) }
     }

@@ -1,10 +1,10 @@
-//! The hierarchical wheel that a delay queue of its slots drives, as in Kafka (`TimingWheel`, `SystemTimer`).
+//! A hierarchical wheel whose slots are in a priority queue, as in Kafka (`TimingWheel`, `SystemTimer`).
 //!
-//! A level reaches as far ahead as its ring is long; a timer goes to the finest level that reaches its deadline. A slot
-//! that gets its first timer enters a priority queue by its beginning, and time goes from one beginning to the next:
-//! fine slots fire, and the timers of coarse slots are inserted again. A level is made when it is first used. Rings
-//! have 64 slots, as in the cascading wheel of this folder; with the 20 of Kafka there would be one cascade more within
-//! a minute.
+//! A level reaches as far ahead as its ring is long. A timer goes to the finest level that reaches its deadline. A slot
+//! that gets its first timer enters a priority queue, ordered by the slots' beginnings. Time goes from one beginning to
+//! the next: fine slots fire, and the timers of coarse slots are inserted again. A level is made when it is first used.
+//! Rings have 64 slots, as in the cascading wheel of this folder. With the 20 slots of Kafka there would be one more
+//! cascade within a minute.
 //!
 //! Complexity: insert O(1), or O(log slots) for the first timer of a slot; cancel O(1); a timer is moved at most once a
 //! level. Empty time costs nothing.
@@ -24,13 +24,13 @@ const SLOTS: u32 = 1 << BITS;
 pub(crate) struct DelayQueueWheel {
     position: u64,
     wheel: Lists<u64>,
-    /// The beginning of each slot that is in the queue.
+    /// The tick at which each slot begins. `None` for a slot outside the queue.
     begins: Vec<Option<u64>>,
     queue: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl DelayQueueWheel {
-    /// The slot for a timer. Puts the slot into the queue if it was not there.
+    /// Returns the slot for a timer's tick. Puts the slot into the queue if the slot is missing there.
     #[inline]
     fn slot_for(&mut self, tick: u64) -> u32 {
         let number_at = |level: u32| tick >> (level * BITS);
@@ -54,7 +54,7 @@ impl DelayQueueWheel {
         self.begins.resize(lists, None);
     }
 
-    /// Fires the timers of a slot that begins now, or inserts them again.
+    /// Fires the timers of a slot whose first tick has come. Timers that are not due are inserted again.
     fn flush(&mut self, list: u32, fire: &mut impl FnMut(Payload)) {
         if list < SLOTS {
             return self.wheel.drain(list, fire);

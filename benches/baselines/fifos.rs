@@ -1,14 +1,14 @@
-//! A first-in-first-out list for each duration: timers of one duration expire in the order in which they came.
+//! A first-in-first-out list for each duration. Timers of one duration expire in the order in which they came.
 //!
-//! This is the structure of libevent's common timeouts, of the per-timeout lists of Envoy and many servers, and of Lawn
+//! libevent's common timeouts are such lists, and so are the per-timeout lists of Envoy and many servers, and Lawn
 //! (2019). The deadlines of the lists' first timers are in an array of their own, which an expiry scans. The earliest
-//! of them is kept, so that most ticks read nothing.
+//! of these deadlines is kept, so that most ticks read nothing.
 //!
 //! Complexity: insert O(1) and a look-up by duration; cancel O(1); expiry O(1), and O(durations) for a tick in which a
 //! timer is due.
 //!
-//! Known limits: few durations, here 256 as in libevent, counted over its whole life: a list is never removed. It is
-//! not meant for random delays from a range.
+//! Known limits: there are few durations, here 256 as in libevent. They count over the structure's whole life, since a
+//! list is never removed. The structure is not meant for random delays from a range.
 
 use super::keys::KeyMap;
 use super::lists::{Lists, NIL};
@@ -22,9 +22,9 @@ pub(crate) struct DurationFifos {
     position: u64,
     fifos: Lists<u64>,
     by_duration: KeyMap<u32>,
-    /// The deadline of the first timer of each list.
+    /// The deadline of the first timer in each list. The index is the number of the list.
     firsts: Vec<u64>,
-    /// No timer is due before this tick.
+    /// The tick before which no timer is due.
     earliest: u64,
 }
 

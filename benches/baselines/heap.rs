@@ -17,7 +17,7 @@ pub(crate) struct LazyHeap {
     dead: usize,
 }
 
-/// A slot at a generation, with its deadline; the greatest entry is the earliest.
+/// A timer's slot with its generation and deadline. In the heap's order the greatest entry has the earliest deadline.
 #[derive(Clone, Copy)]
 struct Entry {
     at: u64,

@@ -1,11 +1,12 @@
-//! A heap of deadlines with eager cancel: each timer knows its place in the heap, so a cancel removes it.
+//! A heap of deadlines with eager cancel. Each timer knows its place in the heap, so a cancel removes it there.
 //!
-//! This is the structure of libevent's and libuv's heaps (two children) and of Go's timers (four children: half the
-//! depth, and siblings share a line). The places are in an array of their own, since every move in the heap writes one.
+//! libevent's and libuv's heaps are such heaps, with two children. Go's timers are, too, with four children: the depth
+//! is half, and siblings share a cache line. The places are in an array of their own, since every move in the heap
+//! writes a place.
 //!
 //! Complexity: insert, cancel and expiry O(log n); no dead entry is kept.
 //!
-//! Known limits: an entry that moves writes its place, one cold line a level.
+//! Known limits: an entry that moves writes its place, a cold cache line on each level.
 
 use super::slots::{SlotId, Slots};
 use super::{Queue, fire_all};
@@ -13,7 +14,7 @@ use crate::common::{Payload, Timers};
 
 pub(crate) struct IndexHeap<const ARITY: usize> {
     heap: Vec<Entry>,
-    /// The place of each timer in the heap, by its slot.
+    /// Each timer's index in the heap. The index in this vector is the timer's slot.
     places: Vec<u32>,
     slots: Slots,
 }
@@ -31,7 +32,7 @@ impl<const ARITY: usize> IndexHeap<ARITY> {
         self.places[entry.id.index as usize] = place as u32;
     }
 
-    /// Puts `entry` at `place`, which is free, or above it.
+    /// Puts `entry` into the heap at the free index `place`, or moves it towards the root from there.
     #[inline]
     fn sift_up(&mut self, mut place: usize, entry: Entry) {
         while place > 0 {
@@ -45,7 +46,7 @@ impl<const ARITY: usize> IndexHeap<ARITY> {
         self.set(place, entry);
     }
 
-    /// Puts `entry` at `place`, which is free, or below it.
+    /// Puts `entry` into the heap at the free index `place`, or moves it towards the leaves from there.
     #[inline]
     fn sift_down(&mut self, mut place: usize, entry: Entry) {
         while let Some(child) = self.least_child(place)

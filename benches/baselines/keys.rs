@@ -1,12 +1,12 @@
-//! A map from numbers that no attacker chooses: the standard map with a hash of one multiplication.
+//! A map with number keys that no attacker chooses. It is the standard map with a hash of one multiplication.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 pub(super) type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
 
-/// Fibonacci hashing, with the high bits folded onto the low bits: the table takes the place from the low bits and the
-/// tag from the high bits.
+/// Fibonacci hashing of a key. The high bits are added to the low bits, because the map takes the index from the low
+/// bits and the tag from the high bits.
 #[derive(Clone, Copy, Default)]
 pub(super) struct KeyHasher(u64);
 

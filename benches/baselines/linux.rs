@@ -1,9 +1,9 @@
 //! The non-cascading wheel of Linux since 4.8 (`kernel/time/timer.c`), with its nine levels of 64 slots. The slots of
 //! each level are eight times as coarse as those of the level before.
 //!
-//! A timer goes to the level that its delay selects, with its deadline rounded up to that level's slots, and stays
-//! there until it fires. The kernel adds a whole slot to the rounding, since its tick may be partly over. Ours adds
-//! none, so it is less late than the kernel's.
+//! The delay of a timer selects its level, and its deadline is rounded up to that level's slots. The timer stays there
+//! until it fires. The kernel rounds up by a whole slot more, since its present tick may be partly over. This wheel
+//! does not, so it is less late than the kernel's.
 //!
 //! Complexity: insert, cancel and expiry O(1), and a timer is never moved; a bit for each slot, in a word for each
 //! level, finds the slots with timers.
@@ -17,20 +17,20 @@ use crate::common::{Limits, Payload, Timers};
 
 const LEVELS: u32 = 9;
 const SLOTS: u32 = 64;
-/// The shift by which a level is coarser than the level before it.
+/// The number of bits between the slot widths of two levels: each level is eight times as coarse as the level before.
 const SHIFT: u32 = 3;
 
 pub(crate) struct LinuxWheel {
-    /// The tick that is checked next: the tick after the position.
+    /// The tick that the wheel checks next: the tick after the wheel's position.
     clock: u64,
     wheel: Lists<()>,
     occupied: [u64; LEVELS as usize],
-    /// No slot is due before this tick.
+    /// The tick before which all slots of the wheel are empty or not due.
     next: u64,
 }
 
-/// The level for a delay counted from `clock`. A level reaches one slot less than its ring has, since rounding up may
-/// take one more.
+/// Returns the level for a delay in ticks, counted from `clock`. Each level reaches one slot less than its ring has,
+/// because rounding up may take one slot more.
 #[inline]
 fn level_for(delta: u64) -> u32 {
     (0..LEVELS).find(|level| delta < reach(*level)).expect("within the span")
@@ -45,7 +45,7 @@ fn lateness(ahead: u64) -> u64 {
 }
 
 impl LinuxWheel {
-    /// The beginning of the first slot with timers.
+    /// Returns the tick at which the first slot with timers begins.
     fn next_slot(&self) -> u64 {
         let first_of = |(level, occupied): (u32, &u64)| {
             let shift = level * SHIFT;
@@ -56,7 +56,7 @@ impl LinuxWheel {
         (0..LEVELS).zip(&self.occupied).filter_map(first_of).min().unwrap_or(u64::MAX)
     }
 
-    /// Empties the slots that begin with `clock`, at most one for each level.
+    /// Empties the slots that begin at tick `clock`: at most one slot for each level.
     fn fire_slots(&mut self, fire: &mut impl FnMut(Payload)) {
         for level in 0..LEVELS {
             let number = self.clock >> (level * SHIFT);

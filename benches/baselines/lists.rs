@@ -1,7 +1,7 @@
-//! Doubly linked lists of timers in one slab, linked by index: the wheels and lists of this folder consist of them.
+//! Doubly linked lists of timers in one slab, linked by index. The wheels and lists of this folder consist of them.
 //!
-//! A node knows its neighbours and its list, so that a cancel unlinks it in its place. A new timer goes to the end of a
-//! list, except in a sorted list.
+//! A node knows its neighbours and its list, so a cancel can unlink it. A new timer goes to the end of a list, except
+//! in a sorted list.
 
 use super::slots::SlotId;
 use crate::common::Payload;
@@ -9,11 +9,11 @@ use crate::common::Payload;
 /// The index that stands for no node.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// Lists of timers. `K` is the data that a structure keeps beside the payload: a deadline, or nothing.
+/// Linked lists of timers. `K` is the data that a structure keeps beside the payload: a deadline, or nothing.
 pub(super) struct Lists<K> {
     nodes: Vec<Node<K>>,
     lists: Vec<Ends>,
-    /// The first of the free nodes, which are linked by `next`.
+    /// The index of the first free node. Free nodes are linked by `next`.
     free: u32,
     live: usize,
 }
@@ -51,7 +51,7 @@ impl<K: Copy> Lists<K> {
         self.lists.resize(self.lists.len() + count, EMPTY);
     }
 
-    /// The number of timers.
+    /// Returns the number of timers.
     pub(super) fn len(&self) -> usize {
         self.live
     }
@@ -99,7 +99,7 @@ impl<K: Copy> Lists<K> {
         id
     }
 
-    /// Puts a timer behind `prev`, which is in `list`; `NIL` is before the first.
+    /// Puts a timer behind `prev`, a node of `list`. If `prev` is `NIL`, puts it at the start of the list.
     pub(super) fn insert_after(&mut self, list: u32, prev: u32, key: K, payload: Payload) -> SlotId {
         let id = self.allocate(key, payload);
         let next = if prev == NIL { self.first(list) } else { self.next(prev) };
@@ -111,7 +111,7 @@ impl<K: Copy> Lists<K> {
 
     #[inline]
     pub(super) fn remove(&mut self, id: SlotId) -> Option<Removed<K>> {
-        // A free node is one generation ahead of every id.
+        // The generation of a free node is one higher than in every id of that node.
         let is_live = self.nodes[id.index as usize].generation == id.generation;
         is_live.then(|| self.remove_node(id.index))
     }
@@ -130,7 +130,7 @@ impl<K: Copy> Lists<K> {
         (first != NIL).then(|| self.remove_node(first))
     }
 
-    /// Moves the first timer of a list, which has one, to the end of another.
+    /// Moves the first timer of the list `from` to the end of the list `to`. `from` must not be empty.
     #[inline]
     pub(super) fn move_first(&mut self, from: u32, to: u32) {
         let first = self.first(from);
@@ -139,20 +139,20 @@ impl<K: Copy> Lists<K> {
         self.link_last(to, first);
     }
 
-    /// Empties a list. Its timers stay linked to each other, and are still live: the caller must call `fire_detached`
-    /// or `link_last` for each.
+    /// Empties a list, and returns its first node. The timers stay linked to each other, and are still live. The caller
+    /// must call `fire_detached` or `link_last` for each timer.
     #[inline]
     pub(super) fn detach(&mut self, list: u32) -> u32 {
         std::mem::replace(&mut self.lists[list as usize], EMPTY).first
     }
 
-    /// Ends a timer of a list that was detached.
+    /// Removes the timer at `node`, whose list was detached, and returns its payload.
     #[inline]
     pub(super) fn fire_detached(&mut self, node: u32) -> Payload {
         self.release(node).1
     }
 
-    /// Takes out all timers of a list.
+    /// Removes all timers of a list, and calls `fire` with each payload.
     #[inline]
     pub(super) fn drain(&mut self, list: u32, fire: &mut impl FnMut(Payload)) {
         let mut node = self.detach(list);
@@ -176,7 +176,8 @@ impl<K: Copy> Lists<K> {
         (node.prev, node.next, node.list) = (prev, NIL, list);
     }
 
-    /// Links two neighbours, or the ends of their list: sets the successor of `prev` and the predecessor of `next`.
+    /// Links two neighbours: sets the successor of `prev` and the predecessor of `next`. At an end of the list, sets
+    /// the list's first or last node instead.
     #[inline]
     fn set_neighbours(&mut self, list: u32, prev: u32, next: u32, (after_prev, before_next): (u32, u32)) {
         let ends = &mut self.lists[list as usize];

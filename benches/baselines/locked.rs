@@ -1,7 +1,7 @@
-//! A queue behind a mutex, with a thread that sleeps until the first deadline and runs the handlers.
+//! A queue behind a mutex. A thread sleeps until the first deadline and runs the handlers.
 //!
-//! Deadlines are nanoseconds since the start, by a read of [`Instant::now`] at each schedule. The thread is notified
-//! only of a deadline earlier than the end of its sleep. It fires in batches, with the lock released.
+//! Deadlines are nanoseconds since the start. Each schedule reads [`Instant::now`]. The thread is only notified of a
+//! deadline before the end of its sleep. It fires in batches, with the lock released.
 //!
 //! Known limits: one lock for all callers and the timer thread; handlers run one after the other; a cancel does not
 //! postpone a wake-up.
@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The number of timers that are taken in one critical section.
+/// The number of timers that the timer thread takes while it holds the lock once.
 const BATCH: usize = 256;
 
 pub(crate) struct Locked<Q: Queue> {
@@ -28,7 +28,8 @@ struct Shared<Q> {
 
 struct State<Q> {
     queue: Q,
-    /// The moment until which the thread sleeps; 0 while it is awake.
+    /// The moment at which the timer thread will wake, in nanoseconds since the service's start. 0 while the thread is
+    /// awake.
     wake_at: u64,
     stopping: bool,
 }
@@ -46,7 +47,7 @@ impl<Q: Queue> Shared<Q> {
         self.insert(self.lock(), at, payload)
     }
 
-    /// Cancels and schedules in one critical section.
+    /// Cancels the timer `id` and schedules another timer under a single lock.
     fn reschedule_at(&self, id: Q::Id, at: u64, payload: Payload) -> Q::Id {
         let mut state = self.lock();
         state.queue.remove(id);
@@ -103,12 +104,12 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl<Q: Queue> Locked<Q> {
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the service's start.
     pub(crate) fn now(&self) -> u64 {
         self.shared.now()
     }
 
-    /// A clock with the same time as [`now`](Self::now).
+    /// Returns a function that reads the same time as [`now`](Self::now): nanoseconds since the service's start.
     pub(crate) fn clock(&self) -> impl Fn() -> u64 + Send + Sync + use<Q> {
         let origin = self.shared.origin;
         move || nanos(origin.elapsed())
@@ -122,7 +123,7 @@ impl<Q: Queue> Locked<Q> {
         self.shared.reschedule_at(id, at, payload)
     }
 
-    /// As [`Service::start`], with time counted from `origin`.
+    /// Starts the service as [`Service::start`] does, but counts time from `origin`.
     pub(crate) fn start_from(origin: Instant, on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self {
         let state = State { queue: Q::empty(), wake_at: 0, stopping: false };
         let shared = Arc::new(Shared { origin, state: Mutex::new(state), changed: Condvar::new() });

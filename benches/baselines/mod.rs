@@ -1,4 +1,4 @@
-//! The classic structures with which ours are compared.
+//! The classic structures with which our structures are compared.
 #![allow(dead_code, unused_imports, unused_macros, reason = "each bench takes what it needs")]
 #![allow(clippy::cast_possible_truncation, reason = "indices of 32 bits, digits of ticks")]
 
@@ -41,9 +41,9 @@ pub(crate) trait Queue: Send + 'static {
     fn empty() -> Self;
     fn insert(&mut self, at: u64, payload: Payload) -> Self::Id;
     fn remove(&mut self, id: Self::Id) -> Option<Payload>;
-    /// The deadline of the first timer.
+    /// Returns the deadline of the first timer. `None` for an empty queue.
     fn first(&mut self) -> Option<u64>;
-    /// Takes a timer that is due at `now`.
+    /// Removes a timer that is due at `now`, and returns its payload. `None` if no timer is due.
     fn pop_due(&mut self, now: u64) -> Option<Payload>;
     fn live(&self) -> usize;
 }
@@ -54,7 +54,7 @@ fn fire_all(queue: &mut impl Queue, now: u64, mut fire: impl FnMut(Payload)) {
     }
 }
 
-/// An array of `$function::<T>`, with each structure for one thread as `T`, ours first.
+/// Makes an array of `$function::<T>`, in which `T` is each single-threaded timer structure. Our structure comes first.
 macro_rules! for_each_structure {
     ($function:ident) => {
         [

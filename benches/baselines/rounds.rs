@@ -1,12 +1,13 @@
-//! The simple wheel with rounds: one ring of slots, and for each timer the number of revolutions for which it waits.
+//! The simple wheel with rounds: a ring of slots. Each timer has the number of revolutions for which it still waits.
 //!
 //! Scheme 6 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), with a map from key to timer as
 //! in many tutorials and in go-zero's `TimingWheel`. Netty's `HashedWheelTimer` is the same ring, without the map.
 //! Netty's default is 512 slots of 100 ms. With ticks of 1 ms a revolution of 512 slots would last half a second, so
 //! this ring has 4,096.
 //!
-//! Complexity: insert and cancel O(1) and a look-up in the map. A tick walks all timers of its slot, those of later
-//! revolutions too: O(n / slots), so each timer is visited once a revolution until it fires.
+//! Complexity: an insert and a cancel take O(1) and a look-up in the map. A tick walks over all timers of its slot,
+//! also those of later revolutions, which takes O(n / slots). So each timer is visited once a revolution until it
+//! fires.
 //!
 //! Known limits: none in span or precision. A tick without due timers is not free, and the map takes half of the
 //! memory.
@@ -25,7 +26,7 @@ pub(crate) struct RoundsWheel<const SLOTS: u64 = 4_096> {
 #[derive(Clone, Copy)]
 struct Entry {
     key: u64,
-    /// How often the hand passes before the timer fires.
+    /// The number of revolutions of the wheel before the timer fires.
     rounds: u64,
 }
 
@@ -34,7 +35,7 @@ impl<const SLOTS: u64> RoundsWheel<SLOTS> {
         (tick % SLOTS) as u32
     }
 
-    /// Lets the hand pass a slot `times` times.
+    /// Lets the wheel's hand pass the slot `slot` `times` times, and fires the timers that become due.
     fn pass(&mut self, slot: u32, times: u64, fire: &mut impl FnMut(Payload)) {
         let mut node = self.ring.first(slot);
         while node != NIL {
@@ -83,7 +84,7 @@ impl<const SLOTS: u64> Timers for RoundsWheel<SLOTS> {
             return;
         }
         let passed = if self.ring.len() == 0 { 0 } else { to - self.position };
-        // Each slot is walked once, however far the hand moves.
+        // Each slot is walked once, even if the hand moves by several revolutions.
         for tick in self.position + 1..=self.position + passed.min(SLOTS) {
             self.pass(Self::slot(tick), (to - tick) / SLOTS + 1, &mut fire);
         }

@@ -1,10 +1,10 @@
-//! A plain wheel behind a mutex, once for each shard: it shows the limit of short critical sections.
+//! A plain wheel behind a mutex in each shard. It shows how far short critical sections can go.
 //!
-//! This is the structure of tokio's sharded timer driver (its #6534) and of Linux's timer base for each processor.
-//! Every shard has a lock, a cascading wheel with ticks of 1 ms, and a thread that sleeps until the wheel's next step
-//! and runs the handlers. A caller has a home shard, assigned in turn, and schedules there; a cancel goes to the
+//! tokio's sharded timer driver (its #6534) has this structure, and so has Linux's timer base for each processor. Every
+//! shard has a lock, a cascading wheel with ticks of 1 ms, and a thread. The thread sleeps until the wheel's next step,
+//! and runs the handlers. A caller has a home shard, assigned in turn, and schedules there. A cancel goes to the
 //! timer's shard. The lock is held for one insert, one cancel, or a bounded number of steps of the wheel. A coarse slot
-//! is moved in parts, so that no caller waits for the whole of it.
+//! is moved in parts, so a caller does not wait for the whole move.
 //!
 //! Known limits: deadlines are rounded up to a tick; cancels from other threads still contend for a shard's lock with
 //! the shard's thread; handlers of a shard run one after the other.
@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const TICK: u64 = 1_000_000;
-/// The number of timers that are fired or moved in one critical section.
+/// The number of timers that a shard's thread fires or moves while it holds the lock once.
 const BATCH: usize = 256;
 
 const UNHARMED: &str = "nobody panics with the lock held";
@@ -34,7 +34,7 @@ struct Shared {
     shards: Box<[Shard]>,
 }
 
-/// A shard, on cache lines of its own; the prefetcher fetches no other shard's line with them.
+/// A shard of the service. The shard has two cache lines for itself, because the prefetcher fetches lines in pairs.
 #[repr(align(128))]
 struct Shard {
     state: Mutex<State>,
@@ -43,7 +43,7 @@ struct Shard {
 
 struct State {
     wheel: CascadingWheel,
-    /// The tick until which the thread sleeps; 0 while it is awake.
+    /// The tick at which the shard's thread will wake. 0 while the thread is awake.
     wake_at: u64,
     wakes: u64,
     stopping: bool,
@@ -72,7 +72,8 @@ impl Shared {
 }
 
 impl State {
-    /// Takes some of the timers that are due at tick `to`. Returns true if no work is left and no timer was taken.
+    /// Moves some of the timers that are due at tick `to` into `due`. Returns true if the wheel has settled and gave no
+    /// timer.
     fn turn(&mut self, to: u64, due: &mut Vec<Payload>) -> bool {
         for _ in 0..BATCH {
             match self.wheel.step(to) {
@@ -114,7 +115,7 @@ impl Shard {
         self.insert(self.lock(), tick, payload)
     }
 
-    /// Cancels and schedules in one critical section.
+    /// Cancels the timer `id` and schedules another timer under a single lock.
     fn reschedule(&self, id: SlotId, tick: u64, payload: Payload) -> SlotId {
         let mut state = self.lock();
         state.wheel.cancel(id);
@@ -141,7 +142,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl ShardedWheel {
-    /// Starts a service with `shards` shards, with time counted from `origin`.
+    /// Starts a service with `shards` shards. The service counts time from `origin`.
     pub(crate) fn start_from(
         origin: Instant,
         shards: usize,
@@ -200,7 +201,8 @@ pub(crate) struct ShardedCaller {
 }
 
 impl ShardedCaller {
-    /// Arms a timer for `at`, in nanoseconds after the origin.
+    /// Arms a timer for `at`, in nanoseconds after the service's origin. Returns the index of the shard and the timer's
+    /// id.
     #[inline]
     pub(crate) fn schedule_at(&mut self, at: u64, payload: Payload) -> (usize, SlotId) {
         (self.home, self.shared.shards[self.home].schedule(at.div_ceil(TICK), payload))
@@ -221,7 +223,7 @@ impl Caller for ShardedCaller {
         self.shared.shards[shard].lock().wheel.cancel(id)
     }
 
-    /// Moves a timer. The timer stays in its shard.
+    /// Gives a timer another deadline. The timer stays in its shard.
     #[inline]
     fn reschedule(
         &mut self,

@@ -2,7 +2,7 @@
 
 use crate::common::Payload;
 
-/// A place at a generation; a stale id is recognised by the generation.
+/// The index of a timer's slot, and the slot's generation. A stale id has an older generation than the slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotId {
     pub(super) index: u32,
@@ -36,7 +36,7 @@ impl Slots {
         SlotId { index, generation: self.slots[index as usize].generation }
     }
 
-    /// Takes a payload out and makes its id stale.
+    /// Removes the payload of the timer `id`, and makes the id stale.
     #[inline]
     pub(super) fn take(&mut self, id: SlotId) -> Option<Payload> {
         let slot = &mut self.slots[id.index as usize];

@@ -1,11 +1,12 @@
 //! The sorted list: one doubly linked list in the order of deadlines.
 //!
-//! Scheme 2 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), as in VMS and early Unix. An
-//! insert searches from the end, which is best if delays are alike.
+//! This is scheme 2 of Varghese and Lauck ("Hashed and Hierarchical Timing Wheels", SOSP 1987), as in VMS and early
+//! Unix. An insert searches from the end of the list, which is best if all delays are alike.
 //!
 //! Complexity: insert O(n), cancel and expiry O(1).
 //!
-//! Known limits: an insert walks past all later timers; a bench with more than 10,000 pending would take too long.
+//! Known limits: an insert walks past all later timers. A bench with more than 10,000 pending timers would take too
+//! long.
 
 use super::lists::{Lists, NIL};
 use super::slots::SlotId;
@@ -15,7 +16,7 @@ pub(crate) struct SortedList {
     list: Lists<u64>,
 }
 
-/// The only list.
+/// The number of the only list.
 const LIST: u32 = 0;
 
 impl Timers for SortedList {

@@ -1,4 +1,4 @@
-//! A B-tree from deadline and sequence number to payload.
+//! A B-tree. Its keys are a deadline with a sequence number, and its values are payloads.
 //!
 //! Known limits: every operation descends the tree; nodes are about two thirds full.
 

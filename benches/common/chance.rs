@@ -1,4 +1,4 @@
-//! Random numbers from seeds: the same for all contestants.
+//! Random numbers from seeds. All contestants get the same numbers.
 
 use std::ops::Range;
 
@@ -19,13 +19,14 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// A number in `range`, uniform but for a bias of its length in 2^64.
+    /// Returns a random number in `range`. The numbers are uniform, except for a bias of at most the range's length in
+    /// 2^64.
     pub(crate) fn within(&mut self, range: &Range<u64>) -> u64 {
         let length = u128::from(range.end - range.start);
         range.start + ((u128::from(self.next()) * length) >> 64) as u64
     }
 
-    /// The numbers below `count` in random order.
+    /// Returns the numbers from 0 to below `count` in random order.
     pub(crate) fn order(&mut self, count: usize) -> Vec<u32> {
         let mut order: Vec<u32> = (0..u32::try_from(count).expect("fewer than 2^32")).collect();
         for last in (1..count as u64).rev() {

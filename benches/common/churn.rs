@@ -1,23 +1,24 @@
-//! A population in which random timers are cancelled and scheduled again.
+//! A number of pending timers, of which random timers are cancelled and scheduled again.
 
 use super::{Chance, Payload, TICKS, Timers, payload};
 use std::time::{Duration, Instant};
 
-/// The number of timers that are cancelled and scheduled at a time, so that the read of the clock costs nothing by
-/// comparison.
+/// The number of timers that are cancelled and scheduled between two readings of the clock. A large number makes the
+/// cost of the readings negligible.
 const BATCH: usize = 1_024;
 
-/// `pending` timers, of which a batch at a time is cancelled and replaced; time stands still.
+/// A structure with `pending` timers. A run cancels and replaces batches of timers while the structure's time stands
+/// still.
 pub(crate) struct Churn<T: Timers> {
     timers: T,
     held: Vec<(T::Id, Payload)>,
-    /// The order in which the held timers are cancelled, over and over.
+    /// The order in which a run cancels the pending timers. Runs repeat the order.
     order: Vec<u32>,
     cursor: usize,
     chance: Chance,
 }
 
-/// The times of the two halves of a churn.
+/// The total time of cancels and the total time of schedules.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChurnTime {
     pub(crate) schedule: Duration,
@@ -25,7 +26,8 @@ pub(crate) struct ChurnTime {
 }
 
 impl<T: Timers> Churn<T> {
-    /// Makes a population. With `pending` 0, batches come into an empty structure and leave it.
+    /// Makes a structure with `pending` timers. With zero, a run puts each batch into an empty structure and removes
+    /// the batch again.
     pub(crate) fn new(pending: usize) -> Self {
         let population = pending.max(BATCH);
         let mut chance = Chance::new(pending as u64);
@@ -37,7 +39,7 @@ impl<T: Timers> Churn<T> {
         Self { timers, held, order, cursor: 0, chance }
     }
 
-    /// Cancels `count` timers and schedules as many, and times each half.
+    /// Cancels `count` timers and schedules the same number. Returns the times of the cancels and of the schedules.
     pub(crate) fn run(&mut self, count: u64) -> ChurnTime {
         let mut time = ChurnTime::default();
         let mut left = usize::try_from(count).expect("an iteration count");
@@ -56,7 +58,7 @@ impl<T: Timers> Churn<T> {
         }
         let chosen = &self.order[self.cursor..self.cursor + batch];
         self.cursor += batch;
-        // The ids are gathered beforehand, so that the timed code reads its input in sequence.
+        // The ids are collected beforehand, so that the timed code reads its input in sequence.
         let outgoing: Vec<_> = chosen.iter().map(|&at| self.held[at as usize]).collect();
         let incoming: Vec<_> =
             outgoing.iter().map(|&(_, payload)| (self.chance.within(&TICKS), payload)).collect();

@@ -1,26 +1,26 @@
-//! The limits of a contestant, as it states them: a bench reports them, instead of measuring another thing.
+//! The limits that a contestant states. If a workload exceeds them, a bench reports that and measures nothing.
 
-/// The limits of a structure and its lateness by design, in its own unit: ticks, or nanoseconds for a
-/// [`Service`](super::Service).
+/// The limits of a timer structure, and its lateness by design. The unit is the structure's own: ticks, or nanoseconds
+/// for a [`Service`](super::Service).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The farthest that a timer may be ahead of the position.
+    /// The largest distance of a timer's deadline from the structure's present position.
     pub(crate) span: u64,
-    /// The number of different delays that the structure can hold, counted over its whole life.
+    /// The number of different delays that the structure can hold, over its whole life.
     pub(crate) durations: usize,
-    /// The most pending timers: more would take longer than a bench has.
+    /// The largest number of pending timers. The structure would take too long for a bench with more timers.
     pub(crate) timers: usize,
-    /// The lateness of a timer at most, given how far ahead it was when it was scheduled. It never shrinks as that
-    /// grows.
+    /// Returns a timer's largest lateness. The argument is the timer's distance from its deadline when it was
+    /// scheduled. A larger distance never gives a smaller result.
     pub(crate) lateness: fn(u64) -> u64,
 }
 
-/// The demands of a workload on a structure.
+/// The properties that a workload demands of a structure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
-    /// The longest delay.
+    /// The longest delay of the workload.
     pub(crate) span: u64,
-    /// The number of different delays.
+    /// The number of different delays in the workload.
     pub(crate) durations: usize,
     pub(crate) timers: usize,
 }
@@ -29,7 +29,8 @@ impl Limits {
     pub(crate) const NONE: Self =
         Self { span: u64::MAX, durations: usize::MAX, timers: usize::MAX, lateness: |_| 0 };
 
-    /// The reason why the structure cannot run a workload, if there is one.
+    /// Returns the reason why the structure cannot run the workload `demand`. `None` if the structure can run the
+    /// workload.
     pub(crate) fn refuses(&self, demand: &Demand) -> Option<String> {
         if demand.span > self.span {
             Some(format!("cannot: {} ahead, its span is {}", demand.span, self.span))
@@ -44,7 +45,7 @@ impl Limits {
 }
 
 impl Demand {
-    /// The demand of `timers` with delays that are uniform in `delays`.
+    /// Returns the demand of a workload that has `timers` timers with delays uniform in `delays`.
     pub(crate) fn uniform(timers: usize, delays: &std::ops::Range<u64>) -> Self {
         let durations = usize::try_from(delays.end - delays.start).unwrap_or(usize::MAX);
         Self { span: delays.end - 1, durations, timers }

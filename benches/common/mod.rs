@@ -1,7 +1,7 @@
-//! Shared parts of the benches: the two traits that contestants implement, random numbers from seeds, and sizes.
+//! Shared parts of the benches: the two traits of contestants, random numbers from seeds, and sizes.
 //!
-//! Like is compared with like: every contestant holds the same 16-byte payloads, returns them on cancel, and gets the
-//! same delays, uniform between 1 and 60 s, from the same seed.
+//! All contestants do the same work. Each holds 16-byte payloads, and returns a payload on cancel. Each gets the same
+//! delays, uniform between 1 and 60 s, from the same seed.
 #![allow(dead_code, unused_imports, reason = "each bench takes what it needs")]
 
 mod chance;
@@ -21,14 +21,14 @@ use std::time::Duration;
 
 pub(crate) type Payload = [u64; 2];
 
-/// Payload number `n`: its two halves check each other.
+/// Returns a payload made from `n`. A test can check the two halves of the payload against each other.
 pub(crate) fn payload(n: u64) -> Payload {
     [n, !n]
 }
 
-/// Delays of the single-threaded contestants, in ticks of 1 ms.
+/// The range of delays for single-threaded contestants, in ticks of 1 ms.
 pub(crate) const TICKS: std::ops::Range<u64> = 1_000..60_000;
-/// Delays of the multi-threaded contestants, in ns.
+/// The range of delays for multi-threaded contestants, in nanoseconds.
 pub(crate) const NANOS: std::ops::Range<u64> = 1_000_000_000..60_000_000_000;
 
 /// A timer structure for one thread.
@@ -37,13 +37,14 @@ pub(crate) trait Timers {
     const LIMITS: Limits = Limits::NONE;
     type Id: Copy;
 
-    /// An empty structure, at tick 0.
+    /// Makes an empty structure, at tick 0.
     fn new() -> Self;
-    /// Arms a timer that is within the limits. A tick that is not after the position fires with the next tick at the
-    /// latest.
+    /// Arms a timer that is within the structure's limits. A timer whose tick has passed fires with the next tick at
+    /// the latest.
     fn schedule(&mut self, tick: u64, payload: Payload) -> Self::Id;
     fn cancel(&mut self, id: Self::Id) -> Option<Payload>;
-    /// Moves to tick `to` and takes the due timers out, none of them early, in any order.
+    /// Moves the structure's position to tick `to`, and calls `fire` with the due timers in any order. No timer may be
+    /// early.
     fn expire(&mut self, to: u64, fire: impl FnMut(Payload));
     fn len(&self) -> usize;
 
@@ -83,31 +84,31 @@ impl FromIterator<Payload> for Fired {
     }
 }
 
-/// A timer service with threads of its own, which many threads call.
+/// A timer service that has its own threads. Many threads call the service at the same time.
 pub(crate) trait Service: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     const LIMITS: Limits = Limits::NONE;
     type Caller: Caller + Send + 'static;
 
     fn start(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self;
-    /// A [`Caller`] for the calling thread.
+    /// Makes a [`Caller`] through which the calling thread uses the service.
     fn caller(&self) -> Self::Caller;
     fn pending(&self) -> usize;
-    /// How often the service's threads slept and woke, if it counts that.
+    /// Returns how often the service's threads slept and woke, if the service counts that.
     fn wakes(&self) -> Option<u64> {
         None
     }
 }
 
-/// The calls of one thread to a [`Service`].
+/// One thread's access to a [`Service`].
 pub(crate) trait Caller {
     type Id: Copy + Send + 'static;
 
-    /// Arms a timer for `delay` from now, by a read of the clock.
+    /// Arms a timer that is due `delay` after now. Reads the clock to learn the present time.
     fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id;
     fn cancel(&mut self, id: Self::Id) -> Option<Payload>;
 
-    /// Gives a timer another deadline, and schedules it anew if it has fired.
+    /// Replaces the deadline of the timer `id` by `delay` after now. If the timer has fired, schedules a new timer.
     #[inline]
     fn reschedule(&mut self, id: Self::Id, delay: Duration, payload: Payload) -> Self::Id {
         self.cancel(id);
@@ -115,7 +116,7 @@ pub(crate) trait Caller {
     }
 }
 
-/// Whether this run tests the bench and measures nothing: `cargo test --benches` does not pass `--bench`.
+/// Returns whether this run only tests the bench and measures nothing. `cargo test --benches` does not pass `--bench`.
 pub(crate) fn is_smoke_test() -> bool {
     let mut measures = false;
     for argument in std::env::args() {
@@ -128,12 +129,13 @@ pub(crate) fn is_smoke_test() -> bool {
     !measures
 }
 
-/// The iterations that Criterion asks for; in a test, enough to run every part.
+/// Returns the number of iterations to make: `iterations`, the number that Criterion asks for. In a test the result is
+/// large enough to run every part of the bench.
 pub(crate) fn at_least_some(iterations: u64) -> u64 {
     if is_smoke_test() { iterations.max(3_000) } else { iterations }
 }
 
-/// Numbers of pending timers, with names for them.
+/// Returns the numbers of pending timers that benches measure, with their names.
 pub(crate) fn populations() -> &'static [(&'static str, usize)] {
     if is_smoke_test() { &[("0", 0), ("tiny", 200)] } else { &[("0", 0), ("10k", 10_000), ("1M", 1_000_000)] }
 }

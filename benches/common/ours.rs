@@ -40,7 +40,7 @@ fn engine(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Engine<Payload> 
     Builder::new().start(move |timer| on_fire(timer.payload)).expect("the system gives us threads")
 }
 
-/// Declares an engine with one of its ways to be called.
+/// Declares contestants. Each contestant calls the engine in a certain way.
 macro_rules! way_in {
     ($(#[$doc:meta])* $service:ident, $name:literal, $caller:ty, $make:expr) => {
         $(#[$doc])*
@@ -71,14 +71,14 @@ macro_rules! way_in {
 }
 
 way_in!(
-    /// The engine through a handle: a thread-local look-up for each call.
+    /// Calls the engine through a handle. Each call looks up the thread's state in a thread-local variable.
     ThroughHandle,
     "engine, Handle",
     Handle<Payload>,
     Handle::clone
 );
 way_in!(
-    /// The engine through a handle, with a `now` that the caller reads once for each iteration of its loop.
+    /// Calls the engine through a handle. The caller reads `now` once in each iteration of its loop.
     OwnNow,
     "engine, Handle, caller's now",
     OwnNowCaller,
@@ -106,7 +106,7 @@ impl Caller for Handle<Payload> {
     }
 }
 
-/// Timers that an event loop arms in one iteration.
+/// The number of timers that an event loop arms in one iteration.
 const ARMED_PER_ITERATION: u32 = 64;
 
 pub(crate) struct OwnNowCaller {

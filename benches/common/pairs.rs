@@ -1,4 +1,4 @@
-//! Threads that schedule a timer and cancel it, over and over, while others are pending.
+//! Threads that repeatedly schedule a timer and cancel it, while others are pending.
 
 use super::{Caller, Chance, Payload, Service, payload};
 use std::ops::Range;
@@ -7,27 +7,27 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time or the number of pairs for which each thread goes on.
+/// The length of a run: a time, or a number of schedule + cancel pairs for each thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Length {
     Pairs(u64),
     Time(Duration),
 }
 
-/// The number of pairs between two reads of the clock.
+/// The number of schedule + cancel pairs between two readings of the clock.
 const BURST: u64 = 256;
-/// The number of pairs of each thread that are not measured.
+/// The number of schedule + cancel pairs that each thread makes before the measurement.
 const WARM_UP: u64 = 1_024;
 
-/// The results of the threads.
+/// The measurements from all threads of a run of schedule + cancel pairs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PairRun {
     pub(crate) pairs: u64,
-    /// The time of all threads, added up, over all pairs: a thread that has to wait counts by its time.
+    /// The sum of all threads' times, divided by the number of all pairs. A thread's time includes its waits.
     pub(crate) nanos_per_pair: f64,
 }
 
-/// Counts the timers that fire.
+/// A handler that counts the timers that fire.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FireCount(Arc<AtomicU64>);
 
@@ -40,7 +40,7 @@ impl FireCount {
         }
     }
 
-    /// Checks that each of `scheduled` timers that were not cancelled has fired or is pending.
+    /// Waits until each of `scheduled` timers has fired or is pending. Fails if a timer is lost.
     pub(crate) fn check(&self, service: &impl Service, scheduled: usize) {
         let start = Instant::now();
         loop {
@@ -49,7 +49,7 @@ impl FireCount {
             if accounted == scheduled {
                 return;
             }
-            // A timer that fires at this moment is in neither count, or in both.
+            // A timer that is firing right now is in neither count, or in both counts.
             assert!(start.elapsed() < Duration::from_secs(5), "{accounted} timers of {scheduled}");
             thread::sleep(Duration::from_micros(100));
         }
@@ -66,7 +66,7 @@ pub(crate) fn fill<S: Service>(service: &S, count: usize, delays: &Range<u64>, s
     thread::sleep(settle);
 }
 
-/// Runs schedule + cancel pairs from `threads` threads at once.
+/// Runs schedule + cancel pairs from `threads` threads at the same time.
 pub(crate) fn run_pairs<S: Service>(
     service: &S,
     threads: usize,

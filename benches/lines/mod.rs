@@ -1,12 +1,12 @@
-//! How many cache lines move between cores for each operation, with up to 64 producers and as many shards: a
-//! simulation, for a machine of two cores has no others to measure. And how many read-modify-writes a producer makes:
-//! on x86 each is a locked instruction.
+//! A simulation with up to 64 producers and the same number of shards. It counts the cache lines that move between
+//! cores for each operation, which a machine of two cores cannot show. It also counts the read-modify-writes of a
+//! producer. On x86 each is a locked instruction.
 //!
 //! `RUSTFLAGS="--cfg tourbillon_lines" cargo test --lib lines:: -- --nocapture` prints the figures, which differ by
 //! less than a tenth from run to run.
 //!
-//! Each core is a thread, and one core runs at a time. The cores take turns operation by operation, so each line that
-//! two of them use moves as often as it can. [`record`] counts the moves. Deadlines are given as moments: no core reads
+//! Each core is a thread, and one core runs at a time. The cores take turns after each operation, so a line that two
+//! cores use moves as often as possible. [`record`] counts the moves. Deadlines are given as moments, so no core reads
 //! a clock.
 
 use crate::base::record::{self, MOST_CORES, Transfers};
@@ -17,17 +17,17 @@ use std::sync::{Arc, Mutex, PoisonError, atomic};
 use std::thread;
 use std::time::Duration;
 
-/// The operations of each core that are counted, after half as many that are not.
+/// The number of counted operations on each core. Half as many uncounted operations come before.
 const ROUNDS: u64 = 512;
-/// The rounds after which each loop turns.
+/// Each loop fires its due timers once in this number of rounds.
 const ROUNDS_PER_TURN: u64 = 16;
-/// The number of lines for each operation that may move with many cores and not with two. A line that moves once a turn
-/// comes to some tenths.
+/// The largest number of additional cache lines that may move for each operation with many cores, compared with two
+/// cores. A line that moves once a turn counts as some tenths.
 const TOLERANCE: f64 = 0.4;
-/// The owned timers of each producer.
+/// The number of owned timers that each producer has.
 const TIMERS: u64 = 64;
 
-/// The handle, the loop and the timers of a core.
+/// The data of a simulated core: a handle, an event loop's shard and timers.
 struct Place {
     handle: Handle<u64>,
     shard: Option<LoopShard>,
@@ -37,7 +37,7 @@ struct Place {
 
 type Step = Box<dyn FnOnce(&mut Place) + Send>;
 
-/// A thread that does one step at a time, on a core of its own.
+/// A thread that stands for a simulated core and runs one step at a time.
 struct Core {
     steps: Sender<Step>,
     done: Receiver<()>,
@@ -61,20 +61,20 @@ impl Core {
         Self { steps, done, thread }
     }
 
-    /// Runs a step, and waits for its end.
+    /// Runs a step on the core's thread, and waits for its end.
     fn run(&self, step: impl FnOnce(&mut Place) + Send + 'static) {
         self.steps.send(Box::new(step)).expect("the core waits for steps");
         self.done.recv().expect("the step does not panic");
     }
 
-    /// Drops the core's place, and waits until it is dropped.
+    /// Drops the core's data on its thread, and waits until it is dropped.
     fn stop(self) {
         drop(self.steps);
         self.thread.join().expect("what the core has is dropped");
     }
 }
 
-/// An operation of a producer; it gets the number of the round.
+/// An operation of a producer. The argument is the number of the round.
 type Operation = fn(&mut Place, u64);
 
 fn schedule_and_cancel(place: &mut Place, round: u64) {
@@ -101,22 +101,22 @@ fn far(place: &Place) -> Timestamp {
     place.now + Duration::from_secs(60)
 }
 
-/// Where the producers are.
+/// The threads on which the producers run their operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Producers {
-    /// The loops' threads: each uses its own shard.
+    /// The producers run on the loops' threads. Each uses its own loop's shard.
     OnLoops,
-    /// Threads of their own, one for each shard.
+    /// The producers have their own threads. Each uses another shard.
     Beside,
-    /// Threads of their own that all use the first shard.
+    /// The producers have their own threads. All use the first shard.
     AtOneShard,
 }
 
-/// The transfers of a case, for one operation of a producer.
+/// The counts of a case: transfers of cache lines and other counts for each operation of a producer.
 struct Counted {
     producers: f64,
     loops: f64,
-    /// The read-modify-writes of the producers.
+    /// The number of atomic read-modify-writes that the producers make for each operation.
     updates: f64,
     places: BTreeMap<(&'static str, u32), f64>,
 }
@@ -125,7 +125,7 @@ fn count(transfers: &Transfers) -> u64 {
     transfers.values().sum()
 }
 
-/// Runs an operation on `number` producers, and as many loops.
+/// Measures an operation on `number` producers beside the same number of event loops.
 fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
     let (shards, loops) = Builder::new().capacity(1 << 16).loops(number as usize).expect("a small set");
     let fired = Arc::new(atomic::AtomicU64::new(0));
@@ -188,7 +188,7 @@ fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
             turns += 1;
             for one in &loops {
                 one.run(|place| {
-                    // A shard looks at its lanes when a timer is due, so it has one of its own at each turn.
+                    // A shard looks at its lanes when a timer is due. So it gets its own timer for each turn.
                     place.handle.schedule_at(place.now, 0).expect("room");
                     let now = place.now + Duration::from_millis(5);
                     let shard = place.shard.as_mut().expect("the shard of a loop");
@@ -201,7 +201,7 @@ fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
     let operations = (ROUNDS * u64::from(number)) as f64;
     let per_operation = |transfers: u64| transfers as f64 / operations;
     let places = places.into_iter().map(|(place, transfers)| (place, per_operation(transfers))).collect();
-    // Their drops must not count in the case that follows.
+    // The drops of these values must not count in the next case.
     loops.into_iter().chain(beside).for_each(Core::stop);
     assert!(
         fired.load(atomic::Ordering::Relaxed) >= turns * u64::from(number),
@@ -215,14 +215,14 @@ fn measure(operation: Operation, producers: Producers, number: u32) -> Counted {
     }
 }
 
-/// One test at a time: all have the same record.
+/// A lock that each test holds, because all tests share one record.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn transfers_per_operation() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // The read-modify-writes: an owned timer is armed and disarmed by a store and a load each. A cancel is one
-    // compare-and-swap. A thread that only schedules takes a magazine of slots from the depot now and then.
+    // The last figures are the read-modify-writes. Arming or disarming an owned timer is a store and a load. A cancel
+    // is one compare-and-swap. A thread that only schedules takes a magazine of slots from the depot now and then.
     let cases: [(&str, Operation, Producers, f64); 8] = [
         ("schedule + cancel, on the loop's thread", schedule_and_cancel, Producers::OnLoops, 1.1),
         ("arm + disarm, on the loop's thread", arm_and_disarm, Producers::OnLoops, 0.01),
@@ -261,7 +261,8 @@ fn transfers_per_operation() {
     }
 }
 
-/// The recorder sees what is shared: a counter of all cores moves with each addition, counters apart do not.
+/// The recorder notices shared lines: a counter that all cores use moves with each addition. Separate counters do not
+/// move.
 #[test]
 fn a_shared_line_is_seen() {
     use crate::base::sync::{AtomicU64, Ordering};

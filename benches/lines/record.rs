@@ -1,11 +1,10 @@
-//! Which cache lines move between cores: atomics and cells that record their accesses, for this
-//! simulation.
+//! Records which cache lines move between cores in this simulation. Its atomics and cells record their accesses.
 //!
-//! A core keeps a line that it has read until another core writes to the line, and keeps a line that it has written
-//! until another core reads or writes. An access to a line that another core has taken is a *transfer*, as is a write
-//! to a line of which others have copies: the MESI protocol with caches of any size, in which each core sees all
-//! accesses in one order. The simulation does not see accesses beside the door: reference counts, locks, allocators,
-//! and the memory of one thread.
+//! A core keeps a line that it has read until another core writes to the line. It keeps a line that it has written
+//! until another core reads or writes. An access to a line that another core has taken is a *transfer*. So is a write
+//! to a line of which other cores have copies. This is the MESI protocol, with caches of any size, and all cores see
+//! all accesses in one order. The simulation does not see accesses that do not go through these types: reference
+//! counts, locks, allocators, and the memory of one thread.
 
 use core::cell::Cell;
 use core::mem;
@@ -14,57 +13,59 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-/// The length of a line.
+/// The length of a cache line, in bytes.
 const LINE: usize = 64;
 
-/// The cores of the simulation.
+/// The largest number of cores in the simulation.
 pub(crate) const MOST_CORES: u32 = u128::BITS;
 
-/// The transfers of each place in the source.
+/// The number of transfers of cache lines from core to core. The key is the file and line of the source that made the
+/// access.
 pub(crate) type Transfers = BTreeMap<(&'static str, u32), u64>;
 
 thread_local! {
-    /// The core on which the thread runs. The accesses of other threads are not recorded.
+    /// The simulated core on which the thread runs. `None` for a thread whose accesses are not recorded.
     static CORE: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// For each line the cores that have it, and the transfers so far.
+/// For each cache line, the cores that have it. Also the transfers so far.
 static RECORD: Mutex<Option<(HashMap<usize, u128>, Transfers)>> = Mutex::new(None);
 
-/// The read-modify-writes of all cores, since the last call of [`take_updates`].
+/// The number of atomic read-modify-writes on all cores since the last call of [`take_updates`].
 static UPDATES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
-    /// A read-modify-write: a locked instruction, on x86.
+    /// An atomic read-modify-write. On x86 this is a locked instruction.
     Update,
 }
 
-/// Puts the calling thread on a core.
+/// Runs the calling thread on the simulated core `core`.
 pub(crate) fn run_on(core: u32) {
     assert!(core < MOST_CORES, "{core} is no core of the simulation");
     CORE.set(Some(core));
 }
 
-/// The transfers since the last call.
+/// Returns the transfers of cache lines since the last call of this function.
 pub(crate) fn take_transfers() -> Transfers {
     let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);
     record.as_mut().map(|(_, transfers)| mem::take(transfers)).unwrap_or_default()
 }
 
-/// Forgets the transfers so far, and which core has which line: memory that a test has freed is the next test's.
+/// Forgets all transfers, and the cores that have each cache line. The next test may use memory that this test has
+/// freed.
 pub(crate) fn forget() {
     *RECORD.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// The read-modify-writes since the last call.
+/// Returns the number of atomic read-modify-writes since the last call of this function.
 pub(crate) fn take_updates() -> u64 {
     UPDATES.swap(0, Ordering::Relaxed)
 }
 
-/// Records an access to `size` bytes.
+/// Records an access to the `size` bytes at `address` by the calling thread's core.
 #[track_caller]
 pub(crate) fn record(address: usize, size: usize, access: Access) {
     let Some(core) = CORE.try_with(Cell::get).ok().flatten() else { return };
@@ -80,7 +81,7 @@ pub(crate) fn record(address: usize, size: usize, access: Access) {
             Access::Read => *holders & this != 0,
             Access::Write | Access::Update => *holders == this,
         };
-        // The first access of all finds the line in memory.
+        // The first access to a line finds it in memory, which is not a transfer.
         if !is_at_hand && *holders != 0 {
             let at = Location::caller();
             *transfers.entry((at.file(), at.line())).or_default() += 1;
@@ -89,7 +90,7 @@ pub(crate) fn record(address: usize, size: usize, access: Access) {
     }
 }
 
-/// An atomic of the standard library, recorded.
+/// Defines an atomic of the standard library that records each access.
 macro_rules! recorded {
     ($($name:ident $(<$parameter:ident>)? => $value:ty;)*) => {$(
         #[derive(Debug, Default)]
@@ -166,7 +167,7 @@ macro_rules! recorded {
     )*};
 }
 
-/// The read-modify-writes of numbers.
+/// Defines the atomic read-modify-writes of number types, such as `fetch_add`.
 macro_rules! counted {
     ($($name:ident => $value:ty: $($change:ident)*;)*) => {$(
         #[allow(dead_code, reason = "not every type is used in all ways")]
@@ -192,7 +193,7 @@ counted! {
     AtomicU64 => u64: fetch_add fetch_sub fetch_and fetch_or fetch_max;
 }
 
-/// A cell whose closures are recorded as one access to all of it.
+/// A cell that records accesses. A closure's access counts as one access to the whole cell.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

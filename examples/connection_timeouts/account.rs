@@ -1,4 +1,4 @@
-//! The account of a run: the measured values, and the values that some of them had to have.
+//! The account of a run: the measured values. Some of them must have certain values, which the account checks.
 
 use crate::clients::Report;
 use crate::tally::Tally;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tourbillon::{Lateness, Stats};
 
-/// The share of re-arms that may cost a shard something, or come too late.
+/// The largest permitted fraction of re-arms that cost a shard something, or that come too late.
 const FEW: f64 = 0.01;
 
 pub(crate) struct Account {
@@ -22,13 +22,13 @@ pub(crate) struct Account {
     pub(crate) steady: Option<Steady>,
 }
 
-/// The part of the run after all connections were open.
+/// The engine's counts at the start and at the end of the time in which all connections were open.
 pub(crate) struct Steady {
     pub(crate) begin: Moment,
     pub(crate) end: Moment,
 }
 
-/// The counts at one moment.
+/// The engine's counts at a certain moment.
 pub(crate) struct Moment {
     pub(crate) elapsed: Duration,
     pub(crate) rearmed: u64,
@@ -49,10 +49,10 @@ impl Steady {
     }
 }
 
-/// One line of the account.
+/// A line of the account: a value, and the expectation of the value.
 pub(crate) struct Line {
     label: &'static str,
-    /// The name of the value in the JSON object.
+    /// The value's name in the JSON object.
     key: &'static str,
     value: Value,
     shown: String,
@@ -91,7 +91,7 @@ impl Line {
         self
     }
 
-    /// An expectation of few, out of this many re-arms.
+    /// Adds the expectation that the value is a small fraction of `rearmed`, the number of re-arms.
     fn must_be_few(self, rearmed: u64) -> Self {
         let is_met = self.value.as_f64().is_some_and(|count| count < FEW * rearmed as f64);
         self.must(format!("below {FEW} of the re-arms"), is_met)

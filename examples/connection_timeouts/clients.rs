@@ -1,7 +1,7 @@
-//! The client process: its start and its stop by the server's process, its work, and its report.
+//! The client process: how the server's process starts and stops it, its work, and its report.
 //!
-//! The client process has its own limit of open files, and its own view: it knows nothing of the engine. It runs until
-//! its standard input ends, then writes its report to its standard output.
+//! The client process has its own limit of open files, and knows nothing of the engine. It runs until its standard
+//! input ends. Then it writes its report to its standard output.
 
 use crate::crowd::Crowd;
 use crate::options::Options;
@@ -16,28 +16,29 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-/// The observations of the clients.
+/// Counts and times that the clients have measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Report {
-    /// Connections that were greeted.
+    /// The number of connections that got the server's greeting.
     pub(crate) greeted: u64,
-    /// Connections that their client closed.
+    /// The number of connections that their client closed.
     pub(crate) left: u64,
-    /// Connections that the server closed.
+    /// The number of connections that the server closed.
     pub(crate) closed_by_server: u64,
-    /// Connections that the server closed and that had not been silent for the idle timeout.
+    /// The number of connections that the server closed too early: before they had been silent for the idle timeout.
     pub(crate) closed_early: u64,
-    /// Connections that the server closed and whose client was still talking.
+    /// The number of connections that the server closed while the client was still talking.
     pub(crate) closed_while_talking: u64,
-    /// Clients that should have talked on, but were so late that they fell silent.
+    /// The number of clients that slept too long between two messages. They planned to talk on, but stay silent.
     pub(crate) overslept: u64,
-    /// The longest time from one message of a talking client to the next.
+    /// The longest pause of a talking client between two messages.
     pub(crate) longest_pause: Duration,
     pub(crate) cpu_time: Duration,
 }
 
 impl Report {
-    /// The observations of two crowds together. The processor time is that of the process.
+    /// Adds up the reports of two crowds. Leaves out the processor time, because each report has the whole process's
+    /// time.
     fn merge(self, other: Self) -> Self {
         Self {
             greeted: self.greeted + other.greeted,
@@ -81,7 +82,7 @@ impl Report {
     }
 }
 
-/// The client process as the server's process sees it.
+/// The server's handle of the process that runs the clients.
 pub(crate) struct ClientProcess {
     child: Child,
     output: Receiver<String>,
@@ -100,12 +101,12 @@ impl ClientProcess {
         Ok(Self { child, output })
     }
 
-    /// Waits for `time`. Returns true if the clients have ended by themselves within this time.
+    /// Waits for `time`. Returns true if the clients' process has ended by itself during the wait.
     pub(crate) fn has_ended_within(&self, time: Duration) -> bool {
         self.output.recv_timeout(time) != Err(mpsc::RecvTimeoutError::Timeout)
     }
 
-    /// Stops the clients and returns their report.
+    /// Stops the clients' process, and returns its report.
     pub(crate) fn stop(mut self) -> Result<Report, Box<dyn Error>> {
         drop(self.child.stdin.take());
         let report = self.output.recv()?;
@@ -123,7 +124,7 @@ impl Drop for ClientProcess {
     }
 }
 
-/// The client process itself.
+/// Runs the clients. The calling process is the clients' process.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     system::raise_file_limit()?;
     let stopping = AtomicBool::new(false);
@@ -146,7 +147,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     Ok(writeln!(io::stdout(), "{}", report.to_json())?)
 }
 
-/// A crowd that cannot go on ends the process, and with it the run.
+/// Runs a crowd of clients. A crowd that cannot go on ends the process, and therefore the whole run.
 fn run_or_exit(crowd: Crowd, stopping: &AtomicBool) -> Report {
     crowd.run(stopping).unwrap_or_else(|error| {
         eprintln!("error of a client: {error}");

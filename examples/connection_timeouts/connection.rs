@@ -3,16 +3,16 @@
 use mio::net::TcpStream;
 use std::io::{ErrorKind, Read, Write};
 
-/// The first message of the server: the connection is accepted and its timer is armed.
+/// The server's first message on a connection. It says that the connection is accepted and its timer armed.
 pub(crate) const GREETING: &[u8] = b"!";
 
-/// A socket. Dropping it closes it.
+/// A connection with a socket. Dropping the value closes the socket.
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
 }
 
-/// The result of a read.
+/// The result of reading from a connection.
 pub(crate) struct Heard {
     pub(crate) bytes: usize,
     pub(crate) ended: bool,
@@ -24,11 +24,11 @@ impl Connection {
     }
 
     pub(crate) fn greet(&mut self) {
-        // The write fails if the client has left already: a read will find the end of the connection.
+        // The write fails if the client has already left. In that case a read will find the end of the connection.
         self.stream.write_all(GREETING).unwrap_or_default();
     }
 
-    /// Reads everything that has come.
+    /// Reads all bytes that have come on the connection.
     pub(crate) fn hear(&mut self) -> Heard {
         let mut heard = Heard { bytes: 0, ended: false };
         let mut buffer = [0; 1_024];

@@ -1,8 +1,8 @@
-//! A crowd of clients: one event loop in which each connection lives its life.
+//! A crowd of clients. One event loop runs the lives of all its connections.
 //!
 //! Of 20 clients 10 talk to the end, 7 fall silent at a random moment, and 3 leave at a random moment. While a client
-//! talks, it pauses for a random time, half the idle timeout at most. A client that this process let sleep for three
-//! quarters of the timeout stays silent: its next bytes might come too late.
+//! talks, it pauses for a random time of at most half the idle timeout. This process may let a client sleep for three
+//! quarters of the timeout. Such a client stays silent, since its next bytes might come too late.
 
 use crate::clients::Report;
 use crate::connection::GREETING;
@@ -19,11 +19,12 @@ use std::time::Duration;
 use tourbillon::{Clock, SystemClock, Timestamp};
 
 const STOP: Token = Token(usize::MAX);
-/// The number of connections that are on their way at once, over all crowds: a listener's backlog takes them.
+/// The largest number of connections that may be connecting at once, over all crowds. A listener's backlog has room for
+/// them.
 const MOST_CONNECTING: usize = 128;
 const LONGEST_MESSAGE: usize = 32;
 
-/// The plan of a client.
+/// A client's plan: to talk, to fall silent, or to leave.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
     Talk,
@@ -42,12 +43,13 @@ struct Client {
     stream: TcpStream,
     plan: Plan,
     phase: Phase,
-    /// The moment of the last send; until the client sends something, the moment at which it began to connect.
+    /// The moment at which the client last sent a message. Before the first message, the moment at which it began to
+    /// connect.
     last_sent: Timestamp,
     pause_began: Timestamp,
 }
 
-/// The bounds of a client's life.
+/// The shortest and longest pauses of a client, and the bounds of its life.
 struct Habits {
     idle_timeout: Duration,
     shortest_pause: Duration,
@@ -62,18 +64,18 @@ pub(crate) struct Crowd {
     habits: Habits,
     random: Random,
     clock: SystemClock,
-    /// The number of clients that there are going to be.
+    /// The number of clients that the crowd will have.
     size: usize,
     connecting: usize,
     most_connecting: usize,
     clients: Vec<Option<Client>>,
-    /// The next act of each client: the moment and the client.
+    /// For each client, the moment of its next action. The earliest moment comes first.
     agenda: BinaryHeap<Reverse<(Timestamp, usize)>>,
     report: Report,
 }
 
 impl Crowd {
-    /// Crowd `index` of as many crowds as there are threads, and the waker that wakes it.
+    /// Makes the crowd number `index`, and a waker for the crowd. Each thread has one crowd.
     pub(crate) fn new(options: &Options, index: usize) -> io::Result<(Self, Waker)> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), STOP)?;
@@ -108,7 +110,7 @@ impl Crowd {
             self.hear(&mut events, wait)?;
             self.act()?;
         }
-        // Connections that the server closed before it stopped.
+        // The server closed these connections before it stopped.
         while self.hear(&mut events, Some(Duration::ZERO))? > 0 {}
         Ok(self.report)
     }
@@ -132,7 +134,7 @@ impl Crowd {
         Some(*moment - self.clock.now())
     }
 
-    /// Waits for the server, and returns how many clients got something from it.
+    /// Waits for messages from the server. Returns the number of clients that got a message.
     fn hear(&mut self, events: &mut Events, wait: Option<Duration>) -> io::Result<usize> {
         system::poll(&mut self.poll, events, wait)?;
         let mut heard = 0;
@@ -166,7 +168,7 @@ impl Crowd {
         self.pause(index);
     }
 
-    /// Puts the client's next act on the agenda.
+    /// Puts the next action of client `index` on the agenda.
     fn pause(&mut self, index: usize) {
         let Some(client) = &mut self.clients[index] else { return };
         client.pause_began = self.clock.now();
@@ -179,7 +181,7 @@ impl Crowd {
         self.agenda.push(Reverse((next, index)));
     }
 
-    /// Lets all clients whose moment has come act.
+    /// Lets each client act whose moment has come.
     fn act(&mut self) -> io::Result<()> {
         let now = self.clock.now();
         while let Some(&Reverse((moment, index))) = self.agenda.peek()
@@ -226,7 +228,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// Compares a close by the server with the moment at which the client last sent something.
+    /// Checks that the server closed a connection in time. Compares the close with the moment at which the client last
+    /// sent a message.
     fn end_by_server(&mut self, index: usize) {
         let Some(client) = self.clients[index].take() else { return };
         let silence = self.clock.now() - client.last_sent;
@@ -242,13 +245,13 @@ impl Crowd {
     }
 }
 
-/// How much more time than `span` may have passed by the server's clock: 1 in 1,000, while clocks differ by 1 in 10,000
-/// at most.
+/// Returns the largest difference between the server's clock and this clock after `span`. The result is 1 in 1,000, and
+/// clocks differ by at most 1 in 10,000.
 fn clock_difference(span: Duration) -> Duration {
     span / 1_000
 }
 
-/// SplitMix64: enough to scatter a crowd, and the same crowd for the same seed.
+/// The random generator SplitMix64. The same seed always makes the same crowd.
 struct Random(u64);
 
 impl Random {

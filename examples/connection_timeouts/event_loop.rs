@@ -1,9 +1,9 @@
-//! An event loop of the server: re-arms a connection's timer with every byte, and closes the connections that the
+//! An event loop of the server. It re-arms a connection's timer with every byte, and closes the connections that the
 //! engine found idle.
 //!
-//! A timer may fire while bytes are on their way. The loop owns the connections, so the loop decides, after it has read
-//! the bytes that have come. If bytes have moved the deadline since, the firing closes nothing, and the timer is armed
-//! again already.
+//! A timer may fire while bytes are on their way. The loop owns the connections, so the loop decides after it has read
+//! the bytes that have come. If bytes have moved the deadline since, the firing closes nothing, and the timer is
+//! already armed again.
 
 use crate::connection::Connection;
 use crate::mailbox::{Firing, IdleTimeout, Mailbox};
@@ -22,7 +22,8 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use tourbillon::{Handle, Timer, Timestamp};
 
-/// There is mail, or the server stops.
+/// The token of the event loop's waker. It wakes the loop because a firing is in the mailbox, or because the server
+/// stops.
 const WOKEN: Token = Token(usize::MAX);
 
 /// An open connection and its timer.
@@ -33,24 +34,24 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Notes that bytes came, or that the connection was opened.
+    /// Arms the connection's timer, because bytes came or the connection was opened.
     fn arm(&mut self, now: Timestamp, idle_timeout: Duration) -> io::Result<()> {
         self.last_byte = now;
-        // It does not matter whether the handler runs for an older deadline: the firing names its deadline.
+        // The handler may still run for an older deadline. That does no harm, since the firing names its deadline.
         self.timer.arm_at(now + idle_timeout).map(drop).map_err(io::Error::other)
     }
 }
 
-/// The state of a connection.
+/// The state of a connection: open, or how it has ended.
 enum Slot {
     Open(Session),
     TimedOut,
-    /// The client left, or the server stops.
+    /// The client has left, or the server has stopped.
     Gone,
 }
 
 impl Slot {
-    /// Takes the session out, if it is open.
+    /// Returns the session if the slot is open. Leaves `end` in the slot.
     fn end(&mut self, end: Slot) -> Option<Session> {
         match mem::replace(self, end) {
             Self::Open(session) => Some(session),
@@ -62,15 +63,15 @@ impl Slot {
     }
 }
 
-/// One thread of the server, with its listeners and the connections that they accepted.
+/// A thread of the server. It has listeners, and the connections that they accepted.
 pub(crate) struct EventLoop {
     poll: Poll,
-    /// The listeners. Their tokens count from zero.
+    /// The loop's listeners. Their tokens begin at zero.
     listeners: Vec<TcpListener>,
-    /// The connections. Their tokens follow the listeners' tokens. No token is used twice, so an event or a firing
-    /// never meets another connection than its own.
+    /// The loop's connections. Their tokens follow the tokens of the listeners. Each token is used once, so an event or
+    /// a firing always finds its own connection.
     slots: Vec<Slot>,
-    /// Connections whose bytes were read in this turn.
+    /// The indices of the connections from which the loop has read bytes in the present turn.
     heard: Vec<usize>,
     engine: Handle<IdleTimeout>,
     mailbox: Arc<Mailbox>,
@@ -82,7 +83,7 @@ pub(crate) struct EventLoop {
     stopping: Arc<AtomicBool>,
 }
 
-/// The remains of an event loop.
+/// The results of an event loop, and the sessions that are open at its end.
 pub(crate) struct LoopEnd {
     pub(crate) close_lateness: Histogram<u64>,
     pub(crate) open: Vec<Session>,
@@ -164,8 +165,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Reads the bytes that a connection has sent. The connection's timer is re-armed at the end of the turn, with all
-    /// other timers of the turn.
+    /// Reads the bytes that connection `index` has sent. The end of the turn re-arms the connection's timer, together
+    /// with all other timers.
     fn hear(&mut self, index: usize) {
         let Slot::Open(session) = &mut self.slots[index] else { return };
         let heard = session.connection.hear();
@@ -178,20 +179,20 @@ impl EventLoop {
 
     fn end_by_client(&mut self, index: usize) {
         let Some(session) = self.slots[index].end(Slot::Gone) else { return };
-        // If the timer fired, the firing is in the mailbox afterwards.
+        // If the timer has fired, the firing is in the mailbox after this call.
         session.timer.disarm_and_wait();
         count(&self.counts.closed_by_client);
     }
 
-    /// Re-arms the connections that sent something in this turn, then closes the connections whose timers fired and
-    /// that sent nothing.
+    /// Re-arms the timers of connections that sent bytes in this turn. Then closes the connections whose timers fired
+    /// and that sent nothing.
     fn end_turn(&mut self) -> io::Result<()> {
         let firings: Vec<Firing> = self.firings.try_iter().collect();
         for firing in &firings {
             self.hear(firing.connection);
         }
-        // One reading of the clock for the turn, after all the bytes: a deadline counted from a moment before the bytes
-        // would be early.
+        // The clock is read once in a turn, after all the bytes. A deadline that counts from an earlier moment would be
+        // early.
         let now = self.engine.now();
         self.rearm_heard(now)?;
         for firing in firings {
@@ -212,13 +213,13 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Counts each firing: it closes its connection, or comes too late to close it.
+    /// Counts a timer's firing. Closes the connection, unless bytes have come since the timer's arming.
     fn close_if_idle(&mut self, firing: Firing) {
         let slot = &mut self.slots[firing.connection];
         match slot {
             Slot::Open(session) if firing.deadline >= session.last_byte + self.idle_timeout => {
                 let due = session.last_byte + self.idle_timeout;
-                // Closes the socket and drops the timer. The timer's handler may not have ended.
+                // This closes the socket and drops the timer. The timer's handler may not have ended.
                 drop(slot.end(Slot::TimedOut));
                 self.verify_close(due, firing.handler_began);
             }
@@ -227,7 +228,7 @@ impl EventLoop {
         }
     }
 
-    /// Compares a close that was made just now with the moment at which the close was due.
+    /// Compares the present moment, at which a connection is closed, with the moment at which the close was due.
     fn verify_close(&mut self, due: Timestamp, handler_began: Timestamp) {
         count(&self.counts.closed_by_timeout);
         if handler_began < due {
@@ -240,8 +241,8 @@ impl EventLoop {
         self.close_lateness += u64::try_from(lateness.as_nanos()).unwrap_or(u64::MAX);
     }
 
-    /// Reads every connection once more, disarms the timers that are left, and looks for connections that should not be
-    /// open.
+    /// Reads every connection once more, and disarms the remaining timers. Then searches connections that should have
+    /// been closed.
     fn settle(&mut self) -> io::Result<Vec<Session>> {
         for index in 0..self.slots.len() {
             self.hear(index);
@@ -252,8 +253,8 @@ impl EventLoop {
             session.timer.disarm_and_wait();
             self.verify_open(session);
         }
-        // Timers that have fired since then came too late: no handler runs any more, and all firings are here to be
-        // counted.
+        // Timers that have fired since then came too late. By now no handler runs any more, so all firings are in the
+        // mailbox and are counted.
         self.end_turn()?;
         Ok(open)
     }
@@ -272,7 +273,7 @@ fn listen(poll: &Poll, token: Token) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// A histogram of nanoseconds, to three digits.
+/// Makes a histogram of nanoseconds that is exact to three digits.
 pub(crate) fn new_histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three digits are supported")
 }

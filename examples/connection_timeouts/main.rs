@@ -1,8 +1,8 @@
 //! Idle timeouts for 10,000 connections: the engine's main job, on real sockets.
 //!
-//! A server gives each connection an idle timeout and re-arms it with every byte. Its clients talk, in a process of
-//! their own; some leave, and some fall silent for ever. The engine has to close the silent connections, none of them
-//! early or late, and no others. Both sides keep accounts, and at the end the accounts are compared.
+//! A server gives each connection an idle timeout and re-arms it with every byte. The clients are in a process of their
+//! own. Most of them talk, some leave, and some fall silent for ever. The engine must close the silent connections,
+//! neither early nor late, and no others. Server and clients count, and at the end the counts are compared.
 //!
 //! ```text
 //!  clients                      server loop                       engine
@@ -57,7 +57,7 @@ fn serve(options: &Options) -> Result<Account, Box<dyn Error>> {
     let server = Server::start(options, connections)?;
     let clients = ClientProcess::start(options, connections, server.addresses())?;
     let steady = watch(options, connections, &server, &clients)?;
-    // The sockets stay open until the clients have reported how they found them.
+    // The sockets stay open until the clients have reported in which state they found them.
     let closing = server.stop()?;
     let clients = clients.stop()?;
     Ok(Account {
@@ -72,7 +72,8 @@ fn serve(options: &Options) -> Result<Account, Box<dyn Error>> {
     })
 }
 
-/// Each connection takes one file of the server and one of the client process.
+/// Returns the number of connections that the limits of open files allow, at most `wanted`. Each connection takes a
+/// file of the server and a file of the clients' process.
 fn connections_that_fit(wanted: usize) -> std::io::Result<usize> {
     const OTHER_FILES: usize = 100;
     let fitting = system::raise_file_limit()?.saturating_sub(OTHER_FILES);
@@ -82,8 +83,8 @@ fn connections_that_fit(wanted: usize) -> std::io::Result<usize> {
     Ok(wanted.min(fitting))
 }
 
-/// Draws the progress until the time is up. Returns the work of the engine since all connections were open, if they
-/// ever were.
+/// Draws the progress until the time is up. Returns the engine's work during the time in which all connections were
+/// open. `None` if they never were.
 fn watch(
     options: &Options,
     connections: usize,
@@ -119,7 +120,7 @@ fn progress_bar(options: &Options) -> ProgressBar {
     ProgressBar::with_draw_target(Some(length), target).with_style(style)
 }
 
-/// Prints the account, and on stderr the values that are not as they must be.
+/// Prints the account. Prints to stderr the values that break an expectation.
 fn present(account: &Account, as_json: bool) -> ExitCode {
     let lines = account.lines();
     if as_json {

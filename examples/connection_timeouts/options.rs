@@ -37,7 +37,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The options, or the end of the process with a message.
+    /// Returns the command's options. Ends the process with a message if the options are wrong.
     pub(crate) fn parse_and_check() -> Self {
         let options = Self::parse();
         if let Err(message) = options.check() {
@@ -60,7 +60,7 @@ impl Options {
         !self.clients_of.is_empty()
     }
 
-    /// The command line of the client process.
+    /// Returns the command line that starts the clients' process.
     pub(crate) fn for_clients(&self, connections: usize, servers: &[SocketAddr]) -> Vec<String> {
         let servers: Vec<String> = servers.iter().map(SocketAddr::to_string).collect();
         vec![

@@ -15,11 +15,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tourbillon::{Builder, Engine, Handle};
 
-/// The number of connections for each address. A client that has a connection from each of its ports to an address
-/// finds no port for another connection.
+/// The number of connections for each address of the server. A client has a limited number of ports, and each
+/// connection to an address takes a port.
 const CONNECTIONS_PER_ADDRESS: usize = 20_000;
 
-/// The engine and the event loops around it.
+/// The engine, and the event loops that use it.
 pub(crate) struct Server {
     engine: Engine<IdleTimeout>,
     counts: Arc<Counts>,
@@ -28,7 +28,7 @@ pub(crate) struct Server {
     loops: Vec<(Arc<Mailbox>, JoinHandle<io::Result<LoopEnd>>)>,
 }
 
-/// A server that has stopped, but has not yet let go of its open connections.
+/// A server that has stopped. Its open connections are still open.
 pub(crate) struct Stopped {
     pub(crate) tally: Tally,
     pub(crate) close_lateness: Histogram<u64>,

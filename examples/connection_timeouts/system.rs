@@ -4,7 +4,7 @@ use mio::{Events, Poll};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Waits for events, at most for `timeout`. A signal ends the wait without an event.
+/// Waits for events, at most for `timeout`. A signal also ends the wait.
 pub(crate) fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
     match poll.poll(events, timeout) {
         Err(error) if error.kind() == ErrorKind::Interrupted => {
@@ -15,7 +15,7 @@ pub(crate) fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duratio
     }
 }
 
-/// Allows as many open files as this process may allow itself, and returns their number.
+/// Raises this process's limit of open files as far as the system allows. Returns the limit.
 #[cfg(target_os = "linux")]
 pub(crate) fn raise_file_limit() -> io::Result<usize> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -25,7 +25,7 @@ pub(crate) fn raise_file_limit() -> io::Result<usize> {
     Ok(maximum.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX))
 }
 
-/// The time, user and system, that this process has spent on processors.
+/// Returns the processor time of this process, in user and system mode.
 #[cfg(target_os = "linux")]
 pub(crate) fn cpu_time() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
@@ -33,13 +33,13 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 
-/// On other systems the user has to raise the limit.
+/// Returns the limit of open files without raising it. On other systems the user must raise it.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn raise_file_limit() -> io::Result<usize> {
     Ok(usize::MAX)
 }
 
-/// On other systems the time is not measured.
+/// Returns zero, because the processor time is not measured on this system.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn cpu_time() -> Duration {
     Duration::ZERO

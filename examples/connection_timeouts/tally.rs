@@ -1,8 +1,8 @@
-//! The tally: how many connections came to which end.
+//! Counts of connections, by the way in which they ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts of the connections, by their ends.
+/// The number of connections that ended in each way, and the numbers of the timers' calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) opened: u64,
@@ -11,11 +11,11 @@ pub(crate) struct Tally {
     pub(crate) closed_early: u64,
     pub(crate) not_closed_in_time: u64,
     pub(crate) still_open: u64,
-    /// Timers that were armed anew because bytes came.
+    /// The number of times that a timer was armed again because bytes had come.
     pub(crate) rearmed: u64,
-    /// Timers that fired for connections that bytes, or their end, had saved from being closed.
+    /// The number of firings that came too late to close their connection. Bytes had come, or the connection had ended.
     pub(crate) overtaken: u64,
-    /// Timers that fired again without being armed.
+    /// The number of timers that fired again without a new arming.
     pub(crate) fired_twice: u64,
 }
 
@@ -26,7 +26,7 @@ impl Tally {
     }
 }
 
-/// The tally while it grows.
+/// The counts of a [`Tally`] to which several threads add.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) opened: AtomicU64,

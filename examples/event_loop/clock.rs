@@ -1,6 +1,6 @@
-//! The loop's clock, and ticks of a millisecond.
+//! The clock of the loop. A tick is a millisecond.
 //!
-//! The present is rounded down to a tick and a deadline up, so a timer whose tick has come is never early.
+//! The present is rounded down to a tick, and a deadline is rounded up. So a timer whose tick has come is never early.
 
 use std::num::NonZero;
 use std::time::{Duration, Instant};
@@ -23,18 +23,18 @@ impl Clock {
     }
 }
 
-/// The last tick that has begun at `now`.
+/// Returns the last tick that begins at `now` or before.
 pub(crate) fn current_tick(now: Timestamp) -> Tick {
     TICK.current_tick(now.as_nanos())
 }
 
-/// The first tick that does not begin before `deadline`.
+/// Returns the first tick that begins at `deadline` or after.
 pub(crate) fn due_tick(deadline: Timestamp) -> Tick {
     TICK.due_tick(deadline.as_nanos())
 }
 
-/// How long to wait at `now` for `tick` to begin, in whole ticks. The wait is rounded up, since the present is rounded
-/// down: a poll that has waited for this time does not find that it has to wait a little more.
+/// Returns the time from `now` until the start of `tick`, in whole ticks. The time is rounded up, because the present
+/// is rounded down. Therefore a poll of this length never ends a little too early.
 pub(crate) fn time_until(tick: Tick, now: Timestamp) -> Duration {
     let ticks = tick.0.saturating_sub(current_tick(now).0);
     Duration::from_nanos(TICK.start_of(Tick(ticks)))

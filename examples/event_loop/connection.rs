@@ -1,32 +1,33 @@
-//! A connection: bytes come in, and the same bytes go out.
+//! A connection of an echo server: it sends back the bytes that it receives.
 
 use mio::net::TcpStream;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use tourbillon::{TimerId, Timestamp};
 
-/// A connection with this many unsent bytes is not read.
+/// The number of unsent bytes at which the server stops reading from a connection.
 const MOST_UNSENT: usize = 64 * 1_024;
-/// The number of reads in one turn of the loop: other connections wait no longer for a client that talks without a
-/// pause.
+/// The largest number of reads from a connection in a turn. A client that talks without a pause therefore does not hold
+/// up other clients.
 const READS_PER_TURN: usize = 16;
 
-/// The condition for a connection to go on.
+/// The condition under which a connection can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// The socket must become readable or writable.
+    /// The connection goes on when its socket becomes readable or writable.
     Waiting,
-    /// Nothing: the connection has had its turn.
+    /// The connection has used up its turn, and could go on at once.
     Unfinished,
-    /// The connection cannot go on: the client has ended its side, and has been sent everything.
+    /// The connection has ended. The client has closed its side, and has received all bytes.
     Finished,
 }
 
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
-    /// The moment at which the connection will have been idle for too long.
+    /// The moment at which the connection has been idle for the timeout.
     pub(crate) deadline: Timestamp,
-    /// The timer, due at the deadline or before. `None` until the loop has read the clock.
+    /// The id of the connection's timer, which is due at the deadline or before. `None` until the loop has read the
+    /// clock.
     pub(crate) timer: Option<TimerId>,
     unsent: VecDeque<u8>,
     client_has_ended: bool,
@@ -47,21 +48,21 @@ impl Connection {
         }
     }
 
-    /// The number of bytes sent back.
+    /// Returns the number of bytes that the server has sent to the client.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// The number of bytes that came from the client, and of bytes that the client made room for. While the number
-    /// grows, the client is there.
+    /// Returns the number of bytes that came from the client, plus the number that the client took. The client is
+    /// active while the sum grows.
     pub(crate) fn moved(&self) -> u64 {
         self.received + self.sent
     }
 
-    /// Reads and writes until the socket has no more to give or to take, or the turn is over.
+    /// Reads and writes until the socket would block, or until the connection has used up its turn.
     ///
-    /// The poll reports edges: that a socket *became* readable or writable. [`Status::Waiting`] is therefore returned
-    /// only when a read or a write would have blocked.
+    /// The poll reports edges: that a socket *became* readable or writable. Therefore [`Status::Waiting`] is only
+    /// returned when a read or a write would have blocked.
     pub(crate) fn serve(&mut self, buffer: &mut [u8]) -> io::Result<Status> {
         for _ in 0..READS_PER_TURN {
             self.send()?;
@@ -79,7 +80,7 @@ impl Connection {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     if self.unsent.is_empty() {
-                        // Connections that wait hold no memory for bytes.
+                        // A connection that waits keeps no memory for bytes.
                         self.unsent = VecDeque::new();
                     }
                     return Ok(Status::Waiting);
@@ -91,7 +92,7 @@ impl Connection {
         Ok(Status::Unfinished)
     }
 
-    /// Writes until nothing is unsent, or until a write would block.
+    /// Writes the unsent bytes until all are sent, or until a write would block.
     fn send(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             let (front, _) = self.unsent.as_slices();

@@ -1,7 +1,7 @@
-//! An event loop around the wheel alone: an echo server that closes idle connections, on one thread.
+//! An event loop that uses only the wheel: an echo server on one thread, which closes idle connections.
 //!
-//! There is no engine and no timer thread. The wheel says how long the poll may wait, and the loop reads the clock once
-//! in each turn, after everything that the poll reported has been handled.
+//! There is no engine and no timer thread. The wheel says how long the poll may wait. The loop reads the clock once in
+//! each turn, after it has handled everything that the poll reported.
 //!
 //! ```text
 //!  poll ──► accept, read, write ──► read the clock ──► move deadlines ──► wheel.advance: re-insert or close

@@ -1,4 +1,4 @@
-//! The event loop.
+//! The event loop of the server.
 
 use crate::clock::{Clock, current_tick, due_tick, time_until};
 use crate::connection::{Connection, Status};
@@ -14,34 +14,34 @@ use tourbillon::Timestamp;
 use tourbillon::wheel::{Progress, Wheel};
 
 const LISTENER: Token = Token(0);
-/// As many connections as the system lets wait.
+/// The largest number of connections to accept in a turn. The system lets as many connections wait.
 const ACCEPTS_PER_TURN: usize = 128;
 const TICKETS_PER_TURN: usize = 4_096;
-/// The pause after an accept that failed, perhaps for want of files.
+/// The pause after a failed accept. The cause may be too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The purpose of a timer.
+/// The purpose of a timer in the server's wheel.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    /// To see whether this connection is idle.
+    /// The timer checks whether the connection is idle.
     Idle(Token),
-    /// To accept again.
+    /// The timer ends a pause, so that the server accepts connections again.
     Accept,
-    /// To stop.
+    /// The timer stops the server.
     Stop,
 }
 
 pub(crate) struct Server {
     poll: Poll,
     listener: TcpListener,
-    /// No token is used twice, so an event never meets another connection than its own.
+    /// The connections by their tokens. Each token is used once, so an event always finds its own connection.
     connections: HashMap<Token, Connection>,
     next_token: usize,
-    /// Sockets that may have more to give or to take: sockets that the poll reported, and sockets whose turn was over.
+    /// The tokens of sockets that may be readable or writable. The poll reported them, or they had used up their turn.
     ready: BTreeSet<Token>,
-    /// Sockets that get a deadline once the clock has been read.
+    /// The tokens of connections that get a deadline once the clock has been read.
     unarmed: Vec<Token>,
-    /// Connections whose deadline has passed.
+    /// The tokens of connections whose deadline has passed.
     idle: Vec<Token>,
     buffer: Vec<u8>,
     clock: Clock,
@@ -101,7 +101,7 @@ impl Server {
                     self.serve(token);
                 }
             }
-            // The clock is read after all bytes, never before: a deadline counted from here is not early for any byte.
+            // The clock is read after all bytes. So a deadline that counts from here is not early for any byte.
             let now = self.clock.now();
             self.arm(now);
             timeout = self.advance(now);
@@ -111,7 +111,7 @@ impl Server {
         Ok(self.tally)
     }
 
-    /// Waits for events, at most for `timeout`. A signal ends the wait without an event.
+    /// Waits for events, at most for `timeout`. A signal also ends the wait.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),
@@ -136,7 +136,8 @@ impl Server {
         self.ready.insert(LISTENER);
     }
 
-    /// Connections that wait to be accepted are not reported again, so a timer must remind the loop of them.
+    /// Pauses the accepts after a failure. The poll does not report waiting connections again, so a timer must start
+    /// the next accept.
     fn pause_accept(&mut self, error: &io::Error) {
         if self.tally.accept_errors == 0 {
             eprintln!("cannot accept, and will try every {ACCEPT_PAUSE:?}: {error}");
@@ -147,7 +148,7 @@ impl Server {
 
     fn open(&mut self, mut stream: TcpStream) -> io::Result<()> {
         let token = Token(self.next_token);
-        // Registered for both interests for ever: a socket that can be written to is reported once, not in each turn.
+        // The socket stays registered for reading and writing. A writable socket is reported once, not in each turn.
         self.poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         self.next_token += 1;
         self.connections.insert(token, Connection::new(stream));
@@ -156,7 +157,7 @@ impl Server {
         Ok(())
     }
 
-    /// Serves a connection. Returns false if the connection is open and no byte moved.
+    /// Serves the connection of `token`. Returns false if the connection stays open and no byte moved.
     fn serve(&mut self, token: Token) -> bool {
         let Some(connection) = self.connections.get_mut(&token) else { return true };
         let moved = connection.moved();
@@ -185,15 +186,15 @@ impl Server {
         if let Some(timer) = connection.timer {
             self.wheel.cancel(timer);
         }
-        // A failure does no harm: the poll also forgets a socket when the socket is closed.
+        // A failure does no harm. When the socket is closed, the poll forgets it anyway.
         self.poll.registry().deregister(&mut connection.stream).unwrap_or_default();
         self.tally.echoed_bytes += connection.sent();
     }
 
-    /// Gives a deadline to each connection that sent something, and a timer to each of them that has none.
+    /// Gives a deadline to each connection that sent something. Makes a timer for each connection that lacks a timer.
     ///
-    /// A timer is moved when it comes due, not by each byte: this takes one insert in an idle timeout, however many
-    /// bytes come.
+    /// A timer is moved when it comes due, not by each byte. Therefore a connection costs one insert in an idle
+    /// timeout, for any number of bytes.
     fn arm(&mut self, now: Timestamp) {
         while let Some(token) = self.unarmed.pop() {
             if token == LISTENER {
@@ -211,7 +212,7 @@ impl Server {
         }
     }
 
-    /// Fires the timers that are due at `now`, and returns how long the poll may wait.
+    /// Fires the timers that are due at `now`. Returns the longest time that the poll may wait. `None` for no limit.
     fn advance(&mut self, now: Timestamp) -> Option<Duration> {
         let Self { wheel, connections, ready, idle, accept_is_paused, is_stopping, .. } = self;
         let progress =
@@ -240,7 +241,8 @@ impl Server {
         self.wheel.next_expiry().map(|tick| time_until(tick, now))
     }
 
-    /// Closes a connection whose deadline has passed, unless a byte came in time and still lies in the socket.
+    /// Closes a connection whose deadline has passed. The connection stays if a byte that came in time is still in the
+    /// socket.
     fn close_idle(&mut self, token: Token, now: Timestamp) {
         if self.serve(token) {
             return;

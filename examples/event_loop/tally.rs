@@ -1,4 +1,4 @@
-//! Counts of the connections, by their ends.
+//! Counts of the connections, by the way in which they ended.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! An echo server with an event loop for each core: the first loop accepts, and all of them serve.
 //!
 //! Each loop turns a shard of its own (`LoopShard`), so there is no timer thread. A connection has an owned timer,
-//! which each byte arms again on the loop's own thread. The accepting loop arms the first deadline of a connection for
-//! the loop that it gives the connection to (`Handle::on`), so a client that never sends a byte is disconnected, too.
+//! which each byte arms again on the loop's own thread. The accepting loop passes a connection to another loop. It also
+//! arms the first deadline for that loop (`Handle::on`). So a client that never sends a byte is disconnected, too.
 //!
 //! ```text
 //!  loop 0: accept ──► queue of loop n, wake ──► loop n: poll ──► read, write, arm ──► turn: fire what is due
@@ -57,7 +57,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let wake = Arc::clone(&waker);
-        // A write to an eventfd: the poll that is under way returns at once, or else the next poll does.
+        // The wake is a write to an eventfd. The poll under way returns at once. If none is under way, the next poll
+        // does.
         shard.wake_by(move || drop(wake.wake()));
         let (queue, accepted) = mpsc::channel();
         queues.push((queue, waker));

@@ -14,26 +14,27 @@ use tourbillon::{Handle, LoopLeft, LoopShard, Timer, Timestamp};
 pub(crate) const WAKER: Token = Token(0);
 const LISTENER: Token = Token(1);
 const FIRST_CONNECTION: usize = 2;
-/// The number of tickets that a turn fires or moves before the loop looks at its sockets again.
+/// The largest number of tickets that a turn of the shard fires or moves. Then the loop serves its sockets again.
 const TICKETS_PER_TURN: usize = 1_024;
 
 thread_local! {
-    /// The connections of this thread's loop whose deadline has passed.
+    /// The tokens of connections whose deadline has passed. All belong to this thread's loop.
     static EXPIRED: RefCell<Vec<Token>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notes that a connection is idle. Called by the handler, inside a turn of the connection's loop.
+/// Notes that the connection of `token` is idle. The timer's handler calls this inside a turn of the connection's loop.
 pub(crate) fn note_expired(token: usize) {
     EXPIRED.with_borrow_mut(|expired| expired.push(Token(token)));
 }
 
-/// A connection on its way to its loop: no token is used twice, so a late timer closes no other connection.
+/// A connection that is passed to its loop, and the connection's timer. Each token is used once, so a late timer closes
+/// no other connection.
 pub(crate) struct Accepted {
     stream: TcpStream,
     timer: Timer<usize>,
 }
 
-/// The means by which connections come to their loops.
+/// For each loop, the queue of its new connections and its waker.
 #[derive(Clone)]
 pub(crate) struct Connections {
     pub(crate) engine: Handle<usize>,
@@ -42,7 +43,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Gives a connection to loop `n`, with its first deadline armed there.
+    /// Passes a connection to loop number `n`, and arms the connection's first deadline there.
     fn give(&self, n: usize, token: usize, stream: TcpStream, now: Instant) -> io::Result<()> {
         let timer = self.engine.timer(token).map_err(|_| io::Error::other("the engine is full"))?;
         let deadline = Timestamp::from(now) + self.idle_timeout;
@@ -102,7 +103,7 @@ impl Serving {
             if rest == Some(Duration::ZERO) {
                 return Ok(self.tally);
             }
-            // After the last arming, and before each poll.
+            // The timeout is read after the last arming, before each poll.
             let timeout = [self.shard.timeout(now), rest].into_iter().flatten().min();
             match self.poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => events.clear(),
@@ -118,7 +119,7 @@ impl Serving {
                 }
             }
             self.take_accepted(now)?;
-            // The rest is done after the next poll, whose timeout is zero then.
+            // If the turn leaves work, the next poll has a timeout of zero, and the next turn goes on.
             let _: LoopLeft = self.shard.turn(now, TICKETS_PER_TURN);
             for token in EXPIRED.take() {
                 self.tally.idle += u64::from(self.open.remove(&token).is_some());
@@ -145,7 +146,7 @@ impl Serving {
     fn take_accepted(&mut self, now: Instant) -> io::Result<()> {
         while let Ok(mut connection) = self.accepted.try_recv() {
             if !connection.timer.is_armed() {
-                // Its deadline passed on the way.
+                // The connection's deadline passed before the connection reached its loop.
                 self.tally.idle += 1;
                 continue;
             }
@@ -158,7 +159,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Echoes the bytes that have come. A client that does not read its echoes is disconnected.
+    /// Sends the bytes that have come back to the client. Disconnects a client that does not read the bytes.
     fn serve(&mut self, token: Token, now: Instant) {
         let Some(connection) = self.open.get_mut(&token) else { return };
         let mut buffer = [0; 4_096];
@@ -170,7 +171,7 @@ impl Serving {
                         break false;
                     }
                     self.tally.bytes += n as u64;
-                    // A store and a load, since the ticket that is out is due before this deadline.
+                    // This is a store and a load, since the queued ticket is due before this deadline.
                     let deadline = Timestamp::from(now) + self.connections.idle_timeout;
                     if connection.timer.arm_at(deadline).is_err() {
                         break false;

@@ -1,4 +1,4 @@
-//! The part of HTTP/1.1 that a scraper needs: one `GET`, one answer, the end of the connection.
+//! The part of HTTP/1.1 that a scraper needs: one `GET`, one response, and the end of the connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// A client that takes longer to send or to receive is disconnected.
+/// The longest time for sending or receiving. Then the client is disconnected.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest request that is read.
+/// The length of the longest request that the server reads, in bytes.
 const LONGEST: u64 = 8 << 10;
 
 pub(crate) struct Answer {
@@ -17,17 +17,17 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// Answers requests for ever: `answer` returns the page at a path.
+/// Serves HTTP requests for ever. `answer` returns the page at a path.
 pub(crate) fn serve(listener: &TcpListener, answer: impl Fn(&str) -> Option<Answer> + Send + Sync + 'static) {
     let answer = Arc::new(answer);
     for stream in listener.incoming() {
         match stream {
             Ok(stream) => {
                 let answer = Arc::clone(&answer);
-                // A connection that breaks is not reported.
+                // An error of a connection is not reported.
                 thread::spawn(move || converse(&stream, &*answer).unwrap_or_default());
             }
-            // Perhaps no file is left: later there may be one.
+            // Perhaps no file descriptor is free. Later there may be one.
             Err(_) => thread::sleep(Duration::from_millis(100)),
         }
     }
@@ -50,7 +50,8 @@ fn converse(stream: &TcpStream, answer: &impl Fn(&str) -> Option<Answer>) -> io:
     )
 }
 
-/// Reads a request to the end of its headers. Returns its path, without the query, if the request is a `GET`.
+/// Reads a request up to the end of its headers. Returns the path without the query if the request is a `GET`, and
+/// otherwise `None`.
 fn read_request(stream: &TcpStream) -> io::Result<Option<String>> {
     let mut lines = BufReader::new(stream.take(LONGEST)).lines();
     let Some(first) = lines.next().transpose()? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Requests with timeouts: many are pending, nearly all are answered in time.
+//! A load of requests with timeouts. Many are pending, and nearly all are answered in time.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use tourbillon::{Handle, Refusal};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Of this number of requests, a single request is not answered: its timeout is short, so that something fires.
+/// Of this number of requests, one gets no answer. Its timeout is short, so that some timers fire.
 const UNANSWERED: u64 = 50;
 const SHORT_TIMEOUT: Duration = Duration::from_millis(20);
 const REQUESTS_EACH_ROUND: u64 = 100;
 const ROUND: Duration = Duration::from_millis(5);
 
-/// Keeps some `pending` timers until the engine is shut down.
+/// Keeps about `pending` timers pending, by schedules and cancels, until the engine is shut down.
 pub(crate) fn run(engine: &Handle<u64>, pending: usize) {
     let mut requests = VecDeque::new();
     for number in 0.. {
-        // The oldest requests are answered.
+        // The loop answers the oldest requests.
         while requests.len() >= pending.max(1) {
             if let Some(id) = requests.pop_front() {
                 drop(engine.cancel(id));

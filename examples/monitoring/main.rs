@@ -1,4 +1,4 @@
-//! An engine under a small load, watched over HTTP: the pages that a scraper and a load balancer ask for.
+//! An engine under a small load, observed over HTTP by a scraper and a load balancer.
 //!
 //! ```text
 //!  load ──► engine ──► /metrics   the statistics in Prometheus' text format

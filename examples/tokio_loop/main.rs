@@ -1,9 +1,9 @@
-//! A tokio runtime whose timeouts are tourbillon's, turned on the runtime's own threads by a task.
+//! A tokio runtime with timeouts of tourbillon. A task turns them on the runtime's own threads.
 //!
 //! The task turns a loop's shard (`LoopShard::turn_as_task`), and sleeps until the shard's next deadline. There is no
-//! timer thread: the turn wakes the tasks whose timeouts have passed, and the worker that turned has them in its own
-//! queue. A thread outside of the runtime would put them into the queue of all workers, behind a thousand others if the
-//! runtime is busy.
+//! timer thread. A turn wakes the tasks whose timeouts have passed, and puts them into the queue of the worker that
+//! turns. A thread outside of the runtime would put them into the queue of all workers. In a busy runtime they would
+//! wait there behind a thousand others.
 //!
 //! ```text
 //!  tasks: timeout ──► shard ◄── turn ── the turning task ── sleeps by tokio's timer ──► until next_deadline()
@@ -13,9 +13,9 @@
 //!
 //! # What tokio does not offer
 //!
-//! A loop of its own gives the next deadline to its poll as a timeout. tokio has no hook that sets the timeout of its
-//! poll, so the moment has to go through tokio's own timer: one entry there for all timers here. tokio rounds the entry
-//! up to its millisecond, which adds up to one millisecond to the lateness. The thread still wakes once.
+//! An event loop of a program passes the next deadline to its poll as a timeout. tokio has no hook for the timeout of
+//! its poll. So the moment must go through tokio's own timer, as one entry there for all timers here. tokio rounds the
+//! entry up to its millisecond, so timeouts are up to a millisecond later. The thread still wakes only once.
 //!
 //! `cargo run --features async --example tokio_loop -- --help`
 #![expect(clippy::print_stdout, reason = "the summary is for the person at the terminal")]
@@ -45,7 +45,7 @@ struct Options {
     spread: u64,
 }
 
-/// Waits for a timeout. Returns its lateness, or `None` if it was early.
+/// Waits for a timeout of `delay`. Returns the lateness of the timeout, or `None` if it was early.
 async fn time_out(timers: Handle<Wakeup>, delay: Duration) -> Option<Duration> {
     let begin = Instant::now();
     let outcome = timers.timeout(delay, pending::<()>()).await;
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tokio::spawn(loops.remove(0).turn_as_task(tokio::time::sleep));
         let first = Duration::from_millis(options.first);
         let tasks: Vec<_> = (0..options.tasks)
-            // In descending order, so that each arming is earlier than those before it.
+            // The delays descend, so each arming is earlier than the armings before it.
             .map(|n| first + spread * (options.tasks - n) / step)
             .map(|delay| tokio::spawn(time_out(engine.handle().clone(), delay)))
             .collect();
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for task in tasks {
             passed.push(task.await?);
         }
-        // A timeout of another thread, while the turning task waits for nothing: it wakes the runtime.
+        // Another thread arms a timeout while the turning task waits for nothing. The arming wakes the runtime.
         let elsewhere = tokio::task::spawn_blocking(move || {
             let another = runtime(1).ok()?;
             another.block_on(time_out(outside, Duration::from_millis(1)))

@@ -1,8 +1,9 @@
-//! A shard that a loop of the program leads, by the functions that are shipped: `Seat::turn` and `Seat::next_look`
-//! with a real wheel, lanes and parker, against the threads that arm timers elsewhere.
+//! A shard that an event loop of the program leads, against threads that arm timers elsewhere. The models call the
+//! shipped `Seat::turn` and `Seat::next_look`, with a real wheel, lanes and parker. A *seat* is the loop's access to
+//! its shard. A *word* is a parker's value: the moment at which the loop must look at its lanes.
 //!
-//! The loop's poll is a park. A wake that is lost leaves the loop parked for ever, which loom reports as a deadlock:
-//! the poll has no time limit if the loop announces none, and the clock of a model stands still.
+//! The loop's poll is a park here. A lost wake leaves the loop parked for ever, which loom reports as a deadlock. The
+//! poll has no time limit if the loop announces none, and the clock of a model stands still.
 //!
 //! Each row was tried: the named step was left out of `src`, or the named ordering was made `Relaxed`.
 //! `a_task_arms_before_it_waits` and `an_arming_of_a_second_station_races_with_the_loop` were tried with their own rows
@@ -55,7 +56,7 @@ const DUE: Timestamp = Timestamp::from_nanos(500);
 const AHEAD: Timestamp = Timestamp::from_nanos(5_000);
 const BUDGET: usize = 64;
 
-/// An engine on the shard of one loop.
+/// An engine on a shard that one loop leads.
 struct World {
     set: StdArc<ShardSet>,
     shared: StdArc<StationShared>,
@@ -79,7 +80,7 @@ impl World {
         Self::at(set)
     }
 
-    /// Another engine on the shard, which has joined.
+    /// Makes another engine on the same shard. The station (the engine's part of the shard) has joined the shard.
     fn another(&self) -> StdArc<Self> {
         let world = Self::at(StdArc::clone(&self.set));
         world.join(&Presence::of(1));
@@ -92,7 +93,7 @@ impl World {
         StdArc::new(Self { set, shared, slots, fired: AtomicU64::new(0) })
     }
 
-    /// Adds the engine's station to the shard.
+    /// Adds the engine's station (its part of the shard) to the shard.
     fn join(self: &StdArc<Self>, presence: &StdArc<Presence>) {
         let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(self);
         let (shared, slots) = (StdArc::clone(&self.shared), StdArc::clone(&self.slots));
@@ -100,14 +101,14 @@ impl World {
         self.set.join(vec![Station::new(0, (engine, presence), shared, slots, time)]);
     }
 
-    /// An engine whose station is at the shard.
+    /// Makes an engine whose station (its part of the shard) has joined the shard.
     fn joined() -> StdArc<Self> {
         let world = Self::new();
         world.join(&Presence::of(1));
         world
     }
 
-    /// Runs the loop on a thread of its own, which is woken by its unpark, until `last` timers have fired.
+    /// Runs the loop on a new thread until `last` timers have fired. Unparking that thread wakes the loop.
     fn spawn_loop(self: &StdArc<Self>, mut seat: Seat, last: u64) -> thread::JoinHandle<()> {
         let world = StdArc::clone(self);
         thread::spawn(move || {
@@ -116,25 +117,25 @@ impl World {
         })
     }
 
-    /// Sets that the loop is woken by the unpark of the calling thread.
+    /// Makes the calling thread the loop's thread. Unparking that thread then wakes the loop.
     fn be_woken_here(&self) {
         let here = thread::current();
         let function: StdArc<WakeFn> = StdArc::new(move || here.unpark());
         self.set.settings().roster.wake_by(0, Waking { function, is_of_task: false });
     }
 
-    /// Ends the engine, and takes its station out of the shard.
+    /// Ends the engine, and takes its station (its part of the shard) out of the shard.
     fn end(&self) {
         self.shared.parker.close();
         self.set.dismiss_if_without_threads(true);
     }
 
-    /// Schedules a timer from the calling thread.
+    /// Schedules a timer for this deadline from the calling thread.
     fn arm(&self, deadline: Timestamp) {
         self.schedule(&mut self.shared.inbox.register(), &mut Magazines::new(), deadline);
     }
 
-    /// Schedules a timer as the engine does. Returns the word by which it may be cancelled.
+    /// Schedules a timer as the engine does: pushes it to the shard, and notifies the parker, which wakes the loop.
     fn schedule(&self, lane: &mut LaneWriter, magazines: &mut Magazines, deadline: Timestamp) {
         let index = magazines.take(&self.slots).unwrap();
         let (_, stamp) = self.slots.control(index).arm(index, deadline);
@@ -142,7 +143,7 @@ impl World {
         let _: Notified = self.shared.parker.notify(deadline);
     }
 
-    /// The turns of a loop that has not turned before.
+    /// Turns a loop that has not turned before, until nothing is left to do.
     fn turn(&self) {
         self.turn_by(&mut Seat::new(0));
     }
@@ -155,8 +156,8 @@ impl World {
         while seat.turn(&self.set, (now, BUDGET), || {}) == LoopLeft::More {}
     }
 
-    /// The loop of a program, until `last` timers have fired: it polls until the next look, or until it is woken. The
-    /// calls are those of `LoopShard::turn` and `LoopShard::next_deadline`.
+    /// Runs the loop of a program until `last` timers have fired. The loop turns, and then waits until its next moment
+    /// comes or a waker wakes it. The calls are those of `LoopShard::turn` and `LoopShard::next_deadline`.
     fn run(&self, seat: &mut Seat, last: u64) {
         loop {
             self.turn_by(seat);
@@ -200,9 +201,9 @@ impl Fire for World {
     fn batch_taken(&self, _: usize) {}
 }
 
-/// A due timer is scheduled elsewhere while the loop, which has none, turns and goes to its poll. Legal endings: (a)
-/// the turn drains the ticket; (b) the drain after the announcement finds it; (c) the loop reads the lowered word; (d)
-/// it is woken out of its poll.
+/// Another thread schedules a due timer. At the same time the loop, which has no timer, turns and begins to wait. The
+/// loop's word is the moment until which the loop waits. Legal endings: (a) the turn drains the timer's ticket; (b) the
+/// drain after the announcement finds the ticket; (c) the loop reads the lowered word; (d) the loop is woken.
 #[test]
 fn an_arming_elsewhere_races_with_the_loop() {
     model("looped::an_arming_elsewhere_races_with_the_loop", || {
@@ -214,15 +215,16 @@ fn an_arming_elsewhere_races_with_the_loop() {
     });
 }
 
-/// A loop that is a task of a runtime has read its words. Another task arms a timer on its thread before it waits, and
-/// so does a third task on another thread. The loop does not read the words again: both wake it.
+/// A loop that is a task of a runtime has read its words (moments until which it waits). Then another task on the
+/// loop's thread arms a timer, and so does a task on another thread. The loop waits without another read of the words,
+/// so both armings wake it.
 #[test]
 fn a_task_arms_before_it_waits() {
     model("a_task_arms_before_it_waits", || {
         let world = World::joined();
         let task = StdArc::clone(&world);
         let task = thread::spawn(move || {
-            // A thread of a model does not unpark itself.
+            // In a model, a thread cannot unpark itself.
             let (here, is_woken) = (thread::current(), StdArc::new(AtomicBool::new(false)));
             let wakes = StdArc::clone(&is_woken);
             let function: StdArc<WakeFn> = StdArc::new(move || {
@@ -234,7 +236,7 @@ fn a_task_arms_before_it_waits() {
             task.turn_by(&mut seat);
             let look = seat.next_look(&task.set, || {});
             task.arm(DUE);
-            // The wait of the task, by the look that it read before.
+            // The task waits until the moment that it read before.
             if !look.is_some_and(|look| look <= NOW) && !is_woken.load(Ordering::Relaxed) {
                 thread::park();
             }
@@ -246,8 +248,9 @@ fn a_task_arms_before_it_waits() {
     });
 }
 
-/// A seat knows one engine's station when another engine joins. A timer of the second engine is scheduled elsewhere
-/// while the loop turns and goes to its poll. Legal endings: as with one engine.
+/// A loop knows one engine's station (part of the shard) when another engine joins. Another thread schedules a timer of
+/// the second engine while the loop turns and begins to wait. The legal endings are those of
+/// `an_arming_elsewhere_races_with_the_loop`.
 #[test]
 fn an_arming_of_a_second_station_races_with_the_loop() {
     model("an_arming_of_a_second_station_races_with_the_loop", || {
@@ -264,7 +267,8 @@ fn an_arming_of_a_second_station_races_with_the_loop() {
     });
 }
 
-/// The same while another timer is ahead, and the announcement stands over turns at which nothing is due.
+/// Another thread schedules a due timer while the loop has a later timer. The loop has announced how long it waits. The
+/// announcement stays in force over turns in which nothing is due.
 #[test]
 fn an_arming_elsewhere_races_with_a_standing_announcement() {
     model("an_arming_elsewhere_races_with_a_standing_announcement", || {
@@ -279,8 +283,9 @@ fn an_arming_elsewhere_races_with_a_standing_announcement() {
     });
 }
 
-/// Two threads arm timers for a loop that is asleep, in either order of their moments: the word is the earlier moment,
-/// and each timer fires in the first turn. The loop is woken for each moment that was earlier when it came.
+/// Two threads arm timers, in either order, for a loop that is asleep. The loop's word (the moment until which it
+/// waits) becomes the earlier deadline. Both timers fire in the first turn. An arming wakes the loop if its deadline is
+/// earlier than the word.
 #[test]
 fn two_armings_elsewhere_race_with_each_other() {
     model("two_armings_elsewhere_race_with_each_other", || {
@@ -304,7 +309,8 @@ fn two_armings_elsewhere_race_with_each_other() {
     });
 }
 
-/// A loop that reads a lowered word finds the ticket in the turn at that moment, without another fence.
+/// A push lowers the loop's word, the moment until which it waits. A loop that reads the lowered word finds the timer's
+/// ticket in its next turn, without another fence.
 #[test]
 fn push_lowers_the_word() {
     model("push_lowers_the_word", || {
@@ -326,9 +332,10 @@ fn push_lowers_the_word() {
     });
 }
 
-/// A thread that has filled its lane drains the lanes of the loop itself, before it wakes the loop for its timer. Legal
-/// endings: (a) the loop's turn finds the ticket in the wheel; (b) it found it in the lane, and the other thread finds
-/// nothing; (c) the other thread finds the shard led, and leaves the lane to the turn.
+/// A thread whose lane (queue to the shard) is full drains the lanes in the loop's place. Then it wakes the loop for
+/// its timer. Legal endings: (a) the loop's turn finds the timer's ticket in the wheel; (b) the turn has found the
+/// ticket in the lane, and the thread finds nothing; (c) the loop is in a turn, and the thread leaves the lane to the
+/// turn.
 #[test]
 fn a_drain_elsewhere_races_with_the_loop() {
     model("a_drain_elsewhere_races_with_the_loop", || {
@@ -344,7 +351,8 @@ fn a_drain_elsewhere_races_with_the_loop() {
     });
 }
 
-/// A timer is cancelled elsewhere while the loop turns at its deadline: it fires, or it is cancelled.
+/// Another thread cancels a timer while the loop turns at the timer's deadline. Either the timer fires, or it is
+/// cancelled.
 #[test]
 fn a_cancel_elsewhere_races_with_a_turn() {
     const ENDINGS: &[&str] = &["it fires", "it is cancelled"];
@@ -366,7 +374,7 @@ fn a_cancel_elsewhere_races_with_a_turn() {
     });
 }
 
-/// Wakes the thread that polls a future.
+/// A waker that unparks the thread which polls a future.
 #[cfg(feature = "async")]
 struct Polls(thread::Thread);
 
@@ -389,9 +397,9 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A due timer is scheduled elsewhere while a loop that is a task, with no timer, turns and waits by its bell, as
-/// `LoopShard::turn_as_task` does. Legal endings: (a) the task finds the timer before it waits: in the turn, in the
-/// lowered word, or since the bell has rung; (b) it is woken.
+/// Another thread schedules a due timer. At the same time a loop that is a task, and has no timer, turns and waits for
+/// its bell, as `LoopShard::turn_as_task` does. Legal endings: (a) the task finds the timer before it waits: in the
+/// turn, in the lowered word, or because the bell has rung; (b) the task is woken.
 #[cfg(feature = "async")]
 #[test]
 fn an_arming_elsewhere_races_with_a_task_that_waits() {
@@ -423,8 +431,8 @@ fn an_arming_elsewhere_races_with_a_task_that_waits() {
     });
 }
 
-/// An engine is shut down elsewhere while its loop turns: the shutdown waits for the end of the turn and drops the
-/// station, or the turn has dropped it.
+/// Another thread shuts an engine down while the engine's loop turns. A station is the engine's part of the shard.
+/// Either the shutdown waits for the end of the turn and drops the station, or the turn has dropped the station.
 #[test]
 fn a_shutdown_elsewhere_races_with_a_turn() {
     model("looped::a_shutdown_elsewhere_races_with_a_turn", || {

@@ -1,4 +1,5 @@
-//! Loops that move to another thread, end, and take the place of another loop; stations that join.
+//! Loops that move to another thread, end, and take the place of another loop. A *place* is a loop's entry in the
+//! roster of a shard set. Also stations that join.
 
 use super::super::{Endings, model, model_with_endings};
 use super::{AHEAD, DUE, EARLIER, NOW, World};
@@ -11,8 +12,8 @@ use crate::lockfree::state::Cancel;
 use crate::shard::{Presence, Seat};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-/// A loop moves to another thread while its former thread arms a timer for it. Legal endings: (a) the loop reads the
-/// lowered word on its new thread; (b) it is woken there.
+/// A loop moves to another thread while its former thread arms a timer for the loop. The word is the moment until which
+/// the loop waits. Legal endings: (a) the loop reads the lowered word on its new thread; (b) the loop is woken there.
 #[test]
 fn a_loop_moves_while_its_former_thread_arms() {
     model("a_loop_moves_while_its_former_thread_arms", || {
@@ -33,18 +34,18 @@ const CANCELLED_BEFORE: &str = "the timer is cancelled before the first loop has
 const CANCELLED_AFTERWARDS: &str = "the timer is cancelled after the first loop has ended";
 const FIRED_AFTERWARDS: &str = "the next loop fires the timer";
 
-/// A loop that ends, and the next loop.
+/// Two loops that lead the same shard, one after the other.
 struct Succession {
     world: StdArc<World>,
-    /// The loop that has the place: 0 for the first loop, 1 for none, 2 for the next loop. It names the endings only:
-    /// the model does not depend on it.
+    /// Says which loop leads the shard: 0 for the first loop, 1 for none, 2 for the next loop. The number only names
+    /// the endings, and the model does not depend on it.
     stage: AtomicUsize,
     is_armed: AtomicBool,
     endings: StdArc<Endings>,
 }
 
 impl Succession {
-    /// The first loop has the place.
+    /// Makes a world in which the first loop leads the shard.
     fn new(endings: &StdArc<Endings>) -> StdArc<Self> {
         let world = World::joined();
         assert!(world.set.settings().roster.take_place(0));
@@ -60,8 +61,8 @@ impl Succession {
         self.stage.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The first loop on the calling thread: it turns at `now`, asks for its next look, and ends. The calls are those
-    /// of `LoopShard`, as in `World::run`.
+    /// Runs the first loop on the calling thread. The loop turns at `now`, asks for its next moment, and ends. The
+    /// calls are those of `LoopShard`, as in `World::run`.
     fn end_loop(&self, now: Timestamp) {
         self.leave_place(self.turn_first_loop(now));
     }
@@ -86,7 +87,7 @@ impl Succession {
         }
     }
 
-    /// The next loop takes the place on the calling thread, once no loop has it.
+    /// Waits until no loop leads the shard. Then makes the next loop the shard's leader, on the calling thread.
     fn take_place(&self) -> Seat {
         while !self.world.set.settings().roster.take_place(0) {
             thread::yield_now();
@@ -95,7 +96,7 @@ impl Succession {
         Seat::new(0)
     }
 
-    /// The next loop on the calling thread, until the timer has fired. It polls before its first turn.
+    /// Runs the next loop on the calling thread until the timer has fired. The loop waits before its first turn.
     fn begin_loop(&self) {
         let mut seat = self.take_place();
         self.world.be_woken_here();
@@ -111,7 +112,7 @@ impl Succession {
         }
     }
 
-    /// Arms a timer that is due, and notes when.
+    /// Arms a due timer, and notes whether no loop led the shard at that moment.
     fn arm(&self) {
         let (mut lane, mut magazines) = (self.world.shared.inbox.register(), Magazines::new());
         self.world.schedule(&mut lane, &mut magazines, DUE);
@@ -127,10 +128,10 @@ impl Succession {
     }
 }
 
-/// A loop turns, asks for its next look and ends, and another loop takes its place on the same thread. At the same time
-/// another thread arms a timer that is due before the moment that the first loop announces. Legal endings: (a) the
-/// first loop fires the timer; (b) the word is lowered before the first loop ends, or while no loop has the place, and
-/// the next loop reads the word before its first poll; (c) the next loop is woken out of its poll.
+/// A loop turns, asks for its next moment and ends. Another loop takes its place on the same thread. At the same time
+/// another thread arms a timer that is due earlier than the first loop's word, the moment until which that loop waits.
+/// Legal endings: (a) the first loop fires the timer; (b) the arming lowers the word before the next loop begins, and
+/// the next loop reads the word before it waits; (c) the next loop is woken.
 #[test]
 fn a_loop_ends_while_a_timer_is_armed() {
     const ENDINGS: &[&str] = &[FIRED_AT_THE_END, ARMED_BEFORE, ARMED_IN_BETWEEN, NEXT_IS_WOKEN];
@@ -149,8 +150,9 @@ fn a_loop_ends_while_a_timer_is_armed() {
     });
 }
 
-/// A loop ends on its thread, which arms a timer afterwards, while another loop takes the place on its own thread.
-/// Legal endings: (a) the next loop reads the lowered word before its first poll; (b) it is woken out of its poll.
+/// A loop ends on its thread, which then arms a timer. At the same time another loop takes the place on its own thread.
+/// The word is the moment until which a loop waits. Legal endings: (a) the next loop reads the lowered word before it
+/// waits; (b) the next loop is woken.
 #[test]
 fn a_loop_takes_a_place_while_its_former_thread_arms() {
     const ENDINGS: &[&str] = &[ARMED_IN_BETWEEN, NEXT_IS_WOKEN];
@@ -167,7 +169,8 @@ fn a_loop_takes_a_place_while_its_former_thread_arms() {
     });
 }
 
-/// The same with a third thread that arms the timer, which may do so before the first loop ends.
+/// A loop takes the place of another loop, while a third thread arms a timer. The timer may be armed before the first
+/// loop has ended.
 #[test]
 fn a_loop_takes_a_place_while_a_third_thread_arms() {
     const ENDINGS: &[&str] = &[ARMED_BEFORE, ARMED_IN_BETWEEN, NEXT_IS_WOKEN];
@@ -186,8 +189,8 @@ fn a_loop_takes_a_place_while_a_third_thread_arms() {
     });
 }
 
-/// A timer is cancelled elsewhere while its loop ends before the deadline, and the next loop turns after the deadline:
-/// the timer fires, or it is cancelled.
+/// Another thread cancels a timer. At the same time the timer's loop ends before the deadline, and the next loop turns
+/// after the deadline. Either the timer fires, or it is cancelled.
 #[test]
 fn a_loop_ends_while_a_timer_is_cancelled() {
     const ENDINGS: &[&str] = &[CANCELLED_BEFORE, CANCELLED_AFTERWARDS, FIRED_AFTERWARDS];
@@ -216,7 +219,7 @@ fn a_loop_ends_while_a_timer_is_cancelled() {
     });
 }
 
-/// An engine joins the shard, with a timer that is due, while the loop goes to its poll.
+/// An engine with a due timer joins the shard of a loop, while the loop begins to wait.
 #[test]
 fn a_station_joins_while_the_loop_goes_to_its_poll() {
     model("looped::a_station_joins_while_the_loop_goes_to_its_poll", || {
@@ -229,7 +232,8 @@ fn a_station_joins_while_the_loop_goes_to_its_poll() {
     });
 }
 
-/// The same at a loop that has turned, and reads the words that it knows outside of the lock.
+/// An engine joins the shard of a loop that has turned. The loop reads the words that it knows, the moments until which
+/// it waits, without the shard's lock.
 #[test]
 fn a_station_joins_while_the_loop_reads_the_words_that_it_knows() {
     model("a_station_joins_while_the_loop_reads_the_words_that_it_knows", || {

@@ -5,8 +5,9 @@ use super::{DUE, EARLY, LATER, OTHER, OWNER, World, assert_vacant, model_of_thre
 use crate::base::sync::{AtomicU64, Ordering, StdArc, thread};
 use crate::lockfree::state::owned::{Arm, Disarm, Shut};
 
-/// Legal endings: (a) the timer does not fire for the old deadline, and fires for the new deadline when it comes; (b)
-/// it fires for the old deadline, and then for the new deadline. An acknowledged arming is never lost.
+/// An arming of a timer races with a firing. Legal endings: (a) the timer does not fire for the old deadline, and fires
+/// for the new deadline when that comes; (b) the timer fires for the old deadline, and then for the new deadline. An
+/// acknowledged arming is never lost.
 #[test]
 fn arm_races_with_fire() {
     model_of_three_deadlines("arm_races_with_fire", |[_, due, later]| {
@@ -29,9 +30,10 @@ fn arm_races_with_fire() {
     });
 }
 
-/// A timer moves to another lane while the shard of the old lane looks at it. Legal endings: (a) the old ticket is
-/// stale, or its shard has queued a ticket for the new deadline, and the timer fires for the new deadline; (b) it fires
-/// for the old deadline, and then for the new deadline. It never fires by both tickets.
+/// A timer moves to another lane (queue to a shard) while the shard of the old lane checks the timer. Legal endings:
+/// (a) the old ticket does nothing, or its shard has queued a ticket for the new deadline, and the timer fires for the
+/// new deadline; (b) the timer fires for the old deadline, and then for the new deadline. The timer never fires by both
+/// tickets.
 #[test]
 fn a_move_races_with_fire() {
     model_of_three_deadlines("a_move_races_with_fire", |[_, due, later]| {
@@ -50,9 +52,9 @@ fn a_move_races_with_fire() {
     });
 }
 
-/// A timer moves to another lane for a late deadline, while another thread arms it for an earlier deadline and relies
-/// on the ticket that is out. Legal endings: the deadline that was stored last is in force, and the timer fires at that
-/// deadline, once.
+/// A timer moves to another lane (queue to a shard) for a late deadline. At the same time another thread arms the timer
+/// for an earlier deadline, and relies on the ticket that is queued. Legal ending: the deadline that was stored last
+/// counts, and the timer fires at that deadline, once.
 #[test]
 fn a_move_races_with_an_arm() {
     model_of_three_deadlines("a_move_races_with_an_arm", |[early, due, later]| {
@@ -62,7 +64,7 @@ fn a_move_races_with_an_arm() {
         assert_eq!(world.arm_anew(OWNER, later), Arm::Pending, "a move before any look was not acknowledged");
         assert_eq!(arms.join().unwrap(), Arm::Pending, "an arm before any look was not acknowledged");
         let in_force = world.timer().armed_for().unwrap();
-        // The old ticket comes, too, and is stale.
+        // The old ticket also comes due. It is stale.
         assert_eq!(world.turn(OTHER, stamp, early), None, "the ticket that was replaced fired the timer");
         let fired = [world.settle(early), world.settle(due), world.settle(later)];
         assert_eq!(
@@ -73,7 +75,7 @@ fn a_move_races_with_an_arm() {
     });
 }
 
-/// Once an arm was acknowledged, and no handler had begun, no handler begins before the deadline of that arm.
+/// An arm of a timer returns before any handler has begun. Then no handler begins before the deadline of that arm.
 #[test]
 fn nothing_begins_before_the_last_acknowledged_deadline() {
     model("nothing_begins_before_the_last_acknowledged_deadline", || {
@@ -83,7 +85,7 @@ fn nothing_begins_before_the_last_acknowledged_deadline() {
         let shard = thread::spawn(move || {
             if other.check(OTHER, stamp, DUE) {
                 other.fire(OTHER, stamp, DUE, || {
-                    // Both sides make an RMW: the later RMW sees the earlier.
+                    // Both sides make a read-modify-write. So the later of them sees the earlier.
                     begins.fetch_add(1, Ordering::AcqRel);
                 });
             }
@@ -92,17 +94,16 @@ fn nothing_begins_before_the_last_acknowledged_deadline() {
         let begun_when_acknowledged = begun.fetch_add(0, Ordering::AcqRel);
         shard.join().unwrap();
         if armed == Arm::Pending && begun_when_acknowledged == 0 {
-            // A handler may have begun between the acknowledgement's last look and ours only if the arm returned
-            // `Running`.
+            // A handler may have begun between the last look of the arm and this look. Then the arm returned `Running`.
             assert_eq!(begun.load(Ordering::Relaxed), 0, "begun after the acknowledgement");
         }
         assert_eq!(world.settle(LATER), Some(LATER), "an acknowledged deadline was lost");
     });
 }
 
-/// Legal endings: the ticket that comes early is queued again, for the old deadline or for the new deadline. If it is
-/// queued for the old deadline, and the new deadline is earlier, the arm queues a ticket of its own. Either way a
-/// ticket is due in time.
+/// An arming of a timer races with a shard that queues an early ticket again. Legal endings: the ticket is queued for
+/// the old deadline or for the new deadline. In the first case, if the new deadline is earlier, the arm queues another
+/// ticket. So a ticket is always due in time.
 #[test]
 fn arm_races_with_reissue() {
     model_of_three_deadlines("arm_races_with_reissue", |[early, due, later]| {
@@ -118,7 +119,8 @@ fn arm_races_with_reissue() {
     });
 }
 
-/// Legal endings: the deadline that was stored last is in force, and the timer fires at that deadline, once.
+/// Two armings of a timer race. Legal ending: the deadline that was stored last counts, and the timer fires at that
+/// deadline, once.
 #[test]
 fn two_arms() {
     model_of_three_deadlines("two_arms", |[_, due, later]| {
@@ -145,7 +147,7 @@ fn two_arms() {
     });
 }
 
-/// A handler arms its own timer while the owner disarms it: the state that was stored last is in force, and the timer
+/// A handler arms its own timer while the owner disarms the timer. The state that was stored last counts. The timer
 /// fires if it is armed.
 #[test]
 fn arm_from_inside_the_handler() {
@@ -177,7 +179,8 @@ fn arm_from_inside_the_handler() {
     });
 }
 
-/// An arm that races with the shutdown returns `Shut`, or the shutdown forgets the arming: nothing fires any more.
+/// An arm of a timer races with the shutdown. Either the arm returns `Shut`, or the shutdown forgets the arming.
+/// Nothing fires any more.
 #[test]
 fn arm_races_with_shut() {
     model("arm_races_with_shut", || {
@@ -208,8 +211,8 @@ fn arm_races_with_shut() {
     });
 }
 
-/// Legal endings: the timer fires for the deadline of its one arming, (a) through the ticket that was out, or (b)
-/// through a ticket of its own. It fires once.
+/// A timer has one arming, and fires once for it. Legal endings: the timer fires (a) by the ticket that was queued
+/// before, or (b) by a new ticket.
 #[test]
 fn one_arming_fires_once() {
     model("one_arming_fires_once", || {
@@ -226,7 +229,8 @@ fn one_arming_fires_once() {
     });
 }
 
-/// The same race on a timer that is checking, so that both the disarm and the arm mark it as changed.
+/// A timer with one arming fires once, while a shard checks the timer. Both the disarm and the arm mark the timer as
+/// changed.
 #[test]
 fn one_arming_during_a_check_fires_once() {
     model("one_arming_during_a_check_fires_once", || {

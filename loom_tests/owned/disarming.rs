@@ -7,8 +7,8 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::barrier::Barrier;
 use crate::lockfree::state::owned::{Arm, Check, Disarm, Shut, Withdrawn};
 
-/// Legal endings: (a) nothing fires and the disarm returns `Disarmed`; (b) the timer fires and the disarm returns
-/// `Running` or, if the handler has ended, `Idle`.
+/// A disarm of a timer races with a firing. Legal endings: (a) nothing fires, and the disarm returns `Disarmed`; (b)
+/// the timer fires, and the disarm returns `Running`, or `Idle` if the handler has ended.
 #[test]
 fn disarm_races_with_fire() {
     model("disarm_races_with_fire", || {
@@ -25,8 +25,8 @@ fn disarm_races_with_fire() {
     });
 }
 
-/// Legal endings: (a) the handle frees the timer, whether the timer fired before or not; (b) the worker frees it.
-/// Exactly one of them does.
+/// The drop of a timer's handle races with a firing. Legal endings: (a) the handle frees the timer, whether the timer
+/// fired before or not; (b) the worker frees the timer. Exactly one of the two frees it.
 #[test]
 fn drop_races_with_fire() {
     model("drop_races_with_fire", || {
@@ -39,8 +39,8 @@ fn drop_races_with_fire() {
     });
 }
 
-/// The handler sees the payload until the handler's end; the thread that frees the payload then sees the handler's
-/// effects.
+/// A handler sees the payload until the handler's end, although the timer's handle is dropped. The thread that frees
+/// the payload sees the handler's effects.
 #[test]
 fn drop_races_with_running_handler() {
     model("drop_races_with_running_handler", || {
@@ -48,7 +48,7 @@ fn drop_races_with_running_handler() {
         assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");
         let other = StdArc::clone(&world);
         let worker = thread::spawn(move || {
-            // SAFETY: O5: the run has not ended.
+            // SAFETY: O5: the timer's run has not ended.
             other.fire(OTHER, stamp, DUE, || {
                 assert_eq!(
                     unsafe { *other.slab.peek(other.index) },
@@ -63,7 +63,8 @@ fn drop_races_with_running_handler() {
     });
 }
 
-/// A disarmed timer keeps its ticket for the next arming; the check that finds the timer disarmed may come in between.
+/// A disarmed timer keeps its ticket (entry in the wheel) for the next arming. Between the disarm and the arming, a
+/// check may find the timer disarmed.
 #[test]
 fn disarm_and_arm_race_with_a_check() {
     model_of_three_deadlines("disarm_and_arm_race_with_a_check", |[_, due, later]| {
@@ -83,8 +84,8 @@ fn disarm_and_arm_race_with_a_check() {
     });
 }
 
-/// A timer that was postponed and is then disarmed keeps its ticket while its last deadline is ahead: the ticket is
-/// due then. An arming relies on that ticket, or on none.
+/// A timer was postponed and is then disarmed. The timer keeps its ticket (entry in the wheel) while its last deadline
+/// is ahead, because the ticket is due then. An arming relies on that ticket, or on no ticket.
 #[test]
 fn disarm_and_arm_race_with_an_early_check() {
     model_of_three_deadlines("disarm_and_arm_race_with_an_early_check", |[early, due, later]| {
@@ -102,7 +103,7 @@ fn disarm_and_arm_race_with_an_early_check() {
     });
 }
 
-/// Legal endings: one of the two disarms returns `Disarmed`, or both do. Nothing fires.
+/// Two disarms of a timer race. Legal endings: one disarm returns `Disarmed`, or both do. Nothing fires.
 #[test]
 fn two_disarms() {
     model("two_disarms", || {
@@ -118,10 +119,10 @@ fn two_disarms() {
     });
 }
 
-/// A handler arms its own timer, and its owner disarms the timer afterwards. Legal endings: (a) the handler still runs,
+/// A handler arms its own timer, and the owner disarms the timer afterwards. Legal endings: (a) the handler still runs,
 /// and the disarm reports that it took the arming away; (b) the handler has ended, and the disarm returns `Armed`; (c)
-/// the handler ends at that moment, and its end finds the timer disarmed: the disarm returns `Idle`, as if the handler
-/// had not armed the timer. Nothing fires for that arming.
+/// the handler ends at that moment and finds the timer disarmed. In case (c) the disarm returns `Idle`, as if the
+/// handler had not armed the timer. Nothing fires for that arming.
 #[test]
 fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
     model("a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away", || {
@@ -152,7 +153,7 @@ fn a_disarm_during_a_run_tells_of_the_arming_that_it_takes_away() {
     });
 }
 
-/// A thread whose disarm of an armed timer returns `Idle` sees the handler's effects.
+/// If a disarm of an armed timer returns `Idle`, its thread sees the handler's effects.
 #[test]
 fn idle_sees_what_the_run_did() {
     model("idle_sees_what_the_run_did", || {
@@ -170,7 +171,7 @@ fn idle_sees_what_the_run_did() {
     });
 }
 
-/// `Disarmed` and a firing exclude each other also if the handler disarms its own timer.
+/// If a disarm returns `Disarmed`, the timer does not fire, even if the handler disarms its own timer.
 #[test]
 fn disarm_races_with_a_handler_that_disarms() {
     model("disarm_races_with_a_handler_that_disarms", || {
@@ -190,7 +191,8 @@ fn disarm_races_with_a_handler_that_disarms() {
     });
 }
 
-/// Two armings, without any fence: the flag `changed` alone informs the holder of both.
+/// Two armings without any fence race with a firing. The flag `changed` alone informs the timer's holder of both
+/// armings.
 #[test]
 fn changes_are_seen_without_a_fence() {
     model("changes_are_seen_without_a_fence", || {
@@ -213,7 +215,8 @@ fn changes_are_seen_without_a_fence() {
     });
 }
 
-/// The same race while the shard checks.
+/// Two armings without any fence race with a shard's check. The flag `changed` alone informs the timer's holder of both
+/// armings.
 #[test]
 fn changes_are_seen_by_a_check_without_a_fence() {
     model("changes_are_seen_by_a_check_without_a_fence", || {
@@ -234,7 +237,7 @@ fn changes_are_seen_by_a_check_without_a_fence() {
     });
 }
 
-/// The same race with a disarm.
+/// A disarm without any fence races with a firing. The flag `changed` alone informs the timer's holder of the disarm.
 #[test]
 fn a_disarm_tells_without_a_fence() {
     model("a_disarm_tells_without_a_fence", || {
@@ -250,7 +253,7 @@ fn a_disarm_tells_without_a_fence() {
     });
 }
 
-/// The shutdown, the holder and the handle race: one of them frees the payload.
+/// The shutdown, the worker that holds the timer, and the drop of the handle race. One of the three frees the payload.
 #[test]
 fn drop_races_with_shut_and_fire() {
     model("drop_races_with_shut_and_fire", || {
@@ -270,7 +273,7 @@ fn drop_races_with_shut_and_fire() {
     });
 }
 
-/// A thread that waits for a run sees the effects of the run's handler.
+/// A thread that waits for a run of a timer's handler sees the handler's effects.
 #[test]
 fn who_waits_sees_what_the_run_did() {
     model("who_waits_sees_what_the_run_did", || {

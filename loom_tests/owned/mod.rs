@@ -44,30 +44,34 @@ use crate::shard::keep_due;
 mod arming;
 mod disarming;
 
-/// Deadlines within one unit of a check, which the extra word distinguishes.
+/// A deadline in the same unit as `DUE` and `LATER`. The timer's state counts in units. An extra word distinguishes the
+/// deadlines within a unit.
 pub(super) const EARLY: Timestamp = Timestamp::from_nanos(10);
 pub(super) const DUE: Timestamp = Timestamp::from_nanos(20);
 pub(super) const LATER: Timestamp = Timestamp::from_nanos(30);
 
-/// Runs a model with deadlines in one unit, and with deadlines a unit apart, which the state distinguishes.
+/// Runs a model twice: with three deadlines in one unit of the timer's state, and with each deadline in a unit of its
+/// own. The state itself distinguishes deadlines in different units.
 fn model_of_three_deadlines(name: &str, f: fn([Timestamp; 3])) {
     model(name, move || f([EARLY, DUE, LATER]));
     let apart = [EARLY, DUE, LATER].map(|deadline| Timestamp::from_nanos(deadline.as_nanos() << 20));
     model(name, move || f(apart));
 }
 
-/// A slab with one owned timer, whose payload is 7, and the tickets that each thread posted last, until they are due.
+/// A slab with one timer, whose payload is 7. Each thread also has the ticket (entry for the wheel) that it posted
+/// last, until the ticket is due.
 pub(super) struct World {
     pub(super) slab: Slab<u32>,
     pub(super) index: u32,
-    /// Deadline above stamp.
+    /// The ticket that each thread posted last: the deadline in the high bits, and the stamp in the low bits. 0 stands
+    /// for none.
     tickets: [AtomicU64; 2],
 }
 
 const NONE: u64 = 0;
-/// The model's main thread, which has the timer.
+/// The index of the model's main thread, which owns the timer.
 pub(super) const OWNER: usize = 0;
-/// The model's other thread.
+/// The index of the model's other thread.
 pub(super) const OTHER: usize = 1;
 
 impl World {
@@ -77,21 +81,22 @@ impl World {
         world
     }
 
-    /// A world whose slot has no timer yet.
+    /// Makes a world whose slot has no timer.
     pub(super) fn vacant() -> StdArc<Self> {
         let slab = Slab::new(2, Timestamp::ZERO);
         let index = Magazines::new().take(slab.slots()).unwrap();
         StdArc::new(Self { slab, index, tickets: [AtomicU64::new(NONE), AtomicU64::new(NONE)] })
     }
 
-    /// Makes the timer in its slot, which is vacant.
+    /// Makes the timer in the world's slot, which must be vacant.
     pub(super) fn make(&self) {
-        // SAFETY: the magazine gave the vacant slot, and no thread put it back.
+        // SAFETY: the slot is vacant. The magazine gave it to this world, and no thread has put it back.
         unsafe { self.slab.write(self.index, 7) };
         self.timer().own();
     }
 
-    /// A world whose timer is armed for `deadline`, and the stamp of the timer's ticket.
+    /// Makes a world whose timer is armed for `deadline`. Also returns the stamp of the timer's ticket (entry for the
+    /// wheel).
     pub(super) fn armed(deadline: Timestamp) -> (StdArc<Self>, u32) {
         let world = Self::new();
         assert_eq!(
@@ -139,8 +144,8 @@ impl World {
         }
     }
 
-    /// Arms the timer by another ticket, whatever ticket is out, as an arming does that moves the timer to another
-    /// lane.
+    /// Arms the timer by a new ticket (entry for the wheel), even if a ticket is queued. An arming that moves the timer
+    /// to another lane works in this way.
     fn arm_anew(&self, party: usize, deadline: Timestamp) -> Arm {
         let _covered = self.timer().with_barrier(self.slab.slots().barrier()).postpone(deadline);
         match self.timer().queue_anew(deadline) {
@@ -156,7 +161,7 @@ impl World {
         self.timer().disarm().into()
     }
 
-    /// Handles a due ticket as a shard does. Returns true if the timer is due.
+    /// Handles a due ticket (entry in the wheel) as a shard does. Returns true if the timer is due.
     fn check(&self, party: usize, stamp: u32, now: Timestamp) -> bool {
         let mut due = vec![Ticket { tick: Tick(0), index: self.index, stamp }];
         let insert_again = |insertion: Insertion| self.post(party, insertion.stamp, insertion.deadline);
@@ -164,12 +169,13 @@ impl World {
         !due.is_empty()
     }
 
-    /// Handles a due timer as a worker does. Returns the deadline that the timer fired for.
+    /// Handles a due timer as a worker does. Returns the deadline for which the timer fired, or `None` if it did not
+    /// fire.
     fn fire(&self, party: usize, stamp: u32, now: Timestamp, handler: impl FnOnce()) -> Option<Timestamp> {
         self.fire_with(party, stamp, now, handler, || {})
     }
 
-    /// As `fire`, with the last word, which the end of the run says if the shutdown met the run.
+    /// Works as `fire`. If the engine is shut down during the handler's run, the end of the run calls `last_word`.
     pub(super) fn fire_with(
         &self,
         party: usize,
@@ -181,7 +187,7 @@ impl World {
         match self.timer().begin(stamp, now) {
             Begin::Run { deadline } => {
                 assert!(deadline <= now, "fired early");
-                // SAFETY: O5: we have not ended the run.
+                // SAFETY: O5: this thread has not ended the run.
                 assert_eq!(
                     unsafe { *self.slab.peek(self.index) },
                     7,
@@ -207,12 +213,14 @@ impl World {
         }
     }
 
-    /// Checks the timer of a due ticket, and fires it if it is due.
+    /// Handles a due ticket (entry in the wheel): checks the timer, and fires the timer if it is due. Returns the
+    /// deadline for which it fired.
     pub(super) fn turn(&self, party: usize, stamp: u32, now: Timestamp) -> Option<Timestamp> {
         if self.check(party, stamp, now) { self.fire(party, stamp, now, || {}) } else { None }
     }
 
-    /// Fires the timers that are due at `now`, of all tickets that were posted. No other thread is left.
+    /// Fires the timer if a posted ticket (entry for the wheel) is due at `now`. Only one thread may be left. Returns
+    /// the deadline for which the timer fired.
     pub(super) fn settle(&self, now: Timestamp) -> Option<Timestamp> {
         let mut fired = None;
         for party in [OWNER, OTHER] {
@@ -227,7 +235,7 @@ impl World {
     }
 
     pub(super) fn free(&self) {
-        // SAFETY: O5: we vacated the slot.
+        // SAFETY: O5: this thread vacated the slot.
         assert_eq!(
             unsafe { self.slab.take(self.index) },
             7,
@@ -243,18 +251,19 @@ impl World {
     }
 }
 
-/// Asserts that the slot is vacant, in the next generation: it was freed exactly once.
+/// Asserts that the timer's slot is vacant, in the generation after the first: the slot was freed exactly once.
 pub(super) fn assert_vacant(world: &World) {
     assert_vacant_in(world, 1);
 }
 
-/// Asserts that the slot is vacant, in `generation`.
+/// Asserts that the timer's slot is vacant, in the generation with this number.
 pub(super) fn assert_vacant_in(world: &World, generation: u64) {
     let (id, _) = world.control().arm(world.index, DUE);
     assert!(id.is_of(generation), "the slot was not freed once");
 }
 
-/// Makes a timer that is checking, after the heavy fence: from here on nothing rests on the light fence.
+/// Makes a timer that a shard is checking, after the heavy side of the barrier. From here on nothing depends on the
+/// light side. Also returns the stamp of the timer's ticket.
 pub(super) fn being_checked() -> (StdArc<World>, u32) {
     let (world, stamp) = World::armed(DUE);
     assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");

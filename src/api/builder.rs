@@ -1,4 +1,4 @@
-//! Every option of an engine, with its default and its bounds.
+//! The builder: every option of an engine, with its default and its bounds.
 
 use crate::api::driven::{DrivenEngine, DrivenShards};
 use crate::api::handle::{Engine, Fired};
@@ -31,11 +31,11 @@ const STALLS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::fr
 const SLICES: RangeInclusive<Duration> = Scheduling::SHORTEST_SLICE..=Scheduling::LONGEST_SLICE;
 const NICE_VALUES: RangeInclusive<i8> = -20..=19;
 const REAL_TIME: RangeInclusive<u8> = 1..=99;
-/// The lower bound of the default of `stall_after`. On a busy machine a thread is now and then off its core for some
-/// ten milliseconds, which is not a fault.
+/// The shortest default of [`stall_after`](Builder::stall_after). On a busy machine, even a healthy thread is sometimes
+/// off its core for some ten milliseconds.
 const SHORTEST_DEFAULT_STALL: Duration = Duration::from_millis(100);
-/// The default of `stall_after` in ticks, used where it is longer than [`SHORTEST_DEFAULT_STALL`]. A delay of a few
-/// ticks does not matter to a program that chose a coarse tick.
+/// The default of [`stall_after`](Builder::stall_after) in ticks, unless that is shorter than
+/// [`SHORTEST_DEFAULT_STALL`]. A program that chose a coarse tick does not mind a delay of a few ticks.
 const DEFAULT_STALL_TICKS: u32 = 10;
 
 /// Builds an [`Engine`].
@@ -86,9 +86,10 @@ pub struct Builder {
     capacity: u32,
     lane_capacity: u64,
     on_panic: Option<Box<PanicHook>>,
-    /// The shards that the engine attaches to; none if it has shards of its own.
+    /// The running shards that the engine uses. `None` if the engine gets shards of its own.
     on: Option<Shards>,
-    /// The name of the option of the shards that was set last; an engine on shared shards refuses such an option.
+    /// The name of the last option that was set and that concerns the shards; `None` if none was set. An engine on
+    /// running shards refuses such options.
     shards_option: Option<&'static str>,
 }
 
@@ -104,8 +105,8 @@ enum Dispatch {
 }
 
 impl Dispatch {
-    /// The threads that handlers run on where the engine has none of its own: those of an executor, or else the thread
-    /// that turns the shards.
+    /// Returns the threads on which handlers run if the set of shards has no threads of its own. These are the
+    /// executor's threads. Without an executor, it is the thread that turns the shards.
     fn without_threads(self) -> Dispatcher {
         match self {
             Self::Given(executor @ Dispatcher::Executor(_)) => executor,
@@ -115,7 +116,7 @@ impl Dispatch {
 }
 
 impl Builder {
-    /// A builder with all options at their defaults.
+    /// Makes a builder with all options at their defaults.
     pub fn new() -> Self {
         Self {
             tick: Duration::from_millis(1),
@@ -134,64 +135,65 @@ impl Builder {
         }
     }
 
-    /// The length of a tick: the resolution of deadlines. Shards wake when something is due, not at every tick.
+    /// Sets the length of a tick: the resolution of deadlines. Shards wake when something is due, not at every tick.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.shards_option = Some("tick");
         self.tick = tick;
         self
     }
 
-    /// The number of shards. A shard is a wheel with a thread of its own. The default is the number of cores on which
-    /// the calling thread may run, and on Linux no more than the processor time that the process's control group
-    /// grants.
+    /// Sets the number of shards. A shard is a wheel with a thread of its own. The default is the number of cores on
+    /// which the calling thread may run. On Linux it is lower if the process's control group grants less processor
+    /// time.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards_option = Some("shards");
         self.shards = Some(shards);
         self
     }
 
-    /// The cores to which shards are pinned, in turn. If the system refuses to pin a shard, [`Stats`](crate::Stats)
-    /// counts the refusal in [`pins_refused`](crate::ShardStats::pins_refused), an event reports it, and nothing else
-    /// changes. A number that no core has is refused in the same way: which cores there are may change while the engine
-    /// runs.
+    /// Sets the cores to which shards are pinned, in turn. If the system refuses to pin a shard,
+    /// [`Stats`](crate::Stats) counts the refusal in [`pins_refused`](crate::ShardStats::pins_refused), and an event
+    /// reports it. The thread then runs unpinned. The number of a core that does not exist is refused by the system,
+    /// not by the builder, because the cores may change while the engine runs.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.shards_option = Some("cores");
         self.pinning = Pinning::To(cores.into_iter().collect());
         self
     }
 
-    /// Does not pin the shards' threads: the system's scheduler places them. The scheduler may move a shard's thread
-    /// off a core that the program's own threads keep busy while another core is idle. This mode is for machines that
-    /// the engine shares with such threads. The tables of `busy` in `benches/results/firing.md` show the lateness of
-    /// both modes.
+    /// Leaves the shards' threads unpinned: the system's scheduler places them. If the program's own threads keep a
+    /// core busy while another core is idle, the scheduler may move a shard's thread to the idle core. This mode is for
+    /// machines that the engine shares with busy threads. The tables of `busy` in `benches/results/firing.md` show the
+    /// lateness of both modes.
     pub fn unpinned(mut self) -> Self {
         self.shards_option = Some("unpinned");
         self.pinning = Pinning::Off;
         self
     }
 
-    /// Runs handlers on the engine's own threads, with this number of workers. These threads are the default. At most
-    /// this number of handlers run at a time. The engine has a thread for each shard and one for each worker, and
-    /// handlers run on any of these threads.
+    /// Runs handlers on the engine's own threads, and sets the number of workers. Handlers run on the engine's own
+    /// threads by default. At most `workers` handlers run at a time. The engine has a thread for each shard and a
+    /// thread for each worker, and handlers run on any of these threads.
     ///
     /// A shard's thread itself runs the handlers of up to 1,024 due timers. Waking another thread for them would take
-    /// as long as the shard's own wake-up took, and longer where the cores are busy. Another thread watches the
-    /// handlers, and looks once a millisecond. If it finds a shard's thread at the same handler twice, it takes over
-    /// the shard: one to two milliseconds after the handler began. Once it has looked 64 times and found no handler
-    /// stuck, it looks every four milliseconds, and a takeover comes up to five milliseconds after the handler began.
-    /// In both cases the wake-ups of the watching thread are added. After a takeover, the due timers of this shard go
-    /// to the workers for a while: the next 16 times, up to 1,024 times if takeovers recur. So once in a while a
-    /// handler that blocks delays other timers of its shard by one to five milliseconds. Such a handler holds up no
-    /// timer for longer, unless the number of blocked handlers reaches the number of workers, or the machine has no
-    /// core for the watching thread. [`Stats`](crate::Stats) counts the takeovers.
+    /// as long as the shard's own wake-up took, and longer if the cores are busy. Another thread watches the handlers,
+    /// and checks once a millisecond. If it finds a shard's thread at the same handlers twice, it takes over the shard:
+    /// one to two milliseconds after the handlers began. After 64 checks that found no handler stuck, it checks every
+    /// four milliseconds. Then a takeover comes up to five milliseconds after the handlers began. In both cases the
+    /// wake-ups of the watching thread add to these times.
+    ///
+    /// After a takeover, the due timers of the shard go to the workers for a while: the next 16 times, up to 1,024
+    /// times if takeovers recur. So once in a while a handler that blocks delays other timers of its shard by one to
+    /// five milliseconds. The delay is longer only if the number of blocked handlers reaches the number of workers, or
+    /// if the machine has no core for the watching thread. [`Stats`](crate::Stats) counts the takeovers.
     ///
     /// A shard's thread is pinned to its core unless the shards are [`unpinned`](Self::unpinned). Threads that a
     /// handler starts inherit the pinning, and `available_parallelism` returns one in a handler. A program should start
     /// its threads and pools elsewhere.
     ///
-    /// The workers are not a rayon pool. Work that a handler gives to rayon goes to rayon's global pool, and must not
-    /// wait for handlers of this engine there. With `rayon_pool` (feature `rayon`) such work stays in that pool, where
-    /// calls of this engine do not wait for handlers.
+    /// The workers are not a rayon pool. Work that a handler gives to rayon goes to rayon's global pool. In that pool,
+    /// the work must not wait for handlers of this engine. With `rayon_pool` (feature `rayon`) such work stays in the
+    /// engine's pool, where calls of this engine do not wait for handlers.
     pub fn workers(mut self, workers: usize) -> Self {
         self.shards_option = Some("workers");
         self.workers = Some(workers);
@@ -199,9 +201,9 @@ impl Builder {
         self
     }
 
-    /// The scheduler slice of the engine's threads: the time for which a thread asks to run at a time. On a busy
-    /// machine, a thread that asks for a short slice gets its core sooner, so the default is the shortest slice. `None`
-    /// leaves the slice to the system.
+    /// Sets the scheduler slice of the engine's threads: the time for which a thread asks to run without a break. On a
+    /// busy machine, a thread that asks for a short slice gets its core sooner. So the default is the shortest slice.
+    /// `None` leaves the slice to the system.
     ///
     /// The slice needs Linux 6.12 or later and no privilege. A refusal is counted in [`Stats`](crate::Stats) and has no
     /// other effect. Threads that a handler starts do not inherit the slice.
@@ -211,8 +213,8 @@ impl Builder {
         self
     }
 
-    /// The nice value of the engine's threads, from -20 (urgent) to 19. Values below the thread's present nice value
-    /// need a privilege; a refusal is counted in [`Stats`](crate::Stats) and has no other effect.
+    /// Sets the nice value of the engine's threads, from -20 (urgent) to 19. Values below the thread's present nice
+    /// value need a privilege. A refusal is counted in [`Stats`](crate::Stats) and has no other effect.
     pub fn nice(mut self, nice: i8) -> Self {
         self.shards_option = Some("nice");
         self.scheduling.priority = Priority::Nice(nice);
@@ -220,9 +222,9 @@ impl Builder {
     }
 
     /// Makes the engine's threads real-time threads of this priority, from 1 to 99 (urgent). They take turns with other
-    /// threads of the same priority (`SCHED_RR`). The priority needs a privilege; a refusal is counted in
-    /// [`Stats`](crate::Stats) and has no other effect. A handler that does not return keeps everything else off its
-    /// core, so this setting is for handlers that only wake or enqueue something.
+    /// threads of the same priority (`SCHED_RR`). The priority needs a privilege. A refusal is counted in
+    /// [`Stats`](crate::Stats) and has no other effect. A handler that does not return keeps all ordinary threads off
+    /// its core. So this setting is for handlers that only wake or enqueue something.
     pub fn real_time(mut self, priority: u8) -> Self {
         self.shards_option = Some("real_time");
         self.scheduling.priority = Priority::RealTime(priority);
@@ -242,61 +244,65 @@ impl Builder {
         self
     }
 
-    /// Runs handlers on the shards' own threads: for handlers that only wake or enqueue something. A slow handler holds
-    /// up its whole shard.
+    /// Runs handlers on the shards' own threads. This is for handlers that only wake or enqueue something: a slow
+    /// handler holds up its whole shard.
     pub fn inline(mut self) -> Self {
         self.dispatch = Dispatch::Given(Dispatcher::Inline);
         self
     }
 
-    /// The number of slots for timers that are pending or running.
+    /// Sets the number of slots for timers that are pending or running.
     ///
     /// Each thread keeps some vacant slots in reserve, which other threads cannot use: up to 512, and at most 1/32 of
-    /// the capacity. A thread that only schedules keeps fewer. It takes 256 slots at a time, at most 1/64 of the
-    /// capacity. Once less than half of the capacity is left, it takes 1/256 of the remaining slots, at least one. So
-    /// 900 threads can have a timer each in a capacity of 4,096. If other threads have the remaining slots in reserve,
-    /// a call may find no slot although fewer timers than the capacity are pending. Such a call is refused and counts
-    /// in [`Stats::engine_full`](crate::Stats::engine_full), and `health` reports `full`.
+    /// the capacity. A thread that only schedules keeps fewer: it takes 256 slots at a time, at most 1/64 of the
+    /// capacity. Once less than half of the capacity is left, a thread takes 1/256 of the remaining slots, at least
+    /// one. So 900 threads can have a timer each in a capacity of 4,096.
     ///
-    /// Memory is taken as it is needed, and kept until the engine is dropped: 16 bytes and the payload for each slot,
-    /// 16 more for the slot of a [`Timer`](crate::Timer), 16 bytes for each ticket.
+    /// If other threads have the remaining slots in reserve, a call may find no slot although fewer timers than the
+    /// capacity are pending. Such a call is refused. It counts in [`Stats::engine_full`](crate::Stats::engine_full),
+    /// and `health` reports `full`.
+    ///
+    /// Memory is allocated as it is needed, and kept until the engine is dropped: 16 bytes and the payload for each
+    /// slot, 16 more for the slot of a [`Timer`](crate::Timer), 16 bytes for each ticket.
     pub fn capacity(mut self, capacity: u32) -> Self {
         self.capacity = capacity;
         self
     }
 
-    /// The number of tickets that a thread may post before its shard takes them; beyond it, the thread's calls wait or
-    /// are refused. A lane consists of blocks of 64 tickets, and the bound is checked once for each block.
+    /// Sets the capacity of a lane: the number of tickets that a thread may post before its shard takes them. If the
+    /// lane is full, the thread's calls wait or are refused. A lane consists of blocks of 64 tickets, and the capacity
+    /// is checked once for each block.
     pub fn lane_capacity(mut self, tickets: u64) -> Self {
         self.lane_capacity = tickets;
         self
     }
 
-    /// The clock on which deadlines are read.
+    /// Sets the clock of the engine.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.shards_option = Some("clock");
         self.clock = Some(Box::new(clock));
         self
     }
 
-    /// The longest delay of a shard, or of a due timer in the workers' queue, that is not reported as a problem.
+    /// Sets the threshold for delays. If a shard, or a due timer in the workers' queue, is late by more than this time,
+    /// the engine reports a problem.
     ///
-    /// A shard *stalls* if it turns later than it should by more than this time. A stall is counted in
-    /// [`Stats`](crate::Stats), is an event with the feature `tracing`, and makes
-    /// [`Handle::health`](crate::Handle::health) report `late` while it lasts. A shard should turn when something is
-    /// due, and again at once if a turn has left work to do. A turn that takes longer than this time, for example in a
-    /// handler that runs inline, is a stall as well.
+    /// A shard *stalls* if it begins a turn (a pass of its loop) more than this time too late. A turn should begin when
+    /// a timer is due. If a turn has left work, the next turn should begin at once. A turn that takes longer than this
+    /// time, for example in a handler that runs inline, is a stall, too. A stall is counted in [`Stats`](crate::Stats),
+    /// and is an event with the feature `tracing`. While a stall lasts, [`Handle::health`](crate::Handle::health)
+    /// reports `late`.
     ///
-    /// The default is 100 ms, a delay that the scheduler of a healthy system does not cause, or 10 ticks if they are
-    /// longer.
+    /// The default is 100 ms, or 10 ticks if they are longer. The scheduler of a healthy system does not cause a delay
+    /// of 100 ms.
     pub fn stall_after(mut self, time: Duration) -> Self {
         self.shards_option = Some("stall_after");
         self.stall_after = Some(time);
         self
     }
 
-    /// Calls `hook` with the value with which a handler panicked, on the thread that ran the handler. A panic of the
-    /// hook is ignored.
+    /// Sets a hook that is called when a handler panics. The hook gets the value of the panic, on the thread that ran
+    /// the handler. A panic of the hook is ignored.
     pub fn on_panic(mut self, hook: impl Fn(&(dyn Any + Send)) + Send + Sync + 'static) -> Self {
         self.on_panic = Some(Box::new(hook));
         self
@@ -325,12 +331,13 @@ impl Builder {
         Ok(Engine::start(&owner, settings, handler))
     }
 
-    /// Builds the engine on running shards, which it shares with other engines. Starts no thread.
+    /// Makes the builder build the engine on running shards, which the engine shares with other engines. No thread is
+    /// started.
     ///
-    /// Of the builder's options, those of an engine apply: [`capacity`](Self::capacity),
-    /// [`lane_capacity`](Self::lane_capacity), [`on_panic`](Self::on_panic), [`executor`](Self::executor),
-    /// [`inline`](Self::inline). [`start`](Self::start) fails with [`BuildError::NotOfAnEngine`] if another option was
-    /// set. It fails with [`BuildError::Forked`] in the child of a fork if the shards were started before the fork.
+    /// Only these options of the builder apply: [`capacity`](Self::capacity), [`lane_capacity`](Self::lane_capacity),
+    /// [`on_panic`](Self::on_panic), [`executor`](Self::executor), [`inline`](Self::inline). [`start`](Self::start)
+    /// fails with [`BuildError::NotOfAnEngine`] if another option was set. It fails with [`BuildError::Forked`] in the
+    /// child of a fork if the shards were started before the fork.
     pub fn on(mut self, shards: &Shards) -> Self {
         self.on = Some(shards.clone());
         self
@@ -358,7 +365,7 @@ impl Builder {
         self.shards_option.map_or(Ok(()), |option| Err(BuildError::NotOfAnEngine { option }))
     }
 
-    /// Starts shards and workers without an engine: for several engines that share them.
+    /// Starts shards and workers without an engine. Several engines can then share them.
     ///
     /// The builder's settings of [`capacity`](Self::capacity), [`lane_capacity`](Self::lane_capacity) and
     /// [`on_panic`](Self::on_panic) belong to an engine, and do not apply.
@@ -370,8 +377,8 @@ impl Builder {
         Ok(Shards::new(self.start_set()?.0))
     }
 
-    /// Makes shards without threads, on a manual clock that starts at zero, and no engine yet: for several engines that
-    /// share them. See [`driven`](Self::driven).
+    /// Makes shards without threads, on a manual clock that starts at zero, and without an engine. Several engines can
+    /// then share the shards. See [`driven`](Self::driven).
     ///
     /// # Errors
     ///
@@ -380,10 +387,11 @@ impl Builder {
         Ok(self.drive()?.0)
     }
 
-    /// Makes a set of shards for the event loops of a program, with one [`LoopShard`] for each of `loops` loops, and no
-    /// engine yet. Handlers run in the loops' turns, unless an engine has an [`executor`](Self::executor). The
-    /// builder's settings of shards, cores, workers and scheduling do not apply: a loop's thread is the program's. With
-    /// the system's default slice, whatever else the machine runs may hold the loop up for some milliseconds.
+    /// Makes a set of shards for the event loops of a program, without an engine. The set has a [`LoopShard`] for each
+    /// of `loops` loops. Handlers run in the loops' turns, unless an engine has an [`executor`](Self::executor). The
+    /// builder's settings of shards, cores, workers and scheduling do not apply, because a loop's thread belongs to the
+    /// program. With the system's default slice, other threads of the machine may hold the loop up for some
+    /// milliseconds.
     ///
     /// # Errors
     ///
@@ -429,7 +437,7 @@ impl Builder {
 
     /// Makes an engine without threads, on a manual clock that starts at zero. Handlers run inside
     /// [`advance`](DrivenEngine::advance), unless the builder has an [`executor`](Self::executor). The engine has one
-    /// shard unless the builder sets another number; timers go to the first shard, unless
+    /// shard unless the builder sets another number. Timers go to the first shard unless
     /// [`use_shard`](crate::Handle::use_shard) chooses another shard. The builder's settings of clock, cores, workers
     /// and rayon pool do not apply.
     ///
@@ -452,7 +460,8 @@ impl Builder {
         Ok(DrivenEngine::new(engine, driver))
     }
 
-    /// The settings of the set and of an engine on it.
+    /// Checks the builder's options. Returns the settings for a set of shards, and the settings for an engine on that
+    /// set.
     fn settle(self, clock: EngineClock, leaders: Leaders) -> Result<(SetSettings, Settings), BuildError> {
         let cores = self.settle_cores()?;
         let shards = self.shards.unwrap_or_else(affinity::parallelism);
@@ -492,7 +501,7 @@ impl Builder {
         Ok((set, settings))
     }
 
-    /// The cores to pin to, in turn; none when shards are not pinned.
+    /// Returns the cores to which shards are pinned, in turn. The list is empty if shards are not pinned.
     fn settle_cores(&self) -> Result<Vec<usize>, BuildError> {
         match &self.pinning {
             Pinning::ToAllowed => Ok(affinity::allowed_cores()),
@@ -505,7 +514,7 @@ impl Builder {
     }
 }
 
-/// The settings of an engine with this capacity, lane capacity and panic hook.
+/// Checks the capacities. Returns the settings of an engine with these capacities and this panic hook.
 fn engine_settings(
     (capacity, lane_capacity, on_panic): (u32, u64, Option<Box<PanicHook>>),
     dispatcher: Dispatcher,
@@ -543,7 +552,7 @@ fn out_of_bounds(option: &'static str, value: impl fmt::Display, bound: impl fmt
 }
 
 impl Shards {
-    /// Builds an engine on these shards: [`Builder::on`].
+    /// Returns a builder for an engine on these shards: see [`Builder::on`].
     pub fn engine(&self) -> Builder {
         Builder::new().on(self)
     }

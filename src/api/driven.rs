@@ -1,4 +1,4 @@
-//! Shards and engines without threads, driven by a manual clock.
+//! Shards and engines without threads. The program moves their time.
 
 use crate::api::handle::{Engine, Handle};
 use crate::api::shards::Shards;
@@ -7,12 +7,12 @@ use crate::shard::Led;
 use crate::system::clock::{Clock, ManualClock};
 use core::time::Duration;
 
-/// Shards without threads, whose time moves only when the program moves it: for tests of programs that have several
-/// engines, or that use `tourbillon::future`.
+/// Shards without threads. Their time moves only when the program moves it. They are for tests of programs that have
+/// several engines, or that use `tourbillon::future`.
 ///
-/// Engines attach to these shards through [`shards`](Self::shards). Code that would use the process's shards uses these
-/// shards inside a scope of [`Shards::enter`]. The engines' handlers run inside [`advance`](Self::advance), on the
-/// calling thread.
+/// Engines are made on these shards through [`shards`](Self::shards). Inside a scope of [`Shards::enter`], code that
+/// would use the process's own shards uses these shards. The engines' handlers run inside [`advance`](Self::advance),
+/// on the calling thread.
 ///
 /// # Examples
 ///
@@ -42,26 +42,27 @@ impl DrivenShards {
         Self { shards, clock }
     }
 
-    /// The shards, to which engines attach.
+    /// Returns the shards, on which a program makes engines.
     #[must_use]
     pub fn shards(&self) -> &Shards {
         &self.shards
     }
 
-    /// The clock that the shards run on.
+    /// Returns the clock of the shards.
     #[must_use]
     pub fn clock(&self) -> &ManualClock {
         &self.clock
     }
 
-    /// Moves time on by `by`. The clock stops on the way at each tick at which a timer is due, so that each handler
-    /// sees the time of its own timer. A timer that a handler schedules fires too if it is due within `by`; a timer
-    /// with a zero delay fires one tick later.
+    /// Moves time forward by `by`, and fires the timers that come due. The clock stops at each tick at which a timer is
+    /// due, so that each handler sees the time of its own timer. If a handler schedules a timer that is due within
+    /// `by`, that timer fires, too. A timer with a zero delay fires one tick later.
     pub fn advance(&mut self, by: Duration) {
         self.advance_to(self.clock.now() + by);
     }
 
-    /// Moves time on to `target`. If `target` has passed, the time stays where it is.
+    /// Moves time forward to `target`, as [`advance`](Self::advance) does. If `target` has passed, the time stays as it
+    /// is.
     pub fn advance_to(&mut self, target: Timestamp) {
         self.turn();
         while let Some(due) = self.next_step().filter(|&due| due <= target) {
@@ -76,47 +77,48 @@ impl DrivenShards {
 
     /// Fires the timers that are due now, without moving the time.
     pub fn turn(&mut self) {
-        // Engines that handlers make are on these shards.
+        // In this scope, engines that handlers make are on these shards.
         let _scope = self.shards.enter();
         let now = self.clock.now();
         self.lead_each(|led| led.work(now)).for_each(drop);
     }
 
-    /// The moment at which the next timer is due, or an earlier moment if the wheel must start to cascade many timers
-    /// to a finer level before then.
+    /// Returns the moment at which the next timer is due. The moment is earlier if the wheel must begin before then to
+    /// move many timers to a finer level.
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
         self.lead_each(Led::next_due).flatten().min()
     }
 
-    /// The next moment after now at which to turn.
+    /// Returns the next moment, after now, at which the shards must turn.
     pub(crate) fn next_step(&mut self) -> Option<Timestamp> {
         let tick = self.shards.owner().set().settings().tick;
         let next_tick = tick.start_of(tick.current_tick(self.clock.now()).saturating_add(1));
         Some(self.next_expiry()?.max(next_tick)).filter(|&next| next > self.clock.now())
     }
 
-    /// Calls `lead` with each shard in turn.
+    /// Calls `lead` with the locked data of each shard, one shard after the other.
     fn lead_each<R>(&mut self, lead: impl Fn(&mut Led) -> R) -> impl Iterator<Item = R> {
         let shards = self.shards.owner().set().shards().iter();
         shards.filter_map(move |shard| {
-            // Another thread that ends an engine has the shard for a moment. No handler calls this function, since the
-            // caller borrows the shards exclusively.
+            // Another thread that ends an engine may lead the shard for a moment. No handler calls this function, since
+            // the caller borrows the shards exclusively.
             let mut led = shard.lead()?;
             shard.admit_and_dismiss(&mut led);
             let result = lead(&mut led);
-            // Engines that a handler has made or ended, and engines that another thread has ended during the turn.
+            // This admits engines that a handler has made, and drops the stations of engines that were ended during the
+            // turn.
             shard.admit_and_dismiss(&mut led);
             Some(result)
         })
     }
 }
 
-/// An engine without threads, whose time moves only when the program moves it: for tests, examples and simulations.
+/// An engine without threads. Its time moves only when the program moves it. It is for tests, examples and simulations.
 ///
 /// A driven engine has all parts of an [`Engine`], runs on one thread and is deterministic: the same calls fire the
 /// same timers in the same order. Handlers run inside [`advance`](Self::advance). No thread drains the lanes between
-/// two advances, so the lanes may fill: scheduling more than `lane_capacity` timers between two advances is refused
-/// (arming a [`Timer`](crate::Timer) is not).
+/// two advances, so the lanes may fill. If a thread schedules more than `lane_capacity` timers between two advances,
+/// the further timers are refused. Armings of a [`Timer`](crate::Timer) are never refused for this reason.
 ///
 /// # Examples
 ///
@@ -147,40 +149,40 @@ impl<T: Send + 'static> DrivenEngine<T> {
         Self { engine, driver }
     }
 
-    /// A handle to this engine. A handle does not keep the engine alive: see [`Engine::handle`].
+    /// Returns a handle to this engine. A handle does not keep the engine alive: see [`Engine::handle`].
     #[inline]
     #[must_use]
     pub fn handle(&self) -> &Handle<T> {
         self.engine.handle()
     }
 
-    /// The shards of this engine, to which other engines may attach.
+    /// Returns the shards of this engine. Other engines may be made on them.
     #[must_use]
     pub fn shards(&self) -> &Shards {
         self.driver.shards()
     }
 
-    /// See [`DrivenShards::advance`].
+    /// Moves time forward by `by`, and fires the timers that come due: see [`DrivenShards::advance`].
     pub fn advance(&mut self, by: Duration) {
         self.driver.advance(by);
     }
 
-    /// See [`DrivenShards::advance_to`].
+    /// Moves time forward to `target`, and fires the timers that come due: see [`DrivenShards::advance_to`].
     pub fn advance_to(&mut self, target: Timestamp) {
         self.driver.advance_to(target);
     }
 
-    /// See [`DrivenShards::turn`].
+    /// Fires the timers that are due now, without moving the time: see [`DrivenShards::turn`].
     pub fn turn(&mut self) {
         self.driver.turn();
     }
 
-    /// See [`DrivenShards::next_expiry`].
+    /// Returns the moment at which the next timer is due: see [`DrivenShards::next_expiry`].
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
         self.driver.next_expiry()
     }
 
-    /// The clock that the engine runs on.
+    /// Returns the clock of the engine.
     #[must_use]
     pub fn clock(&self) -> &ManualClock {
         self.driver.clock()

@@ -7,14 +7,15 @@ use crate::base::error::BuildError;
 use crate::base::fork::ForkLock;
 use crate::base::sync::OnceLock;
 
-/// The process's own shards, once they are started.
+/// The process's own shards. The cell is empty until the process starts them.
 static GLOBAL: OnceLock<Shards> = OnceLock::new();
-/// Held while they are being started.
+/// A lock that a thread holds while it starts the process's own shards.
 static STARTING: OnceLock<ForkLock<()>> = OnceLock::new();
 
 impl Shards {
-    /// The current shards of the calling thread, on which its new engines run. These are the shards that the thread
-    /// [entered](Self::enter) last, or else the process's own shards, which start at the first call.
+    /// Returns the *current* shards of the calling thread, on which the thread's new engines run. These are the shards
+    /// that the thread [entered](Self::enter) last. Otherwise they are the process's own shards, which the first such
+    /// call starts.
     ///
     /// # Errors
     ///
@@ -44,8 +45,8 @@ impl Builder {
 }
 
 impl<T: Send + 'static> Engine<T> {
-    /// Makes an engine on the [current](Shards::current) shards, which are the process's own unless the calling thread
-    /// entered others. [`Shards::engine`] and [`Builder`] make engines with other options.
+    /// Makes an engine on the [current](Shards::current) shards. These are the process's own shards, unless the calling
+    /// thread has entered other shards. [`Shards::engine`] and [`Builder`] make engines with other options.
     ///
     /// The handlers of all engines on these shards share the workers. If as many handlers block as there are workers,
     /// the handlers of the other engines wait. A program whose handlers block gives their engine threads of its own
@@ -54,14 +55,14 @@ impl<T: Send + 'static> Engine<T> {
     /// # Errors
     ///
     /// Fails if the process's shards are not started yet and the system refuses a thread. Fails with
-    /// [`BuildError::Forked`] in the child of a fork if the shards were started before the fork: there,
-    /// [`Builder::start`] starts an engine of the child's own.
+    /// [`BuildError::Forked`] in the child of a fork if the shards were started before the fork. The child can use
+    /// [`Builder::start`], which starts an engine with shards of its own.
     pub fn new(handler: impl Fn(Fired<'_, T>) + Send + Sync + 'static) -> Result<Self, BuildError> {
         Shards::current()?.engine().start(handler)
     }
 }
 
-/// The process's own shards.
+/// Returns the process's own shards. Starts them if they are not started yet.
 #[inline]
 pub(crate) fn shards() -> Result<&'static Shards, BuildError> {
     match GLOBAL.get() {
@@ -70,8 +71,8 @@ pub(crate) fn shards() -> Result<&'static Shards, BuildError> {
     }
 }
 
-/// The process's own shards, started by `start` if they were not started before. The flag is true if this call started
-/// them.
+/// Returns the process's own shards. Calls `start` if they were not started before. The returned flag is true if this
+/// call started them.
 #[cold]
 fn start_global(
     start: impl FnOnce() -> Result<Shards, BuildError>,

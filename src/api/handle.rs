@@ -1,4 +1,4 @@
-//! The engine as its users see it: the owner, the handles, and the argument of a handler.
+//! The engine as users see it: the engine itself, its handles, and the argument of a handler.
 
 use crate::base::error::{BatchError, Refusal, RescheduleError, ScheduleError};
 use crate::base::sync::{StdArc, thread};
@@ -12,11 +12,11 @@ use crate::shard::Owner;
 use core::fmt;
 use core::time::Duration;
 
-/// A running timer engine for payloads of type `T`: the owner of its timers.
+/// A running timer engine for payloads of type `T`. It owns the timers.
 ///
 /// A program uses the engine through its [`handle`](Self::handle). Dropping the engine shuts it down and drops the
-/// payloads of timers that had not fired, however many handles there are. The handler itself and the workers are
-/// dropped with the last handle or job.
+/// payloads of timers that had not fired, even if handles are left. The handler and the workers are dropped with the
+/// last handle or job.
 ///
 /// # Examples
 ///
@@ -47,8 +47,8 @@ impl<T: Send + 'static> Engine<T> {
         Self { handle: Handle { core } }
     }
 
-    /// A handle to this engine, to be cloned for other threads. A handle does not keep the engine alive: once the
-    /// engine is dropped, its handles refuse timers.
+    /// Returns a handle to this engine. A program clones the handle for other threads. A handle does not keep the
+    /// engine alive: once the engine is dropped, its handles refuse timers.
     ///
     /// # Examples
     ///
@@ -62,8 +62,8 @@ impl<T: Send + 'static> Engine<T> {
     /// # Ok::<(), tourbillon::BuildError>(())
     /// ```
     ///
-    /// An engine has no `clone`. With such a method, this example would keep a handle of an engine that ends with the
-    /// statement:
+    /// An engine has no `clone`. If it had, the following example would compile, and `timers` would be a handle of an
+    /// engine that ends with the statement:
     ///
     /// ```compile_fail,E0599
     /// # use tourbillon::Builder;
@@ -89,13 +89,14 @@ impl<T: Send + 'static> fmt::Debug for Engine<T> {
     }
 }
 
-/// A fired timer, as its handler gets it.
+/// A timer that fires: the argument of the handler.
 pub struct Fired<'a, T: Send + 'static> {
     /// The moment for which the timer was armed.
     pub deadline: Timestamp,
     /// How long after the deadline the handler began.
     pub lateness: Duration,
-    /// The payload that was scheduled with the timer; for a [`Timer`](crate::Timer), a clone of its payload.
+    /// The payload that was scheduled with the timer. For a [`Timer`](crate::Timer), it is a clone of the timer's
+    /// payload.
     pub payload: T,
     pub(crate) id: DueId<'a>,
     pub(crate) core: &'a StdArc<Core<T>>,
@@ -111,15 +112,16 @@ impl<'a, T: Send + 'static> Fired<'a, T> {
         Self { deadline, lateness, payload, id, core }
     }
 
-    /// The timer's id. That of a one-shot is stale once the handler has returned.
+    /// Returns the timer's id. The id of a one-shot is stale once the handler has returned.
     #[must_use]
     pub fn id(&self) -> TimerId {
         self.id.get()
     }
 
-    /// The engine that fired the timer, to schedule from the handler.
+    /// Returns a handle to the engine that fired the timer, so that the handler can schedule timers.
     ///
-    /// If a handler holds a handle of its own instead, it keeps itself and the engine's memory alive for ever.
+    /// A handler should not hold a handle of its own instead: it would keep itself and the engine's memory alive for
+    /// ever.
     #[must_use]
     pub fn engine(&self) -> Handle<T> {
         Handle { core: StdArc::clone(self.core) }
@@ -139,35 +141,37 @@ impl<T: Send + fmt::Debug + 'static> fmt::Debug for Fired<'_, T> {
 
 /// A handle to an engine, for any thread. Cloning is cheap.
 ///
-/// A handle does not keep the engine running: after a shutdown it refuses new timers, and earlier timers are gone.
+/// A handle does not keep the engine running. After a shutdown, the handle refuses new timers, and earlier timers are
+/// gone.
 ///
 /// # Which shard
 ///
-/// A thread's timers go to one shard. The engine chooses the shard at the thread's first call: the shard that is pinned
-/// to the core on which the thread runs at that moment, if there is one. On a thread that runs an event loop with a
-/// [`LoopShard`](crate::LoopShard), it is the loop's shard. [`use_shard`](Self::use_shard) chooses
-/// another shard.
+/// A thread's timers go to one shard, which the engine chooses at the thread's first call. The engine prefers a shard
+/// that is pinned to the thread's present core. If the thread runs an event loop with a
+/// [`LoopShard`](crate::LoopShard), the engine chooses the loop's shard. [`use_shard`](Self::use_shard) chooses another
+/// shard.
 pub struct Handle<T: Send + 'static> {
     core: StdArc<Core<T>>,
 }
 
 impl<T: Send + 'static> Handle<T> {
-    /// The present moment on the engine's clock, to count deadlines from. The returned moment is not before the true
-    /// moment, and on the default clock at most 12 µs ahead of it (see [`MonotonicClock`](crate::MonotonicClock)).
+    /// Returns the present moment on the engine's clock, from which a program counts deadlines. The returned moment is
+    /// not before the true moment. On the default clock it is at most 12 µs ahead (see
+    /// [`MonotonicClock`](crate::MonotonicClock)).
     #[inline]
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.core.clock().now()
     }
 
-    /// Whether `deadline` has come by the true clock, which decides when handlers begin.
+    /// Returns whether `deadline` has come by the true clock, which decides when handlers begin.
     #[inline]
     #[must_use]
     pub fn has_come(&self, deadline: Timestamp) -> bool {
         self.core.clock().has_come(deadline)
     }
 
-    /// The length of a tick: deadlines are rounded up to a whole tick.
+    /// Returns the length of a tick. Deadlines are rounded up to a whole tick.
     #[must_use]
     pub fn tick(&self) -> Duration {
         self.core.tick().as_duration()
@@ -180,29 +184,30 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the engine is full or shut down; the error returns the payload. Fails with
-    /// [`LaneFull`](crate::Refusal::LaneFull) where the caller would wait for itself: in a handler that runs inline,
-    /// and on an engine without threads. A handler that schedules into a full lane of another engine may wait for the
-    /// other engine. If the handlers of two engines schedule on each other, they should call
+    /// Fails if the engine is full or shut down. The error returns the payload. If the lane is full and the caller
+    /// would wait for itself, the call fails with [`LaneFull`](crate::Refusal::LaneFull): in a handler that runs
+    /// inline, and on an engine without threads. A handler that schedules into a full lane of another engine may wait
+    /// for that engine. If the handlers of two engines schedule on each other's engine, they should call
     /// [`try_schedule`](Self::try_schedule).
     ///
     /// # Time complexity
     ///
     /// O(1): one clock read, no lock, and no cache line that other producers write. There are two exceptions. A
-    /// thread's first call on an engine takes a lock for a few instructions, for a lane. Once for each stock of vacant
-    /// slots (256, fewer in a small or nearly full engine) a call changes a word that all producers share.
+    /// thread's first call on an engine takes a lock for a few instructions, to get a lane. When a thread's stock of
+    /// vacant slots is used up (256 slots, fewer in a small or nearly full engine), the call changes a word that all
+    /// producers share.
     #[inline(always)]
     pub fn schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.schedule_at(self.now() + delay, payload)
     }
 
-    /// Arms a timer for `deadline`. A timer whose deadline is in an earlier tick fires on the shard's next turn; a
-    /// timer whose deadline is in the present tick fires when that tick ends. Reads no clock.
+    /// Arms a timer for `deadline`. If the deadline is in an earlier tick, the timer fires in the shard's next turn. If
+    /// the deadline is in the present tick, the timer fires when that tick ends. The call reads no clock.
     ///
-    /// The lateness of a timer counts from its deadline, also if the deadline had passed when the timer was scheduled.
-    /// [`Timestamp::ZERO`] is the clock's origin, at least a day ago on the default clock, and not the present: a timer
-    /// for that moment fires at once, a day late. For a timer that is due at once, and not late, there is
-    /// [`schedule`](Self::schedule) with a delay of zero.
+    /// The lateness of a timer counts from its deadline, even if the deadline had passed when the timer was scheduled.
+    /// [`Timestamp::ZERO`] is not the present: on the default clock it is at least a day ago, so a timer for it fires
+    /// at once and a day late. To fire a timer at once without lateness, call [`schedule`](Self::schedule) with a delay
+    /// of zero.
     ///
     /// # Errors
     ///
@@ -215,17 +220,17 @@ impl<T: Send + 'static> Handle<T> {
         }
     }
 
-    /// Like [`schedule`](Self::schedule), but never waits.
+    /// Arms a timer as [`schedule`](Self::schedule) does, but never waits.
     ///
     /// # Errors
     ///
-    /// Fails if the lane or the engine is full, or if the engine is shut down; the error returns the payload.
+    /// Fails if the lane or the engine is full, or if the engine is shut down. The error returns the payload.
     #[inline(always)]
     pub fn try_schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.try_schedule_at(self.now() + delay, payload)
     }
 
-    /// Like [`schedule_at`](Self::schedule_at), but never waits.
+    /// Arms a timer as [`schedule_at`](Self::schedule_at) does, but never waits.
     ///
     /// # Errors
     ///
@@ -235,12 +240,13 @@ impl<T: Send + 'static> Handle<T> {
         schedule(self.core.timers(), &mut lend(self.core.admission()), deadline, payload)
     }
 
-    /// Arms many timers with one publication and at most one wake-up of the shard. Reads the clock once.
+    /// Arms many timers, each with a delay from now. Publishes all timers at once, with at most one wake-up of the
+    /// shard. Reads the clock once.
     ///
     /// # Errors
     ///
-    /// Fails if some timers were refused; the error returns these timers, and the ids of the timers that were
-    /// scheduled. A batch is not split: it may fill the lane beyond its capacity.
+    /// Fails if some timers were refused. The error returns these timers, and the ids of the timers that were
+    /// scheduled. A full lane does not split a batch: the batch may fill the lane beyond its capacity.
     pub fn schedule_batch(
         &self,
         batch: impl IntoIterator<Item = (Duration, T)>,
@@ -249,7 +255,7 @@ impl<T: Send + 'static> Handle<T> {
         self.schedule_batch_at(batch.into_iter().map(|(delay, payload)| (now + delay, payload)))
     }
 
-    /// Like [`schedule_batch`](Self::schedule_batch), but for absolute deadlines. Reads no clock.
+    /// Arms many timers as [`schedule_batch`](Self::schedule_batch) does, but for absolute deadlines. Reads no clock.
     ///
     /// # Errors
     ///
@@ -268,23 +274,23 @@ impl<T: Send + 'static> Handle<T> {
     /// # Cancellation
     ///
     /// After [`Cancel::Cancelled`] the handler does not run and has not begun. [`Cancel::Running`] means that the
-    /// handler has begun and may not have ended; the call does not wait. [`Cancel::Gone`] covers everything else: the
-    /// timer was fired, cancelled or returned before. In a race with the firing exactly one side wins, and both sides
-    /// know which.
+    /// handler has begun and may not have ended; the call does not wait. [`Cancel::Gone`] means that the timer was
+    /// fired, cancelled or returned before. If a cancel races with the firing, exactly one of them has the timer.
     ///
     /// # Time complexity
     ///
-    /// O(1), one compare-and-swap. The slot is free at once; the 16-byte ticket is dropped when the engine next looks
-    /// at it.
+    /// O(1), one compare-and-swap. The slot is free at once. The 16-byte ticket stays until the shard looks at it.
     #[inline(always)]
     pub fn cancel(&self, id: TimerId) -> Cancel<T> {
         self.core.timers().cancel(&mut lend(self.core.admission()), id)
     }
 
-    /// Like [`cancel`](Self::cancel), but if the handler has begun, the call waits until the handler has ended. The
-    /// call does not wait where it might wait for itself: inside a handler of this engine, inside a handler of any
-    /// engine that runs inline on the same shards, and on the threads of the engine's rayon pool. There it may return
-    /// [`Cancel::Running`]; elsewhere it never does. If a handler hands work to another thread and waits for the work,
+    /// Cancels a pending timer as [`cancel`](Self::cancel) does. If the handler has begun, waits until the handler has
+    /// ended.
+    ///
+    /// In three places the call does not wait, because it might wait for itself: inside a handler of this engine,
+    /// inside a handler of any engine that runs inline on these shards, and on the threads of the engine's rayon pool.
+    /// Only there it may return [`Cancel::Running`]. If a handler hands work to another thread and waits for the work,
     /// the work must not call this method.
     pub fn cancel_and_wait(&self, id: TimerId) -> Cancel<T> {
         let outcome = self.cancel(id);
@@ -295,18 +301,19 @@ impl<T: Send + 'static> Handle<T> {
         Cancel::Gone
     }
 
-    /// Moves a pending timer to `delay` from now, under a new id; the old id is stale. The payload stays where it is.
-    /// The call waits for room in the lane as [`schedule`](Self::schedule) does.
+    /// Moves a pending timer to `delay` from now. Returns the timer's new id; the old id is stale. The payload is not
+    /// moved in memory. The call waits for room in the lane as [`schedule`](Self::schedule) does.
     ///
     /// # Errors
     ///
-    /// Fails if the timer runs or is gone. Fails with the payload if the engine is shut down at that moment. Fails with
-    /// [`LaneFull`](RescheduleError::LaneFull) where the caller would wait for itself; the timer is then unchanged.
+    /// Fails if the timer's handler has begun or the timer is gone. If the engine is shut down at that moment, fails
+    /// with the payload. If the lane is full and the caller would wait for itself, fails with
+    /// [`LaneFull`](RescheduleError::LaneFull); the timer is then unchanged.
     pub fn reschedule(&self, id: TimerId, delay: Duration) -> Result<TimerId, RescheduleError<T>> {
         self.reschedule_at(id, self.now() + delay)
     }
 
-    /// Like [`reschedule`](Self::reschedule), but to an absolute moment. Reads no clock.
+    /// Moves a pending timer as [`reschedule`](Self::reschedule) does, but to an absolute moment. Reads no clock.
     ///
     /// # Errors
     ///
@@ -315,31 +322,31 @@ impl<T: Send + 'static> Handle<T> {
         move_when_there_is_room(&self.core, || self.try_reschedule_at(id, deadline))
     }
 
-    /// Like [`reschedule_at`](Self::reschedule_at), but never waits.
+    /// Moves a pending timer as [`reschedule_at`](Self::reschedule_at) does, but never waits.
     ///
     /// # Errors
     ///
-    /// Fails as [`reschedule`](Self::reschedule) does. Fails with [`LaneFull`](RescheduleError::LaneFull) if the lane
-    /// is full; the timer is then unchanged.
+    /// Fails as [`reschedule`](Self::reschedule) does. If the lane is full, fails with
+    /// [`LaneFull`](RescheduleError::LaneFull); the timer is then unchanged.
     pub fn try_reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
         self.core.timers().reschedule(&mut lend(self.core.admission()), id, deadline)
     }
 
-    /// The deadline of a pending timer; `None` if the timer is not pending.
+    /// Returns the deadline of a pending timer, or `None` if the timer is not pending.
     #[must_use]
     pub fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         self.core.timers().deadline(id)
     }
 
-    /// The time until a pending timer is due; zero if the timer is due and has not fired yet, `None` if it is not
-    /// pending.
+    /// Returns the time until a pending timer is due. Returns zero if the timer is due and has not fired yet, and
+    /// `None` if the timer is not pending.
     #[must_use]
     pub fn remaining(&self, id: TimerId) -> Option<Duration> {
         Some(self.deadline(id)? - self.now())
     }
 
-    /// The number of pending timers. It is a sum of all threads' counters. While other threads go on, the sum may be
-    /// the number at no instant.
+    /// Returns the number of pending timers: a sum over the counters of all threads. While other threads schedule and
+    /// cancel, the sum may be slightly wrong.
     ///
     /// # Time complexity
     ///
@@ -349,19 +356,20 @@ impl<T: Send + 'static> Handle<T> {
         usize::try_from(self.core.admission().stations().totals().pending()).unwrap_or(usize::MAX)
     }
 
-    /// Whether no timer is pending, by the count of [`len`](Self::len).
+    /// Returns whether no timer is pending, by the count of [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A snapshot of all counters.
+    /// Returns a snapshot of all counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of(&self.core)
     }
 
-    /// The engine's condition at this moment, as one word and a reason. For history see [`stats`](Self::stats).
+    /// Returns the engine's condition at this moment, as one word and a reason. [`stats`](Self::stats) has the counts
+    /// since the start.
     ///
     /// # Examples
     ///
@@ -389,19 +397,19 @@ impl<T: Send + 'static> Handle<T> {
         Health::of(&self.core)
     }
 
-    /// The number of shards.
+    /// Returns the number of shards.
     #[must_use]
     pub fn shards(&self) -> usize {
         self.core.set().shards().len()
     }
 
-    /// Chooses the shard to which the calling thread's timers of this engine go from now on, counted modulo the number
-    /// of shards.
+    /// Chooses the shard to which the calling thread's timers of this engine go from now on. `shard` counts modulo the
+    /// number of shards.
     ///
-    /// Timers that were scheduled before stay on their shard. The choice holds until the thread chooses again or ends;
-    /// the choice is the calling thread's own, so it races with no other thread. A handler runs on one of the engine's
-    /// threads, and a handler's choice holds for the later handlers on that thread. The call cannot fail; after a
-    /// shutdown, and in the child of a fork, it has no effect.
+    /// Timers that were scheduled before stay on their shard. The choice holds until the thread chooses again or ends.
+    /// It affects only the calling thread. A handler runs on one of the engine's threads, so a handler's choice holds
+    /// for later handlers on that thread, too. The call cannot fail. After a shutdown, and in the child of a fork, it
+    /// has no effect.
     ///
     /// # Examples
     ///
@@ -437,27 +445,29 @@ impl<T: Send + 'static> Handle<T> {
     /// had not fired. Afterwards `fired + cancelled + returned = scheduled`.
     ///
     /// If another call races with the shutdown, either its timer is accounted for or the call returns the payload. A
-    /// second shutdown waits for the first and returns nothing. Inside a handler of this engine, inside a handler that
-    /// runs inline on the engine's shards, and on the threads of the engine's rayon pool, the shutdown does not wait:
-    /// running handlers end by themselves, and no further handler begins. Elsewhere it waits until each shard has
-    /// dropped the engine. The caller must therefore hold no lock that an inline handler on these shards takes, and no
-    /// lock that a waker takes. If a handler hands work to another thread and waits for the work, the work must not
-    /// call this method.
+    /// second shutdown waits for the first and returns nothing.
+    ///
+    /// In three places the shutdown does not wait, because it might wait for itself: inside a handler of this engine,
+    /// inside a handler that runs inline on the engine's shards, and on the threads of the engine's rayon pool. Then
+    /// running handlers end later, and no further handler begins. Elsewhere the shutdown waits until each shard has
+    /// dropped the engine. So the caller must hold no lock that an inline handler on these shards takes, and no lock
+    /// that a waker takes. If a handler hands work to another thread and waits for the work, the work must not call
+    /// this method.
     #[must_use = "the payloads of timers that had not fired"]
     pub fn shutdown(&self) -> Vec<Unfired<T>> {
         self.core.shut_down()
     }
 
-    /// Whether the engine was shut down.
+    /// Returns whether the engine was shut down.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.core.admission().is_shut_down()
     }
 
-    /// Whether this process is the child of a fork that was made after the engine was built. The engine's threads are
-    /// in the parent, and nothing fires in the child. Calls that schedule, move or arm timers are refused as `Forked`.
-    /// Timers can be cancelled and disarmed, and [`shutdown`](Self::shutdown) returns the rest.
-    /// [`is_shut_down`](Self::is_shut_down) is true as well.
+    /// Returns whether this process is the child of a fork, and the engine was built before the fork. The engine's
+    /// threads are in the parent, so nothing fires in the child. In the child, calls that schedule, move or arm timers
+    /// are refused as `Forked`. Timers can be cancelled and disarmed, and [`shutdown`](Self::shutdown) returns the
+    /// rest. [`is_shut_down`](Self::is_shut_down) returns true, too.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         self.core.membership().is_forked()
@@ -493,7 +503,7 @@ impl<T: Send + 'static> fmt::Debug for Handle<T> {
     }
 }
 
-/// One attempt to schedule, through the lane of `local`.
+/// Tries once to schedule a timer through the lane of `local`, the calling thread's part of the engine. Does not wait.
 #[inline(always)]
 pub(crate) fn schedule<T: Send + 'static>(
     timers: &Timers<T>,
@@ -514,8 +524,8 @@ fn refused<T: Send + 'static>(timers: &Timers<T>, payload: T) -> ScheduleError<T
     ScheduleError { kind: timers.admission().why_closed(), payload }
 }
 
-/// Repeats `attempt` until there is room in the lane, and wakes the shards after each attempt. Fails at once where a
-/// wait cannot help.
+/// Repeats `attempt` until the calling thread's lane has room. After each failed attempt, wakes the shards to drain the
+/// lane. Fails at once if the calling thread would wait for itself.
 #[cold]
 pub(crate) fn wait_for_room<T: Send + 'static>(
     core: &Core<T>,
@@ -533,11 +543,12 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
     Err(error)
 }
 
-/// Makes room in the calling thread's lane, or lets the shards do so. Returns false where neither can help.
+/// Makes room in the calling thread's lane, or waits a little for the shards to make room. Returns false if the thread
+/// can do neither.
 pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
     if core.set().is_of_loops() {
         core.set().drain_loops();
-        // If there is no room after it, the lane is that of a loop in a turn.
+        // If the lane has no room afterwards, it is the lane of a loop that is in a turn.
         if round == 0 {
             return true;
         }
@@ -549,8 +560,9 @@ pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
     may_wait
 }
 
-/// Lets the shards run: yields in the first rounds, sleeps in later rounds. It does not park, since parking would take
-/// a token that another thread left for the caller; a `block_on` relies on that token.
+/// Wakes the shards and lets them run: yields in the first rounds, and sleeps in later rounds. The function does not
+/// park, because a park would consume an unpark that is meant for the caller. For example, a `block_on` on this thread
+/// may wait for it.
 fn back_off<T: Send + 'static>(core: &Core<T>, round: u32) {
     for station in core.admission().stations().all() {
         station.parker.wake_if_asleep();

@@ -16,13 +16,14 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
 
-/// A shard that an event loop of the program turns, in place of a thread: for servers that have a loop for each core.
+/// A shard that an event loop of the program turns, in place of a thread. It is for servers that have a loop for each
+/// core.
 ///
-/// [`Builder::loops`](crate::Builder::loops) makes a set of [`Shards`] with a loop's shard for each loop. Engines
-/// attach to the set as to any other. Handlers run inside [`turn`](Self::turn), on the loop's thread; the set keeps no
-/// threads. Timers that the loop's thread schedules or arms go to the loop's shard. From any other thread everything
-/// works as with shards that have threads: timers are scheduled, moved and cancelled, each with its outcome, and
-/// [`Handle::on`](crate::Handle::on) chooses the loop.
+/// [`Builder::loops`](crate::Builder::loops) makes a set of [`Shards`] with a `LoopShard` for each loop. Engines are
+/// made on the set as on any other set. Handlers run inside [`turn`](Self::turn), on the loop's thread; the set has no
+/// threads. Timers that the loop's thread schedules or arms go to the loop's shard. Other threads use the engine as if
+/// the shards had threads: they schedule, move and cancel timers, and [`Handle::on`](crate::Handle::on) chooses the
+/// loop.
 ///
 /// # The loop
 ///
@@ -33,25 +34,26 @@ use core::time::Duration;
 /// ... handle the events, arm and disarm ...
 /// shard.turn(now, 256);                       fires what is due
 /// ```
-/// The loop asks for [`next_deadline`](Self::next_deadline) or [`timeout`](Self::timeout) after its last call that arms
-/// a timer, and before each poll. It turns after each poll; a turn at which nothing is due takes no lock. If another
-/// thread arms a timer that is earlier than the last `next_deadline`, this thread calls the function of
-/// [`wake_by`](Self::wake_by). The function is called again only for a timer that is earlier still. It must make the
-/// present or the next poll return at once. A task of an asynchronous runtime turns the shard by `turn_as_task`
-/// (feature `async`).
+/// Before each poll, the loop asks for [`next_deadline`](Self::next_deadline) or [`timeout`](Self::timeout), after its
+/// last call that arms a timer. The loop turns after each poll. A turn at which nothing is due takes no lock. If
+/// another thread arms a timer that is earlier than the last `next_deadline`, that thread calls the function of
+/// [`wake_by`](Self::wake_by). The function must make the present or the next poll return at once. It is called again
+/// only for a timer that is earlier still. A task of an asynchronous runtime turns the shard by `turn_as_task` (feature
+/// `async`).
 ///
 /// # Time
 ///
-/// `turn` goes by the moment `now` that it is given. A one-shot fires if its deadline is not after `now`, so a `now` in
-/// the future fires one-shots early. An owned [`Timer`] fires only if its deadline has passed by the set's clock, too.
-/// If `now` is earlier than in the turn before, no timer fires until `now` has passed that earlier value again.
+/// `turn` takes the present moment as the argument `now`. A one-shot fires if its deadline is not after `now`, so a
+/// `now` in the future fires one-shots early. An owned [`Timer`] fires only if its deadline has passed by the set's
+/// clock, too. If `now` is before the `now` of an earlier turn, no timer fires until `now` has caught up with that
+/// earlier turn.
 ///
 /// # The end
 ///
-/// A loop's shard may move to another thread, and is not shared. If it is dropped, nothing is lost: the timers of its
-/// shard are pending until they are cancelled, or [`shutdown`](crate::Handle::shutdown) returns them, or another loop
-/// takes the shard by [`Shards::take_loop`] and fires them. Until then [`health`](crate::Handle::health) reports the
-/// shard as late, as it does if the loop stands still or was never turned.
+/// A `LoopShard` may move to another thread, and is not shared. If it is dropped, no timer is lost: the timers of the
+/// shard stay pending. They can be cancelled, [`shutdown`](crate::Handle::shutdown) returns them, or another loop takes
+/// the shard by [`Shards::take_loop`] and fires them. Until then [`health`](crate::Handle::health) reports the shard as
+/// late. It also does so if the loop does not turn.
 ///
 /// # Examples
 ///
@@ -83,7 +85,7 @@ pub struct LoopShard {
 }
 
 impl LoopShard {
-    /// The loop's shard with this number, unless another loop has it.
+    /// Makes the `LoopShard` for the shard with this number. Returns `None` if another loop has that shard.
     fn take(shards: &Shards, index: usize) -> Option<Self> {
         let set = shards.owner().set();
         (!set.is_forked() && set.settings().roster.take_place(index)).then(|| Self {
@@ -97,36 +99,37 @@ impl LoopShard {
         self.shards.owner().set()
     }
 
-    /// The number of the shard, for [`Handle::on`](crate::Handle::on).
+    /// Returns the number of the shard, for [`Handle::on`](crate::Handle::on).
     #[must_use]
     pub fn index(&self) -> usize {
         self.seat.index()
     }
 
-    /// The set of shards that this shard belongs to.
+    /// Returns the set of shards to which this shard belongs.
     #[must_use]
     pub fn shards(&self) -> &Shards {
         &self.shards
     }
 
-    /// Sets the function that wakes the loop out of its poll: a write to an `eventfd` or a pipe, `mio::Waker::wake`. A
-    /// thread that arms a timer for an earlier moment than the last [`next_deadline`](Self::next_deadline) calls the
-    /// function, so it should neither block nor take long. If it panics, the panic is caught and traced, and has no
-    /// other effect: the timer is armed, and fires at the loop's next turn after its deadline. Without such a function,
-    /// a timer of another thread does not end the poll, and may fire late, in the first turn after the poll.
+    /// Sets the function that wakes the loop out of its poll, for example by a write to an `eventfd` or a pipe, or by
+    /// `mio::Waker::wake`. If a thread arms a timer for an earlier moment than the last
+    /// [`next_deadline`](Self::next_deadline), that thread calls the function. So the function should neither block nor
+    /// take long. A panic of the function is caught and traced, and has no other effect: the timer is armed, and fires
+    /// at the loop's next turn after its deadline. Without a function, another thread's timer does not end the poll,
+    /// and may fire late, in the first turn after the poll.
     pub fn wake_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
         self.be_woken(wake, false);
     }
 
-    /// As [`wake_by`](Self::wake_by), for a loop that is a task of an asynchronous runtime. Other tasks run on the
-    /// loop's thread after the loop has asked for its next deadline. If one of them arms an earlier timer, the function
-    /// is called, too.
+    /// Sets the function that wakes a loop that is a task of an asynchronous runtime. Other tasks run on the loop's
+    /// thread after the loop has asked for its next deadline. If such a task arms an earlier timer, the function is
+    /// called, too. That is the difference to [`wake_by`](Self::wake_by).
     #[cfg(feature = "async")]
     pub(crate) fn wake_task_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
         self.be_woken(wake, true);
     }
 
-    /// The present by the clock of the set, or a moment before it.
+    /// Returns the present moment by the clock of the set of shards, or an earlier moment.
     #[cfg(feature = "async")]
     pub(crate) fn true_now(&self) -> Timestamp {
         self.set().settings().clock.true_now()
@@ -137,8 +140,8 @@ impl LoopShard {
         self.set().is_forked()
     }
 
-    /// The time for which a task may sleep before it turns, unless it is woken. `None` if it need not turn before it is
-    /// woken: nothing is pending, or the clock moves in steps.
+    /// Returns for how long a task that turns the shard may sleep before its next turn. Returns `None` if the task may
+    /// sleep until it is woken: no timer is pending, or the clock moves in steps.
     #[cfg(feature = "async")]
     pub(crate) fn rest(&self) -> Option<Duration> {
         let (deadline, clock) = (self.next_deadline()?, &self.set().settings().clock);
@@ -154,24 +157,24 @@ impl LoopShard {
         }
     }
 
-    /// The moment at which the loop should turn at the latest: a moment in the past if it should turn at once, `None`
-    /// if nothing is pending. `Instant::from` converts it.
+    /// Returns the moment at which the loop should turn at the latest. If the loop should turn at once, the moment is
+    /// in the past. Returns `None` if nothing is pending. `Instant::from` converts the moment.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let set = self.set();
         self.seat.next_look(set, || come_home(set.id(), self.index()))
     }
 
-    /// The time from `now` until [`next_deadline`](Self::next_deadline), for the timeout of a poll; `None` if nothing
-    /// is pending.
+    /// Returns the time from `now` until [`next_deadline`](Self::next_deadline), for the timeout of a poll. Returns
+    /// `None` if nothing is pending.
     #[must_use]
     pub fn timeout(&self, now: impl Into<Timestamp>) -> Option<Duration> {
         self.next_deadline().map(|deadline| deadline - now.into())
     }
 
     /// Fires the timers that are due at `now`. A turn handles at most `budget` timers of each engine, or a few dozen
-    /// more. If it returns [`LoopLeft::More`], [`next_deadline`](Self::next_deadline) returns a moment in the past.
-    /// Handlers run here, unless their engine has an executor.
+    /// more. If it returns [`LoopLeft::More`], [`next_deadline`](Self::next_deadline) then returns a moment in the
+    /// past. Handlers run inside this call, unless their engine has an executor.
     pub fn turn(&mut self, now: impl Into<Timestamp>, budget: usize) -> LoopLeft {
         let (set, index) = (self.shards.owner().set(), self.seat.index());
         self.seat.turn(set, (now.into(), budget), || come_home(set.id(), index))
@@ -180,14 +183,15 @@ impl LoopShard {
 
 impl Drop for LoopShard {
     fn drop(&mut self) {
-        // In the child of a fork a thread that is gone may hold the place's lock.
+        // In the child of a fork, a thread that does not exist there may hold the lock of the loop's place.
         if !self.set().is_forked() {
             self.set().settings().roster.leave_place(self.index());
         }
     }
 }
 
-/// A function of the program that wakes a loop. The last thread that uses it drops it. No panic leaves it.
+/// A function of the program that wakes an event loop. The last thread that uses the function drops it. Panics of the
+/// function and of its drop are caught.
 struct WakeFn<F: Fn()>(Option<F>);
 
 impl<F: Fn()> WakeFn<F> {
@@ -210,29 +214,30 @@ impl fmt::Debug for LoopShard {
 }
 
 impl Shards {
-    /// Gives a shard whose [`LoopShard`] was dropped to another loop, which fires the timers that are pending there.
-    /// `None` if a loop has the shard, if there is no shard with this number, or if the shards have threads.
+    /// Returns the [`LoopShard`] of a shard whose former `LoopShard` was dropped. The new loop fires the timers that
+    /// are pending at the shard. Returns `None` if a loop has the shard, if no shard has this number, or if the shards
+    /// have threads.
     #[must_use]
     pub fn take_loop(&self, index: usize) -> Option<LoopShard> {
         LoopShard::take(self, index)
     }
 
-    /// The loop's shards of a new set.
+    /// Returns a `LoopShard` for each shard of a new set.
     pub(crate) fn take_loops(&self) -> Vec<LoopShard> {
         (0..self.count()).filter_map(|index| self.take_loop(index)).collect()
     }
 }
 
-/// A handle whose timers go to a chosen shard: see [`Handle::on`].
+/// A handle that sends its timers to a chosen shard: see [`Handle::on`].
 pub struct On<'a, T: Send + 'static> {
     core: &'a StdArc<Core<T>>,
     shard: usize,
 }
 
 impl<T: Send + 'static> Handle<T> {
-    /// This handle for timers on one shard, counted modulo the number of shards: for a thread that makes timers for
-    /// another thread's loop, and for a connection that moves from one loop to another. The calling thread's other
-    /// timers keep their shard.
+    /// Returns a handle that sends its timers to shard `shard`, counted modulo the number of shards. A thread uses it
+    /// to make timers for another thread's loop, or to move a connection's timer from one loop to another. The calling
+    /// thread's other timers still go to the thread's own shard.
     ///
     /// # Examples
     ///
@@ -256,7 +261,7 @@ impl<T: Send + 'static> Handle<T> {
 }
 
 impl<T: Send + 'static> On<'_, T> {
-    /// Arms a timer that fires `delay` from now on this shard: see [`Handle::schedule`].
+    /// Arms a timer on this shard that fires after `delay`: see [`Handle::schedule`].
     ///
     /// # Errors
     ///
@@ -279,7 +284,7 @@ impl<T: Send + 'static> On<'_, T> {
         attempt(payload).or_else(|error| wait_for_room(self.core, error, attempt))
     }
 
-    /// Moves a pending timer to this shard and to `deadline`, under a new id: see [`Handle::reschedule_at`].
+    /// Moves a pending timer to this shard and to `deadline`. Returns its new id: see [`Handle::reschedule_at`].
     ///
     /// # Errors
     ///
@@ -292,10 +297,11 @@ impl<T: Send + 'static> On<'_, T> {
     }
 
     /// Arms an owned timer for `deadline`, and moves the timer to this shard. A later [`Timer::arm_at`] may move the
-    /// timer again, to the shard of the calling thread. A later call of this function keeps it here.
+    /// timer again, to the shard of the calling thread. A later call of this function for this shard keeps the timer at
+    /// this shard.
     ///
-    /// If the timer's shard is looking at the timer at this moment, the timer stays there: the call returns
-    /// [`Armed::Stays`], or [`Armed::Running`] if the handler has begun.
+    /// If the timer's present shard is checking the timer at this moment, the timer stays at that shard. Then the call
+    /// returns [`Armed::Stays`], or [`Armed::Running`] if the handler has begun.
     ///
     /// # Errors
     ///
@@ -307,7 +313,7 @@ impl<T: Send + 'static> On<'_, T> {
     pub fn arm_at(self, timer: &Timer<T>, deadline: Timestamp) -> Result<Armed, ArmError> {
         assert!(StdArc::ptr_eq(self.core, timer.core()), "the timer is of this engine");
         let _covered = timer.postpone(deadline);
-        // Beyond the lane's capacity if need be, so that the timer is armed when the call returns.
+        // The ticket may go beyond the lane's capacity, so that the timer is armed when the call returns.
         let armed = self.core.queue_on(self.shard, timer.index(), deadline, true)?;
         Ok(armed.unwrap_or(Armed::Pending))
     }

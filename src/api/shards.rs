@@ -1,4 +1,4 @@
-//! Shards that several engines share: the process's own, and others.
+//! Sets of shards that several engines share: the process's own set, and other sets.
 
 #[cfg(feature = "async")]
 use crate::base::sync::OnceLock;
@@ -11,18 +11,19 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::time::Duration;
 
-/// A set of shards and workers, for any number of engines. Clones are handles to the same set.
+/// A handle to a set of shards and workers, for any number of engines. Clones are handles to the same set.
 ///
-/// Each engine on the set has a wheel and an inbox of its own at each shard, and the set's threads turn all of them. So
-/// engines share threads and wake-ups, and one engine's timers do not slow another engine's calls. A thread that uses
-/// several engines in turn pays some nanoseconds at each change, if the process has no more than 32 engines, and some
-/// tens of nanoseconds otherwise. An engine that has something to do costs its shard some hundred nanoseconds at each
-/// wake-up; an engine that has nothing to do for a while costs nothing, unless loops turn the shards.
+/// Each engine on the set has a wheel and an inbox of its own at each shard, and the set's threads serve all engines.
+/// So engines share threads and wake-ups, and one engine's timers do not slow another engine's calls.
+///
+/// A thread's call on another engine than before costs some nanoseconds more. If the process has more than 32 engines,
+/// it costs some tens of nanoseconds more. An engine that has something to do costs its shard some hundred nanoseconds
+/// at each wake-up. An engine that has nothing to do for a while costs nothing, except where loops turn the shards.
 ///
 /// Most programs need not name a set: [`Engine::new`] and the functions of the module `future` use the process's own
-/// set, which starts at the first use, with the defaults of [`Builder`]. [`Builder::set_global`] starts the process's
-/// set with other options. [`Builder::start_shards`] starts another set. [`Builder::start`] starts an engine with a set
-/// of its own.
+/// set. That set starts at the first use, with the defaults of [`Builder`]. [`Builder::set_global`] starts the
+/// process's set with other options. [`Builder::start_shards`] starts another set. [`Builder::start`] starts an engine
+/// with a set of its own.
 ///
 /// [`Engine::new`]: crate::Engine::new
 /// [`Builder`]: crate::Builder
@@ -57,20 +58,21 @@ pub struct Shards {
 }
 
 struct Set {
-    /// Dropped before the owner: its engine is shut down before the threads end.
+    /// The engine for futures on these shards. It is dropped before `owner`, so that the engine is shut down before the
+    /// threads end.
     #[cfg(feature = "async")]
     layer: OnceLock<Box<Layer>>,
     owner: StdArc<Owner>,
 }
 
-/// An object of a layer that is built on shards.
+/// The type of the engine for futures that a set of shards stores.
 #[cfg(feature = "async")]
 pub(crate) type Layer = dyn Any + Send + Sync;
 
 thread_local! {
-    /// Whether `ENTERED` is not empty: an access to it is a load.
+    /// Whether the calling thread has entered any shards: `ENTERED` has entries. Reading this flag is a plain load.
     static HAS_ENTERED: Cell<bool> = const { Cell::new(false) };
-    /// The shards that the calling thread has entered, outermost first, with the numbers of the scopes.
+    /// The shards that the calling thread has entered, each with the number of its scope. The outermost scope is first.
     static ENTERED: RefCell<Vec<(u64, Shards)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -86,7 +88,7 @@ impl Shards {
     }
 
     /// Makes these shards the calling thread's [current](Self::current) shards, until the returned guard is dropped.
-    /// Has no effect on a thread whose thread-locals were destroyed.
+    /// Has no effect on a thread that is ending and has destroyed its thread-locals.
     pub fn enter(&self) -> Entered {
         let scope = next_id();
         let begun = ENTERED.try_with(|entered| entered.borrow_mut().push((scope, self.clone())));
@@ -94,19 +96,19 @@ impl Shards {
         Entered { scope, is_of_its_thread: PhantomData }
     }
 
-    /// The number of shards.
+    /// Returns the number of shards.
     #[must_use]
     pub fn count(&self) -> usize {
         self.set.owner.set().shards().len()
     }
 
-    /// The length of a tick: deadlines are rounded up to a whole tick.
+    /// Returns the length of a tick. Deadlines are rounded up to a whole tick.
     #[must_use]
     pub fn tick(&self) -> Duration {
         self.set.owner.set().settings().tick.as_duration()
     }
 
-    /// The object of the layer for futures on these shards, made by `init` at the first call.
+    /// Returns the engine for futures on these shards. The first call makes that engine by `init`.
     #[cfg(feature = "async")]
     pub(crate) fn layer(&self, init: impl FnOnce() -> Box<Layer>) -> &Layer {
         &**self.set.layer.get_or_init(init)
@@ -117,13 +119,14 @@ impl Shards {
     }
 }
 
-/// The shards that the calling thread entered last.
+/// Returns the shards that the calling thread entered last. Returns `None` if it has entered no shards.
 #[inline]
 pub(crate) fn entered() -> Option<Shards> {
     if HAS_ENTERED.get() { innermost() } else { None }
 }
 
-/// The shards of the innermost scope; `None` on a thread whose thread-locals were destroyed.
+/// Returns the shards that the calling thread entered last. Returns `None` if it has left all scopes, or if its
+/// thread-locals were destroyed.
 fn innermost() -> Option<Shards> {
     let last = |entered: &RefCell<Vec<(u64, Shards)>>| Some(entered.borrow().last()?.1.clone());
     ENTERED.try_with(last).ok().flatten()
@@ -138,14 +141,14 @@ impl fmt::Debug for Shards {
     }
 }
 
-/// A scope in which the calling thread's new engines run on given shards: see [`Shards::enter`]. Where scopes overlap,
-/// the scope that began last counts. Scopes may end in any order.
+/// A scope in which the calling thread's new engines run on given shards: see [`Shards::enter`]. If scopes overlap, the
+/// scope that began last counts. Scopes may end in any order.
 #[derive(Debug)]
 #[must_use = "the scope ends when this is dropped"]
 pub struct Entered {
-    /// The number of the scope.
+    /// The number of the scope. It tells overlapping scopes of a thread apart.
     scope: u64,
-    /// A guard that moved to another thread would end that thread's scope.
+    /// Keeps the guard on its thread: on another thread, the guard's drop would not find the scope.
     is_of_its_thread: PhantomData<*const ()>,
 }
 
@@ -158,7 +161,7 @@ impl Drop for Entered {
             HAS_ENTERED.set(!entered.is_empty());
             Some(left)
         });
-        // Outside of the borrow: the last handle to a set ends its threads.
+        // The shards are dropped outside of the borrow, since dropping the last handle to a set ends the set's threads.
         drop(left);
     }
 }

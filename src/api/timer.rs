@@ -1,4 +1,4 @@
-//! Timers that a handle owns: armed and disarmed any number of times.
+//! Owned timers: a program arms and disarms such a timer any number of times.
 
 use crate::api::handle::{Fired, Handle, gets_room};
 use crate::base::error::ScheduleError;
@@ -14,22 +14,23 @@ pub use crate::base::error::ArmError;
 pub use crate::engine::Armed;
 pub use crate::lockfree::state::owned::Disarm;
 
-/// A timer that the program owns and reuses: for example one for each connection, armed for each request and disarmed
-/// when the answer comes.
+/// A timer that the program owns and reuses. For example, a connection has a timer, arms it for each request, and
+/// disarms it when the answer comes.
 ///
 /// A timer keeps its slot as long as it lives. While a ticket of the timer is out (posted, and not yet checked by the
 /// shard), arming and disarming are a store and a load each: no queue, no allocation, no cache line that another thread
-/// writes. The exception is an arming whose deadline is before the moment at which the shard will check that ticket. A
-/// connection costs its shard one ticket for each timeout that passes, not one for each request.
+/// writes. There is one exception: an arming needs a new ticket if its deadline is before the moment at which the shard
+/// will check the present ticket. So a connection costs its shard a ticket for each timeout that passes, not for each
+/// request.
 ///
-/// A timer may be shared: any thread may make each call, and the deadline that was stored last is in force.
+/// Threads may share a timer. Any thread may make any call, and the deadline that was stored last is in force.
 ///
-/// After it has fired, a timer is at rest and may be armed again, also by its own handler: see
-/// [`Fired::timer`](crate::Fired::timer). The handler of one timer never runs twice at a time.
+/// After a timer has fired, it is at rest and may be armed again, even by its own handler: see
+/// [`Fired::timer`](crate::Fired::timer). A timer's handler never runs twice at a time.
 ///
 /// Dropping a timer disarms it, even while its handler runs; the drop does not wait for the handler. A payload that
-/// holds its own timer keeps both alive for ever. A handler that holds timers of its own engine keeps itself and the
-/// timers alive in the same way. Such a payload or handler should hold its timers by weak references.
+/// holds its own timer keeps itself and the timer alive for ever. A handler that holds timers of its own engine keeps
+/// itself and the timers alive for ever. Such a payload or handler should hold its timers by weak references.
 ///
 /// # Examples
 ///
@@ -59,8 +60,8 @@ pub struct Timer<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Handle<T> {
-    /// Makes a timer that the caller owns and may arm and disarm any number of times: see [`Timer`]. Each time that the
-    /// timer fires, the handler gets a clone of the payload.
+    /// Makes a timer that the caller owns and may arm and disarm any number of times: see [`Timer`]. When the timer
+    /// fires, the handler gets a clone of the payload.
     ///
     /// # Errors
     ///
@@ -79,8 +80,9 @@ impl<T: Send + 'static> Handle<T> {
 }
 
 impl<T: Send + 'static> Fired<'_, T> {
-    /// The [`Timer`] that fired, so that the handler can arm it again; `None` if the fired timer is not a [`Timer`]. A
-    /// timer that its handler arms fires after this handler has returned, however soon it is due.
+    /// Returns the [`Timer`] that fired, so that the handler can arm it again. Returns `None` if the timer is a
+    /// one-shot. If a handler arms its timer, the timer fires after the handler has returned, even if the new deadline
+    /// comes earlier.
     #[must_use]
     pub fn timer(&self) -> Option<TimerRef<'_, T>> {
         self.id.owned_slot().map(|index| TimerRef::new(self.core, index))
@@ -102,7 +104,7 @@ impl<T: Send + 'static> Timer<T> {
         self.anchor.core()
     }
 
-    /// The index of the timer's slot.
+    /// Returns the index of the timer's slot in the engine's table of slots.
     pub(crate) fn index(&self) -> u32 {
         self.slot.index()
     }
@@ -112,10 +114,10 @@ impl<T: Send + 'static> Timer<T> {
         engine::disarm(self.anchor.slots(), self.slot.index())
     }
 
-    /// Arms the timer: it fires `delay` from now, or later; never earlier. If the timer is armed, the new deadline
-    /// replaces the old one.
+    /// Arms the timer: it fires `delay` from now, or later; never earlier. If the timer is armed already, the new
+    /// deadline replaces the old deadline.
     ///
-    /// The call reads the engine's clock, which is most of its cost; a loop that knows the time uses
+    /// Reading the engine's clock is most of the cost of the call. A loop that knows the time uses
     /// [`arm_at`](Self::arm_at). In all other respects the call behaves like `arm_at`.
     ///
     /// # Errors
@@ -132,8 +134,8 @@ impl<T: Send + 'static> Timer<T> {
     /// deadline, or its handler has begun and the call returns [`Armed::Running`]. In both cases the timer fires for
     /// the new deadline.
     ///
-    /// If a ticket must be posted, the call waits while the shard is behind with this thread's tickets. Where the
-    /// caller would wait for itself, in handlers that run inline and on an engine without threads, the ticket is posted
+    /// If a ticket must be posted, the call waits while the shard is behind with this thread's tickets. In handlers
+    /// that run inline, and on an engine without threads, the caller would wait for itself. There the ticket is posted
     /// beyond the lane's capacity instead.
     ///
     /// # Errors
@@ -152,25 +154,25 @@ impl<T: Send + 'static> Timer<T> {
         self.by_ref().arm_slowly(deadline)
     }
 
-    /// Arms the timer if the ticket that is out suffices for the deadline. Otherwise the caller must call
-    /// [`queue`](Self::queue).
+    /// Arms the timer if the shard will check its present ticket at `deadline` or before. Otherwise returns false, and
+    /// the caller must call [`queue`](Self::queue).
     #[inline(always)]
     pub(crate) fn postpone(&self, deadline: Timestamp) -> bool {
         engine::postpone(self.anchor.slots(), self.slot.index(), deadline)
     }
 
-    /// The rest of an arming that never waits: see [`Core::queue`].
+    /// Completes an arming by a new ticket, after `postpone` has returned false. Does not wait: see [`Core::queue`].
     pub(crate) fn queue(&self, deadline: Timestamp, insist: bool) -> Rearmed {
         self.core().queue(self.slot.index(), deadline, insist)
     }
 
-    /// Whether the engine is shut down and will not fire the timer any more.
+    /// Returns whether the engine is shut down and will not fire the timer any more.
     #[cfg(feature = "async")]
     pub(crate) fn is_shut(&self) -> bool {
         self.anchor.slots().owned(self.slot.index()).is_shut()
     }
 
-    /// Disarms the timer. It may be armed again.
+    /// Disarms the timer, so that it does not fire. The timer may be armed again.
     ///
     /// # Cancellation
     ///
@@ -190,15 +192,15 @@ impl<T: Send + 'static> Timer<T> {
         self.withdraw().into()
     }
 
-    /// Like [`disarm`](Self::disarm), but if a handler has begun, the call waits until the handler has ended. It
-    /// returns [`Disarm::Disarmed`] if it removed an arming, including an arming that came while that handler ran. It
-    /// returns [`Disarm::Idle`] if there was no arming: either the last arming has fired and its handler has ended, or
-    /// the timer was disarmed before. There is one exception: if the call coincides with the very end of a handler that
-    /// armed the timer, it may return [`Disarm::Idle`] for that arming.
+    /// Disarms the timer as [`disarm`](Self::disarm) does. If a handler has begun, waits until the handler has ended.
+    /// Returns [`Disarm::Disarmed`] if the call removed an arming, even an arming that came while that handler ran.
+    /// Returns [`Disarm::Idle`] if there was no arming to remove: either the last arming has fired and its handler has
+    /// ended, or the timer was disarmed before. There is one exception. If the call coincides with the very end of a
+    /// handler that armed the timer, the call may return [`Disarm::Idle`] for that arming.
     ///
-    /// The call does not wait where it might wait for itself: inside a handler of this engine, inside a handler of any
-    /// engine that runs inline on the same shards, and on the threads of the engine's rayon pool. There it may return
-    /// [`Disarm::Running`]; elsewhere it never does.
+    /// In three places the call does not wait, because it might wait for itself: inside a handler of this engine,
+    /// inside a handler of any engine that runs inline on these shards, and on the threads of the engine's rayon pool.
+    /// Only there it may return [`Disarm::Running`].
     ///
     /// # Examples
     ///
@@ -232,26 +234,26 @@ impl<T: Send + 'static> Timer<T> {
         }
     }
 
-    /// The deadline for which the timer is armed; `None` if it is at rest.
+    /// Returns the deadline for which the timer is armed, or `None` if the timer is not armed.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         self.by_ref().deadline()
     }
 
-    /// Whether the timer is armed.
+    /// Returns whether the timer is armed.
     #[must_use]
     pub fn is_armed(&self) -> bool {
         self.deadline().is_some()
     }
 
-    /// The id that the timer's handler sees. The id names the timer for as long as the timer lives; it cannot be used
-    /// to cancel the timer.
+    /// Returns the id that the timer's handler sees. The id names the timer for as long as the timer lives. A program
+    /// cannot cancel the timer by the id.
     #[must_use]
     pub fn id(&self) -> TimerId {
         self.anchor.slots().id_of_owned(self.slot.index())
     }
 
-    /// The timer's payload.
+    /// Returns a reference to the timer's payload.
     #[must_use]
     pub fn payload(&self) -> &T
     where
@@ -260,7 +262,7 @@ impl<T: Send + 'static> Timer<T> {
         self.core().timers().payload_of(&self.slot)
     }
 
-    /// A handle to the timer's engine.
+    /// Returns a handle to the timer's engine.
     #[must_use]
     pub fn engine(&self) -> Handle<T> {
         Handle::from_core(StdArc::clone(self.core()))
@@ -269,7 +271,7 @@ impl<T: Send + 'static> Timer<T> {
 
 impl<T: Send + 'static> Drop for Timer<T> {
     fn drop(&mut self) {
-        // The payload is dropped here, where nothing is lent: its drop may use the engine.
+        // The payload is dropped here, while no part of the engine is borrowed: the payload's drop may use the engine.
         drop(self.anchor.core().timers().release(&mut self.slot));
     }
 }
@@ -280,7 +282,7 @@ impl<T: Send + 'static> fmt::Debug for Timer<T> {
     }
 }
 
-/// A [`Timer`] as its running handler sees it: see [`Fired::timer`](crate::Fired::timer).
+/// A reference to a [`Timer`] for the timer's running handler: see [`Fired::timer`](crate::Fired::timer).
 pub struct TimerRef<'a, T: Send + 'static> {
     core: &'a StdArc<Core<T>>,
     index: u32,
@@ -292,7 +294,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
         Self { core, index }
     }
 
-    /// See [`Timer::arm`].
+    /// Arms the timer for `delay` from now: see [`Timer::arm`].
     ///
     /// # Errors
     ///
@@ -302,7 +304,7 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
         self.arm_at(self.core.clock().now() + delay)
     }
 
-    /// See [`Timer::arm_at`].
+    /// Arms the timer for `deadline`: see [`Timer::arm_at`].
     ///
     /// # Errors
     ///
@@ -328,14 +330,14 @@ impl<'a, T: Send + 'static> TimerRef<'a, T> {
         }
     }
 
-    /// See [`Timer::disarm`].
+    /// Disarms the timer, without waiting: see [`Timer::disarm`].
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     #[inline]
     pub fn disarm(self) -> Disarm {
         engine::disarm(self.core.timers().slots(), self.index).into()
     }
 
-    /// See [`Timer::deadline`].
+    /// Returns the deadline for which the timer is armed: see [`Timer::deadline`].
     #[must_use]
     pub fn deadline(self) -> Option<Timestamp> {
         self.core.timers().armed_for(self.index)
@@ -367,12 +369,13 @@ mod tests {
         Builder::new().shards(1).inline().unpinned().start(|_| ()).unwrap()
     }
 
-    /// The number of references to the engine's core.
+    /// Returns the number of references to the engine's core.
     fn holders(engine: &Engine<u32>) -> usize {
         StdArc::strong_count(engine.handle().core())
     }
 
-    /// A timer made by a thread that has ended, after the thread made and dropped another timer.
+    /// Makes a timer on another thread, and waits for the end of that thread. Before, that thread makes and drops
+    /// another timer.
     fn made_elsewhere(engine: &Engine<u32>) -> Timer<u32> {
         let handle: Handle<u32> = engine.handle().clone();
         let make = move || {

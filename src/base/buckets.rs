@@ -1,18 +1,21 @@
-//! A histogram of times, counted by many threads and read by any.
+//! A histogram of times. Many threads count times in it, and any thread reads it.
 //!
 //! A time below 2^6 ns has a bucket of its own. Above that each power of two is divided into 32 buckets of equal width,
-//! so a bucket is never wider than 1/32 of the least time in it. The times of a bucket are not distinguished.
+//! so a bucket is never wider than 1/32 of its least time. The histogram does not distinguish the times within a
+//! bucket.
 
 use crate::base::sync::{AtomicU64, Ordering};
 use core::time::Duration;
 
-/// log2 of the number of buckets for one power of two: a bucket's relative width is 2^-5, about 3 %.
+/// The base-2 logarithm of the number of buckets for one power of two. The relative width of a bucket is 2^-5, about 3
+/// %.
 const GROUPING: u32 = 5;
-/// Longer times count as this long: 2^42 ns, 73 minutes.
+/// The base-2 logarithm of the longest time, in nanoseconds, that the buckets distinguish. A longer time is counted as
+/// 2^42 - 1 ns, 73 minutes.
 const BITS: u32 = 42;
 const COUNT: usize = ((BITS - GROUPING + 1) << GROUPING) as usize;
 
-/// The bucket of a time.
+/// Returns the number of the bucket to which a time of `nanos` nanoseconds belongs.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "below COUNT")]
 fn index(nanos: u64) -> usize {
@@ -22,7 +25,7 @@ fn index(nanos: u64) -> usize {
     (u64::from(group << GROUPING) + (nanos >> group)) as usize
 }
 
-/// The least and the greatest time of a bucket.
+/// Returns the least and the greatest time of a bucket, in nanoseconds.
 fn bounds(index: usize) -> (u64, u64) {
     let index = index as u64;
     let group = (index >> GROUPING).saturating_sub(1);
@@ -30,7 +33,7 @@ fn bounds(index: usize) -> (u64, u64) {
     (least, least + (1 << group) - 1)
 }
 
-/// The buckets that threads count in.
+/// A histogram of times. Several threads may count in it at once.
 #[derive(Debug)]
 pub(crate) struct AtomicBuckets(Box<[AtomicU64]>);
 
@@ -40,21 +43,22 @@ impl AtomicBuckets {
         Self((0..COUNT).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Counts the times that `run` has noted.
+    /// Adds the times that `run` has noted to their bucket.
     fn add(&self, run: &Run) {
         if let Some(bucket) = self.0.get(run.bucket) {
             bucket.fetch_add(run.count, Ordering::Relaxed);
         }
     }
 
-    /// The counts so far. Times that are recorded during the call may or may not be included.
+    /// Returns a copy of the counts. A time that is counted during the call may or may not be included.
     pub(crate) fn load(&self) -> Buckets {
         Buckets(self.0.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect())
     }
 }
 
-/// Times of one bucket, noted one after the other by one thread and not counted yet. A thread that fires timers notes
-/// many such times in a row, and threads that do so at the same time would pass the line of the bucket to and fro.
+/// A row of times of one bucket that a thread has noted but not yet counted. A thread that fires timers notes many
+/// times of one bucket in a row. If each time were counted at once, several such threads would pass the bucket's cache
+/// line to and fro.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     bucket: usize,
@@ -62,8 +66,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Notes a time, to be counted in `buckets`. If its bucket is another one than that of the times before, they are
-    /// counted.
+    /// Notes a time that belongs into `buckets`. If it belongs to another bucket than the noted times, first counts the
+    /// noted times.
     #[inline]
     pub(crate) fn note(&mut self, nanos: u64, buckets: &AtomicBuckets) {
         let bucket = index(nanos);
@@ -74,7 +78,7 @@ impl Run {
         self.count += 1;
     }
 
-    /// Counts the times that were noted.
+    /// Counts the noted times in `buckets`.
     pub(crate) fn finish(&mut self, buckets: &AtomicBuckets) {
         if self.count > 0 {
             buckets.add(self);
@@ -83,11 +87,11 @@ impl Run {
     }
 }
 
-/// A copy of the buckets.
+/// A copy of the counts of a histogram of times.
 #[derive(Clone, Debug)]
 pub(crate) struct Buckets(Box<[u64]>);
 
-/// A range of times that are not distinguished, with their count.
+/// A range of times in nanoseconds, and the number of times that were counted in the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
     pub(crate) least: u64,
@@ -100,14 +104,14 @@ impl Buckets {
         Self(vec![0; COUNT].into_boxed_slice())
     }
 
-    /// Adds the counts of `other`.
+    /// Adds the counts of the histogram `other` to this histogram, bucket by bucket.
     pub(crate) fn add(&mut self, other: &Self) {
         for (count, more) in self.0.iter_mut().zip(&other.0) {
             *count = count.saturating_add(*more);
         }
     }
 
-    /// The buckets in which something was counted, in order.
+    /// Returns the buckets in which a time was counted, the shortest times first.
     pub(crate) fn occupied(&self) -> impl DoubleEndedIterator<Item = Bucket> + '_ {
         let bucket = |(index, &count): (usize, &u64)| {
             let (least, greatest) = bounds(index);
@@ -120,8 +124,8 @@ impl Buckets {
         self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// The greatest time of the bucket that holds the quantile: the time which `thousandths` of 1,000 do not exceed.
-    /// Zero if nothing was counted.
+    /// Returns a quantile of the counted times: `thousandths` of 1,000 counted times are not longer. The result is
+    /// rounded up to the greatest time of its bucket. The result is zero if no time was counted.
     pub(crate) fn quantile(&self, thousandths: u32) -> Duration {
         let rank = (u128::from(self.count()) * u128::from(thousandths)).div_ceil(1_000);
         let mut seen = 0;

@@ -1,5 +1,5 @@
-//! The counters of a shard and of its stations. They are read without stopping anything, so a snapshot is not of one
-//! instant.
+//! The counters of a shard and of its stations. A station is one engine's part of a shard. Readers stop no thread, so
+//! the counters of a snapshot are from slightly different moments.
 
 use crate::base::buckets::{AtomicBuckets, Buckets, Run};
 use crate::base::sync::{AtomicU64, Ordering, number_of_this_thread};
@@ -7,7 +7,7 @@ use crate::base::tick::Timestamp;
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
 
-/// A counter that any thread adds to.
+/// A counter to which any thread may add.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -26,12 +26,12 @@ impl Counter {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Sets the counter to `value` unless it is higher.
+    /// Raises the counter to `value`. A counter that is higher already stays as it is.
     pub(crate) fn raise(&self, value: u64) {
         self.0.fetch_max(value, Ordering::Relaxed);
     }
 
-    /// Sets the counter to `value` and returns the value it had.
+    /// Sets the counter to `value`, and returns the previous value.
     fn replace(&self, value: u64) -> u64 {
         self.0.swap(value, Ordering::Relaxed)
     }
@@ -41,14 +41,16 @@ impl Counter {
     }
 }
 
-/// The time after which a refusal is no longer recent: a refusal that comes later starts another episode.
+/// An episode is a row of refusals with pauses of at most this time. After a longer pause, the next refusal starts a
+/// new episode.
 pub(crate) const EPISODE: Duration = Duration::from_secs(1);
 
-/// Calls that were refused for one reason.
+/// Counts the calls that were refused for one reason, and groups them into episodes ([`EPISODE`]).
 #[derive(Debug)]
 pub(crate) struct Refusals {
     count: Counter,
-    /// The time of the last refusal, in nanoseconds; `u64::MAX` means never.
+    /// The moment of the last refusal, in nanoseconds on the engine's clock. `u64::MAX` means that no call was refused
+    /// yet.
     last: Counter,
 }
 
@@ -59,7 +61,7 @@ impl Refusals {
         Self { count: Counter::new(), last }
     }
 
-    /// Counts a refusal. Returns true if it starts an episode.
+    /// Counts a refusal. Returns true if the refusal starts an episode (a row of refusals without a long pause).
     pub(crate) fn note(&self, now: Timestamp) -> bool {
         self.count.add(1);
         let now = now.as_nanos().min(u64::MAX - 1);
@@ -70,7 +72,7 @@ impl Refusals {
         self.count.get()
     }
 
-    /// Whether the last refusal is recent at `now`.
+    /// Returns whether a call was refused at `now`, or before it by at most [`EPISODE`].
     pub(crate) fn is_recent(&self, now: Timestamp) -> bool {
         is_within_episode(self.last.get(), now.as_nanos())
     }
@@ -80,16 +82,17 @@ fn is_within_episode(last: u64, now: u64) -> bool {
     last != u64::MAX && Timestamp::from_nanos(now) - Timestamp::from_nanos(last) <= EPISODE
 }
 
-/// The counters of one shard, which its leader writes.
+/// The counters of one shard. Only the shard's leader, the thread that runs the shard at present, writes them.
 #[derive(Debug)]
 pub(crate) struct ShardCounters {
     pub(crate) wakes: Counter,
     pub(crate) pin_refused: Counter,
-    /// The moment since which the shard is overdue (`shard::stall`), in nanoseconds; in the future
-    /// while the shard may sleep.
+    /// The moment from which the shard counts as overdue (`shard::stall`), in nanoseconds. While the shard may sleep,
+    /// this moment is in the future.
     pub(crate) overdue_since: Counter,
     pub(crate) stalls: Counter,
-    /// Times that another thread took the shard over from a leader that a handler held up.
+    /// The number of takeovers. In a takeover, a handler held up the shard's leader, and another thread became the
+    /// leader.
     pub(crate) takeovers: Counter,
     worst_stall_nanos: Counter,
 }
@@ -108,7 +111,7 @@ impl ShardCounters {
         }
     }
 
-    /// Notes the lateness of a stall. Called only by the shard's leader, which alone writes this counter.
+    /// Records how late a stalled shard is. Only the shard's leader calls this method.
     pub(crate) fn note_stall(&self, late: Duration) {
         self.worst_stall_nanos.raise(nanos(late));
     }
@@ -117,17 +120,17 @@ impl ShardCounters {
         Duration::from_nanos(self.worst_stall_nanos.get())
     }
 
-    /// The time for which the shard has been overdue.
+    /// Returns for how long the shard has been overdue at `now`. The result is zero if the shard is not overdue.
     pub(crate) fn behind(&self, now: Timestamp) -> Duration {
         now - Timestamp::from_nanos(self.overdue_since.get())
     }
 }
 
-/// The number of lines for the counts of fired timers.
+/// The number of cache lines over which a station distributes its counts of fired timers.
 const STRIPES: usize = 8;
 
-/// The line on which a thread counts the timers that it fires. With a line for all, threads that fire at the same time
-/// would pass it to and fro with each timer.
+/// The cache line on which a thread counts the timers that it fires. If all threads used one line, threads that fire at
+/// the same time would pass the line to and fro with each timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stripe(usize);
 
@@ -138,36 +141,38 @@ impl Stripe {
     }
 }
 
-/// The timers that the threads of one stripe have fired.
+/// The counts of timers that some threads have fired: the threads that count on one cache line.
 #[derive(Debug)]
 struct Firings {
     one_shots: Counter,
-    /// Runs of owned timers' handlers.
+    /// The number of runs of owned timers' handlers.
     owned: Counter,
 }
 
-/// The counters of one station: those that the shard's leader writes, and those that the workers write, on lines of
-/// their own.
+/// The counters of one station, an engine's part of a shard. The shard's leader writes some counters, and the workers
+/// write the other counters. The workers' counters are on cache lines of their own.
 #[derive(Debug)]
 pub(crate) struct StationCounters {
     pub(crate) turns: Counter,
     pub(crate) stale: Counter,
-    /// The numbers of due chunks and tickets that were handed over.
+    /// The number of due chunks that were handed over to the workers. `handed_tickets` counts the tickets in these
+    /// chunks.
     handed_over: Counter,
     handed_tickets: Counter,
-    /// The time of the last hand-over before which nothing waited for a worker.
+    /// The moment, in nanoseconds, of the last hand-over that found the workers' queue empty.
     queued_from: Counter,
     pub(crate) tickets: Counter,
-    /// Due tickets that are not handed over, since too many are on their way.
+    /// The number of due tickets that the shard holds back at present. The workers already have enough tickets.
     pub(crate) held_back: Counter,
-    /// Due tickets of owned timers that were posted again, because their deadline had been postponed.
+    /// The number of due tickets that were posted again because their owned timers had been postponed.
     pub(crate) postponed: Counter,
     fired: [CachePadded<Firings>; STRIPES],
     begun: CachePadded<Counter>,
-    /// The time of the hand-over of the latest chunk that a worker has begun.
+    /// The moment at which the shard handed over a chunk, in nanoseconds: the latest of all chunks that workers have
+    /// begun.
     begun_from: Counter,
     pub(crate) stale_at_worker: Counter,
-    /// Tickets that a worker posted again, and tickets of owned timers that it freed.
+    /// The number of tickets that workers posted again or that belonged to an owned timer that a worker freed.
     pub(crate) passed_on: Counter,
     pub(crate) panics: Counter,
     pub(crate) busy_nanos: Counter,
@@ -208,17 +213,18 @@ impl StationCounters {
         self.fired[stripe].owned.add(1);
     }
 
-    /// The number of one-shots that were fired.
+    /// Returns the number of one-shot timers that were fired.
     pub(crate) fn fired(&self) -> u64 {
         self.fired.iter().map(|firings| firings.one_shots.get()).sum()
     }
 
-    /// The number of runs of owned timers' handlers.
+    /// Returns the number of runs of owned timers' handlers.
     pub(crate) fn owned_fired(&self) -> u64 {
         self.fired.iter().map(|firings| firings.owned.get()).sum()
     }
 
-    /// Notes the lateness of a timer. It is counted when `run` ends.
+    /// Notes the lateness of a timer in `run`, a row of similar latenesses. The histogram counts the noted latenesses
+    /// when `run` ends.
     #[inline]
     pub(crate) fn note_lateness(&self, run: &mut Run, lateness: Duration) {
         run.note(nanos(lateness), &self.lateness);
@@ -232,7 +238,7 @@ impl StationCounters {
         self.busy_nanos.add(nanos(time));
     }
 
-    /// Counts due tickets that go to the workers in `chunks`.
+    /// Counts a hand-over to the workers at `now`: `tickets` due tickets in `chunks` chunks.
     pub(crate) fn hand_over(&self, chunks: u64, tickets: u64, now: Timestamp) {
         if self.waiting_tickets() == 0 {
             self.queued_from.set(now.as_nanos());
@@ -241,30 +247,31 @@ impl StationCounters {
         self.handed_tickets.add(tickets);
     }
 
-    /// Notes that a worker takes the first ticket of a chunk that was handed over at `handed_over`.
+    /// Records that a worker begins a chunk. `handed_over` is the time at which the chunk was handed over.
     #[inline]
     pub(crate) fn begin_chunk(&self, handed_over: Timestamp) {
         self.begun.add(1);
         self.begun_from.raise(handed_over.as_nanos());
     }
 
-    /// The number of chunks that were handed over and not begun.
+    /// Returns the number of chunks that were handed over and that no worker has begun.
     pub(crate) fn waiting_chunks(&self) -> u64 {
-        // Begun first: a chunk is handed over before it is begun.
+        // `begun` is read first: a chunk is handed over before it is begun.
         let begun = self.begun.get();
         self.handed_over.get().saturating_sub(begun)
     }
 
-    /// The number of due tickets that no worker has taken, handed over or held back.
+    /// Returns the number of due tickets that no worker has taken. The number includes tickets that the shard holds
+    /// back.
     pub(crate) fn waiting_tickets(&self) -> u64 {
-        // Taken first, for the same reason as in `waiting_chunks`.
+        // The taken tickets are counted first, for the same reason as in `waiting_chunks`.
         let taken = self.fired() + self.owned_fired() + self.stale_at_worker.get() + self.passed_on.get();
         self.handed_tickets.get().saturating_sub(taken) + self.held_back.get()
     }
 
-    /// The time for which the first of `waiting_tickets` has waited, if they are begun in the order in which they were
-    /// handed over. If the chunk before that ticket's chunk waited too, the result is longer by the time between the
-    /// hand-overs of the two chunks. Zero if no ticket waits.
+    /// Returns for how long the oldest waiting ticket has waited for a worker; zero if no ticket waits. The method
+    /// assumes that workers begin chunks in the order of their hand-over. If the chunk before the oldest ticket's chunk
+    /// waited too, the result is longer by the time between the hand-overs of the two chunks.
     pub(crate) fn waited(&self, now: Timestamp) -> Duration {
         if self.waiting_tickets() == 0 {
             return Duration::ZERO;

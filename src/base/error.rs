@@ -1,4 +1,4 @@
-//! The errors of the engine, which hand the payload back, and the one list of reasons.
+//! The errors of the engine. An error hands back the payload of a refused timer.
 
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
@@ -8,10 +8,11 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No slot is left: `capacity` is used up by pending timers, running handlers, and slots that other threads keep in
-    /// reserve.
+    /// No slot is left. Pending timers, running handlers, and the reserves of other threads use up the engine's
+    /// `capacity`.
     EngineFull,
-    /// The shard is behind with this thread's tickets: its `lane_capacity` is used up.
+    /// The calling thread's lane (its queue of tickets to the shard) is full: the thread has posted `lane_capacity`
+    /// tickets that the shard has not taken.
     LaneFull,
     /// The engine was shut down.
     ShutDown,
@@ -30,24 +31,24 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The error of a timer that was not scheduled. It has the payload.
+/// The error of a timer that was not scheduled. The error hands the payload back.
 pub struct ScheduleError<T> {
-    /// The reason.
+    /// The reason why the timer was not scheduled.
     pub kind: Refusal,
     /// The payload of the refused timer.
     pub payload: T,
 }
 
 impl<T> ScheduleError<T> {
-    /// The same error, with the payload mapped by `f`.
+    /// Returns this error with its payload mapped by `f`.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> ScheduleError<U> {
         ScheduleError { kind: self.kind, payload: f(self.payload) }
     }
 }
 
-/// The error of a batch of which some timers were not scheduled. It has the payloads of these timers.
+/// The error of a batch in which some timers were not scheduled. The error hands the payloads of these timers back.
 pub struct BatchError<T> {
-    /// The reason.
+    /// The reason why the timers in `refused` were not scheduled.
     pub kind: Refusal,
     /// The ids of the timers that were scheduled, in the order of the batch.
     pub scheduled: Vec<TimerId>,
@@ -60,19 +61,21 @@ pub struct BatchError<T> {
 pub enum RescheduleError<T> {
     /// The timer's handler has begun and has not ended.
     Running,
-    /// The timer has fired, was cancelled or was returned by a shutdown before.
+    /// The timer had ended before the call: it had fired, or was cancelled, or a shutdown had returned it.
     Gone,
-    /// The lane is full and the caller would wait for itself. The timer is unchanged.
+    /// The calling thread's lane (its queue to the shard) is full, and the call did not wait for room. Either the call
+    /// never waits, or the calling thread would wait for itself. The timer is unchanged.
     LaneFull,
-    /// The timer was cancelled, and then the engine was shut down. This is the timer's payload.
+    /// The call cancelled the timer, and then the engine was shut down, so the timer was not armed again. The value is
+    /// the timer's payload.
     ShutDown(T),
-    /// The timer was cancelled: this process is the child of a fork, and the engine's threads are in the parent. This
-    /// is the timer's payload.
+    /// The call cancelled the timer and did not arm it again. This process is the child of a fork, and the engine's
+    /// threads are in the parent. The value is the timer's payload.
     Forked(T),
 }
 
 impl<T> RescheduleError<T> {
-    /// The same error, with the payload mapped by `f`.
+    /// Returns this error with its payload mapped by `f`.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> RescheduleError<U> {
         match self {
             Self::Running => RescheduleError::Running,
@@ -92,7 +95,7 @@ pub enum ArmError {
     ShutDown,
     /// This process is the child of a fork, and the engine's threads are in the parent.
     Forked,
-    /// The [`Timer`](crate::Timer) was dropped while its handler ran, and the handler tried to arm it again.
+    /// The handler tried to arm its [`Timer`](crate::Timer) again, but the `Timer` was dropped while the handler ran.
     Dropped,
 }
 
@@ -108,7 +111,7 @@ impl fmt::Display for ArmError {
 
 impl std::error::Error for ArmError {}
 
-// Written by hand, so that errors can be printed even if their payloads cannot.
+// These impls are written by hand: an error can be printed even if its payload cannot.
 impl<T> fmt::Debug for ScheduleError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ScheduleError").field("kind", &self.kind).finish_non_exhaustive()
@@ -173,21 +176,21 @@ impl<T> std::error::Error for RescheduleError<T> {}
 pub enum BuildError {
     /// An option was set to a value out of its bounds.
     OutOfBounds {
-        /// The builder's method.
+        /// The name of the builder's method that sets the option.
         option: &'static str,
         /// The value to which the option was set.
         value: String,
-        /// The values that the option takes.
+        /// A description of the values that the option takes.
         bound: String,
     },
-    /// A thread could not be started.
+    /// The system refused to start a thread. The value is the system's error.
     Thread(std::io::Error),
-    /// An option of shards was set for an engine on shards that are started.
+    /// The builder set an option of shards, but the engine uses shards that were started before.
     NotOfAnEngine {
-        /// The builder's method.
+        /// The name of the builder's method that sets the option.
         option: &'static str,
     },
-    /// The process's own shards were started before.
+    /// The process's own shards were started before, so their options cannot be set any more.
     TooLate,
     /// The shards were started before a fork, and their threads are in the parent process.
     Forked,

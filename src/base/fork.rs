@@ -1,8 +1,8 @@
-//! The process as one of a line of forks, and locks for which the child of a fork does not wait.
+//! Counts the forks that led to this process. Provides locks for which the child of a fork does not wait for ever.
 //!
-//! The child of a fork is a copy of its parent with one thread. A lock that another thread of the parent held at that
-//! moment stays locked in the child for ever. The child's `exit` runs the destructors of thread-locals, and the child
-//! may shut down or drop an engine that it never used: both must end. So a lock that these paths reach is a
+//! The child of a fork is a copy of its parent with one thread. If another thread of the parent held a lock at the
+//! fork, the lock stays locked in the child for ever. The child's `exit` runs the destructors of thread-locals. The
+//! child may also shut down or drop an engine that it never used. Both must end, so a lock that they reach is a
 //! [`ForkLock`].
 //!
 //! # States of a lock
@@ -13,12 +13,13 @@
 //! ```
 //!
 //! # Invariants
-//! M1. A caller of [`ForkLock::lock`] that gets no guard changes nothing and reads nothing: a value whose holder is
-//!     gone may be half-changed. The caller leaks the object that it would have put away, or refuses.
-//! M2. The generation changes in a child before `fork` returns there, while the child has one thread (`system::forks`).
+//! M1. A caller of [`ForkLock::lock`] that gets no guard neither reads nor changes the value: the value may be
+//!     half-changed, since its holder is gone. The caller leaks the object that it would have put away, or refuses the
+//!     call.
+//! M2. In a child, the generation changes before `fork` returns, while the child has one thread (`system::forks`).
 //!
-//! *Rejected:* a handler that runs before each fork and takes the locks. It would have to know every engine's locks,
-//! and a handler of a timer that forks would wait for the lock of the shard that runs it.
+//! *Rejected:* a function that runs before each fork and takes the locks. The function would have to know every
+//! engine's locks. A timer's handler that forks would wait for the lock of its own shard.
 
 use super::sync::{
     ModelledMutex, ModelledMutexGuard, Ordering, TryLockError, TryLockResult, doze, ignore_poison,
@@ -26,40 +27,41 @@ use super::sync::{
 use core::time::Duration;
 use std::sync::atomic::AtomicU32;
 
-/// The number of forks between the first process and this one. Outside of the models' reach: models do not fork.
+/// The number of forks between the first process and this process. It is a plain atomic also in models, which do not
+/// fork.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// The time for which a caller in a child waits for a lock that another thread of the child may hold, and the number of
-/// looks in that time.
+/// The time for which a caller in the child of a fork waits for a lock that another thread of the child may hold. In
+/// this time, the caller tries [`LOOKS`] times.
 const PATIENCE: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 40;
 
-/// A process in a line of forks.
+/// Identifies a process by the number of forks that led to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation(u32);
 
 impl Generation {
-    /// This process.
+    /// Returns the generation of this process: the number of forks that led to it.
     #[inline]
     pub(crate) fn current() -> Self {
-        // Ordering: Relaxed [M2]. Changed while the child has one thread.
+        // Ordering: Relaxed [M2]. The generation changes while the child has one thread.
         Self(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// Whether this process is a child of the process, or a child's child.
+    /// Returns whether this process was forked, once or more often, from the process of this generation.
     #[inline]
     pub(crate) fn is_past(self) -> bool {
         self != Self::current()
     }
 }
 
-/// Begins a new generation, in the child of a fork.
+/// Begins a new generation of the process. The child of a fork calls this.
 pub(crate) fn begin_generation() {
-    // Ordering: Relaxed [M2]. There is one thread.
+    // Ordering: Relaxed [M2]. The child has one thread.
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A lock for which a child of the process that made it does not wait for ever. Ignores poison.
+/// A lock that ignores poison. In a child of the process that made the lock, a caller gives up after a moment.
 #[derive(Debug)]
 pub(crate) struct ForkLock<T> {
     made_in: Generation,
@@ -71,8 +73,8 @@ impl<T> ForkLock<T> {
         Self { made_in: Generation::current(), value: ModelledMutex::new(value) }
     }
 
-    /// Locks the value. `None` in a child of the process that made the lock, if a thread of the parent held it at the
-    /// fork (M1).
+    /// Locks the value. Returns `None` only in a child of the process that made the lock, if a thread of the parent
+    /// held the lock at the fork (M1).
     pub(crate) fn lock(&self) -> Option<ModelledMutexGuard<'_, T>> {
         if !self.made_in.is_past() {
             return Some(ignore_poison(self.value.lock()));
@@ -85,7 +87,7 @@ impl<T> ForkLock<T> {
     }
 }
 
-/// Locks a lock that is older than this process. Gives up after a moment.
+/// Locks a lock that an ancestor of this process made. Fails after [`PATIENCE`] if a thread still holds the lock.
 #[cold]
 pub(crate) fn lock_patiently<T>(lock: &ModelledMutex<T>) -> TryLockResult<ModelledMutexGuard<'_, T>> {
     for _ in 0..LOOKS {

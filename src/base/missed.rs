@@ -1,9 +1,9 @@
-//! The policy for moments that were missed.
+//! The policy for moments of a repeating timer that were missed.
 
-/// The treatment of the moments of a row that were missed: the ticks of an `Interval` that was not polled in time, and
-/// the instants of a repeating task whose engine or workers were late.
+/// Decides how to treat missed moments of a repeating timer. An `Interval` misses ticks if it is not polled in time. A
+/// repeating task misses moments if the engine or its workers are late.
 ///
-/// With a period of 50, and the moment 100 that is taken at 230:
+/// An example with a period of 50: the moment 100 is taken late, at 230.
 ///
 /// | policy | moments after it |
 /// |---|---|
@@ -11,15 +11,16 @@
 /// | [`Delay`](Self::Delay) | 280, 330, 380 |
 /// | [`Skip`](Self::Skip) | 250, 300, 350 |
 ///
-/// There is no default for all rows. An interval bursts unless another policy is set, as an interval of tokio does: its
-/// period may be shorter than a tick of the engine, and then all its ticks come in bunches. A repeating task, whose
-/// period is at least a tick, skips: after a stall a burst comes when the program has most to catch up with.
+/// The default depends on the repeating timer. An interval bursts by default, as an interval of tokio does. The period
+/// of an interval may be shorter than a tick of the engine, and then all its moments come in bunches. A repeating task
+/// skips by default; its period is at least a tick. A burst after a stall would come when the program has most to catch
+/// up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// All of them are made up for, one after the other, without a pause.
+    /// The repeating timer makes up for all missed moments, one after the other, without a pause.
     Burst,
-    /// They are left out, and the next moment is a period after the late one was taken.
+    /// The repeating timer leaves the missed moments out. Its next moment is one period after it took the late moment.
     Delay,
-    /// They are left out, and the next moment is in step with the earlier ones.
+    /// The repeating timer leaves the missed moments out. Its next moment keeps step with the moments before the delay.
     Skip,
 }

@@ -1,4 +1,4 @@
-//! Basic types, and the doors to atomics, threads and tracing.
+//! Basic types, and the only modules that import atomics, threads and tracing.
 
 pub(crate) mod buckets;
 pub(crate) mod counters;

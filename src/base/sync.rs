@@ -1,8 +1,8 @@
-//! The one door to atomics, cells and threads.
+//! The only module that imports atomics, cells and threads. The engine takes them from here.
 //!
-//! In a build for a model (`--cfg tourbillon_loom`, library tests only) the same names are loom's, so that the models
-//! in `loom_tests/` explore the code that users run. In a build for the simulation of many cores (`--cfg
-//! tourbillon_lines`, library tests only) they record their accesses.
+//! In a build for a model (`--cfg tourbillon_loom`, library tests only) the names stand for loom's types, so that the
+//! models in `loom_tests/` explore the code that users run. In a build for the simulation of many cores (`--cfg
+//! tourbillon_lines`, library tests only) the types record each access.
 
 #[cfg(all(test, tourbillon_loom))]
 mod imp {
@@ -12,30 +12,30 @@ mod imp {
     pub(crate) use loom::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
     pub(crate) use loom::thread;
-    /// The key of a thread: see [`this_thread`].
+    /// The type of a thread's key in a model ([`this_thread`]).
     pub(crate) type ThreadKey = loom::thread::ThreadId;
 
-    /// The key of the calling thread.
+    /// Returns the key of the calling thread.
     pub(crate) fn this_thread() -> ThreadKey {
         thread::current().id()
     }
 
-    /// A number of the calling thread. Threads of a model share it.
+    /// Returns 0: in a model, all threads have the same number.
     pub(crate) fn number_of_this_thread() -> u64 {
         0
     }
 
-    /// A model has no time: a timed park waits for its unpark.
+    /// Parks the thread until it is unparked: a model has no time, so no timeout ends the park.
     pub(crate) fn park_timeout(_: std::time::Duration) {
         thread::park();
     }
 
-    /// A model has no time: a short doze passes while other threads go on.
+    /// Lets other threads go on, in place of a short park: a model has no time.
     pub(crate) fn doze(_: std::time::Duration) {
         thread::yield_now();
     }
 
-    /// A model has no time: other threads go on.
+    /// Lets other threads go on, in place of a sleep: a model has no time.
     pub(crate) fn sleep(_: std::time::Duration) {
         thread::yield_now();
     }
@@ -44,24 +44,26 @@ mod imp {
 #[cfg(not(all(test, tourbillon_loom)))]
 mod imp {
     pub(crate) use std::sync::Arc;
-    /// A lock that models enter.
+    /// A lock whose interleavings the models explore. The models leave [`Mutex`](super::Mutex) out.
     pub(crate) use std::sync::Mutex as ModelledMutex;
     pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
     #[cfg(not(all(test, tourbillon_lines)))]
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
     pub(crate) use std::sync::atomic::{Ordering, fence};
-    /// A park whose timeout a model waits for.
+    /// Parks the calling thread for a short time. In a model, the park ends by itself, too. A park by `park_timeout`
+    /// does not.
     pub(crate) use std::thread::park_timeout as doze;
     pub(crate) use std::thread::{self, park_timeout, sleep};
 
     #[cfg(all(test, tourbillon_lines))]
     pub(crate) use crate::base::record::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, UnsafeCell};
 
-    /// The key of a thread: no two threads of a process ever have the same one.
+    /// A thread's key. No two threads of a process ever have equal keys.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct ThreadKey(u64);
 
-    /// The key of the calling thread, at the price of a load: `std`'s way to a thread's id counts a reference.
+    /// Returns the key of the calling thread at the price of a load. A call of `std::thread::current` costs more,
+    /// because it counts a reference.
     #[inline]
     pub(crate) fn this_thread() -> ThreadKey {
         std::thread_local! {
@@ -79,14 +81,14 @@ mod imp {
         ThreadKey(if key == 0 { choose() } else { key })
     }
 
-    /// A number of the calling thread. Threads that ask for theirs one after the other get numbers that follow each
-    /// other.
+    /// Returns the number of the calling thread. Threads get the numbers 1, 2, 3 and so on, in the order of their first
+    /// calls.
     #[inline]
     pub(crate) fn number_of_this_thread() -> u64 {
         this_thread().0
     }
 
-    /// [`std::cell::UnsafeCell`] with the closure access that loom tracks.
+    /// A [`std::cell::UnsafeCell`] that is accessed through closures, as loom's cell is.
     #[cfg(not(all(test, tourbillon_lines)))]
     #[derive(Debug, Default)]
     #[repr(transparent)]
@@ -111,15 +113,16 @@ mod imp {
 }
 
 pub(crate) use imp::*;
-/// An `Arc` that models do not track: for objects that users and executors share.
+/// An `Arc` that models do not track. It is for objects that users and executors share.
 pub(crate) use std::sync::Arc as StdArc;
-/// Locks for the rare paths only: start, stop, waiting for a handler, waking a loop that is a task. No model enters
-/// them.
+/// Locks for rare paths only: start, stop, waiting for a handler, and waking a loop that is a task. Models do not
+/// explore these locks.
 pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, TryLockResult, Weak,
 };
 
-/// Ignores a lock's poison: the engine's locks guard no data that a panic could leave half-changed.
+/// Returns the guard even if the lock is poisoned. The engine's locks guard no data that a panic could leave
+/// half-changed.
 pub(crate) fn ignore_poison<G>(result: Result<G, PoisonError<G>>) -> G {
     result.unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Points in time: nanoseconds on an engine's clock, and the wheel's ticks.
+//! Points in time: nanoseconds on an engine's clock, and ticks of the wheel.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -8,8 +8,8 @@ pub use tourbillon_wheel::Tick;
 
 /// A moment on an engine's clock: nanoseconds since the clock's origin.
 ///
-/// The clocks of a process that keep real time share one origin, so that timestamps of different engines compare, and
-/// convert from and to `std::time::Instant` and `SystemTime` by [`From`]. A `ManualClock` has a time of its own.
+/// All clocks of a process that keep real time share one origin. Their timestamps can be compared between engines, and
+/// [`From`] converts them from and to `std::time::Instant` and `SystemTime`. A `ManualClock` has a time of its own.
 ///
 /// The operators saturate: adding [`Duration::MAX`] returns [`Timestamp::MAX`], 584 years after the origin, and the
 /// difference to a later moment is zero. The `checked` methods return `None` instead.
@@ -38,43 +38,45 @@ pub use tourbillon_wheel::Tick;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The clock's origin. This is a moment of the past: a timer for it is late by the time since the origin.
+    /// The clock's origin. The origin is in the past: a timer for it is due at once, and late by the time since the
+    /// origin.
     pub const ZERO: Timestamp = Timestamp(0);
     /// The last moment that a clock can show.
     pub const MAX: Timestamp = Timestamp(u64::MAX);
 
-    /// The moment `nanos` nanoseconds after the origin.
+    /// Returns the moment `nanos` nanoseconds after the origin.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The moment `delay` later. `None` if it is after [`Timestamp::MAX`].
+    /// Returns the moment `delay` later, or `None` if that moment is after [`Timestamp::MAX`].
     #[must_use]
     pub fn checked_add(self, delay: Duration) -> Option<Self> {
         self.0.checked_add(nanos(delay)?).map(Self)
     }
 
-    /// The moment `time` earlier. `None` if it is before the origin.
+    /// Returns the moment `time` earlier, or `None` if that moment is before the origin.
     #[must_use]
     pub fn checked_sub(self, time: Duration) -> Option<Self> {
         self.0.checked_sub(nanos(time)?).map(Self)
     }
 
-    /// The time since `earlier`. `None` if `earlier` is the later moment.
+    /// Returns the time since `earlier`, or `None` if `earlier` is the later moment.
     #[must_use]
     pub fn checked_duration_since(self, earlier: Self) -> Option<Duration> {
         self.0.checked_sub(earlier.0).map(Duration::from_nanos)
     }
 }
 
-/// Converts seconds and nanoseconds separately: `as_nanos` would need a 128-bit multiplication on the arming path.
+/// Returns the nanoseconds of `time`, or `None` if they do not fit. `as_nanos` would cost a 128-bit multiplication at
+/// each arming of a timer.
 #[inline]
 fn nanos(time: Duration) -> Option<u64> {
     time.as_secs().checked_mul(1_000_000_000)?.checked_add(u64::from(time.subsec_nanos()))
@@ -113,42 +115,42 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// The length of a tick, for moments on an engine's clock. For the rounding see [`tourbillon_wheel::TickLength`].
+/// The length of a tick, for moments on an engine's clock. [`tourbillon_wheel::TickLength`] explains the rounding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TickLength(tourbillon_wheel::TickLength);
 
 impl TickLength {
-    /// A tick of `nanos`, which must not be zero; the builder checks it.
+    /// Makes a tick length of `nanos` nanoseconds. `nanos` must not be zero, which the builder checks.
     pub(crate) fn from_nanos(nanos: u64) -> Self {
         debug_assert!(nanos > 0);
         Self(tourbillon_wheel::TickLength::from_nanos(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN)))
     }
 
-    /// The first tick at which a timer with this deadline is due.
+    /// Returns the first tick at which a timer with this deadline is due.
     #[inline]
     pub(crate) fn due_tick(self, deadline: Timestamp) -> Tick {
         self.0.due_tick(deadline.0)
     }
 
-    /// The last tick that has begun at `now`.
+    /// Returns the last tick that has begun at `now`.
     #[inline]
     pub(crate) fn current_tick(self, now: Timestamp) -> Tick {
         self.0.current_tick(now.0)
     }
 
-    /// The moment at which `tick` begins.
+    /// Returns the moment at which `tick` begins.
     #[inline]
     pub(crate) fn start_of(self, tick: Tick) -> Timestamp {
         Timestamp(self.0.start_of(tick))
     }
 
-    /// The earliest deadline that is due at `tick` and not before.
+    /// Returns the earliest deadline of a timer that is due at `tick`. Earlier deadlines are due at earlier ticks.
     #[inline]
     pub(crate) fn first_deadline_of(self, tick: Tick) -> Timestamp {
         Timestamp(self.0.first_deadline_of(tick))
     }
 
-    /// The number of whole ticks within `time`.
+    /// Returns the number of whole ticks within `time`.
     pub(crate) fn whole_ticks(self, time: Duration) -> u64 {
         self.0.whole_ticks(time)
     }

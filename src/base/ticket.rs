@@ -1,11 +1,12 @@
-//! Tickets, which the wheel and the lanes carry.
+//! Tickets. Lanes carry them to the shards, and the shards' wheels hold them.
 
 use crate::base::tick::{Tick, TickLength, Timestamp};
 pub use tourbillon_wheel::TimerId;
 
-/// "Look at timer `index` at `tick`, if its stamp is still `stamp`."
+/// A ticket asks its shard: "Look at timer `index` at `tick`, if the timer's stamp is still `stamp`."
 ///
-/// A ticket is a hint: the timer's own words decide. A ticket that outlives its timer is stale and does no harm.
+/// A ticket is a hint: the state in the timer's own words decides. A ticket whose timer has ended is stale and does no
+/// harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) tick: Tick,
@@ -20,11 +21,11 @@ impl tourbillon_wheel::Ticket for Ticket {
     }
 }
 
-/// Due tickets that are passed on together: at most [`CHUNK_TICKETS`](crate::base::limits::CHUNK_TICKETS).
+/// Due tickets that are handed over together: at most [`CHUNK_TICKETS`](crate::base::limits::CHUNK_TICKETS).
 pub(crate) type Chunk = Vec<Ticket>;
 
-/// A ticket on its way into a wheel, as a producer pushes it. The shard computes the tick when it finds the timer still
-/// armed, and most timers are not: the producer is spared a division, and usually the shard is too.
+/// A ticket on its way from a thread that arms a timer to a shard's wheel. It has the deadline in place of the tick, to
+/// spare the thread a division. The shard computes the tick only if the timer is still armed, and most timers are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Insertion {
     pub(crate) deadline: Timestamp,
@@ -33,7 +34,7 @@ pub(crate) struct Insertion {
 }
 
 impl Ticket {
-    /// Whether the ticket stands for a timer that a handle owns.
+    /// Returns whether the ticket belongs to an owned timer (`Timer`), not to a one-shot.
     pub(crate) fn is_owned(&self) -> bool {
         self.stamp > u32::MAX >> 1
     }

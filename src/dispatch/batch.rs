@@ -1,12 +1,12 @@
 //! Batches of due tickets on their way to the workers.
 //!
 //! The tickets that a turn of a shard finds due are handed over together, in batches of up to [`BATCH_CHUNKS`] chunks.
-//! With a job for each chunk, every 32 timers would wake a worker.
+//! If each chunk had a job of its own, every 32 timers would wake a worker.
 //!
 //! # Invariants
 //! H1. Each ticket is taken by exactly one worker: the cursor of its chunk passes over each place once.
-//! H2. A batch with tickets that were not taken is in `InFlight`. It is sent again if no job for it is waiting. A job
-//!     that was run in part waits again.
+//! H2. A batch with tickets that were not taken is in `InFlight`. The shard sends it again if no job for the batch is
+//!     waiting. A job that was run in part waits again.
 //!
 //! # Synchronisation
 //! The cursor and the count of waiting jobs are changed by read-modify-writes. They publish nothing, since the tickets
@@ -25,19 +25,19 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// An engine as its shards see it: runs the handlers of due tickets.
+/// The interface of an engine for its shards: it runs the handlers of the timers whose tickets are due.
 pub(crate) trait Fire: Send + Sync + 'static {
     /// Returns the threads on which the handlers run.
     fn dispatcher(&self) -> &Dispatcher;
 
-    /// Fires tickets of `batch` that no other worker takes, until it has called `most` handlers or no ticket is left.
-    /// Returns the number of handlers that it called.
+    /// Fires the timers of tickets in `batch` that no other worker has taken. Stops after `most` handlers, or when no
+    /// ticket is left. Returns the number of called handlers.
     fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize;
 
-    /// Notes that every ticket of a batch was taken, so that the shard may hand over more.
+    /// Tells `shard` that workers have taken tickets of a batch. The shard may then hand over more tickets.
     fn batch_taken(&self, shard: usize);
 
-    /// Notes that an executor dropped a job, so that the shard checks its batches.
+    /// Tells `shard` that an executor has dropped a job. The shard then checks its batches.
     fn job_dropped(&self, shard: usize);
 }
 
@@ -50,11 +50,11 @@ pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool
     BatchJob::new(batch, engine).send()
 }
 
-/// The greatest number of chunks in a batch: 1,024 tickets. If a turn has only one batch, the leader of the shard runs
-/// it. If a turn has more timers, a second thread is worth its wake-up.
+/// The greatest number of chunks in a batch. They have 1,024 tickets. If a turn of a shard has only one batch, the
+/// shard's leader runs the batch. For more timers, a second thread is worth its wake-up.
 pub(crate) const BATCH_CHUNKS: usize = 32;
 
-/// A chunk of due tickets, and how many of them workers have taken.
+/// A chunk of due tickets, and the number of its tickets that workers have taken.
 #[derive(Debug)]
 pub(crate) struct DueChunk {
     tickets: Chunk,
@@ -76,12 +76,13 @@ impl DueChunk {
         &self.tickets
     }
 
-    /// Returns the tickets for changes to their order, before the chunk is handed over.
+    /// Returns the tickets mutably, so that they can be sorted before the chunk is handed over.
     pub(crate) fn tickets_mut(&mut self) -> &mut [Ticket] {
         &mut self.tickets
     }
 
-    /// Takes a ticket that no other worker gets. The flag is true for the chunk's first ticket.
+    /// Takes the chunk's next ticket. No other worker gets this ticket. The returned flag is true for the chunk's first
+    /// ticket.
     pub(crate) fn take(&self) -> Option<(Ticket, bool)> {
         // Ordering: Relaxed [H1]. The tickets came with the job and do not change.
         let place = self.cursor.fetch_add(1, Ordering::Relaxed);
@@ -98,12 +99,13 @@ impl DueChunk {
     }
 }
 
-/// Due chunks of one shard, which workers fire together.
+/// Due chunks of tickets of one shard. Several workers may fire their timers together.
 #[derive(Debug)]
 pub(crate) struct Batch {
     shard: usize,
     chunks: Box<[DueChunk]>,
-    /// The number of jobs for this batch that wait to be run: before they begin, and between two partial runs.
+    /// The number of jobs for this batch that wait for a thread. A job waits before its first run, and between two
+    /// partial runs.
     waiting_jobs: AtomicU32,
 }
 
@@ -112,18 +114,18 @@ impl Batch {
         Self { shard, chunks: chunks.into_boxed_slice(), waiting_jobs: AtomicU32::new(0) }
     }
 
-    /// Returns the shard that found the chunks due.
+    /// Returns the number of the shard that found the chunks due.
     pub(crate) fn shard(&self) -> usize {
         self.shard
     }
 
-    /// Returns the chunks with tickets that no worker has taken.
+    /// Returns the chunks that have tickets left. Workers have taken all tickets of the other chunks.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &DueChunk> {
         self.chunks.iter().filter(|chunk| !chunk.is_taken())
     }
 
-    /// Fires tickets that no other worker takes, with up to `most` handlers. Returns the number of handlers that it
-    /// called.
+    /// Fires the timers of tickets that no other worker has taken. Calls at most `most` handlers, and returns the
+    /// number of called handlers.
     fn run(&self, engine: &StdArc<dyn Fire>, most: usize) -> usize {
         let called = StdArc::clone(engine).fire(self, most);
         // Notify the shard even if tickets are left. The worker that took the last ticket may not have seen the tickets
@@ -147,7 +149,7 @@ impl Batch {
     }
 }
 
-/// A job for a batch. An executor passes it to a thread, or the shard's leader runs it.
+/// A job that fires the timers of a batch. An executor passes the job to a thread, or the shard's leader runs it.
 pub(crate) struct BatchJob {
     batch: StdArc<Batch>,
     engine: StdArc<dyn Fire>,
@@ -156,11 +158,11 @@ pub(crate) struct BatchJob {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// No thread runs the job yet. The batch counts it as a waiting job.
+    /// No thread runs the job at present. The batch counts it among its waiting jobs.
     Waits,
-    /// A thread runs the job, or its last run has unwound.
+    /// A thread runs the job, or the job's last run has panicked.
     Runs,
-    /// A run has found no ticket left, or has found that the engine has ended.
+    /// The job is done: a run found no ticket left, or found that the engine has ended.
     Done,
 }
 
@@ -227,9 +229,8 @@ impl Drop for BatchJob {
     }
 }
 
-/// The greatest number of batches that a shard has in flight. It bounds the number of tickets in the workers' queue.
-/// Further due tickets are held back (`shard::backlog`). Such a number of full batches is work for some tens of
-/// milliseconds.
+/// The greatest number of batches that a shard hands to workers before they have taken the tickets of the first.
+/// Further due tickets are held back (`shard::backlog`). 128 full batches are work for some tens of milliseconds.
 const MOST_IN_FLIGHT: usize = 128;
 
 /// The batches of a shard that workers may still be running, the oldest first.
@@ -239,32 +240,32 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Returns whether another batch may be sent.
+    /// Returns whether the shard may send another batch to the workers.
     pub(crate) fn has_room(&self) -> bool {
         self.batches.len() < MOST_IN_FLIGHT
     }
 
-    /// Returns whether no batch is in flight.
+    /// Returns whether the workers have finished all batches of the shard.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
     pub(crate) fn push(&mut self, batch: StdArc<Batch>) {
         if !self.has_room() {
-            // Owned timers that were checked and are due cannot be held back. Those of a single turn may exceed the
-            // limit.
+            // Owned timers that were checked and are due cannot be held back. In a single turn their batches may exceed
+            // the limit.
             self.forget_taken();
         }
         self.batches.push_back(batch);
     }
 
-    /// Removes the batches whose tickets were all taken, which makes room.
+    /// Removes the batches whose tickets workers have all taken. This makes room for further batches.
     pub(crate) fn forget_taken(&mut self) {
         self.batches.retain(|batch| !batch.is_taken());
     }
 
-    /// Sends another job for each batch that has tickets left but no waiting job: its workers are slow, or its job was
-    /// dropped. The shard calls this only once in a while, so that quick batches have ended by then.
+    /// Sends another job for each batch that has tickets left but no waiting job. The workers of such a batch are slow,
+    /// or its job was dropped. The shard calls this rarely, so that workers have finished quick batches by then.
     pub(crate) fn check(&mut self, engine: &StdArc<dyn Fire>) {
         self.forget_taken();
         for batch in self.batches.iter().filter(|batch| !batch.has_waiting_jobs()) {
@@ -273,8 +274,8 @@ impl InFlight {
         }
     }
 
-    /// Returns whether the shard should check again soon. A slow handler may be holding up other tickets, or a job was
-    /// dropped.
+    /// Returns whether the shard should check the batches soon. A slow handler may hold up other tickets, or a job may
+    /// have been dropped.
     pub(crate) fn wants_check(&self) -> bool {
         self.batches.iter().any(|batch| !batch.is_taken() && (batch.len() > 1 || !batch.has_waiting_jobs()))
     }

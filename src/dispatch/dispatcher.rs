@@ -8,7 +8,7 @@ use core::fmt;
 #[cfg(feature = "rayon")]
 use rayon::ThreadPool;
 
-/// The choice of threads on which an engine's handlers run. Clones refer to the same threads.
+/// The threads on which an engine's handlers run. Clones refer to the same threads.
 #[derive(Clone)]
 pub(crate) enum Dispatcher {
     /// Handlers run on the thread of the shard itself.
@@ -23,12 +23,12 @@ pub(crate) enum Dispatcher {
 }
 
 impl Dispatcher {
-    /// Returns whether the thread that finds chunks due also runs their handlers.
+    /// Returns whether handlers run on the thread of the shard itself.
     pub(crate) fn is_inline(&self) -> bool {
         matches!(self, Self::Inline)
     }
 
-    /// Returns the workers of the shards, if handlers run on them.
+    /// Returns the workers of the set of shards; `None` if handlers run elsewhere.
     pub(crate) fn own_workers(&self) -> Option<&Workers> {
         match self {
             Self::Own(workers) => Some(workers),
@@ -36,7 +36,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns the number of workers; zero if it is unknown.
+    /// Returns the number of threads that run handlers; zero if that number is unknown or handlers run inline.
     pub(crate) fn workers(&self) -> usize {
         match self {
             Self::Own(workers) => workers.count(),
@@ -47,8 +47,8 @@ impl Dispatcher {
     }
 
     /// Returns whether the calling thread belongs to a rayon pool that runs handlers. Such a thread may be working on
-    /// behalf of a handler, and must not wait for handlers. The workers of the shards run only handlers, which
-    /// `shard::here::is_firing` covers.
+    /// behalf of a handler, and must not wait for handlers. The shards' own workers run nothing but handlers, so
+    /// `shard::here::is_firing` suffices for these workers.
     pub(crate) fn is_worker_here(&self) -> bool {
         match self {
             #[cfg(feature = "rayon")]
@@ -57,7 +57,8 @@ impl Dispatcher {
         }
     }
 
-    /// Runs `work` on a chosen thread, or on this thread. Returns false if the executor panicked.
+    /// Runs `work` on the threads for handlers, or at once on the calling thread. Returns false if the executor
+    /// panicked.
     pub(super) fn send(&self, work: impl Work + 'static) -> bool {
         let job = Job::new(work);
         match self {

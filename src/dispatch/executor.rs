@@ -2,20 +2,20 @@
 
 use core::fmt;
 
-/// A batch of up to 1,024 due timers of one shard. Any thread can run it once, at once or in parts.
+/// A batch of up to 1,024 due timers of one shard. Any thread can run a job, as a whole or in parts.
 ///
 /// Running a job calls the handler for each timer, one after the other. It leaves out timers that were cancelled
-/// before, and timers that another job for the same batch takes. The shard sends another job if a handler takes long.
-/// Running a job unwinds only if the engine's clock panics. Until its handler is called, a timer is pending: it can be
-/// cancelled, moved or disarmed while its job waits.
+/// before. If a handler takes long, the shard sends another job for the same batch. Each timer is fired by only one of
+/// these jobs. Running a job unwinds only if the engine's clock panics. Until its handler is called, a timer is
+/// pending: it can be cancelled, moved or disarmed while its job waits.
 pub struct Job(Box<dyn Work>);
 
-/// The work of a job, independent of the engine's payload.
+/// The work of a job: calling the handlers of a batch. It does not depend on the type of the engine's payloads.
 pub(super) trait Work: Send {
-    /// Calls the handler for up to `most` timers. Returns how many it called.
+    /// Calls the handler for up to `most` timers. Returns the number of called handlers.
     fn run_some(&mut self, most: usize) -> usize;
 
-    /// Returns whether no timer is left.
+    /// Returns whether the job has no timer left to fire.
     fn is_done(&self) -> bool;
 }
 
@@ -29,8 +29,8 @@ impl Job {
         self.0.run_some(usize::MAX);
     }
 
-    /// Fires up to `most` timers of the job, for a thread that has room for the results of `most` handlers. Returns the
-    /// number of handlers that it called. A smaller number than `most` means that the job is done.
+    /// Fires up to `most` timers of the job. A thread calls this method if it has room for the results of only `most`
+    /// handlers. Returns the number of called handlers. If the number is smaller than `most`, the job is done.
     ///
     /// ```
     /// use std::sync::{Arc, Mutex};
@@ -53,8 +53,8 @@ impl Job {
         self.0.run_some(most)
     }
 
-    /// Returns whether the job has nothing left to do, as far as its last partial run has seen. Its timers were fired
-    /// or cancelled, or its engine was shut down.
+    /// Returns whether the job is done, as found by its last partial run. All its timers were fired or cancelled, or
+    /// the engine was shut down.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.0.is_done()
@@ -69,10 +69,10 @@ impl fmt::Debug for Job {
 
 /// A pool of the caller that runs the jobs of an engine, and so fires its timers.
 ///
-/// `execute` is called on a shard's thread and holds up the shard while it runs. It must not wait for a job to be run,
-/// since a handler that schedules may wait for the shard. If a job is dropped before it is [done](Job::is_done), the
-/// shard sends it again a millisecond later. The same holds if a panic of `execute` dropped the job; such a panic is
-/// counted.
+/// A shard's thread calls `execute`, and the shard is held up while `execute` runs. `execute` must not wait until a job
+/// was run, because a handler that schedules may wait for the shard. If a job is dropped before it is
+/// [done](Job::is_done), the shard sends it again a millisecond later. This holds also if a panic of `execute` dropped
+/// the job; such a panic is counted.
 ///
 /// Any `Fn(Job) + Send + Sync` is an executor.
 ///
@@ -86,7 +86,7 @@ impl fmt::Debug for Job {
 /// # drop(executor);
 /// ```
 pub trait Executor: Send + Sync {
-    /// Arranges for `job` to be run.
+    /// Makes some thread run `job`, now or later.
     fn execute(&self, job: Job);
 }
 

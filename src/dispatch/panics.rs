@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// A function that gets the payload of a handler's panic, on the thread that ran the handler.
 pub type PanicHook = dyn Fn(&(dyn Any + Send)) + Send + Sync;
 
-/// Runs user code, and catches its panics.
+/// Runs code of the user, catches its panics, and reports them to the user's hook.
 pub(crate) struct Guarded {
     hook: Option<Box<PanicHook>>,
 }
@@ -18,7 +18,7 @@ impl Guarded {
         Self { hook }
     }
 
-    /// Runs `f`. If `f` panicked, calls the hook and returns false.
+    /// Runs `f`, and catches its panic. If `f` panicked, calls the hook and returns false.
     pub(crate) fn run(&self, f: impl FnOnce()) -> bool {
         let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else { return true };
         // The subscriber, the hook and the drop of the panic's payload may panic themselves. All these panics are

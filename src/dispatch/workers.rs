@@ -1,16 +1,16 @@
 //! The workers of a set of shards: threads that wait for jobs, or for a shard whose leader a handler holds up.
 //!
-//! A shard's leader runs the handlers of the timers that a turn has found due. Handing them over would cost a second
-//! wake-up, which waits for a core on a busy machine. While handlers run, the leader lets go of its shard. If a handler
-//! does not return, a thread that stands by takes the shard over (`shard`, [`watch`](crate::lockfree::watch)). If a
-//! turn has more than one batch, all of them go through the queue of jobs. So do the batches of a shard that was taken
-//! over, for a while.
+//! A shard's leader runs the handlers of the timers that a turn has found due. If it handed them over, a second thread
+//! would have to wake, and would wait for a core on a busy machine. While handlers run, the leader unlocks its shard.
+//! If a handler does not return, an idle thread takes the shard over (`shard`, [`watch`](crate::lockfree::watch)). If a
+//! turn has more than one batch, all batches go through the queue of jobs. After a takeover, all batches of the shard
+//! go through the queue for a while.
 //!
 //! # Invariants
 //! P1. The number of threads that run handlers at a time is at most the number of workers: each of these threads has a
-//!     [`Permit`]. The set also has a thread for each shard, so a thread is left to take over each shard whose
-//!     leader has let go of it.
-//! P2. A job in the queue is taken once a permit is free: the thread that gives its permit back wakes a thread for the
+//!     [`Permit`]. The set also has a thread for each shard. So for each shard that its leader has unlocked, a thread
+//!     is left to take the shard over.
+//! P2. A job in the queue is taken once a permit is free: the thread that gives a permit back wakes a thread for the
 //!     job.
 //!
 //! # Synchronisation
@@ -30,7 +30,7 @@ use core::time::Duration;
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
-/// The state that the threads of a set of shards share, if the set has workers.
+/// The state that the threads of a set of shards share: the queue of jobs, and the permits to run handlers.
 #[derive(Debug)]
 pub(crate) struct Workers {
     count: usize,
@@ -38,18 +38,19 @@ pub(crate) struct Workers {
     permits: CachePadded<AtomicU64>,
     sleepers: Sleepers,
     watch: Watch,
-    /// The memory of the thread that watches. That thread keeps it locked.
+    /// The results of earlier checks of the shards' leaders. The thread that watches the leaders keeps this lock
+    /// locked.
     checks: ModelledMutex<Checks>,
     closed: AtomicBool,
 }
 
-/// The permission of a thread to run handlers. Dropping it lets another thread run them.
+/// A thread's permission to run handlers. Dropping the permit lets another thread run handlers.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Permit<'a>(&'a Workers);
 
 impl Workers {
-    /// Makes the state for a set of `shards` shards, with `count` workers. The roster lists the threads.
+    /// Makes the state for a set of `shards` shards with `count` workers. `roster` lists the set's threads.
     pub(crate) fn new(count: usize, shards: usize, roster: StdArc<Roster>) -> Self {
         Self {
             count,
@@ -71,25 +72,26 @@ impl Workers {
         &self.watch
     }
 
-    /// Locks the memory of the watcher. Only the thread that has taken the watch may call it.
+    /// Locks the results of earlier checks of the shards' leaders. Only the thread that watches the leaders may call
+    /// this method.
     pub(crate) fn checks(&self) -> ModelledMutexGuard<'_, Checks> {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works as [`permit`](Self::permit), for a leader. Returns `None` while jobs are in the queue, since their timers
-    /// are due earlier.
+    /// Returns a permit to run handlers, for a shard's leader. Returns `None` if no permit is free. Also returns `None`
+    /// while jobs are in the queue, because the jobs' timers are due earlier.
     pub(crate) fn permit_to_leader(&self) -> Option<Permit<'_>> {
         if self.jobs.is_empty() { self.permit() } else { None }
     }
 
-    /// Returns a permit to run handlers, unless as many threads as there are workers already have one.
+    /// Returns a permit to run handlers. There are as many permits as workers. Returns `None` if all permits are taken.
     pub(crate) fn permit(&self) -> Option<Permit<'_>> {
         let take = |permits: u64| permits.checked_sub(1);
-        // Ordering: Relaxed. A number that hands nothing over; the fences rule out a lost permit (P3).
+        // Ordering: Relaxed. The number hands nothing over, and the fences rule out a lost permit (P3).
         self.permits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok().then(|| Permit(self))
     }
 
-    /// Runs the jobs in the queue, if a permit is free.
+    /// Runs the jobs in the queue on the calling thread, if a permit to run handlers is free.
     pub(crate) fn run_jobs(&self) {
         if self.jobs.is_empty() {
             return;
@@ -102,31 +104,33 @@ impl Workers {
         }
     }
 
-    /// Wakes a thread that stands by, if there is one.
+    /// Wakes a thread of the set that waits for work, if any thread waits.
     pub(crate) fn wake_one(&self) {
         self.sleepers.wake_one();
     }
 
-    /// Passes the watch from the calling thread, which has it, to a thread that stands by.
+    /// Passes the watch over the shards' leaders from the calling thread to a thread that waits for work.
     pub(crate) fn pass_on_the_watch(&self) {
         self.watch.pass_on();
         self.wake_one();
     }
 
-    /// Sleeps as thread `n` of the roster, until a job can be run, the watch can be taken, or the workers are closed.
+    /// Lets the calling thread, number `n` of the roster, sleep until it has work. It wakes for a job, for the watch
+    /// over the shards' leaders, and when the workers are closed.
     pub(crate) fn stand_by(&self, n: usize) {
         self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_wanted() || self.is_closed());
     }
 
-    /// Sleeps as thread `n`, which has the watch, for `time`. Ends earlier if a job can be run or the workers are
-    /// closed, and sometimes for no reason.
+    /// Lets the thread that watches the shards' leaders, number `n` of the roster, sleep for `time`. The sleep ends
+    /// earlier for a job, when the workers are closed, and sometimes without a reason.
     pub(crate) fn stand_watch(&self, n: usize, time: Duration) {
         self.sleepers.doze_unless(n, time, || self.has_job() || self.is_closed());
     }
 
     /// Returns whether a job waits and a permit to run it is free.
     pub(crate) fn has_job(&self) -> bool {
-        // Ordering: Relaxed. If a permit is missed, the thread that gave it back looks at the queue afterwards (P2).
+        // Ordering: Relaxed. If this load misses a free permit, the thread that gave the permit back looks at the queue
+        // afterwards (P2).
         !self.jobs.is_empty() && self.permits.load(Ordering::Relaxed) > 0
     }
 
@@ -137,7 +141,7 @@ impl Workers {
         self.sleepers.wake_all();
     }
 
-    /// Closes the workers in the child of a fork, which has no other thread to wake.
+    /// Closes the workers in the child of a fork. Wakes no thread, because the child has no other thread.
     pub(crate) fn close_in_child(&self) {
         // Ordering: Relaxed. There is one thread.
         self.closed.store(true, Ordering::Relaxed);
@@ -148,8 +152,8 @@ impl Workers {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Drops the jobs that are left when the workers are closed. They would fire nothing any more, but keep their
-    /// engines alive.
+    /// Drops the jobs that are left when the workers are closed. The jobs would fire no timer any more, but would keep
+    /// their engines alive.
     pub(crate) fn drop_jobs(&self) {
         while let Some(job) = self.jobs.pop() {
             let _survived = survives(|| drop(job));

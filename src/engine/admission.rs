@@ -1,5 +1,6 @@
-//! Admits timers to an engine: everything that a thread needs to bring in a timer of any payload. That is slots, the
-//! stations with their lanes, and the reasons to refuse a timer. Both kinds of timers pass here.
+//! Admits timers to an engine. An admission has everything that a thread needs to add a timer: slots, the stations with
+//! their lanes, and the reasons to refuse a timer. It does not depend on the type of the payload. One-shots and owned
+//! timers both use it.
 
 use super::place::Place;
 use super::stations::Stations;
@@ -12,7 +13,7 @@ use crate::shard::{ShardSet, next_id};
 use crate::system::clock::EngineClock;
 use crossbeam_utils::CachePadded;
 
-/// The slots and lanes through which an engine admits timers.
+/// Admits timers to an engine: gives each timer a slot, and its ticket a lane (a thread's queue to a shard).
 pub(crate) struct Admission {
     engine: u64,
     place: Place,
@@ -20,20 +21,21 @@ pub(crate) struct Admission {
     slots: StdArc<Slots>,
     clock: EngineClock,
     set: StdArc<ShardSet>,
-    /// Written at each refusal, on lines of its own: every admission reads the other fields.
+    /// The counts of refused calls. They are on cache lines of their own: each refusal writes them, and every call
+    /// reads the other fields.
     refusals: CachePadded<RefusalCounts>,
 }
 
-/// The counts of refused calls, by their reason.
+/// The counts of refused calls, by the reason for the refusal.
 struct RefusalCounts {
     /// Counts calls that were refused because all slots were taken.
     engine_full: Refusals,
-    /// Counts calls that were refused because the calling thread's lane was full.
+    /// Counts calls that were refused because the calling thread's lane (its queue to the shard) was full.
     lane_full: Refusals,
 }
 
 impl Admission {
-    /// Makes the admission of a new engine on `set`, to these slots.
+    /// Makes the admission of a new engine on `set`. The engine's timers get their slots from `slots`.
     pub(super) fn new(set: &StdArc<ShardSet>, slots: StdArc<Slots>, lane_capacity: u64) -> Self {
         Self {
             engine: next_id(),
@@ -55,13 +57,14 @@ impl Admission {
         self.engine
     }
 
-    /// Returns the index at which each thread keeps its part of the engine.
+    /// Returns the engine's place: an index into each thread's storage. At this index a thread keeps its data about the
+    /// engine.
     #[inline(always)]
     pub(super) fn place(&self) -> usize {
         self.place.index()
     }
 
-    /// Returns the engine's stations, one for each shard.
+    /// Returns the engine's stations, its parts of the shards: one for each shard.
     #[inline(always)]
     pub(crate) fn stations(&self) -> &Stations {
         &self.stations
@@ -88,7 +91,7 @@ impl Admission {
         &self.refusals.engine_full
     }
 
-    /// Returns the counter of calls that found no room in their lane.
+    /// Returns the counter of calls that found no room in the calling thread's lane to the shard.
     pub(crate) fn lane_full(&self) -> &Refusals {
         &self.refusals.lane_full
     }
@@ -110,7 +113,7 @@ impl Admission {
     }
 
     /// Refuses a timer because a lane to `shard` is full. `capacity` is the number of tickets that the lane can hold.
-    /// Wakes the shard if it sleeps, so that it drains the lane.
+    /// If the shard sleeps, wakes it to drain the lane.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, shard: usize, capacity: u64) -> Refusal {
         self.stations.at(shard).parker.wake_if_asleep();
@@ -123,7 +126,8 @@ impl Admission {
         Refusal::LaneFull
     }
 
-    /// Refuses a timer because every slot is in use, or kept in reserve by other threads.
+    /// Refuses a timer because no vacant slot is left for the calling thread. Every slot is in use, or in reserve for
+    /// another thread.
     #[cold]
     pub(super) fn refuse_for_want_of_a_slot(&self) -> Refusal {
         if self.is_shut_down() {

@@ -1,9 +1,9 @@
-//! Anchors keep an engine alive for its owned timers. All owned timers of a thread share the thread's anchor, so only
-//! this thread's timers write its reference count.
+//! Anchors keep an engine alive for its owned timers. All owned timers that one thread has made share the thread's
+//! anchor, so only these timers write the anchor's reference count.
 //!
-//! A timer that is made and dropped for each request counts a reference up and down. If that were the count of the core
-//! itself, all threads would write the same cache line. Then two threads together would need three times as long for
-//! each operation as one thread.
+//! If a program makes and drops a timer for each request, each timer counts a reference up and down. If the timers
+//! counted references to the core itself, all threads would write one cache line. Then each operation would take three
+//! times as long with two threads as with one thread.
 //!
 //! # Lifetimes
 //! ```text
@@ -12,8 +12,8 @@
 //!  the thread's Local ── weakly ────┴───────────┘
 //! ```
 //! The core keeps the anchors of living threads. So a thread whose last timer was dropped need not make another anchor
-//! for its next timer. A thread that ends takes its anchor out. The shutdown, which every owner of an engine calls when
-//! it is dropped, takes out all anchors. After that, an anchor lives as long as its timers.
+//! for its next timer. When a thread ends, its anchor is removed from the core's list. The shutdown removes all
+//! anchors; dropping an engine shuts it down. After that, an anchor lives as long as its timers.
 
 use super::anchors::Moored;
 use super::core::Core;
@@ -25,14 +25,15 @@ use crate::lockfree::slab::Slots;
 use core::fmt;
 use crossbeam_utils::CachePadded;
 
-/// A thread's reference to an engine, which the thread's owned timers share.
+/// A thread's reference to an engine. It keeps the engine alive. All owned timers that the thread has made share this
+/// reference.
 pub(crate) struct Anchor<T> {
-    /// The parts are on other cache lines than the reference counts. One thread makes timers and writes the counts,
-    /// while other threads read the parts to arm the timers.
+    /// The references to the engine's core and slots. They are not on the cache line of the anchor's reference counts,
+    /// because one thread writes the counts while other threads read the references.
     parts: CachePadded<Parts<T>>,
 }
 
-/// An owned timer: the anchor that keeps its engine alive, and its slot.
+/// The parts of a new owned timer: the reference that keeps its engine alive, and its slot.
 pub(crate) type Created<T> = (StdArc<Anchor<T>>, OwnedSlot);
 
 struct Parts<T> {
@@ -46,7 +47,7 @@ impl<T> Anchor<T> {
         &self.parts.core
     }
 
-    /// Returns the core's slots, without a detour through the core.
+    /// Returns the engine's slots, without an access to the engine's core.
     #[inline(always)]
     pub(crate) fn slots(&self) -> &Slots {
         &self.parts.slots
@@ -54,7 +55,8 @@ impl<T> Anchor<T> {
 }
 
 impl<T: Send + 'static> Anchor<T> {
-    /// Makes an owned timer with this payload. The calling thread's anchor keeps the engine alive for it.
+    /// Makes an owned timer with this payload. The timer holds the calling thread's anchor, a reference that keeps the
+    /// engine alive.
     pub(crate) fn create_timer(core: &StdArc<Core<T>>, payload: T) -> Result<Created<T>, ScheduleError<T>> {
         let timers = core.timers();
         if timers.admission().is_shut_down() {
@@ -65,7 +67,8 @@ impl<T: Send + 'static> Anchor<T> {
         Ok((Self::of_thread(core, &mut local), slot))
     }
 
-    /// Returns the anchor of the thread to which `local` belongs, or makes it.
+    /// Returns the anchor (reference to the engine) of the thread to which `local` belongs. Makes the anchor if the
+    /// thread has none.
     #[inline]
     fn of_thread(core: &StdArc<Core<T>>, local: &mut Local) -> StdArc<Self> {
         let known = local.moored.as_ref().and_then(Moored::anchor);

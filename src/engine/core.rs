@@ -1,5 +1,5 @@
-//! The core of an engine, which its handles and threads share. Each part of the core has its own state and its own
-//! file. The calls here need several parts.
+//! The core of an engine, which the engine's handles and threads share. Each part of the core has its own state and its
+//! own file. This file has the calls that need several parts.
 
 use super::admission::Admission;
 use super::anchors::Anchors;
@@ -20,10 +20,10 @@ use crate::system::clock::EngineClock;
 use core::fmt;
 use core::task::Waker;
 
-/// The user's handler, in the form in which the engine calls it.
+/// The function that an engine calls for each timer that fires. It wraps the user's handler.
 pub(crate) type Handler<T> = Box<dyn for<'a> Fn(Due<'a, T>, &'a StdArc<Core<T>>) + Send + Sync>;
 
-/// An engine. Its handles and the threads that serve it share it.
+/// The state of an engine. The engine's handles share it with the threads that serve the engine.
 pub(crate) struct Core<T> {
     pub(super) timers: Timers<T>,
     pub(super) quiescence: Quiescence,
@@ -32,7 +32,7 @@ pub(crate) struct Core<T> {
     pub(super) guarded: Guarded,
     /// The functions to call when the engine ends.
     pub(super) hooks: Hooks,
-    /// The anchors through which the owned timers of each thread keep the core alive.
+    /// The anchors: one reference for each thread, by which the thread's owned timers keep the engine alive.
     pub(super) anchors: StdArc<Anchors>,
 }
 
@@ -82,7 +82,8 @@ impl<T: Send + 'static> Core<T> {
         self.timers.admission()
     }
 
-    /// Returns the clock from which deadlines count, and which decides whether a deadline has come.
+    /// Returns the engine's clock. Delays count from this clock's present moment, and the clock decides whether a
+    /// deadline has come.
     #[inline(always)]
     pub(crate) fn clock(&self) -> &EngineClock {
         self.admission().clock()
@@ -105,7 +106,7 @@ impl<T: Send + 'static> Core<T> {
         self.set().settings().tick
     }
 
-    /// Waits until the handler of the one-shot `id` has ended, if it runs.
+    /// If the handler of the one-shot `id` runs, waits until the handler has ended.
     pub(crate) fn wait_for_end(&self, id: TimerId) {
         let Some(control) = self.timers.control(id) else { return };
         if control.await_end(id) {
@@ -113,15 +114,15 @@ impl<T: Send + 'static> Core<T> {
         }
     }
 
-    /// Waits until the handler of the owned timer `index` has ended, if it runs.
+    /// If the handler of the owned timer in slot `index` runs, waits until the handler has ended.
     pub(crate) fn wait_for_run(&self, index: u32) {
         let timer = self.timers.slots().owned(index);
         let Some(run) = timer.await_run() else { return };
         self.quiescence.wait_until(|| timer.has_run(run));
     }
 
-    /// Completes an arming that needs a new ticket, since the present ticket comes too late or there is none. With
-    /// `insist`, the new ticket is queued even beyond the lane's capacity.
+    /// Completes the arming of an owned timer that has no ticket, or whose ticket comes too late. Queues a new ticket.
+    /// If `insist` is true, does so even beyond the lane's capacity.
     #[cold]
     #[inline(never)]
     pub(crate) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
@@ -129,8 +130,8 @@ impl<T: Send + 'static> Core<T> {
         self.shut_if_refused(index, outcome)
     }
 
-    /// Arms an owned timer with a new ticket for `shard`, wherever the present ticket is. The caller must have stored
-    /// the deadline by [`postpone`](super::postpone).
+    /// Arms an owned timer with a new ticket for `shard`. The timer's present ticket may be at another shard. The
+    /// caller must have stored the deadline by [`postpone`](super::postpone).
     pub(crate) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let outcome = self.timers.queue_on(shard, index, deadline, insist);
         self.shut_if_refused(index, outcome)
@@ -144,8 +145,8 @@ impl<T: Send + 'static> Core<T> {
         outcome
     }
 
-    /// Makes an owned timer refuse every arming from now on, and announces the end of its last run. Returns `None` if
-    /// the slot is not an owned timer's.
+    /// Makes an owned timer refuse every arming from now on. Wakes the threads that wait for the end of the timer's
+    /// last run. Returns `None` if the slot does not belong to an owned timer.
     pub(super) fn shut_timer(&self, index: u32) -> Option<Remains<T>> {
         let remains = self.timers.shut(index)?;
         if remains.is_awaited() {
@@ -154,21 +155,23 @@ impl<T: Send + 'static> Core<T> {
         Some(remains)
     }
 
-    /// Ends an owned timer whose ticket came too late for the shutdown, which may therefore have missed the timer.
+    /// Makes an owned timer refuse every arming. The caller has pushed the timer's ticket to an engine that is shut
+    /// down, and the shutdown may have missed the timer.
     pub(super) fn shut_late_timer(&self, index: u32) {
         if let Some(remains) = self.shut_timer(index) {
             self.settle(remains);
         }
     }
 
-    /// Drops the payload and wakes the waker that a shut timer has left behind. Survives panics of both.
+    /// Drops the payload of an owned timer after a shutdown, and wakes the task that waits for the timer. Survives a
+    /// panic of the payload's drop and of the waker.
     pub(super) fn settle(&self, remains: Remains<T>) {
         let (payload, waker) = remains.into_parts();
         self.guarded.run(|| drop(payload));
         self.wake(waker);
     }
 
-    /// Wakes the task that waits for a timer, if there is one. Survives a panic of its waker.
+    /// Wakes the task of `waker`, if there is any. Survives a panic of the waker.
     pub(super) fn wake(&self, waker: Option<Waker>) {
         if let Some(waker) = waker {
             self.guarded.run(|| waker.wake());

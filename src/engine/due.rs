@@ -6,7 +6,7 @@ use crate::lockfree::slab::Slots;
 use core::fmt;
 use core::time::Duration;
 
-/// A timer that fires, as the handler of a layer gets it.
+/// A timer that fires: the argument of the handler of a layer, code that builds on `extend`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Due<'a, T> {
@@ -16,12 +16,12 @@ pub struct Due<'a, T> {
     pub deadline: Timestamp,
     /// The time between the deadline and the start of the handler.
     pub lateness: Duration,
-    /// The payload that was scheduled with the timer.
+    /// The payload of the timer: the payload itself for a one-shot, a reference for an owned timer.
     pub payload: Payload<'a, T>,
 }
 
-/// The id of a timer that fires. For an owned timer, [`get`](Self::get) reads memory that the firing itself does not
-/// need. A handler that does not ask for the id saves that read.
+/// The id of a timer that fires. For an owned timer, [`get`](Self::get) reads memory that the firing does not need
+/// otherwise. A handler that does not call `get` saves the read.
 #[derive(Clone, Copy)]
 pub struct DueId<'a>(Id<'a>);
 
@@ -71,7 +71,7 @@ impl fmt::Debug for DueId<'_> {
 /// The payload of a timer that fires.
 #[derive(Debug)]
 pub enum Payload<'a, T> {
-    /// The payload itself, since the timer has ended.
+    /// The payload itself. The timer was a one-shot, which has ended.
     Taken(T),
     /// A reference to the payload, which the owned timer keeps.
     Kept(&'a T),

@@ -15,8 +15,8 @@ use crate::lockfree::state::Claim;
 use crate::lockfree::state::owned::{AfterRun, Begin, End};
 use crate::shard::here;
 
-/// A worker's visit to an engine, from the start of a chunk to its end. It is passed by value, so that its references
-/// stay in registers while the worker changes the [`Results`].
+/// A worker's session in an engine: the time in which the worker fires the tickets of one chunk. A session is passed by
+/// value, so that its references stay in registers while the worker changes the [`Results`].
 struct Session<'a, T: Send + 'static> {
     core: &'a StdArc<Core<T>>,
     slab: &'a Slab<T>,
@@ -24,14 +24,16 @@ struct Session<'a, T: Send + 'static> {
     stripe: Stripe,
 }
 
-/// Collects the slots and the lateness of the timers that a session fires. They are handed over at the session's end.
+/// Collects the slots and the latenesses of the timers that a session fires. A session is a worker's time with one
+/// chunk. At its end, the slots and latenesses go to the engine.
 struct Results {
     /// The slots of timers that have fired.
     vacated: Magazine,
     lateness: Run,
 }
 
-/// A session that has begun. Dropping it ends the session and hands over the results.
+/// A session (a worker's time with one chunk) that has begun. Dropping this guard ends the session and gives its
+/// results to the engine.
 struct OpenSession<'a, T: Send + 'static> {
     session: Session<'a, T>,
     results: Results,
@@ -58,7 +60,7 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
         Self { session, results: Results { vacated: Magazine::new(), lateness: Run::default() } }
     }
 
-    /// The session and its results. Neither outlives the guard, at whose end the session ends.
+    /// Returns the session, and the results to fill. Both borrow from this guard. The guard's drop ends the session.
     #[inline(always)]
     fn parts(&mut self) -> (Session<'_, T>, &mut Results) {
         (self.session, &mut self.results)
@@ -66,8 +68,8 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
 }
 
 impl<'a, T: Send + 'static> Session<'a, T> {
-    /// Fires tickets of `chunk` until it has called `most` handlers or no ticket is left. Returns the number of
-    /// handlers that it called.
+    /// Fires tickets of `chunk` until it has called `most` handlers or no ticket is left. Returns the number of called
+    /// handlers.
     fn fire_chunk(core: &'a StdArc<Core<T>>, shard: usize, chunk: &DueChunk, most: usize) -> usize {
         let (tick, clock) = (core.tick(), core.clock());
         let mut open = OpenSession::begin(core, shard);
@@ -103,7 +105,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         called
     }
 
-    /// Calls the handler, and counts its lateness and its panic.
+    /// Calls the handler of a timer. Counts the timer's lateness, and a panic of the handler.
     fn call(self, results: &mut Results, due: Due<'a, T>) {
         self.counters.note_lateness(&mut results.lateness, due.lateness);
         let core = self.core;
@@ -142,13 +144,13 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         false
     }
 
-    /// Fires an owned timer, unless it was postponed, disarmed or dropped after its shard had checked it. Returns true
-    /// if the handler ran.
+    /// Fires an owned timer, unless the timer was postponed, disarmed or dropped after its shard had checked it.
+    /// Returns true if the handler ran.
     fn fire_owned(self, results: &mut Results, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
         let (core, counters) = (self.core, self.counters);
         let timer = core.timers.slots().owned(index);
-        // The verdict decides, not the start of the ticket's tick: the deadline may have been set after the clock had
+        // `verdict` decides, not the start of the ticket's tick: the deadline may have been set after the clock had
         // stepped back.
         match timer.begin(stamp, due_at.verdict) {
             Begin::Run { deadline } => {
@@ -184,8 +186,8 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         false
     }
 
-    /// Drops the payload of an owned timer whose handle was dropped while this worker held the timer. The worker has
-    /// vacated the slot.
+    /// Drops the payload of an owned timer, and gives the slot back. The timer's handle was dropped while this worker
+    /// fired the timer.
     fn free_owned(self, results: &mut Results, index: u32) {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
@@ -194,14 +196,14 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         self.core.guarded.run(|| drop(payload));
     }
 
-    /// Sends another ticket for a timer whose ticket came due too early.
+    /// Sends another ticket for a one-shot, because its ticket came due before its deadline.
     #[cold]
     fn reissue(self, index: u32, stamp: u32, deadline: Timestamp) {
         // If the engine is closed, it returns the timer by its state word, whatever ticket it has.
         let _ = self.send_ticket(Insertion { deadline, index, stamp });
     }
 
-    /// Sends the ticket for the new deadline of an owned timer.
+    /// Sends a ticket for the next check of an owned timer, at the moment `check`.
     fn reissue_owned(self, index: u32, stamp: u32, check: Timestamp) {
         if self.send_ticket(Insertion { deadline: check, index, stamp }) == Notified::Closed {
             // The shutdown may have reached this timer while this worker held it.
@@ -209,7 +211,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         }
     }
 
-    /// Posts a ticket for a timer that already exists, so that it does not count as scheduled.
+    /// Posts a ticket for a timer that already exists. The ticket does not count as a scheduled timer.
     fn send_ticket(self, insertion: Insertion) -> Notified {
         let admission = self.core.admission();
         let mut local = lend(admission);
@@ -236,15 +238,16 @@ impl<T: Send + 'static> Drop for OpenSession<'_, T> {
     }
 }
 
-/// The moments by which the firing of a ticket is judged.
+/// The moments that decide whether a ticket's timer fires, and how late it is.
 #[derive(Clone, Copy)]
 struct DueAt {
-    /// The moment for the lateness. It is read from the fast clock, which may be a little ahead.
+    /// The moment from which the lateness is computed. It is read from the fast clock, which may be a little ahead.
     now: Timestamp,
-    /// The moment that decides whether a deadline has come. It is read from the true clock, which is never ahead.
+    /// The moment that decides whether an owned timer's deadline has come. It is read from the true clock, which is
+    /// never ahead.
     verdict: Timestamp,
-    /// The later of the verdict and the start of the ticket's tick. The tick has begun, even if the clock has stepped
-    /// back since.
+    /// The later of `verdict` and the start of the ticket's tick. The tick has begun, even if the clock has stepped
+    /// back afterwards.
     come: Timestamp,
 }
 

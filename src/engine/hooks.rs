@@ -4,7 +4,7 @@ use crate::base::fork::ForkLock;
 
 pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 
-/// The functions to run at the engine's end; `None` once it has ended.
+/// The functions to run when an engine ends. `None` after the engine has ended.
 pub(super) struct Hooks(ForkLock<Option<Vec<Hook>>>);
 
 impl Hooks {
@@ -12,8 +12,8 @@ impl Hooks {
         Self(ForkLock::new(Some(Vec::new())))
     }
 
-    /// Keeps a function until the engine ends. Returns the function instead if the engine has ended, or if a fork has
-    /// left the lock held for ever in this process.
+    /// Keeps `hook` until the engine ends. Returns `hook` if the engine has ended. In the child of a fork, also returns
+    /// `hook` if another thread of the parent held the lock.
     pub(super) fn keep(&self, hook: Hook) -> Option<Hook> {
         match self.0.lock().as_deref_mut() {
             Some(Some(kept)) => kept.push(hook),
@@ -22,8 +22,8 @@ impl Hooks {
         None
     }
 
-    /// Takes all functions out, and accepts no more. In the child of a fork the lock may be held for ever: then no
-    /// function is returned or called.
+    /// Takes all functions out, and accepts no more. In the child of a fork the lock may be held for ever. Then the
+    /// result is empty.
     pub(super) fn take(&self) -> Vec<Hook> {
         self.0.lock().and_then(|mut hooks| hooks.take()).unwrap_or_default()
     }

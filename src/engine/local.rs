@@ -1,9 +1,10 @@
 //! A thread's own part of an engine: a lane to its home shard, and two magazines of slots.
 //!
-//! Each thread has one part for each engine that it uses. The part of the engine that it used last is at the front. The
-//! parts of up to [`PLACES`] engines are in an array, each at its engine's place. Further parts are in a table, by the
-//! engine's number. When the thread ends, its parts are dropped, and their slots and lanes go back. The parts of
-//! engines that have ended are dropped when new parts are made ([`Parts`]).
+//! Each thread has one part for each engine that it uses. The part of the engine that the thread used last is in
+//! `FRONT`. The parts of up to [`PLACES`] engines are in the array `NEAR`, each at the index that is its engine's
+//! place. Further parts are in the table `FAR`, by the engine's number. When the thread ends, its parts are dropped,
+//! and their slots and lanes go back. The parts of engines that have ended are dropped when new parts are made
+//! ([`Parts`]).
 
 use super::admission::Admission;
 use super::anchors::Moored;
@@ -22,7 +23,7 @@ use core::ops::{Deref, DerefMut};
 use crossbeam_utils::CachePadded;
 use std::collections::HashMap;
 
-/// A vacant slot that the caller has reserved.
+/// A vacant slot that the calling thread has reserved for a timer.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Slot(pub(super) u32);
@@ -30,22 +31,24 @@ pub(crate) struct Slot(pub(super) u32);
 #[derive(Debug)]
 pub(crate) struct Local {
     engine: u64,
-    /// The index of the engine's parts in [`NEAR`].
+    /// The engine's place: the index in [`NEAR`] at which this thread keeps its part of the engine.
     place: usize,
-    /// The number of the engine's set of shards.
+    /// The number that identifies the engine's set of shards.
     set: u64,
     pub(super) home: usize,
     pub(super) lane: LaneWriter,
-    /// Lanes to other shards, made by calls that name a shard.
+    /// The lanes (queues of this thread) to other shards than `home`, each with the shard's number. A call that names
+    /// another shard makes such a lane.
     elsewhere: Vec<(usize, LaneWriter)>,
     pub(super) magazines: Magazines,
-    /// The reference to the thread's anchor. It is set once the thread has made an owned timer.
+    /// A weak reference to the thread's anchor, by which its owned timers keep the engine alive. `None` before the
+    /// thread's first owned timer.
     pub(super) moored: Option<Moored>,
     slots: Weak<Slots>,
 }
 
 impl Local {
-    /// Makes a part of the engine with this admission, for a thread whose home is the shard `home`.
+    /// Makes a thread's part of the engine to which `admission` belongs. The thread's timers go to the shard `home`.
     pub(crate) fn new(admission: &Admission, home: usize) -> Self {
         Self {
             engine: admission.engine(),
@@ -60,7 +63,8 @@ impl Local {
         }
     }
 
-    /// Reserves a slot for a timer that is about to be scheduled. Fails if the lane or the engine is full.
+    /// Reserves a slot for a timer that the caller is about to schedule. Fails if this thread's lane or the engine is
+    /// full.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
         if !self.lane.has_room() {
@@ -69,7 +73,7 @@ impl Local {
         self.take_slot(admission)
     }
 
-    /// Reserves a slot, even if the lane is full.
+    /// Reserves a slot for a timer, even if this thread's lane to the shard is full.
     #[inline(always)]
     pub(super) fn take_slot(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
         match self.magazines.take(admission.slots()) {
@@ -78,24 +82,25 @@ impl Local {
         }
     }
 
-    /// Returns the error for a timer that was refused because this thread's lane to the shard is full.
+    /// Refuses a timer because this thread's lane to the shard is full. Returns the reason.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, admission: &Admission) -> Refusal {
         admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())
     }
 
-    /// Notifies the shard of the lane about a ticket that was pushed.
+    /// Notifies the shard that reads this thread's lane about a pushed ticket.
     #[inline]
     pub(super) fn notify(&self, admission: &Admission, pushed: Pushed, deadline: Timestamp) -> Notified {
         admission.stations().notify(self.home, pushed, deadline)
     }
 
-    /// Returns whether the engine is gone, and its slots with it.
+    /// Returns whether the engine and its slots were dropped.
     fn has_ended(&self) -> bool {
         self.slots.strong_count() == 0
     }
 
-    /// Replaces the lane by a lane to the shard `home`. The slots and the anchor stay.
+    /// Replaces this thread's lane by a lane to the shard `home`. The thread keeps its vacant slots and its owned
+    /// timers.
     pub(crate) fn use_shard(&mut self, admission: &Admission, home: usize) {
         if self.home != home {
             self.home = home;
@@ -139,22 +144,22 @@ impl Drop for Local {
 }
 
 thread_local! {
-    /// The part of the engine that this thread used last. It is empty while that part is lent. `FRONT` has no
-    /// destructor, so that reading it is a plain load. The destructor of `FAR` drops the parts of all three, so nothing
-    /// is stored here unless `FAR` exists.
+    /// The thread's part of the engine that it used last. `FRONT` is empty while a call uses that part. `FRONT` has no
+    /// destructor, so that reading it is a plain load. The destructor of `FAR` drops the parts in `FRONT`, `NEAR` and
+    /// `FAR`. So a part is stored in `FRONT` only while `FAR` exists.
     static FRONT: Cell<Option<Part>> = const { Cell::new(None) };
-    /// The parts of engines that this thread used before, each at its engine's place. `NEAR` has no destructor, like
-    /// `FRONT`.
+    /// The thread's parts of engines that it used before, each at the index that is its engine's place. Like `FRONT`,
+    /// `NEAR` has no destructor.
     static NEAR: [Cell<Option<Part>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
-    /// The parts of engines whose places in `NEAR` are taken by other engines.
+    /// The thread's parts of further engines, whose places in `NEAR` have parts of other engines.
     static FAR: Far = const { Far(RefCell::new(Parts::new())) };
 }
 
-/// A thread's part of an engine, on its own cache lines, since the thread writes to it in each call. It must be dropped
-/// by hand.
+/// A thread's part of an engine, on cache lines of its own, because the thread writes to it in each call.
+/// `ManuallyDrop` never drops the part, so the code that takes the part out must drop it.
 type Part = ManuallyDrop<OwnPart>;
 
-/// A part that is dropped as usual, unlike a [`Part`].
+/// A thread's part of an engine. Unlike a [`Part`], it is dropped when it goes out of scope.
 type OwnPart = Box<CachePadded<Local>>;
 
 struct Far(RefCell<Parts>);
@@ -162,24 +167,25 @@ struct Far(RefCell<Parts>);
 /// The parts that a thread has of several engines, by the engines' numbers.
 struct Parts {
     parts: HashMap<u64, OwnPart, BuildHasherDefault<NumberHasher>>,
-    /// The number of parts at which parts of ended engines are searched for next.
+    /// The number of parts that starts the next search for parts of ended engines.
     look_at: usize,
 }
 
 impl Parts {
-    /// The smallest number of parts for which a search is worthwhile.
+    /// The number of parts below which a thread does not search for parts of ended engines.
     const FEWEST: usize = 16;
 
     const fn new() -> Self {
         Self { parts: HashMap::with_hasher(BuildHasherDefault::new()), look_at: Self::FEWEST }
     }
 
-    /// Stores a part. If a part of the same engine was stored already, returns that part, for the caller to drop.
+    /// Stores a thread's part of an engine. If a part of the same engine was stored already, returns the older part for
+    /// the caller to drop.
     fn put(&mut self, part: OwnPart) -> Option<OwnPart> {
         self.parts.insert(part.engine, part)
     }
 
-    /// Takes out the parts of engines that have ended. Searches only if the number of parts has doubled since the last
+    /// Takes out the parts of engines that have ended. Searches only if the number of parts has doubled after the last
     /// search. So each part is checked only a few times, and at most half of the parts are useless.
     fn take_ended(&mut self) -> Vec<OwnPart> {
         if self.parts.len() < self.look_at {
@@ -192,7 +198,8 @@ impl Parts {
     }
 }
 
-/// A hash for the numbers of engines. Nobody can choose these numbers, since they are given out in order.
+/// A fast hash function for the numbers of engines. An attacker cannot choose these numbers, because they are given out
+/// in order.
 #[derive(Default)]
 struct NumberHasher(u64);
 
@@ -213,17 +220,17 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// Drops all parts of the thread when it ends.
+/// Drops all parts of engines that the thread has, because the thread ends.
 impl Drop for Far {
     fn drop(&mut self) {
         drop(take_all());
     }
 }
 
-/// A thread's part of an engine while a call uses it. Dropping the `Lent` puts the part back.
+/// A thread's part of an engine while a call uses it. Dropping the `Lent` puts the part back into the thread's storage.
 pub(crate) struct Lent {
     part: Option<Part>,
-    /// False if the thread is ending. Then the part is dropped instead.
+    /// Whether the thread can still store the part. If false, the thread is ending, and the part is dropped.
     has_place: bool,
 }
 
@@ -260,21 +267,22 @@ fn discard(part: Part) {
     drop(ManuallyDrop::into_inner(part));
 }
 
-/// Takes the part out of `FRONT`. A system without native thread-locals may destroy `FRONT` and `NEAR` before the
-/// thread ends. Then the result is `None`, and the parts that were there are lost, with their slots.
+/// Takes the part of an engine out of `FRONT`. A system without native thread-locals may destroy `FRONT` and `NEAR`
+/// before the thread ends. Then the result is `None`. The stored parts and their slots are lost.
 #[inline(always)]
 fn take_front() -> Option<Part> {
     FRONT.try_with(Cell::take).ok().flatten()
 }
 
-/// Takes all parts out of `FRONT` and `NEAR`.
+/// Takes the thread's parts of all engines out of `FRONT` and `NEAR`.
 fn take_all() -> Vec<OwnPart> {
     let near = NEAR.try_with(|near| near.each_ref().map(Cell::take)).ok();
     let parts = near.into_iter().flatten().chain([take_front()]).flatten();
     parts.map(ManuallyDrop::into_inner).collect()
 }
 
-/// Makes `shard` the calling thread's home, for the engines on a set. Drops the thread's parts that have another home.
+/// Makes `shard` the calling thread's home for the engines on the set `set`. Drops the thread's parts of engines on
+/// that set that have another home.
 pub(crate) fn come_home(set: u64, shard: usize) {
     let parts = take_all();
     let forgotten = FAR.try_with(|Far(far)| {
@@ -288,7 +296,7 @@ pub(crate) fn come_home(set: u64, shard: usize) {
     drop(forgotten);
 }
 
-/// Lends the calling thread's part of the engine, and makes it if necessary.
+/// Lends the calling thread's part of the engine to a call. Makes the part at the thread's first call.
 #[inline(always)]
 pub(crate) fn lend(admission: &Admission) -> Lent {
     match take_front() {
@@ -297,8 +305,8 @@ pub(crate) fn lend(admission: &Admission) -> Lent {
     }
 }
 
-/// Puts `front`, the part of another engine, at its place in `NEAR`. Takes the part of this engine from `NEAR`, or else
-/// calls [`find`].
+/// Puts `front`, the part of another engine, at that engine's place in `NEAR`. Takes the part of this engine from
+/// `NEAR`. If `NEAR` does not have the part, calls [`find`].
 #[inline(never)]
 fn exchange(front: Option<Part>, admission: &Admission) -> Lent {
     let exchanged = NEAR.try_with(|near| {
@@ -314,8 +322,8 @@ fn exchange(front: Option<Part>, admission: &Admission) -> Lent {
     }
 }
 
-/// Puts the parts `off` into `FAR`, since other engines need their places. Takes the part of this engine out of `FAR`,
-/// or makes it. It may be among the parts `off`.
+/// Puts the parts `off` into `FAR`, because other engines need their places. Then takes the part of this engine out of
+/// `FAR`, or makes the part. It may be among `off`.
 #[cold]
 fn find(off: [Option<Part>; 2], admission: &Admission) -> Lent {
     let off = off.map(|part| part.map(ManuallyDrop::into_inner));
@@ -334,8 +342,8 @@ fn find(off: [Option<Part>; 2], admission: &Admission) -> Lent {
     Lent { part: Some(ManuallyDrop::new(part)), has_place }
 }
 
-/// Chooses the shard for the calling thread's timers. If a shard's loop runs on the thread, it is that shard. In an
-/// engine that the program drives, it is the first shard, since the outcome must not depend on a core.
+/// Chooses the shard for the calling thread's timers. If a shard's loop runs on the thread, chooses that shard. In an
+/// engine that the program drives, chooses the first shard, because the outcome must not depend on the thread's core.
 fn home_of_current_thread(admission: &Admission) -> usize {
     let set = admission.set();
     if !set.is_served() {
@@ -349,8 +357,8 @@ fn home_of_current_thread(admission: &Admission) -> usize {
     home(affinity::current_core(), &set.settings().cores, &chosen)
 }
 
-/// Returns the shard that the fewest threads have `chosen`. Only shards that are pinned to the core `here` count,
-/// unless there are none or the core is unknown. `cores` lists the cores of the shards, in order.
+/// Returns the shard that the fewest threads have chosen. If shards are pinned to the core `here`, considers only these
+/// shards. `cores` lists the cores of the shards, in order. `chosen` lists how many threads have chosen each shard.
 fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
     let is_here = |&shard: &usize| here.is_some() && cores.get(shard).copied() == here;
     let least = |shard: &usize| chosen[*shard];
@@ -362,7 +370,7 @@ fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
 mod tests {
     use super::*;
 
-    /// Returns the homes of threads that ask one after the other.
+    /// Returns the homes of `threads` threads that choose their homes one after the other.
     fn homes(here: Option<usize>, cores: &[usize], shards: usize, threads: usize) -> Vec<usize> {
         let mut chosen = vec![0; shards];
         let choose = |_| {

@@ -1,18 +1,19 @@
 //! The membership of an engine in a set of shards. It knows on which threads the engine's handlers run, and whether a
-//! caller may wait for them.
+//! caller may wait for handlers.
 
 use crate::base::sync::{Mutex, OnceLock, StdArc, ignore_poison};
 use crate::dispatch::Dispatcher;
 use crate::shard::{Owner, Presence, ShardSet, Station, here};
 use crate::system::forks::{self, Watch};
 
-/// The membership of an engine in a set of shards.
+/// An engine's membership in a set of shards: a reference that keeps the set's threads running, and the threads on
+/// which the engine's handlers run.
 pub(crate) struct Membership {
     /// The number of the engine.
     engine: u64,
     set: StdArc<ShardSet>,
     dispatcher: Dispatcher,
-    /// A share in the set, which keeps its threads running until the engine is shut down.
+    /// The reference by which the engine keeps the set's threads running. `None` after a shutdown of the engine.
     owner: Mutex<Option<StdArc<Owner>>>,
     presence: StdArc<Presence>,
     forks: OnceLock<Watch>,
@@ -41,8 +42,8 @@ impl Membership {
         &self.dispatcher
     }
 
-    /// Returns the number of workers that run handlers. Returns zero if the shards run them, or if the number is
-    /// unknown.
+    /// Returns the number of workers that run handlers. Returns zero if the shards' own threads run the handlers, or if
+    /// the number is unknown.
     pub(crate) fn workers(&self) -> usize {
         self.dispatcher.workers()
     }
@@ -62,25 +63,28 @@ impl Membership {
         }
     }
 
-    /// Adds the engine's stations to their shards.
+    /// Adds the engine's stations (its parts of the shards) to their shards.
     pub(super) fn join(&self, stations: Vec<Station>) {
         self.set.join(stations);
     }
 
-    /// Drops the engine's stations, if the set has no threads that do so. Their parkers must be closed.
+    /// Drops the engine's stations (its parts of the shards), if the set has no threads that do so. The caller has
+    /// closed the stations before.
     pub(super) fn dismiss(&self) {
         self.set.dismiss_if_without_threads(!self.must_not_wait_here());
     }
 
-    /// Waits until the shards have dropped the engine's stations, unless the calling thread must not wait.
+    /// Waits until the shards have dropped the engine's stations (its parts of them). Returns at once if the calling
+    /// thread must not wait.
     pub(super) fn await_dismissal(&self) {
         if self.may_wait_for_shards() {
             self.presence.await_end();
         }
     }
 
-    /// Gives up the engine's share in the set. The set's threads end with the last share. If `may_wait` is set, returns
-    /// only when they have ended, whichever call ended them. After that, the program may unload their code.
+    /// Stops keeping the set's threads running. The threads end when the last engine and handle of the set have gone.
+    /// If `may_wait` is true and the threads are ending, waits until they have ended. After that, the program may
+    /// unload their code.
     pub(super) fn end(&self, may_wait: bool) {
         let owner =
             if may_wait { Some(ignore_poison(self.owner.lock())) } else { self.owner.try_lock().ok() };
@@ -93,13 +97,13 @@ impl Membership {
         }
     }
 
-    /// Notes that the calling thread runs handlers of the engine, until [`here::end_firing`].
+    /// Records that the calling thread runs handlers of the engine, until it calls [`here::end_firing`].
     #[inline]
     pub(super) fn begin_firing(&self) {
         here::begin_firing(self.engine, self.set.id(), self.dispatcher.own_workers().is_some());
     }
 
-    /// Returns whether the calling thread runs a loop of the set.
+    /// Returns whether the calling thread is in a turn of an event loop that turns a shard of the set.
     #[inline]
     pub(super) fn is_turned_here(&self) -> bool {
         self.set.is_turned_here()
@@ -120,9 +124,9 @@ impl Membership {
         !self.is_in_child() && self.set.may_wait_for_shards()
     }
 
-    /// Returns whether a caller that waits for a handler could wait for itself, or for a thread that is not in this
-    /// process. The caller could wait for itself inside a handler, and on a thread that leads a shard. It also could on
-    /// a thread of a rayon pool, which may be working on behalf of a handler.
+    /// Returns whether the caller must not wait for a handler. The caller could wait for itself inside a handler, and
+    /// on a thread that leads a shard. A thread of the rayon pool could wait for itself, too, because it may be working
+    /// on behalf of a handler. In the child of a fork, the handler's thread does not exist.
     pub(crate) fn must_not_wait_here(&self) -> bool {
         self.is_in_child()
             || here::is_firing(self.engine)

@@ -13,16 +13,16 @@ use crate::lockfree::state;
 #[must_use = "the outcome tells whether the handler runs, and carries the payload"]
 #[non_exhaustive]
 pub enum Cancel<T> {
-    /// The handler does not run and has not begun. This is the timer's payload.
+    /// The timer was cancelled: its handler has not begun and does not run. The value is the timer's payload.
     Cancelled(T),
     /// The handler has begun and has not ended.
     Running,
-    /// The timer has fired, was cancelled or was returned by a shutdown before.
+    /// The timer had ended before the call: it had fired, or was cancelled, or a shutdown had returned it.
     Gone,
 }
 
 impl<T> Cancel<T> {
-    /// Returns the payload, if the cancel got it.
+    /// Returns the payload if the timer was cancelled.
     #[must_use]
     pub fn payload(self) -> Option<T> {
         match self {
@@ -44,7 +44,7 @@ impl<T> Cancel<T> {
 /// A timer that had not fired when a shutdown returned it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unfired<T> {
-    /// The timer's id, stale from now on.
+    /// The timer's id. It is stale from now on.
     pub id: TimerId,
     /// The moment for which the timer was armed.
     pub deadline: Timestamp,
@@ -53,7 +53,8 @@ pub struct Unfired<T> {
 }
 
 impl<T: Send + 'static> Timers<T> {
-    /// Schedules a timer in a reserved slot. Returns the payload as an error if the engine is shut down.
+    /// Schedules a timer in a slot that the caller has reserved. If the engine is shut down, the error returns the
+    /// payload.
     #[inline(always)]
     pub(crate) fn schedule(
         &self,
@@ -67,7 +68,7 @@ impl<T: Send + 'static> Timers<T> {
         self.arm(local, index, deadline)
     }
 
-    /// Arms a slot that the caller holds and whose payload is written, and sends its ticket.
+    /// Arms the one-shot in slot `index`, and sends its ticket. The caller holds the slot and has written the payload.
     #[inline(always)]
     fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, T> {
         let (id, stamp) = self.slots().control(index).arm(index, deadline);
@@ -81,8 +82,8 @@ impl<T: Send + 'static> Timers<T> {
         Ok(id)
     }
 
-    /// Schedules many timers with a single publication and at most one wake-up. Returns the refused timers, in order,
-    /// with the reason. A batch may fill the lane beyond its capacity.
+    /// Schedules many timers. Publishes all timers at once, with at most one wake-up of the shard. If some timers are
+    /// refused, the error returns them in order, with the reason. A batch may fill the lane beyond its capacity.
     pub(crate) fn schedule_batch(
         &self,
         local: &mut Local,
@@ -133,15 +134,15 @@ impl<T: Send + 'static> Timers<T> {
         if refused.is_empty() { Ok(ids) } else { Err(BatchError { kind, scheduled: ids, refused }) }
     }
 
-    /// Takes back a timer that was armed while the engine was being shut down. Returns `None` if the shutdown returns
-    /// the timer instead.
+    /// Takes back a timer that was armed while the engine was being shut down. Returns `None` if the shutdown has taken
+    /// the timer out.
     #[cold]
     fn withdraw(&self, local: &mut Local, id: TimerId) -> Option<T> {
         self.take_back(local, id).ok()
     }
 
-    /// Takes a timer out of the armed state. Returns its payload, or the reason why that failed. The payload is taken
-    /// before the slot goes back, since the slot's next holder writes to it.
+    /// Cancels an armed timer. Returns its payload, or the reason why the timer was not cancelled. The method takes the
+    /// payload before it gives the slot back, because the slot's next holder writes another payload into it.
     #[inline(always)]
     fn take_back(&self, local: &mut Local, id: TimerId) -> Result<T, state::Cancel> {
         let Some(control) = self.control(id) else { return Err(state::Cancel::Gone) };
@@ -209,7 +210,8 @@ impl<T: Send + 'static> Timers<T> {
         self.control(id)?.deadline(id)
     }
 
-    /// Takes the timer out of a slot, if it is armed and its handler has not begun.
+    /// Takes the one-shot out of slot `index`. Returns `None` unless the one-shot is armed and its handler has not
+    /// begun.
     pub(super) fn evict(&self, index: u32) -> Option<Unfired<T>> {
         let (generation, deadline) = self.slots().control(index).evict()?;
         // SAFETY: I3: we took the timer out of `queued`.

@@ -1,5 +1,5 @@
-//! Owned timers: creates, arms, disarms and drops them. The protocol of their states is in `state::owned`. The slots,
-//! the payloads and the lanes are here.
+//! Owned timers: creates, arms, disarms and drops them. This file handles the slots, the payloads and the lanes. The
+//! protocol of the timers' states is in `state::owned`.
 
 use super::local::{Local, Slot, lend};
 use super::timers::{CANCELS_PER_CHECK, Timers};
@@ -11,13 +11,14 @@ use crate::lockfree::slab::Slots;
 use crate::lockfree::state::owned::{AfterRun, Arm, End, Release, Shut, Withdrawn};
 use core::task::Waker;
 
-/// A slot that a handle keeps. Until the slot is released, the handle may use the timer's payload.
+/// The slot of an owned timer, kept by the timer's handle. Until the slot is released, the handle may use the timer's
+/// payload.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct OwnedSlot(u32);
 
 impl OwnedSlot {
-    /// The value of a handle whose slot was released: no slot.
+    /// The value for "no slot". A timer's handle has this value after its slot was released.
     const RELEASED: Self = Self(u32::MAX);
 
     #[inline(always)]
@@ -26,55 +27,58 @@ impl OwnedSlot {
     }
 }
 
-/// The outcome of an arming.
+/// The outcome of arming a timer for a given deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Armed {
-    /// The timer fires for this deadline, and not before it.
+    /// The timer is armed. It fires for the given deadline, and not before.
     Pending,
-    /// The timer's handler has begun: for an earlier deadline, or for this deadline if it had come already. After a
-    /// handler for an earlier deadline has returned, the timer fires again for this deadline.
+    /// The timer's handler has begun. If the handler has begun for an earlier deadline, the timer fires again for the
+    /// given deadline after the handler has returned. If the given deadline had come already, the handler may have
+    /// begun for that deadline.
     Running,
-    /// The timer fires for this deadline, but at the shard where it was: that shard was looking at the timer at this
-    /// moment. Only calls that choose a shard ([`On::arm_at`](crate::On::arm_at)) return this outcome; a later call
+    /// The timer fires for the given deadline, but stays at its present shard, because that shard was checking the
+    /// timer. Only a call that chooses a shard ([`On::arm_at`](crate::On::arm_at)) returns this outcome. A later call
     /// moves the timer.
     Stays,
 }
 
-/// Says in which lane the ticket must be when a timer is armed. The ticket tells a shard when to fire the timer.
+/// Says in which lane (a thread's queue to a shard) a timer's ticket must be after an arming. The shard that gets the
+/// ticket fires the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Anywhere: the present ticket stays, if it comes early enough.
+    /// The ticket may be in any lane. So the timer's present ticket suffices if it is due early enough.
     Any,
-    /// In the lane of the shard that the caller names: a new ticket replaces the present ticket.
+    /// The ticket must be in the lane that the caller has chosen. So a new ticket replaces the timer's present ticket.
     Anew,
 }
 
-/// The outcome of an arming that does not wait. `None` means that the lane has no room for the ticket that the arming
-/// needs. Then the caller waits and calls again, or insists.
+/// The outcome of an arming that does not wait. `None` means that the arming needs a ticket and the lane is full. Then
+/// the caller waits and arms again, or exceeds the lane's capacity.
 pub(crate) type Rearmed = Result<Option<Armed>, ArmError>;
 
-/// The parts of an owned timer that is shut: it can never be armed again. They must be dropped or woken while no lock
-/// is held.
+/// The payload and the waker that a shutdown has found in an owned timer. The caller must drop the payload and wake the
+/// waker while it holds no lock.
 #[must_use]
 pub(super) struct Remains<T> {
-    /// The payload, if the timer's handle was dropped.
+    /// The timer's payload, which must be dropped. `None` if the timer's handle still exists.
     payload: Option<T>,
-    /// The waker of a task that waits for the timer, if the handle was not dropped.
+    /// The waker of the task that waits for the timer; `None` if no task waits.
     waker: Option<Waker>,
-    /// Whether a thread waits for the end of the timer's last run. The run has ended, so that thread must be woken.
+    /// Whether a thread waits for the end of the timer's last run. The run has ended, so the caller must wake that
+    /// thread.
     is_awaited: bool,
 }
 
 impl<T> Remains<T> {
     const NOTHING: Self = Self { payload: None, waker: None, is_awaited: false };
 
-    /// Returns whether the end of the timer's last run must be announced.
+    /// Returns whether threads wait for the end of the timer's last run, so that the caller must wake them.
     pub(super) fn is_awaited(&self) -> bool {
         self.is_awaited
     }
 
-    /// Returns itself, unless there is nothing to drop or to wake.
+    /// Returns `self` if there is a payload to drop or a waker to wake.
     pub(super) fn if_any(self) -> Option<Self> {
         (self.payload.is_some() || self.waker.is_some()).then_some(self)
     }
@@ -85,8 +89,8 @@ impl<T> Remains<T> {
     }
 }
 
-/// Gives a timer another deadline. Returns false if the present ticket comes too late for it. Then the caller must call
-/// [`Core::queue`](super::Core::queue).
+/// Arms a timer for `deadline`, if its present ticket comes early enough. Otherwise returns false, and the caller must
+/// call [`Core::queue`](super::Core::queue).
 #[inline(always)]
 pub(crate) fn postpone(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
     slots.owned(index).postpone(deadline)
@@ -111,13 +115,15 @@ impl<T: Send + 'static> Timers<T> {
         Ok(OwnedSlot(index))
     }
 
-    /// Queues a ticket in the calling thread's lane. With `insist`, queues it even beyond the lane's capacity.
+    /// Queues a ticket for an owned timer in the calling thread's lane. If `insist` is true, does so even beyond the
+    /// lane's capacity.
     pub(super) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let mut local = lend(&self.admission);
         self.queue_if_there_is_room(&mut local, index, (deadline, Place::Any), insist)
     }
 
-    /// Queues a ticket in a lane to `shard`, wherever the present ticket is.
+    /// Queues a ticket for an owned timer in the calling thread's lane to `shard`. The timer's present ticket may be at
+    /// another shard.
     pub(super) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         lend(&self.admission).on_shard(&self.admission, shard, |local| {
             self.queue_if_there_is_room(local, index, (deadline, Place::Anew), insist)
@@ -162,7 +168,7 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Returns the reason why a closed engine arms no timer.
+    /// Returns the reason why a closed engine refuses to arm a timer.
     fn why_not_armed(&self) -> ArmError {
         if self.admission.is_forked() { ArmError::Forked } else { ArmError::ShutDown }
     }
@@ -172,8 +178,8 @@ impl<T: Send + 'static> Timers<T> {
         self.slots().owned(index).armed_for()
     }
 
-    /// Gives up a timer, once. Returns the payload, unless another thread that holds the timer at the moment will drop
-    /// it.
+    /// Releases a timer, because its handle is dropped. Returns the payload. Returns `None` if another thread checks or
+    /// fires the timer. Then that thread drops the payload. The caller may call this only once for a timer.
     pub(crate) fn release(&self, slot: &mut OwnedSlot) -> Option<T> {
         let OwnedSlot(index) = core::mem::replace(slot, OwnedSlot::RELEASED);
         match self.slots().owned(index).release() {
@@ -198,8 +204,9 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Makes an owned timer refuse every arming from now on. Returns `None` if the slot is not an owned timer's. The
-    /// caller announces an end that a thread waits for, or the thread sleeps for ever.
+    /// Makes an owned timer refuse every arming from now on. Returns `None` if the slot does not belong to an owned
+    /// timer. If [`Remains::is_awaited`] is true, the caller must wake the waiting threads. They would sleep for ever
+    /// otherwise.
     pub(super) fn shut(&self, index: u32) -> Option<Remains<T>> {
         let timer = self.slots().owned(index);
         if !timer.is_owned() {
@@ -223,8 +230,8 @@ impl<T: Send + 'static> Timers<T> {
         Remains { payload, waker, is_awaited: waited }
     }
 
-    /// Makes all owned timers refuse every arming, in the child of a fork. Timers that a worker of the parent would
-    /// have freed are left alone.
+    /// Makes all owned timers refuse every arming, in the child of a fork. A timer whose handle was dropped while a
+    /// worker held it keeps its slot: the worker is in the parent.
     pub(super) fn shut_in_child(&self) {
         for index in 0..self.slots().used() {
             let timer = self.slots().owned(index);

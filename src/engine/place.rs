@@ -1,26 +1,30 @@
 //! Places of engines. An engine's place is the array index at which each thread keeps its part of the engine.
 //!
-//! There are [`PLACES`] places, and any number of engines. An engine takes a place that the fewest living engines have,
-//! and gives it back with its core. So up to [`PLACES`] living engines have places of their own, however many engines a
-//! process has made before. Engines may share a place without harm, since a part names its engine.
+//! There are [`PLACES`] places, and any number of engines. An engine takes a place that the fewest living engines have.
+//! Dropping the engine's core gives the place back. So up to [`PLACES`] living engines have places of their own, even
+//! if the process has made many engines before. Engines may share a place without harm, since each part contains the
+//! number of its engine.
 //!
-//! The engines share only these counts. No lock guards them, since an engine may be dropped in the child of a fork.
+//! All engines of a process share the counts of the places. No lock guards the counts, since an engine may be dropped
+//! in the child of a fork.
 
 use crate::base::sync::Ordering;
 use std::sync::atomic::AtomicU32;
 
-/// The number of places for engines in each thread's storage. They take 256 bytes of it.
+/// The number of places for engines in each thread's storage. A thread keeps its part of an engine at the engine's
+/// place. The places take 256 bytes of each thread.
 pub(super) const PLACES: usize = 32;
 
-/// The number of living engines at each place. Models do not track it, since the counts publish nothing.
+/// The number of living engines at each place, an index into each thread's storage. Models do not track these counts,
+/// because they publish nothing.
 static ENGINES: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
 
-/// An engine's place. Dropping it gives the place back.
+/// An engine's place: an index into each thread's storage. Dropping the `Place` gives the place back.
 #[derive(Debug)]
 pub(super) struct Place(usize);
 
 impl Place {
-    /// Takes a place that the fewest engines have.
+    /// Takes a place (an index into each thread's storage) that the fewest engines have.
     pub(super) fn take() -> Self {
         Self::take_of(&ENGINES)
     }

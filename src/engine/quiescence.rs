@@ -1,32 +1,36 @@
-//! Lets threads wait until an engine is quiet: until a handler, the workers' sessions, or the eviction of timers has
-//! ended.
+//! Lets threads wait until a handler has ended, until the workers' sessions have ended, or until a shutdown has evicted
+//! the timers.
 
 use crate::base::fork::Generation;
 use crate::base::sync::{Condvar, Mutex, ignore_poison};
 use crate::lockfree::sessions::{EvictionRight, Sessions};
 
-/// The sessions of an engine's workers, and the threads that wait for an end.
+/// The sessions of an engine, and the condition variable on which threads wait for their end. A session is the time in
+/// which a worker fires one chunk.
 pub(crate) struct Quiescence {
-    /// The number of workers between the start and the end of a chunk, and the progress of a shutdown.
+    /// The number of sessions (workers that are firing a chunk), and the progress of a shutdown.
     sessions: Sessions,
     made_in: Generation,
-    /// Where threads wait for the end of a handler, of the last session, or of the eviction.
+    /// The condition variable on which threads wait. They wait for the end of a handler or of the last session, or for
+    /// a shutdown to take the timers out.
     changed: (Mutex<()>, Condvar),
 }
 
 impl Quiescence {
-    /// Makes the state for an engine whose shards were made in `made_in`.
+    /// Makes the state for an engine whose shards were made in the process generation `made_in`.
     pub(super) fn new(made_in: Generation) -> Self {
         Self { sessions: Sessions::new(), made_in, changed: (Mutex::new(()), Condvar::new()) }
     }
 
-    /// Begins a session. The caller may fire timers until [`is_stopping`](Self::is_stopping) returns true.
+    /// Begins a session, in which the caller fires timers. The caller may fire until [`is_stopping`](Self::is_stopping)
+    /// returns true.
     #[inline]
     pub(super) fn begin_session(&self) {
         self.sessions.begin();
     }
 
-    /// Ends a session. If the last session has ended, wakes the threads that wait for that.
+    /// Ends a session, in which the caller has fired timers. If the engine stops and no session is left, wakes the
+    /// waiting threads.
     #[inline]
     pub(super) fn end_session(&self) {
         if self.sessions.end() {
@@ -34,34 +38,36 @@ impl Quiescence {
         }
     }
 
-    /// Returns whether a caller that has begun a session must fire nothing more.
+    /// Returns whether the engine stops. A caller that gets true must fire no more timers.
     #[inline]
     pub(super) fn is_stopping(&self) -> bool {
         self.sessions.is_stopping()
     }
 
-    /// Stops the sessions. Only the first call returns the right to evict.
+    /// Stops the sessions: workers fire no more timers. Only the first call returns the right to take the armed timers
+    /// out.
     pub(super) fn stop(&self) -> Option<EvictionRight> {
         self.sessions.stop()
     }
 
-    /// Waits until all sessions that could still fire have ended.
+    /// Waits until no worker fires timers any more. The caller has called [`stop`](Self::stop) before.
     pub(super) fn await_sessions(&self) {
         self.wait_until(|| self.sessions.is_quiescent());
     }
 
-    /// Notes that the armed timers were taken out, and wakes the threads that wait for the eviction.
+    /// Records that the shutdown has taken the armed timers out. Wakes the threads that wait for this.
     pub(super) fn note_eviction(&self, right: EvictionRight) {
         self.sessions.evicted(right);
         self.announce();
     }
 
-    /// Waits until the first shutdown has evicted all timers.
+    /// Waits until the first shutdown has taken all armed timers out.
     pub(super) fn await_eviction(&self) {
         self.wait_until(|| self.sessions.has_evicted());
     }
 
-    /// Waits until `condition` holds. Each change of it must be announced.
+    /// Waits until `condition` returns true. A thread that makes the condition true must call
+    /// [`announce`](Self::announce) afterwards.
     pub(super) fn wait_until(&self, condition: impl Fn() -> bool) {
         let (lock, changed) = &self.changed;
         let mut guard = ignore_poison(lock.lock());
@@ -70,8 +76,8 @@ impl Quiescence {
         }
     }
 
-    /// Wakes the waiting threads, so that they check their conditions. Does nothing in the child of a fork, where no
-    /// thread waits and the lock may be held for ever.
+    /// Wakes the threads that wait in [`wait_until`](Self::wait_until), so that they check their conditions. Does
+    /// nothing in the child of a fork, where no thread waits and the lock may be held for ever.
     pub(super) fn announce(&self) {
         if self.made_in.is_past() {
             return;

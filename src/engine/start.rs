@@ -6,7 +6,7 @@ use crate::dispatch::Fire;
 use crate::shard::{Owner, Station, StationShared};
 
 impl<T: Send + 'static> Core<T> {
-    /// Makes an engine on a set of shards, and adds its stations to the shards.
+    /// Makes an engine on a set of shards, and adds the engine's stations (its parts of the shards) to the shards.
     pub(crate) fn start(owner: &StdArc<Owner>, settings: Settings, handler: Handler<T>) -> StdArc<Self> {
         let core = StdArc::new(Self::new(StdArc::clone(owner.set()), settings, handler));
         let child = StdArc::downgrade(&core);
@@ -28,8 +28,8 @@ impl<T: Send + 'static> Core<T> {
         self.admission().stations().all().iter().enumerate().map(station).collect()
     }
 
-    /// Makes the engine refuse everything in the child of a fork. Uses only atomics, since threads that do not exist in
-    /// the child may hold locks.
+    /// Makes the engine refuse everything in the child of a fork. Uses only atomics, because a thread that does not
+    /// exist in the child may hold a lock.
     fn enter_child(&self) {
         let stations = self.admission().stations();
         stations.close_in_child();

@@ -1,5 +1,5 @@
-//! The stations of an engine, one at each shard. Tickets go to the shards through them, and they count the engine's
-//! timers.
+//! The stations of an engine, one at each shard. Tickets go to the shards through the stations' lanes, and the stations
+//! count the engine's timers.
 
 use super::totals::Totals;
 use crate::base::counters::Counter;
@@ -9,13 +9,13 @@ use crate::lockfree::inbox::{Lane, Pushed};
 use crate::lockfree::parker::Notified;
 use crate::shard::{ShardSet, StationShared};
 
-/// The number of stale tickets that may always stay in the wheels, however few timers exist: 1 MiB of tickets.
+/// The number of stale tickets that may stay in the wheels even if few timers exist: 1 MiB of tickets.
 const STALE_SLACK: u64 = 65_536;
 
-/// An engine's stations, in the order of the shards. A station is the engine's inbox and wheel at a shard.
+/// An engine's stations, in the order of the shards. A station has the engine's inbox and wheel at a shard.
 pub(crate) struct Stations {
     all: Box<[StdArc<StationShared>]>,
-    /// The number of timers that the shutdown has returned, which no station counts.
+    /// The number of timers that the shutdown has returned. No station counts these timers.
     returned: Counter,
 }
 
@@ -30,7 +30,7 @@ impl Stations {
         &self.all
     }
 
-    /// Returns the station at a shard.
+    /// Returns the engine's station (its part) at the shard numbered `shard`.
     #[inline(always)]
     pub(super) fn at(&self, shard: usize) -> &StationShared {
         &self.all[shard]
@@ -42,21 +42,23 @@ impl Stations {
         self.all[0].parker.is_closed()
     }
 
-    /// Closes the stations. Schedulers find them closed, and the shards' leaders drop them.
+    /// Closes the stations, the engine's parts of the shards. Threads that schedule find them closed, and the shards'
+    /// leaders drop them.
     pub(super) fn close(&self) {
         for station in &self.all {
             station.parker.close();
         }
     }
 
-    /// Works as [`close`](Self::close), in the child of a fork.
+    /// Closes the stations (the engine's parts of the shards) in the child of a fork. Unlike [`close`](Self::close),
+    /// wakes no thread.
     pub(super) fn close_in_child(&self) {
         for station in &self.all {
             station.parker.close_in_child();
         }
     }
 
-    /// Notifies a shard about a ticket that was pushed into its lane.
+    /// Notifies the shard numbered `shard` about a ticket that the caller has pushed into a lane to that shard.
     #[inline]
     pub(super) fn notify(&self, shard: usize, pushed: Pushed, deadline: Timestamp) -> Notified {
         let deadline = if pushed == Pushed::Crowding { Timestamp::ZERO } else { deadline };
@@ -67,7 +69,7 @@ impl Stations {
         self.all.iter().flat_map(|station| station.inbox.lanes())
     }
 
-    /// Returns how many armings of owned timers have posted a ticket.
+    /// Returns the number of armings of owned timers that have posted a ticket to a shard.
     pub(crate) fn posted_arms(&self) -> u64 {
         self.lanes().map(Lane::posted_arms).sum()
     }
@@ -77,8 +79,9 @@ impl Stations {
         self.returned.add(timers);
     }
 
-    /// Returns the numbers of timers so far, over all threads. Later events are read before earlier events. So no
-    /// difference becomes negative, although the counters are read at different instants.
+    /// Returns the total counts of timers, over all threads. The counters are read at different instants. Later events,
+    /// such as a firing, are read before earlier events, such as the scheduling. So no difference of two counts becomes
+    /// negative.
     pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals { returned: self.returned.get(), ..Totals::default() };
         for station in &self.all {

@@ -11,7 +11,7 @@ use crate::lockfree::state::Control;
 use crate::shard::ShardSet;
 use core::task::Waker;
 
-/// How many of its own cancels a thread makes between two checks whether a sweep is due.
+/// The number of a thread's cancels between two checks whether stale tickets must be swept out of the wheels.
 pub(super) const CANCELS_PER_CHECK: u64 = 4_096;
 
 /// The slots, payloads and admission of an engine's timers.
@@ -20,20 +20,20 @@ pub(crate) struct Timers<T> {
     pub(super) admission: Admission,
     /// The function that clones the payload of an owned timer for the handler. It is set before the first owned timer.
     clone_payload: OnceLock<fn(&T) -> T>,
-    /// The function that takes a waiting task's waker out of the payload of an owned timer. It is set if payloads have
-    /// wakers.
+    /// The function that takes a waiting task's waker out of the payload of an owned timer. It is not set if payloads
+    /// have no wakers.
     waker_of: OnceLock<fn(&T) -> Option<Waker>>,
 }
 
 impl<T: Send + 'static> Timers<T> {
-    /// The timers of another engine on `set`. The slots of the admission are those of the slab: a slot that the
-    /// admission gives away is the place of a payload.
+    /// Makes the timers of a new engine on `set`. Each timer gets a slot of `slab`, which has a cell for the timer's
+    /// payload.
     pub(super) fn new(slab: Slab<T>, set: &StdArc<ShardSet>, lane_capacity: u64) -> Self {
         let admission = Admission::new(set, StdArc::clone(slab.slots()), lane_capacity);
         Self { slab, admission, clone_payload: OnceLock::new(), waker_of: OnceLock::new() }
     }
 
-    /// Returns the admission of these timers, which does not depend on the payload.
+    /// Returns the part of these timers that does not depend on the payload's type: their slots and lanes.
     #[inline(always)]
     pub(crate) fn admission(&self) -> &Admission {
         &self.admission
@@ -48,7 +48,8 @@ impl<T: Send + 'static> Timers<T> {
         self.slots().get(id.index())
     }
 
-    /// Sets the function that clones payloads for the handler. Must be called before the first owned timer is created.
+    /// Sets the function that clones payloads of owned timers for the handler. Must be called before the first owned
+    /// timer is created.
     pub(crate) fn clone_payloads_by(&self, clone: fn(&T) -> T) {
         self.clone_payload.get_or_init(|| clone);
     }
@@ -71,7 +72,7 @@ impl<T: Send + 'static> Timers<T> {
         self.waker_of.get().is_some()
     }
 
-    /// Takes the waker of the task that waits for an owned timer. The engine will never fire that timer again.
+    /// Takes the waker of the task that waits for an owned timer, because the engine will never fire that timer again.
     pub(super) fn take_waker(&self, payload: &T) -> Option<Waker> {
         self.waker_of.get().and_then(|waker_of| waker_of(payload))
     }

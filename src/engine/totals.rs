@@ -1,6 +1,7 @@
-//! Total numbers of an engine's timers.
+//! The total counts of an engine's timers.
 
-/// Total numbers of an engine's timers, by how they ended.
+/// The total counts of an engine's timers. The first four fields count one-shots. The last two fields count owned
+/// timers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) scheduled: u64,

@@ -1,4 +1,4 @@
-//! Running a future on shards without threads: time moves on when the future waits for nothing but a timer.
+//! Runs a future on shards without threads. Time moves on when the future waits for a timer.
 
 use crate::api::driven::DrivenShards;
 use crate::base::sync::{Condvar, Mutex, Ordering, PoisonError, StdArc, fence};
@@ -8,23 +8,24 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::task::Wake;
 
-/// The time between two checks whether another thread has armed a timer, while a future waits and no timer is pending.
+/// The time between two checks for a timer that another thread has armed. `block_on` makes these checks while the
+/// future waits and no timer is pending.
 const LOOK_AFTER: Duration = Duration::from_millis(1);
 
 impl DrivenShards {
     /// Runs a future to its end on the calling thread. Whenever the future waits and nothing has woken it, the call
-    /// moves time on to the next timer. The functions of `tourbillon::future`, called inside the future, use these
-    /// shards.
+    /// moves time forward to the next timer. Inside the future, the functions of `tourbillon::future` use the shards of
+    /// `self`.
     ///
-    /// If no timer is pending, the call waits until another thread wakes the future or arms a timer; it looks for a
-    /// timer once a millisecond. The clock also moves on while other threads work for the future, since the clock does
-    /// not wait for them.
+    /// If no timer is pending, the call waits until another thread wakes the future or arms a timer. It looks for a
+    /// timer once a millisecond. The clock does not wait for other threads: it also moves on while other threads work
+    /// for the future.
     ///
     /// # Errors
     ///
     /// Fails if the future waits and no clone of its waker is left, as with [`pending`](core::future::pending): nothing
-    /// can wake the future then. The future is dropped. If somebody keeps a waker and never wakes it, such as a sleep
-    /// until [`Timestamp::MAX`](crate::Timestamp::MAX), the call waits for ever, as any executor does.
+    /// can wake the future then. The future is dropped. If a clone of the waker is kept and never woken, for example by
+    /// a sleep until [`Timestamp::MAX`](crate::Timestamp::MAX), the call waits for ever, as any executor does.
     ///
     /// # Examples
     ///
@@ -53,7 +54,7 @@ impl DrivenShards {
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return Ok(output);
             }
-            // A timer whose deadline has passed takes no time.
+            // Timers whose deadlines have passed fire before time moves.
             self.turn();
             while !woken.take() {
                 if Woken::is_out_of_reach(&woken) {
@@ -80,7 +81,7 @@ impl fmt::Display for NeverWoken {
 
 impl std::error::Error for NeverWoken {}
 
-/// Whether the future was woken since its last poll.
+/// Records whether a future was woken since its last poll, and wakes the thread that polls the future.
 #[derive(Default)]
 struct Woken {
     is_set: Mutex<bool>,
@@ -92,13 +93,15 @@ impl Woken {
         core::mem::take(&mut *self.is_set.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether only the call that polls can wake the future, and nothing has woken it before.
+    /// Returns whether nothing can wake the future any more: no clone of its waker is left, and nothing has woken it.
     fn is_out_of_reach(woken: &StdArc<Self>) -> bool {
-        // Besides this reference there is the call's own waker. Clones of it are made in a poll, or from other clones.
+        // The polling call has two references: this reference and its own waker. Clones of the waker are made only in a
+        // poll, or from other clones.
         if StdArc::strong_count(woken) > 2 {
             return false;
         }
-        // Ordering: Acquire fence. Pairs with the release of a clone that was dropped: a wake-up by it is seen below.
+        // Ordering: Acquire fence. Pairs with the release of a clone that was dropped: the load below sees a wake-up by
+        // that clone.
         fence(Ordering::Acquire);
         !*woken.is_set.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! The engines for futures: of a set of shards, of a builder, and driven.
+//! Makes engines for futures: on a set of shards, by a builder, and without threads.
 
 use super::wakeup::{Wakeup, take_waker, wake_up};
 use crate::api::builder::Builder;
@@ -14,15 +14,15 @@ fn waking_at_shutdown(engine: Engine<Wakeup>) -> Engine<Wakeup> {
     engine
 }
 
-/// An engine for futures on these shards.
+/// Makes an engine for futures on these shards.
 fn engine_on(shards: &Shards) -> Engine<Wakeup> {
     let settings = Settings::by_default(Dispatcher::Inline);
     waking_at_shutdown(Engine::start(shards.owner(), settings, wake_up()))
 }
 
 impl Shards {
-    /// The engine for futures on these shards: `sleep`, `timeout` and `interval` are methods of the returned handle.
-    /// The shards' own threads wake the tasks.
+    /// Returns a handle to the engine for futures on these shards. The handle has the methods `sleep`, `timeout` and
+    /// `interval`. The shards' own threads wake the tasks.
     ///
     /// # Time complexity
     ///
@@ -36,8 +36,8 @@ impl Shards {
 }
 
 impl Builder {
-    /// Starts an engine for futures. The shards' threads wake the tasks; the builder's settings of workers and executor
-    /// do not apply.
+    /// Starts an engine for futures. The shards' threads wake the tasks, so the builder's settings of workers and
+    /// executor do not apply.
     ///
     /// # Errors
     ///

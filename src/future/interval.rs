@@ -1,4 +1,4 @@
-//! Ticks at a fixed period.
+//! Intervals: ticks at a fixed period.
 
 use super::sleep::{ShutDown, Sleep, unless_shut_down};
 use crate::base::missed::Missed;
@@ -8,10 +8,11 @@ use core::future::poll_fn;
 use core::task::{Context, Poll, ready};
 use core::time::Duration;
 
-/// The longest delay with which a tick is not missed. If the engine's tick is longer, the engine's tick is the limit.
+/// The longest lateness with which a tick of an interval counts as in time. If the engine's own tick is longer than
+/// this, the engine's tick is the limit.
 const IN_TIME: Duration = Duration::from_millis(5);
 
-/// The moment of the next tick, after a tick that was due at `due` is taken at `now`.
+/// Returns the moment of the next tick. The last tick was due at `due`, and is taken at `now`.
 fn next(missed: Missed, due: Timestamp, now: Timestamp, period: Duration, tick: Duration) -> Timestamp {
     if now - due <= IN_TIME.max(tick).min(period) {
         return due + period;
@@ -39,14 +40,14 @@ impl fmt::Display for ZeroPeriod {
 
 impl std::error::Error for ZeroPeriod {}
 
-/// A source of ticks: the first tick at its start, and one tick each period from then on.
+/// A source of ticks. The first tick is at the interval's start. From then on, a tick comes after each period.
 ///
 /// An interval does not drift: a tick that is taken late does not move the following ticks, except with
 /// [`Missed::Delay`].
 ///
-/// A tick is missed if it is taken more than 5 ms late. The limit is a tick of the engine if that is longer, or a
-/// period if that is shorter. Missed ticks are made up for ([`Missed::Burst`]) unless [`set_missed`](Self::set_missed)
-/// sets another policy.
+/// A tick is *missed* if it is taken more than 5 ms late. The engine's tick is the limit if it is longer than 5 ms. The
+/// period is the limit if it is shorter. Missed ticks are made up for ([`Missed::Burst`]) unless
+/// [`set_missed`](Self::set_missed) sets another policy.
 ///
 /// # Examples
 ///
@@ -80,7 +81,7 @@ impl Interval {
         Ok(Self { sleep, period, missed: Missed::Burst })
     }
 
-    /// Completes at the next tick, and returns the moment for which that tick was due.
+    /// Completes at the next tick, and returns the moment at which that tick was due.
     ///
     /// # Cancellation
     ///
@@ -94,7 +95,7 @@ impl Interval {
         poll_fn(|cx| self.poll_tick(cx)).await
     }
 
-    /// Like [`tick`](Self::tick), for a task that polls.
+    /// Polls for the next tick, as the future of [`tick`](Self::tick) does.
     ///
     /// # Panics
     ///
@@ -103,7 +104,8 @@ impl Interval {
         self.poll_next(cx).map(unless_shut_down)
     }
 
-    /// Like [`tick`](Self::tick), for an engine that may be shut down during the wait.
+    /// Completes at the next tick, as [`tick`](Self::tick) does. It does not panic if the engine is shut down during
+    /// the wait.
     ///
     /// # Errors
     ///
@@ -141,7 +143,7 @@ impl Interval {
         self.sleep.reset(deadline);
     }
 
-    /// The policy for missed ticks.
+    /// Returns the policy for missed ticks.
     #[must_use]
     pub fn missed(&self) -> Missed {
         self.missed
@@ -152,7 +154,7 @@ impl Interval {
         self.missed = missed;
     }
 
-    /// The time from one tick to the next.
+    /// Returns the time from one tick to the next.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period

@@ -1,17 +1,18 @@
 //! Timers to await: [`sleep`], [`timeout`], [`interval`], on any executor.
 //!
 //! The functions of this module use the [current](crate::Shards::current) shards: the shards that the calling thread
-//! has [entered](crate::Shards::enter), or else the process's own shards, which start with the first call.
-//! [`Shards::futures`] has the same functions as methods. A program may also have an engine for futures with threads of
-//! its own ([`Builder::start_futures`]).
+//! has [entered](crate::Shards::enter), or else the process's own shards, which start with the first call. With the
+//! feature `tokio`, a thread inside a tokio runtime uses shards that a task of that runtime turns (see the module
+//! `time`). The handle that [`Shards::futures`] returns has the same functions as methods. A program may also make an
+//! engine for futures with threads of its own ([`Builder::start_futures`]).
 //!
 //! [`Shards::futures`]: crate::Shards::futures
 //! [`Builder::start_futures`]: crate::Builder::start_futures
 //!
-//! Making a future with a delay costs a clock read, and with a deadline none; nothing more happens before the future is
-//! polled. Dropping a future disarms it. The thread that turns the shard wakes a task. A waker may use the engine, but
-//! it holds up the shard while it runs, and a thread that shuts the engine down waits for it. A future that moves to
-//! another task wakes the task that polled it last.
+//! Making a sleep with a delay reads the clock. A timeout reads no clock before its future is pending. Nothing more
+//! happens before the future is polled. Dropping a future disarms it. The thread that runs the shard wakes the tasks. A
+//! waker may use the engine, but the waker holds up the shard while it runs, and a thread that shuts the engine down
+//! waits for the waker. A future that moves to another task wakes the task that polled it last.
 //!
 //! Once its engine is shut down, a sleep whose deadline has not come panics, as does the tick of an interval.
 //! `try_wait` and `try_tick` return an error instead, and a timeout always returns an error. No future waits silently
@@ -65,6 +66,10 @@
 mod block_on;
 mod engine;
 mod interval;
+#[cfg(feature = "test-util")]
+mod paused;
+#[cfg(feature = "tokio")]
+pub(crate) mod runtime;
 mod sleep;
 mod source;
 mod timeout;
@@ -84,35 +89,36 @@ use crate::api::handle::Handle;
 use crate::base::tick::Timestamp;
 use core::time::Duration;
 use source::{Source, current};
+use timeout::End;
 
 impl Handle<Wakeup> {
-    /// See [`sleep`].
+    /// Returns a future that completes `delay` from now: see [`sleep`].
     pub fn sleep(&self, delay: Duration) -> Sleep {
         self.sleep_until(self.now() + delay)
     }
 
-    /// See [`sleep_until`].
+    /// Returns a future that completes at `deadline`: see [`sleep_until`].
     pub fn sleep_until(&self, deadline: Timestamp) -> Sleep {
         Sleep::new(Source::Given(self.clone()), deadline)
     }
 
-    /// See [`timeout`].
+    /// Limits the time for which `future` may be pending: see [`timeout`].
     pub fn timeout<F: IntoFuture>(&self, delay: Duration, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(future.into_future(), self.sleep(delay))
+        Timeout::new(future.into_future(), Some(Source::Given(self.clone())), End::After(delay))
     }
 
-    /// See [`timeout_at`].
+    /// Limits the time of `future` by `deadline`: see [`timeout_at`].
     pub fn timeout_at<F: IntoFuture>(&self, deadline: Timestamp, future: F) -> Timeout<F::IntoFuture> {
-        Timeout::new(future.into_future(), self.sleep_until(deadline))
+        Timeout::new(future.into_future(), Some(Source::Given(self.clone())), End::At(deadline))
     }
 
-    /// See [`reusable_timeout`].
+    /// Makes a timeout that limits one future after the other: see [`reusable_timeout`].
     #[must_use]
     pub fn reusable_timeout(&self) -> ReusableTimeout {
         ReusableTimeout::new(self.sleep_until(Timestamp::MAX))
     }
 
-    /// See [`interval`].
+    /// Returns an interval that ticks now, and every `period` from now on: see [`interval`].
     ///
     /// # Errors
     ///
@@ -121,7 +127,7 @@ impl Handle<Wakeup> {
         self.interval_at(self.now(), period)
     }
 
-    /// See [`interval_at`].
+    /// Returns an interval that ticks at `start`, and every `period` from then on: see [`interval_at`].
     ///
     /// # Errors
     ///
@@ -131,28 +137,28 @@ impl Handle<Wakeup> {
     }
 }
 
-/// The present moment on the clock of the process's engine for futures.
+/// Returns the present moment on the clock of the engine that this module's functions use.
 ///
 /// # Panics
 ///
 /// Panics as [`global`] does.
 #[must_use]
 pub fn now() -> Timestamp {
-    current().handle().now()
+    current().now()
 }
 
-/// Completes `delay` from now, or later; never earlier. See [`Sleep`].
+/// Returns a future that completes `delay` from now, or later; never earlier. See [`Sleep`].
 ///
 /// # Panics
 ///
 /// Panics as [`global`] does.
 pub fn sleep(delay: Duration) -> Sleep {
     let source = current();
-    let deadline = source.handle().now() + delay;
+    let deadline = source.now() + delay;
     Sleep::new(source, deadline)
 }
 
-/// Completes at `deadline`, on the clock of [`now`], or later; never earlier. See [`Sleep`].
+/// Returns a future that completes at `deadline` on the clock of [`now`], or later; never earlier. See [`Sleep`].
 ///
 /// # Panics
 ///
@@ -161,27 +167,37 @@ pub fn sleep_until(deadline: Timestamp) -> Sleep {
     Sleep::new(current(), deadline)
 }
 
-/// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed `delay` from now. See
-/// [`Timeout`].
+/// Completes at `deadline`, a moment by tokio's clock.
+#[cfg(feature = "tokio")]
+pub(crate) fn sleep_until_instant(deadline: tokio::time::Instant) -> Sleep {
+    let source = current();
+    let deadline = source.moment_of(deadline);
+    Sleep::new(source, deadline)
+}
+
+/// Returns a future that completes with the output of `future`, or with [`Elapsed`] once `future` has been pending for
+/// `delay`. The delay counts from the first poll that finds `future` pending, so a future that is ready reads no clock.
+/// [`timeout_at`] counts from another moment. See [`Timeout`].
 ///
 /// # Panics
 ///
-/// Panics as [`global`] does.
+/// A poll panics as [`global`] does.
 pub fn timeout<F: IntoFuture>(delay: Duration, future: F) -> Timeout<F::IntoFuture> {
-    Timeout::new(future.into_future(), sleep(delay))
+    Timeout::new(future.into_future(), None, End::After(delay))
 }
 
-/// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed at `deadline`. See
-/// [`Timeout`].
+/// Returns a future that completes with the output of `future`. If `future` has not completed at `deadline`, it
+/// completes with [`Elapsed`]. See [`Timeout`].
 ///
 /// # Panics
 ///
-/// Panics as [`global`] does.
+/// A poll panics as [`global`] does.
 pub fn timeout_at<F: IntoFuture>(deadline: Timestamp, future: F) -> Timeout<F::IntoFuture> {
-    Timeout::new(future.into_future(), sleep_until(deadline))
+    Timeout::new(future.into_future(), None, End::At(deadline))
 }
 
-/// A timeout that limits one future after the other, for example the requests of a connection. See [`ReusableTimeout`].
+/// Makes a timeout that limits one future after the other, for example the requests of a connection. See
+/// [`ReusableTimeout`].
 ///
 /// # Panics
 ///
@@ -191,7 +207,7 @@ pub fn reusable_timeout() -> ReusableTimeout {
     ReusableTimeout::new(sleep_until(Timestamp::MAX))
 }
 
-/// Ticks now, and every `period` from now on. See [`Interval`].
+/// Returns an interval that ticks now, and every `period` from now on. See [`Interval`].
 ///
 /// # Errors
 ///
@@ -204,7 +220,7 @@ pub fn interval(period: Duration) -> Result<Interval, ZeroPeriod> {
     interval_at(now(), period)
 }
 
-/// Ticks at `start`, and every `period` from then on. See [`Interval`].
+/// Returns an interval that ticks at `start`, and every `period` from then on. See [`Interval`].
 ///
 /// # Errors
 ///

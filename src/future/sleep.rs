@@ -1,5 +1,7 @@
 //! A future that completes at a deadline.
 
+#[cfg(feature = "test-util")]
+use super::paused::PausedSleep;
 use super::source::Source;
 use super::wakeup::Wakeup;
 use crate::api::timer::Timer;
@@ -11,8 +13,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 
-/// The error of a wait that cannot end: the engine was shut down, or is in the parent of a fork, before the deadline
-/// came.
+/// The error of a wait that cannot end: the engine was shut down before the deadline came, or this process is the child
+/// of a fork and the engine is in the parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutDown(());
 
@@ -24,7 +26,7 @@ impl fmt::Display for ShutDown {
 
 impl std::error::Error for ShutDown {}
 
-/// The output of a future that cannot return an error: panics with the error instead.
+/// Returns the value of `outcome`. Panics if `outcome` is an error, for callers that cannot return the error.
 pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
     match outcome {
         Ok(result) => result,
@@ -32,20 +34,21 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
     }
 }
 
-/// A future that completes at its deadline, or later by less than a tick and a wake-up; never earlier. Once complete, a
-/// sleep stays complete until it is [`reset`](Self::reset).
+/// A future that completes at its deadline, or later by less than a tick and a wake-up. It never completes earlier. A
+/// complete sleep stays complete until it is [`reset`](Self::reset).
 ///
-/// A sleep registers nothing before it is first polled, and nothing at all if its deadline has passed by then. A sleep
-/// need not be pinned. Dropping a sleep disarms it.
+/// A sleep arms a timer only when it is polled, and only if its deadline has not passed by then. A sleep need not be
+/// pinned. Dropping a sleep disarms it.
 ///
-/// While its engine is full, a sleep keeps its task polling. A shutdown of the engine wakes the task.
+/// While the engine is full, a sleep wakes its task again at each poll, so that the task polls again. A shutdown of the
+/// engine wakes the task, too.
 ///
 /// # Panics
 ///
 /// A poll panics if the engine was shut down and the deadline has not come: the sleep would wait for ever. A program
-/// that drops an engine on which it sleeps has a fault. Where a shutdown may come, [`try_wait`](Self::try_wait) returns
-/// an error instead. The engine of the process is never shut down. A sleep until [`Timestamp::MAX`] does not panic: it
-/// is meant to wait for ever.
+/// that drops an engine on which it sleeps has a fault. If a shutdown may come, the program uses
+/// [`try_wait`](Self::try_wait), which returns an error instead. The process's own engine is never shut down. A sleep
+/// until [`Timestamp::MAX`] does not panic, because it is meant to wait for ever.
 ///
 /// # Examples
 ///
@@ -72,34 +75,47 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 pub struct Sleep {
     source: Source,
     deadline: Timestamp,
-    /// The timer, made by the first poll that finds the future pending.
+    /// The timer that wakes the task; `None` before the first poll that finds the deadline ahead.
     timer: Option<Timer<Wakeup>>,
-    /// The deadline for which the timer was armed last, if it may still be armed for it.
+    /// The deadline for which the timer was armed last. `None` if the timer was never armed, or was disarmed after its
+    /// last arming.
     armed_for: Option<Timestamp>,
-    /// Whether the deadline was in the future when it was set or checked. From then on the firing of the timer decides,
-    /// not the clock.
+    /// Whether the deadline was in the future when it was set or checked last. If true, polls only check whether the
+    /// timer has fired, and read no clock.
     is_ahead: bool,
+    /// The sleep of tokio that stands in for the timer while the clock of the runtime is paused.
+    #[cfg(feature = "test-util")]
+    paused: Option<PausedSleep>,
 }
 
 impl Sleep {
     #[inline]
     pub(super) fn new(source: Source, deadline: Timestamp) -> Self {
-        Self { source, deadline, timer: None, armed_for: None, is_ahead: false }
+        Self {
+            source,
+            deadline,
+            timer: None,
+            armed_for: None,
+            is_ahead: false,
+            #[cfg(feature = "test-util")]
+            paused: None,
+        }
     }
 
-    /// The moment at which the sleep completes.
+    /// Returns the moment at which the sleep completes.
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
         self.deadline
     }
 
-    /// Whether the deadline has passed.
+    /// Returns whether the deadline has passed.
     #[must_use]
     pub fn is_elapsed(&self) -> bool {
         self.has_fired() || self.source.handle().has_come(self.deadline)
     }
 
-    /// Completes when the sleep itself does. This method is for engines that may be shut down during the wait.
+    /// Completes when the sleep completes. If the engine is shut down during the wait, this method returns an error,
+    /// where a poll of the sleep panics.
     ///
     /// # Errors
     ///
@@ -122,14 +138,20 @@ impl Sleep {
         poll_fn(|cx| self.poll_elapsed(cx)).await
     }
 
-    /// Gives the sleep another deadline. If the sleep was polled before and has not woken its task since, the task that
-    /// polled it last is woken at the new deadline without another poll.
+    /// Gives the sleep another deadline. If the sleep has a polling task that it has not woken yet, it wakes the task
+    /// at the new deadline, without another poll.
     ///
     /// # Time complexity
     ///
-    /// That of [`Timer::arm_at`].
+    /// The same as [`Timer::arm_at`].
     #[inline]
     pub fn reset(&mut self, deadline: Timestamp) {
+        #[cfg(feature = "test-util")]
+        if let Some(paused) = self.paused.as_mut().filter(|_| deadline != Timestamp::MAX) {
+            paused.reset(deadline);
+            self.deadline = deadline;
+            return;
+        }
         self.put(deadline);
         if let Some(timer) = &self.timer {
             let is_armed = timer.arm_at(deadline).is_ok();
@@ -141,14 +163,21 @@ impl Sleep {
         }
     }
 
-    /// Like [`reset`](Self::reset), but to `delay` from now.
+    /// Returns the moment on the engine's clock at which `instant` comes.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn moment_of(&self, instant: tokio::time::Instant) -> Timestamp {
+        self.source.moment_of(instant)
+    }
+
+    /// Gives the sleep a deadline `delay` from now, as [`reset`](Self::reset) does.
     #[inline]
     pub fn reset_after(&mut self, delay: Duration) {
         self.reset(self.now() + delay);
     }
 
-    /// Disarms the sleep: it neither completes nor wakes its task until it is [`reset`](Self::reset), except at a
-    /// shutdown of its engine. To make a sleep that was never armed, sleep until [`Timestamp::MAX`].
+    /// Disarms the sleep. Until it is [`reset`](Self::reset), the sleep neither completes nor wakes its task. Only a
+    /// shutdown of the engine wakes the task. To make a sleep that is disarmed from the start, sleep until
+    /// [`Timestamp::MAX`].
     pub fn disarm(&mut self) {
         self.stop();
         self.put(Timestamp::MAX);
@@ -156,35 +185,39 @@ impl Sleep {
 
     #[inline]
     pub(super) fn now(&self) -> Timestamp {
-        self.source.handle().now()
+        self.source.now()
     }
 
-    /// The length of its engine's tick.
+    /// Returns the length of a tick of the engine.
     pub(super) fn tick(&self) -> Duration {
         self.source.handle().tick()
     }
 
-    /// Gives the sleep another deadline. The next poll arms the sleep for that deadline, unless the deadline has
+    /// Gives the sleep another deadline, without arming the timer. The next poll arms the timer if the deadline has not
     /// passed.
     #[inline]
-    pub(super) fn put(&mut self, deadline: Timestamp) {
+    pub(crate) fn put(&mut self, deadline: Timestamp) {
         self.deadline = deadline;
         self.is_ahead = false;
         if let Some(timer) = &self.timer {
             timer.payload().cell.forget();
         }
+        #[cfg(feature = "test-util")]
+        drop(self.paused.take());
     }
 
-    /// Gives the sleep a deadline `delay` from now. The next poll arms the sleep for that deadline.
+    /// Gives the sleep a deadline `delay` from now, without arming the timer. The next poll arms the timer.
     #[inline]
     pub(super) fn put_after(&mut self, delay: Duration) {
         self.put(self.now() + delay);
         self.is_ahead = !delay.is_zero();
     }
 
-    /// Disarms the timer: the sleep wakes no task before it is polled again.
+    /// Disarms the timer, so that the sleep wakes no task before it is polled again.
     #[inline]
     pub(super) fn stop(&mut self) {
+        #[cfg(feature = "test-util")]
+        drop(self.paused.take());
         if self.armed_for.take().is_some()
             && let Some(timer) = &self.timer
         {
@@ -193,10 +226,15 @@ impl Sleep {
     }
 
     fn has_fired(&self) -> bool {
+        #[cfg(feature = "test-util")]
+        if let Some(paused) = &self.paused {
+            return paused.is_over();
+        }
         self.timer.as_ref().is_some_and(|timer| timer.payload().cell.has_fired_for(self.deadline))
     }
 
-    /// The timer, made now if there is none. While the engine is full, the task is woken to poll again.
+    /// Returns the sleep's timer, and makes the timer at the first call. If the engine is full, returns `None` and
+    /// wakes the task, so that the task polls again.
     fn timer_or_wake(&mut self, cx: &mut Context<'_>) -> Option<&Timer<Wakeup>> {
         if self.timer.is_none() {
             match Timer::new(self.source.handle().core(), Wakeup::new()) {
@@ -221,6 +259,10 @@ impl Sleep {
             }
             self.is_ahead = true;
         }
+        #[cfg(feature = "test-util")]
+        if let Some(paused) = self.paused_sleep() {
+            return paused.poll(cx).map(Ok);
+        }
         let deadline = self.deadline;
         let is_armed = self.armed_for == Some(deadline);
         let Some(timer) = self.timer_or_wake(cx) else {
@@ -230,7 +272,7 @@ impl Sleep {
                 Poll::Pending
             };
         };
-        // Before the check of the timer: a shutdown that comes after the check finds the waker.
+        // The waker is registered before the timer is checked: a shutdown that comes after the check finds the waker.
         timer.payload().cell.register(cx.waker());
         if !is_armed {
             let _ = timer.arm_at(deadline);
@@ -243,10 +285,29 @@ impl Sleep {
         if is_shut { self.poll_without_engine() } else { Poll::Pending }
     }
 
-    /// The result of a poll when the engine fires no more timers.
+    /// Returns the sleep of tokio that stands in for the timer. It begins now if the clock of the runtime is paused and
+    /// the timer is not armed for this deadline.
+    #[cfg(feature = "test-util")]
+    fn paused_sleep(&mut self) -> Option<&mut PausedSleep> {
+        let is_armed = self.armed_for == Some(self.deadline);
+        let may_begin = !is_armed && self.deadline != Timestamp::MAX && self.source.is_runtime();
+        if self.paused.is_none() && may_begin {
+            self.paused = PausedSleep::begin(self.deadline);
+            if self.paused.is_some()
+                && self.armed_for.take().is_some()
+                && let Some(timer) = &self.timer
+            {
+                timer.disarm();
+            }
+        }
+        self.paused.as_mut()
+    }
+
+    /// Returns the result of a poll when the engine fires no timers any more.
     #[cold]
     fn poll_without_engine(&self) -> Poll<Result<(), ShutDown>> {
-        if self.deadline == Timestamp::MAX {
+        // A runtime that ends shuts its engine down before it drops the last of its tasks.
+        if self.deadline == Timestamp::MAX || self.source.is_of_this_task() {
             Poll::Pending
         } else if self.source.handle().has_come(self.deadline) {
             Poll::Ready(Ok(()))

@@ -1,31 +1,89 @@
-//! The engine that a future takes: the process's own, that of the shards that the thread has entered, or a given one.
+//! Chooses the engine for a future: the engine of the shards that the thread has entered, the engine of the thread's
+//! tokio runtime, the process's own engine, or a given engine.
 
+#[cfg(feature = "tokio")]
+use super::runtime;
 use super::wakeup::Wakeup;
 use crate::api::global;
 use crate::api::handle::Handle;
 use crate::api::shards;
 use crate::base::sync::OnceLock;
+use crate::base::tick::Timestamp;
+#[cfg(feature = "tokio")]
+use crate::system::clock::runtime::{self as clock, Instant};
+use core::fmt;
+#[cfg(feature = "tokio")]
+use core::time::Duration;
+#[cfg(feature = "tokio")]
+use tokio::runtime::Id;
 
-/// The engine of a future.
+/// The engine on which a future waits.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// The process's own engine: no reference count that all threads write.
+    /// The process's own engine. A `'static` reference spares a reference count that all threads would write.
     Global(&'static Handle<Wakeup>),
+    /// The engine on the shards that a task of this tokio runtime turns.
+    #[cfg(feature = "tokio")]
+    Runtime(Handle<Wakeup>, Id),
     Given(Handle<Wakeup>),
 }
 
 impl Source {
+    /// Returns whether the engine is on shards that a tokio runtime turns. A test may pause the clock of such a
+    /// runtime.
+    #[cfg(feature = "test-util")]
+    pub(super) fn is_runtime(&self) -> bool {
+        matches!(self, Self::Runtime(..))
+    }
+
+    /// Returns the moment on the engine's clock at which `instant` comes, or a later moment. The last moment of the
+    /// clock is not returned, since it would never come.
+    #[cfg(feature = "tokio")]
+    pub(super) fn moment_of(&self, instant: Instant) -> Timestamp {
+        let moment = match self {
+            Self::Runtime(..) => instant.into_std().into(),
+            // A clock that the program has chosen: the rest is counted first, so that the sum is not early.
+            _ => {
+                let rest = instant.saturating_duration_since(clock::now());
+                self.handle().now() + rest
+            }
+        };
+        moment.min(Timestamp::MAX - Duration::from_nanos(1))
+    }
+
+    /// Returns the present moment on the engine's clock.
+    #[inline]
+    pub(super) fn now(&self) -> Timestamp {
+        #[cfg(feature = "test-util")]
+        if let Self::Runtime(handle, _) = self {
+            // Exact, so that a wait under a paused clock ends at the same moment as tokio's.
+            return handle.core().clock().true_now();
+        }
+        self.handle().now()
+    }
+
+    /// Returns whether the engine is that of a runtime whose task is being polled.
+    pub(super) fn is_of_this_task(&self) -> bool {
+        match self {
+            #[cfg(feature = "tokio")]
+            Self::Runtime(_, runtime) => runtime::is_in_task_of(*runtime),
+            _ => false,
+        }
+    }
+
     #[inline]
     pub(super) fn handle(&self) -> &Handle<Wakeup> {
         match self {
             Self::Global(handle) => handle,
+            #[cfg(feature = "tokio")]
+            Self::Runtime(handle, _) => handle,
             Self::Given(handle) => handle,
         }
     }
 }
 
-/// The process's own engine for futures, on the process's own [`Shards`](crate::Shards): for functions that take a
-/// handle, and for the engine's statistics.
+/// Returns a handle to the process's own engine for futures, on the process's own [`Shards`](crate::Shards). A program
+/// needs it for functions that take a handle, and for the engine's statistics.
 ///
 /// # Panics
 ///
@@ -39,11 +97,23 @@ pub fn global() -> &'static Handle<Wakeup> {
     })
 }
 
-/// The engine for futures on the current shards.
+/// Returns the engine for futures that the calling thread uses. It is on the shards that the thread has entered. If the
+/// thread has entered none, it is on the shards of the thread's tokio runtime. Otherwise it is on the process's own
+/// shards.
 #[inline]
 pub(super) fn current() -> Source {
-    match shards::entered() {
-        Some(shards) => Source::Given(shards.futures().clone()),
-        None => Source::Global(global()),
+    if let Some(shards) = shards::entered() {
+        return Source::Given(shards.futures().clone());
+    }
+    #[cfg(feature = "tokio")]
+    if let Some((handle, runtime)) = runtime::engine() {
+        return Source::Runtime(handle, runtime);
+    }
+    Source::Global(global())
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Source")
     }
 }

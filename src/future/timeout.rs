@@ -1,6 +1,7 @@
-//! Limits on the time that a future may take.
+//! Timeouts: limits on the time that a future may take.
 
 use super::sleep::{ShutDown, Sleep};
+use super::source::{Source, current};
 use crate::base::tick::Timestamp;
 use core::fmt;
 use core::future::Future;
@@ -9,14 +10,14 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use pin_project_lite::pin_project;
 
-/// The error of a future that did not complete in time, or of a limit whose engine was shut down.
+/// The error of a timeout: the future did not complete in time, or the engine of the timeout was shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     shut_down: Option<ShutDown>,
 }
 
 impl Elapsed {
-    /// Whether the engine was shut down before the deadline came.
+    /// Returns whether the engine was shut down before the deadline came.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.shut_down.is_some()
@@ -43,38 +44,78 @@ impl From<Elapsed> for std::io::Error {
 }
 
 pin_project! {
-    /// Completes with the output of a future, or with [`Elapsed`] once the deadline has passed or the engine was shut
-    /// down.
+    /// A future that completes with the output of an inner future. Once the deadline has passed or the engine was shut
+    /// down, it completes with [`Elapsed`].
     ///
-    /// The inner future is polled first: a future that is ready uses no timer, and never times out.
+    /// Each poll polls the inner future first. So an inner future that is ready at once uses no timer, reads no clock,
+    /// and never times out. The delay of [`timeout`](super::timeout) counts from the first poll that finds the inner
+    /// future pending.
     ///
-    /// When the deadline passes, the inner future is kept until the timeout is dropped.
+    /// After the deadline has passed, the timeout keeps the inner future until the timeout itself is dropped.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Timeout<F> {
         #[pin]
         future: F,
-        sleep: Sleep,
+        limit: Limit,
+    }
+}
+
+/// The state of a limit on the time of a future.
+#[derive(Debug)]
+enum Limit {
+    /// No poll has found the inner future pending yet, so the limit has no timer.
+    Ahead(Option<Source>, End),
+    Begun(Sleep),
+}
+
+/// When the time of a limited future ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    At(Timestamp),
+    /// The time ends this long after the first poll that finds the future pending.
+    After(Duration),
+}
+
+impl Limit {
+    /// Polls the sleep until the limit. The sleep begins now at the latest.
+    #[inline]
+    fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ShutDown>> {
+        loop {
+            match self {
+                Self::Begun(sleep) => return sleep.poll_elapsed(cx),
+                Self::Ahead(source, end) => {
+                    let source = source.clone().unwrap_or_else(current);
+                    let deadline = match *end {
+                        End::At(deadline) => deadline,
+                        End::After(delay) => source.now() + delay,
+                    };
+                    *self = Self::Begun(Sleep::new(source, deadline));
+                }
+            }
+        }
     }
 }
 
 impl<F> Timeout<F> {
+    /// Makes a timeout on the engine of `source`. If `source` is `None`, the timeout uses the engine of the thread that
+    /// first finds the inner future pending.
     #[inline]
-    pub(super) fn new(future: F, sleep: Sleep) -> Self {
-        Self { future, sleep }
+    pub(super) fn new(future: F, source: Option<Source>, end: End) -> Self {
+        Self { future, limit: Limit::Ahead(source, end) }
     }
 
-    /// The inner future.
+    /// Returns a reference to the inner future.
     pub fn get_ref(&self) -> &F {
         &self.future
     }
 
-    /// The inner future.
+    /// Returns a mutable reference to the inner future.
     pub fn get_mut(&mut self) -> &mut F {
         &mut self.future
     }
 
-    /// The inner future, without the limit on its time.
+    /// Returns the inner future, without the limit on its time.
     pub fn into_inner(self) -> F {
         self.future
     }
@@ -86,26 +127,27 @@ impl<F: Future> Future for Timeout<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        poll_within(this.future, this.sleep, cx)
+        poll_within(this.future, |cx| this.limit.poll_elapsed(cx), cx)
     }
 }
 
 #[inline]
 fn poll_within<F: Future>(
     future: Pin<&mut F>,
-    sleep: &mut Sleep,
+    poll_limit: impl FnOnce(&mut Context<'_>) -> Poll<Result<(), ShutDown>>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<F::Output, Elapsed>> {
     if let Poll::Ready(output) = future.poll(cx) {
         return Poll::Ready(Ok(output));
     }
-    sleep.poll_elapsed(cx).map(|outcome| Err(Elapsed { shut_down: outcome.err() }))
+    poll_limit(cx).map(|outcome| Err(Elapsed { shut_down: outcome.err() }))
 }
 
-/// A timeout that limits one future after the other: for example one for each connection, used for each request.
+/// A timeout that limits one future after the other. For example, a connection has a timeout and uses it for each
+/// request.
 ///
-/// The timeout keeps its timer. A request therefore costs an arming and a disarming of the timer, or only the clock
-/// read of [`timeout`](Self::timeout) if its answer is ready at once.
+/// The timeout keeps its timer. So a request costs an arming and a disarming of the timer. If the answer is ready at
+/// once, the request costs only the clock read of [`timeout`](Self::timeout).
 ///
 /// # Examples
 ///
@@ -140,15 +182,17 @@ impl ReusableTimeout {
         Self { sleep }
     }
 
-    /// Completes with the output of `future`, or with [`Elapsed`] if `future` has not completed `delay` from now.
+    /// Returns a future that completes with the output of `future`. If `future` has not completed `delay` from now, it
+    /// completes with [`Elapsed`].
     ///
-    /// The returned future borrows the timeout; dropping the returned future disarms the timer.
+    /// The returned future borrows the timeout. Dropping the returned future disarms the timer.
     pub fn timeout<F: IntoFuture>(&mut self, delay: Duration, future: F) -> Within<'_, F::IntoFuture> {
         self.sleep.put_after(delay);
         Within { future: future.into_future(), sleep: &mut self.sleep }
     }
 
-    /// Like [`timeout`](Self::timeout), with an absolute deadline. Reads no clock before the future is pending.
+    /// Limits the time of `future` as [`timeout`](Self::timeout) does, but by an absolute deadline. Reads no clock
+    /// before the future is pending.
     pub fn timeout_at<F: IntoFuture>(&mut self, deadline: Timestamp, future: F) -> Within<'_, F::IntoFuture> {
         self.sleep.put(deadline);
         Within { future: future.into_future(), sleep: &mut self.sleep }
@@ -156,7 +200,7 @@ impl ReusableTimeout {
 }
 
 pin_project! {
-    /// A future whose time is limited by a [`ReusableTimeout`].
+    /// A future whose time a [`ReusableTimeout`] limits.
     #[must_use = "futures do nothing unless polled"]
     #[derive(Debug)]
     pub struct Within<'a, F> {
@@ -178,6 +222,6 @@ impl<F: Future> Future for Within<'_, F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        poll_within(this.future, this.sleep, cx)
+        poll_within(this.future, |cx| this.sleep.poll_elapsed(cx), cx)
     }
 }

@@ -1,4 +1,4 @@
-//! Turning a loop's shard in a task of a runtime.
+//! Turns a loop's shard in a task of an asynchronous runtime.
 
 use crate::api::loops::LoopShard;
 use crate::base::sync::{ModelledMutex, PoisonError, StdArc};
@@ -10,35 +10,38 @@ use core::pin::pin;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
-/// The budget of one turn. The other tasks of the runtime go on between two turns.
+/// The greatest number of timers of each engine that one turn of the shard handles. Between two turns, the other tasks
+/// of the runtime run.
 const BUDGET: usize = 1_024;
-/// A longer sleep is divided: not every timer of a runtime can count centuries.
+/// The longest single sleep of the task that turns a shard. A longer wait is divided into several sleeps, because not
+/// every runtime's timer can count centuries.
 const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
 
 impl LoopShard {
-    /// A future that turns the shard and never completes, to be spawned as a task of an asynchronous runtime. `sleep`
-    /// is the runtime's own timer: `tokio::time::sleep`, or `smol::Timer::after`. The turning task sleeps by `sleep`
-    /// until the shard's next deadline, and is woken when another task or a thread arms an earlier timer. The turning
+    /// Turns the shard for ever. The program spawns the returned future as a task of an asynchronous runtime. `sleep`
+    /// is the runtime's own timer: `tokio::time::sleep`, or `smol::Timer::after`. This *turning task* sleeps by `sleep`
+    /// until the shard's next deadline. It is woken when another task or a thread arms an earlier timer. The turning
     /// task may run on any thread of the runtime, and handlers of the shard's engines run in it.
     ///
-    /// If the shards have threads of their own, a thread outside of the runtime wakes a task whose timeout has passed.
-    /// On tokio, that task goes to the end of the queue that all workers share. The turning task runs on a worker, and
-    /// a task that it wakes goes to the worker's own queue. While all workers are busy, the own queue is the shorter
-    /// way: BENCHMARKS.md has both under `proxy`.
+    /// Why a task turns the shard: if shards have threads of their own, a thread outside of the runtime wakes a task
+    /// whose timeout has passed. On tokio, the woken task goes to the end of the queue that all workers share. The
+    /// turning task runs on a worker, and a task that it wakes goes to the worker's own queue. While all workers are
+    /// busy, a task in the worker's own queue runs earlier: BENCHMARKS.md has the times of both under `proxy`.
     ///
     /// A deadline is rounded up to the tick of the shards, and `sleep` may round it up once more. A turn fires at most
-    /// some 1,024 timers of each engine, and the other tasks of the runtime go on after each turn. On tokio, a task
-    /// that arms a timer and then computes for long without an `await` can hold the turning task up: tokio keeps a task
-    /// that was woken last for the worker that woke it.
+    /// some 1,024 timers of each engine, and the other tasks of the runtime go on after each turn. On tokio, a task may
+    /// arm a timer and then compute for long without an `await`. This can hold the turning task up: tokio keeps the
+    /// task that was woken last for the worker that woke it.
     ///
-    /// Nothing is turned before the first poll, which replaces the function of [`wake_by`](Self::wake_by). Dropping the
-    /// future drops the shard: see "The end" at [`LoopShard`]. (A task of smol ends when its handle is dropped, unless
-    /// it was detached.) `sleep` must not be a timer on the same shards, which would wait for a turn of this task.
+    /// The future does nothing before its first poll. The first poll replaces the function of
+    /// [`wake_by`](Self::wake_by). Dropping the future drops the shard: see "The end" at [`LoopShard`]. (A task of smol
+    /// ends when its handle is dropped, unless it was detached.) `sleep` must not use a timer on these shards: that
+    /// timer would wait for a turn of this task.
     ///
     /// # Panics
     ///
-    /// The task panics if `sleep` panics, or the future that `sleep` returns. tokio's `sleep` panics in a runtime
-    /// without a timer. The shard is dropped then.
+    /// The task panics if `sleep` or the future that `sleep` returns panics. For example, tokio's `sleep` panics in a
+    /// runtime without a timer. The shard is dropped then.
     ///
     /// # Examples
     ///
@@ -55,14 +58,26 @@ impl LoopShard {
     /// assert!(outcome.is_err(), "it has passed");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub async fn turn_as_task<S: Future>(mut self, mut sleep: impl FnMut(Duration) -> S) -> Infallible {
+    pub async fn turn_as_task<S: Future>(self, sleep: impl FnMut(Duration) -> S) -> Infallible {
+        self.turn_with(sleep, || ()).await
+    }
+
+    /// Turns the shard as [`turn_as_task`](Self::turn_as_task) does. Calls `nudge` after each wake-up of the task.
+    pub(crate) async fn turn_with<S: Future>(
+        mut self,
+        mut sleep: impl FnMut(Duration) -> S,
+        nudge: impl Fn() + Send + Sync + 'static,
+    ) -> Infallible {
         let bell = StdArc::new(Bell::new());
         let rings = StdArc::clone(&bell);
-        self.wake_task_by(move || rings.ring());
+        self.wake_task_by(move || {
+            rings.ring();
+            nudge();
+        });
         loop {
             let left = self.turn(self.true_now(), BUDGET);
             if self.is_forked() {
-                // A thread that is gone may hold the bell's lock.
+                // A thread that does not exist in this child of a fork may hold the bell's lock.
                 pending::<()>().await;
             }
             let has_waited = match self.rest() {
@@ -78,14 +93,14 @@ impl LoopShard {
     }
 }
 
-/// The bell of a turning task. Each thread that arms an earlier timer rings it.
+/// Wakes the task that turns a shard. A thread that arms an earlier timer rings this bell.
 pub(crate) struct Bell(ModelledMutex<Rope>);
 
 #[derive(Default)]
 struct Rope {
-    /// Whether the bell has rung since the task last waited.
+    /// Whether the bell has rung after the task's last wait began.
     has_rung: bool,
-    /// The task, while it waits.
+    /// The waker of the turning task; `None` while the task does not wait.
     waits: Option<Waker>,
 }
 
@@ -106,8 +121,8 @@ impl Bell {
         }
     }
 
-    /// Waits until the bell rings or `sleep` ends. Returns false if there was nothing to wait for: the bell has rung
-    /// since the last wait, or `sleep` had ended already.
+    /// Waits until the bell rings or `sleep` ends. Returns false without a wait if the bell had rung after the last
+    /// wait, or if `sleep` had ended.
     pub(crate) async fn rung_or(&self, sleep: impl Future) -> bool {
         let mut sleep = pin!(sleep);
         let mut has_waited = false;
@@ -121,7 +136,8 @@ impl Bell {
         .await
     }
 
-    /// Whether the bell has rung since the last wait. If it has not, the next ring wakes the task.
+    /// Returns whether the bell has rung after the last wait. If it has not, stores the task's waker, so that the next
+    /// ring wakes the task.
     fn take_ring(&self, cx: &Context<'_>) -> bool {
         let task = cx.waker().clone();
         let former = {
@@ -131,13 +147,13 @@ impl Bell {
             }
             rope.waits.replace(task)
         };
-        // Outside of the lock, as in `ring`.
+        // The former waker is dropped outside of the lock, since its drop is the runtime's code.
         drop(former);
         false
     }
 }
 
-/// Returns once the runtime has polled the task again.
+/// Lets the runtime's other tasks run. Completes when the runtime polls the calling task the next time.
 async fn let_the_others_go_on() {
     let mut is_second = false;
     poll_fn(|cx| {

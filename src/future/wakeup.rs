@@ -17,7 +17,7 @@ impl Wakeup {
     }
 }
 
-/// Wakes the task that waits for a timer.
+/// Returns the handler of an engine for futures. It wakes the task that waits for the timer.
 pub(super) fn wake_up() -> Handler<Wakeup> {
     Box::new(|due: Due<'_, Wakeup>, _: &StdArc<Core<Wakeup>>| {
         let wakeup = match &due.payload {
@@ -30,7 +30,7 @@ pub(super) fn wake_up() -> Handler<Wakeup> {
     })
 }
 
-/// Takes the waker out, for a shutdown to wake the task.
+/// Takes the waker out of the payload, so that a shutdown can wake the waiting task.
 pub(super) fn take_waker(wakeup: &Wakeup) -> Option<Waker> {
     wakeup.cell.take()
 }

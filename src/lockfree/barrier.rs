@@ -1,18 +1,18 @@
-//! An asymmetric fence: nearly free on the side that runs for every timer, expensive on the side that is about to
-//! sleep.
+//! An asymmetric pair of fences. The light fence runs for every timer and is nearly free. The heavy fence runs when a
+//! shard is about to sleep, and is expensive.
 //!
 //! A producer and a sleeping shard need a full fence each (`parker`, F1). The producer's fence would be the most
-//! expensive instruction of arming a timer. Where the system can make all threads of the process pass a fence on demand
-//! (`membarrier` on Linux), a compiler fence suffices for the producer, and the shard pays some microseconds each time
-//! it goes to sleep. Elsewhere, and in models, both sides are a `SeqCst` fence.
+//! expensive instruction of arming a timer. On Linux, the system call `membarrier` makes all threads of the process
+//! pass a fence on demand. With it, a compiler fence suffices for the producer, and the shard pays some microseconds
+//! each time it goes to sleep. Elsewhere, and in models, both sides are a `SeqCst` fence.
 //!
 //! After M. Desnoyers et al., "User-Level Implementations of Read-Copy Update", IEEE TPDS 2012; as in folly and
 //! liburcu.
 //!
 //! # Registration
 //! A process registers for the barrier once. The registration takes microseconds while the process has one thread, and
-//! up to some tens of milliseconds later on. So no thread that arms a timer registers. A set of shards with threads
-//! starts a thread for the registration, and both sides fence until the registration has returned.
+//! up to some tens of milliseconds later on. So no thread that arms a timer registers the process. A set of shards with
+//! threads starts a thread for the registration. Both sides fence until the registration has returned.
 //!
 //! ```text
 //! unasked ── the system agrees ──► registered ── the system refuses a barrier later ──► refused
@@ -22,11 +22,11 @@
 //! - The heavy side fences, and also asks for the system's barrier unless it has read `refused`.
 //!
 //! While the state changes, one side may see the change and the other side may not:
-//! - The heavy side asks, and the system obeys: the barrier orders the two sides, whatever the light side does.
+//! - The heavy side asks, and the system obeys: the barrier orders the two sides in any case.
 //! - The heavy side asks, and the system refuses because the process is not registered yet; the light side has read
-//!   `registered`. The refusal came before the registration, so the heavy fence is before the fence between the
-//!   registration and the store of `registered` (SB1), and the light side's later loads see the stores made before the
-//!   heavy fence.
+//!   `registered`. The refusal came before the registration. So the heavy fence is before the fence between the
+//!   registration and the store of `registered` (SB1). The light side's later loads therefore see the stores made
+//!   before the heavy fence.
 //! - The system refuses a barrier after the registration (a seccomp filter was set since): the heavy side replaces
 //!   `registered` by `refused` and waits for a millisecond. No rule orders the light sides that are under way; in
 //!   practice a store is seen by all threads long before that. Later light sides fence.
@@ -43,15 +43,15 @@ const UNASKED: u32 = 0;
 const REGISTERED: u32 = 1;
 const REFUSED: u32 = 2;
 
-/// The system calls behind the barrier.
+/// The system calls that `Barrier`, a pair of fences, needs.
 pub(crate) trait System {
-    /// Announces that this process will ask for barriers. Returns false if the system refuses.
+    /// Registers the process for barriers. Returns false if the system refuses.
     fn register(&self) -> bool;
     /// Makes all threads of the process pass a fence. Returns false if the system refuses.
     fn fence_all_threads(&self) -> bool;
 }
 
-/// The state of the registration: whether the process may ask for barriers.
+/// The state of the process's registration for the system's barrier: `UNASKED`, `REGISTERED` or `REFUSED`.
 #[derive(Debug)]
 pub(crate) struct Registration {
     state: AtomicU32,
@@ -70,13 +70,13 @@ impl Registration {
 
     pub(crate) fn register(&self, system: &impl System) {
         let state = if system.register() { REGISTERED } else { REFUSED };
-        // Ordering: SeqCst fence [SB1, SB2]: a heavy side that was refused has its fence before this one.
+        // Ordering: SeqCst fence [SB1, SB2]: the fence of a heavy side that was refused is before this fence.
         fence(Ordering::SeqCst);
         // Ordering: Release [SB1]. Pairs with `light`. Failure Relaxed: another thread was first.
         let _ = self.state.compare_exchange(UNASKED, state, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Whether no thread has asked for the registration yet.
+    /// Returns whether no thread has registered the process yet.
     fn is_unasked(&self) -> bool {
         // Ordering: Relaxed. A hint.
         self.state.load(Ordering::Relaxed) == UNASKED
@@ -93,8 +93,8 @@ impl Registration {
     }
 
     pub(crate) fn heavy(&self, system: &impl System) {
-        // Ordering: Relaxed. Read before the system is asked: only if the state was `registered` before is a refusal a
-        // broken promise.
+        // Ordering: Relaxed. The state is read before the system is asked: a refusal breaks a promise only if the state
+        // was `registered` before.
         let state = self.state.load(Ordering::Relaxed);
         // Ordering: SeqCst fence [SB2], and the heavy side of every ordering that relies on the barrier.
         fence(Ordering::SeqCst);
@@ -115,15 +115,15 @@ impl Registration {
 /// light fences are not ordered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
-    /// Whether the light side executes no instruction, as with `membarrier`: for models of properties that must hold
-    /// without a light fence.
+    /// Whether the light fence executes no instruction, as with `membarrier`. Models set this field for properties that
+    /// must hold without a light fence.
     #[cfg(all(test, tourbillon_loom))]
     is_light_side_missing: bool,
 }
 
 #[cfg(not(all(test, tourbillon_loom)))]
 impl Barrier {
-    /// The cheapest pair that the system offers, now or once the process is registered.
+    /// Makes the pair of fences. Registers the process at once if that is cheap: while the process has one thread.
     pub(crate) fn new() -> Self {
         if PROCESS.is_unasked() && imp::is_single_threaded() {
             register();
@@ -131,21 +131,21 @@ impl Barrier {
         Self {}
     }
 
-    /// The fence of the side that runs often.
+    /// Passes the light fence. The side that runs often calls this method.
     #[inline(always)]
     #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
     pub(crate) fn light(self) {
         PROCESS.light();
     }
 
-    /// The fence of the side that runs rarely.
+    /// Passes the heavy fence. The side that runs rarely calls this method.
     #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
     pub(crate) fn heavy(self) {
         PROCESS.heavy(&imp::Kernel);
     }
 }
 
-/// The fences of a model, which has no system: both sides fence.
+/// The pair of fences in a model. A model has no system calls, so both fences are `SeqCst` fences.
 #[cfg(all(test, tourbillon_loom))]
 impl Barrier {
     pub(crate) fn new() -> Self {
@@ -178,13 +178,14 @@ pub(crate) fn register() {}
 #[cfg(not(all(test, tourbillon_loom)))]
 static PROCESS: Registration = Registration::new();
 
-/// Whether [`register`] is still to be called, on a thread that no other thread waits for.
+/// Returns whether the process is not registered for the system's barrier yet. If true, [`register`] should be called
+/// on a thread of its own, because it takes long.
 #[cfg(not(all(test, tourbillon_loom)))]
 pub(crate) fn wants_registration() -> bool {
     PROCESS.is_unasked()
 }
 
-/// Registers the process. Takes some tens of milliseconds if the process has several threads.
+/// Registers the process for the system's barrier. Takes some tens of milliseconds if the process has several threads.
 #[cfg(not(all(test, tourbillon_loom)))]
 pub(crate) fn register() {
     PROCESS.register(&imp::Kernel);
@@ -212,8 +213,8 @@ mod imp {
         core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Whether the process has one thread. `/proc` has a folder for each thread of a process, and the link count of a
-    /// folder is two more than the number of its subfolders.
+    /// Returns whether the process has one thread. `/proc` has a folder for each thread of a process. The link count of
+    /// a folder is two more than the number of its subfolders.
     pub(super) fn is_single_threaded() -> bool {
         use std::os::unix::fs::MetadataExt;
         std::fs::metadata("/proc/self/task").is_ok_and(|tasks| tasks.nlink() == 3)

@@ -1,9 +1,9 @@
-//! The calls to a shard: by them its leader finds the stations at rest that have something to do, without a look at the
-//! others.
+//! Calls: how a shard's leader learns which of the resting stations have work. A station is one engine's part of a
+//! shard. The leader does not look at the other resting stations.
 //!
-//! Each station has one [`Call`], and each shard a list of the calls that are *out*. A thread that has something for a
-//! station puts the station's call out, and wakes the shard afterwards. The leader takes all calls in of which it finds
-//! the list.
+//! Each station has one [`Call`], and each shard a list of the calls that are *out*. A thread that has work for a
+//! station puts the station's call out, which adds it to the list. Then the thread wakes the shard. The leader takes in
+//! all calls of the list.
 //!
 //! # States of a call
 //! ```text
@@ -11,16 +11,16 @@
 //! ```
 //!
 //! # Invariants
-//! C1. A thread that puts a call out, or finds it out already, has made its changes before. The leader that takes the
-//!     call sees them, since it clears the flag before it looks at the station.
-//! C2. A call is in the list once at most: only the thread that raised its flag links it. Its link is written by that
-//!     thread only, and read by the leader before the flag is cleared.
+//! C1. A thread makes its changes before it puts a call out, or finds the call out already. The leader that takes the
+//!     call in sees these changes, since it clears the flag before it looks at the station.
+//! C2. A call is in the list once at most: only the thread that raised the call's flag links the call. Only that thread
+//!     writes the link, and the leader reads the link before it clears the flag.
 //! C3. Each entry of the list owns a reference to its call.
 //!
-//! A thread may lose its core after it has raised the flag and before it has linked the call. Until it goes on, the
-//! leader does not find the call, although other threads find it out and wake the shard. The thread that links a call
-//! wakes the shard after that, so the call is found then. The same delay comes with every wake: its thread may lose its
-//! core before it wakes.
+//! A thread may lose its core after it has raised the flag and before it has linked the call. Until the thread goes on,
+//! the leader does not find the call, although other threads find the flag raised and wake the shard. The thread wakes
+//! the shard after it has linked the call, and then the leader finds the call. Every wake may be late in this way: the
+//! waking thread may lose its core before the wake.
 //!
 //! # Synchronisation
 //! | pair | one side                          | other side                 | handed over or ruled out         | model |
@@ -33,11 +33,12 @@
 use crate::base::sync::{AtomicBool, AtomicPtr, Ordering, StdArc, UnsafeCell};
 use core::ptr;
 
-/// The call of one station.
+/// The call of a station (one engine's part of a shard). By its call, a resting station asks the shard's leader for a
+/// turn.
 #[derive(Debug)]
 pub(crate) struct Call {
     is_out: AtomicBool,
-    /// The link to the call that was put out before.
+    /// The next older call in the shard's list of calls.
     next: UnsafeCell<*const Call>,
 }
 
@@ -52,13 +53,13 @@ impl Call {
         StdArc::new(Self { is_out: AtomicBool::new(false), next: UnsafeCell::new(ptr::null()) })
     }
 
-    /// The number of the call: no two calls that live have the same.
+    /// Returns the number of the call. No two calls that live at the same time have equal numbers.
     pub(crate) fn number(self: &StdArc<Self>) -> usize {
         StdArc::as_ptr(self).addr()
     }
 }
 
-/// The calls to one shard that are out.
+/// The list of stations (engines' parts of one shard) that have called the shard's leader.
 #[derive(Debug)]
 pub(crate) struct Calls {
     latest: AtomicPtr<Call>,
@@ -69,8 +70,8 @@ impl Calls {
         StdArc::new(Self { latest: AtomicPtr::new(ptr::null_mut()) })
     }
 
-    /// Puts a call out, unless it is out. Returns true if it was not: then the caller wakes the shard afterwards, in
-    /// any case.
+    /// Adds a call to the list. Returns false if the list already has the call. If it returns true, the caller must
+    /// wake the shard afterwards.
     pub(crate) fn put(&self, call: &StdArc<Call>) -> bool {
         // Ordering: AcqRel. Release [C5]: the caller's changes. Acquire [C7]: the link was read.
         if call.is_out.swap(true, Ordering::AcqRel) {
@@ -92,13 +93,15 @@ impl Calls {
         }
     }
 
-    /// Whether no call is out, as far as the leader sees. Asked between the announcement of a sleep and the sleep (C4).
+    /// Returns whether the list of calls is empty. The shard's leader checks this after it has announced its sleep and
+    /// before it sleeps (C4).
     pub(crate) fn is_empty(&self) -> bool {
         // Ordering: Relaxed [C4]. The fences order this load.
         self.latest.load(Ordering::Relaxed).is_null()
     }
 
-    /// Takes all calls that are out, and passes their numbers to `each`. For the shard's leader.
+    /// Takes all calls out of the list, and passes their numbers to `each`. Only the shard's leader may call this
+    /// method.
     pub(crate) fn take(&self, mut each: impl FnMut(usize)) {
         if self.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The lock-free parts: slots, state words, lanes, sleeps, and counts of threads.
+//! The lock-free parts: slots and state words of timers, lanes for tickets, and the sleeping and waking of threads.
 
 pub(crate) mod barrier;
 pub(crate) mod calls;

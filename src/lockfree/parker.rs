@@ -1,12 +1,13 @@
 //! The sleep of a shard, and the rule by which producers wake it.
 //!
-//! A shard serves several engines. Each engine's station at the shard has a parker, and the shard has one more. The
-//! shard's leader announces its sleep on all these parkers, with one fence, and parks once. So an engine that ends
-//! closes its own parkers only, and a producer reads its own engine's parker only.
+//! A shard serves several engines. Each engine's part of the shard, its *station*, has a parker, and the shard itself
+//! has one more. The shard's leader (the thread that runs the shard at present) announces its sleep on all these
+//! parkers, with one fence, and parks once. So an engine that ends closes its own parkers only, and a producer reads
+//! its own engine's parker only.
 //!
-//! A producer must wake the shard if its ticket is due before the shard would wake by itself, and must not wake it
-//! otherwise. Only the first such producer should pay for the wake-up. One word holds the end of the shard's sleep, and
-//! each producer compares its deadline with that word.
+//! If a producer's ticket is due before the shard would wake by itself, the producer must wake the shard. Otherwise it
+//! must not. If several producers must wake the shard, only the first should pay for the wake-up. One word holds the
+//! end of the shard's sleep, and each producer compares its deadline with that word.
 //!
 //! # Layout
 //! ```text
@@ -20,46 +21,47 @@
 //! # Invariants
 //! K1. Between a push and the moment when the pushed ticket is due, the shard looks at its lanes at least once.
 //!
-//! The shard announces its sleep, fences, drains its lanes once more, and sleeps only if no ticket it found is earlier
-//! than the announced moment ([`sleep`]). The producer pushes, fences, and reads the word. The two fences are ordered
-//! (`barrier`), which leaves two cases:
+//! The shard announces its sleep, fences, and drains its lanes once more. It sleeps only if no ticket that it found is
+//! earlier than the announced moment ([`sleep`]). The producer pushes, fences, and reads the word. The two fences are
+//! ordered (`barrier`), which leaves two cases:
 //! - Case A, the producer's fence is first: the drain after the shard's fence sees the ticket.
 //! - Case B, the shard's fence is first: the producer reads the announced word or a later word. If the ticket is
 //!   earlier, the producer removes the announcement by a CAS and unparks the shard. If the CAS fails, another producer
 //!   has just removed the announcement, or the shard woke and will look at its lanes before it sleeps again.
 //!
-//! K4. A *nap*, a sleep of a millisecond at most, ends no later than the next tick begins. A ticket that is pushed
-//!     during a nap for a moment that has not come is due at its end or later.
+//! K4. A *nap* is a sleep of a millisecond at most, and ends no later than the next tick begins. If a ticket is pushed
+//!     during a nap for a moment that has not come, the ticket is due at the end of the nap or later.
 //!
-//! So a shard that naps looks in time without the fence ([`nap`]). It announces the nap all the same, and the threads
-//! that see the announcement wake it as usual: for a moment that has passed, a lane that fills, a sweep, a newcomer, a
-//! closing. If both sides miss each other, the shard finds the change at the end of the nap, a millisecond later at
-//! most. The next sleep that is not a nap has its fence and its look, so no ticket is missed by both. A shard whose
-//! clock moves only in steps does not nap.
+//! So a shard that naps looks at its lanes in time without the fence ([`nap`]). The shard announces the nap all the
+//! same, and threads that see the announcement wake the shard as usual. They wake it for a ticket whose moment has
+//! passed, a full lane, a sweep, a joining station, or a closing. If both sides miss each other, the shard finds the
+//! change at the end of the nap, a millisecond later at most. The next sleep that is not a nap has its fence and its
+//! last look, so no ticket is missed for longer. A shard whose clock moves only in steps does not nap.
 //!
 //! # Rest
-//! A station that has had nothing to do for some turns *rests* (`shard::resting`): its announcement, of a moment of its
-//! own, stands while the shard's leader turns other stations and sleeps. K1 holds by the same two cases, with the fence
-//! and the drain of the moment at which the station is laid to rest. The leader finds the station by its call.
+//! A station that has had nothing to do for some turns *rests* (`shard::resting`). Its parker announces a moment of its
+//! own, and keeps the announcement while the shard's leader turns other stations and sleeps. K1 holds by the same two
+//! cases; the fence and the drain happen when the station is laid to rest. If a thread has work for the station, it
+//! puts the station's *call* (`calls`) out, by which the leader finds the station.
 //!
-//! K5. While the word of a station at rest is not the announced moment, the station's call is out, or the thread that
-//!     took the moment away is about to put the call out. That thread wakes the shard afterwards.
+//! K5. Suppose that the word of a resting station is no longer the announced moment. Then the station's call is out, or
+//!     the thread that took the moment away is about to put the call out. That thread wakes the shard afterwards.
 //!
-//! The thread puts the call out before it takes the moment away, so that a thread that finds the moment gone need not
-//! rely on it: the leader finds the station in its next turn, if that comes sooner than the wake. The thread puts the
-//! call out once more afterwards. Without that the leader might take the call in, turn the station and lay it to rest
-//! again for the same moment, which the thread would then take away.
+//! The thread puts the call out before it takes the moment away. So if another thread finds the moment gone, the call
+//! is out, and the leader finds the station in its next turn even before the wake. The thread puts the call out once
+//! more afterwards. Otherwise the leader might take the first call in, turn the station, and lay it to rest again for
+//! an equal moment. Then the thread would take that new moment away without a call.
 //!
 //! # Loops
-//! The leader of a shard may be a loop of the program, which sleeps in a poll of its own (`shard::loop_shard`). Its
-//! announcement stands while it polls and while it handles its events: the word is the moment at which the loop looks
-//! at its lanes at the latest. A producer with an earlier ticket *lowers* the word to its deadline, so that the next
-//! look comes in time, and wakes the loop, which then reads the word. So the loop pays for fences only where it raises
-//! the word again. The loop's own thread lowers the word as others do, and needs no waking, unless the loop is a task
-//! that waits already.
+//! The leader of a shard may be a loop of the program, which sleeps in a poll of its own (`shard::loop_shard`). The
+//! loop's announcement stands while the loop polls and while it handles its events. The word is the moment at which the
+//! loop looks at its lanes at the latest. A producer with an earlier ticket *lowers* the word to the ticket's deadline,
+//! and wakes the loop, which then reads the word. So the loop pays for a fence only when it raises the word again. The
+//! loop's own thread lowers the word like other threads. It need not wake the loop, unless the loop is a task that
+//! waits already.
 //!
-//! The same fences serve the shutdown, which closes the word, fences, and collects every armed timer. If the shutdown
-//! does not see the push of a scheduling thread, that thread reads the closed word and takes its own timer back.
+//! The same fences serve the shutdown. The shutdown closes the word, fences, and collects every armed timer. If the
+//! shutdown misses the timer of a scheduling thread, that thread reads the closed word and takes its own timer back.
 //!
 //! # Transitions
 //! | operation  | from -> to                 | otherwise                         |
@@ -89,59 +91,60 @@ use core::time::Duration;
 use crossbeam_utils::CachePadded;
 
 const AWAKE: u64 = 0;
-/// The word of a loop that looks at its lanes whenever it turns, whatever the time. No announcement is that early.
+/// The word of a parker whose loop must check its lanes in its next turn, whatever the time.
 const AT_ONCE: u64 = 1;
 const UNTIL_WOKEN: u64 = u64::MAX - 1;
 const CLOSED: u64 = u64::MAX;
-/// The value of `sleeper` before any thread has slept here.
+/// The value of `Parker::sleeper` before any thread has slept on the parker.
 const NOBODY: u64 = u64::MAX;
 
-/// The result of `notify`: whether the engine still takes timers.
+/// The result of notifying a shard about a new ticket. It says whether the engine still takes timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Notified {
-    /// The shard will look at its lanes in time.
+    /// The engine takes timers. The shard will drain its lanes before the ticket is due.
     Open,
-    /// The engine is shut down: the shard may never look at its lanes again.
+    /// The engine is shut down. The shard may never drain the engine's lanes again.
     Closed,
 }
 
-/// The parkers on which one sleep is announced.
+/// The parkers (the words on which a thread sleeps) that announce one sleep of a shard's leader.
 pub(crate) trait Parkers {
-    /// Calls `visit` for each of them.
+    /// Calls `visit` for each parker that announces the sleep.
     fn visit(&self, visit: impl FnMut(&Parker));
 }
 
-/// The sleep of a thread on several parkers.
+/// A sleep of a thread that several parkers announce. Any of these parkers can end the sleep.
 pub(crate) trait Sleep: Parkers {
-    /// Drains the lanes once more. Returns whether no ticket in them is due before the announced moment (K1).
+    /// Drains the lanes once more. Returns false if a drained ticket is due before the announced end of the sleep (K1).
     fn may_sleep(&mut self) -> bool;
 
-    /// Sleeps by [`park`]. Returns false if there was no need to sleep.
+    /// Sleeps by a call of [`park`]. Returns false without sleeping if the announced end of the sleep has come.
     fn park(&mut self) -> bool;
 }
 
-/// One sleep of thread `n` of the roster: announces the sleep until `until`, and parks if the thread may sleep.
-/// Withdraws the announcement afterwards. Returns whether the thread slept.
+/// Lets thread `n` of the roster sleep once. Announces the sleep until `until`, parks if the thread may sleep, and
+/// withdraws the announcement. Returns whether the thread slept.
 ///
-/// Another thread may sleep on the same parkers later. A wake-up meant for the earlier thread then wakes the later
-/// thread for nothing. That is harmless, since the later thread looks at the lanes again.
+/// Another thread may sleep on the same parkers later. A wake-up that was meant for the earlier thread then wakes the
+/// later thread for nothing. This is harmless, because the later thread drains the lanes again.
 pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
     let slept = announce(sleep, n, until) && sleep.may_sleep() && sleep.park();
     withdraw(sleep);
     slept
 }
 
-/// A sleep that ends before anything can be due that was not seen (K4). Otherwise like [`sleep`], without its fence and
-/// its last look.
+/// Lets thread `n` take a nap, a sleep of a millisecond at most. Works like [`sleep`], but without the fence and
+/// without another drain of the lanes. A missed ticket is due only after the nap (K4).
 pub(crate) fn nap(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
     let slept = announce_quietly(sleep, n, until) && sleep.park();
     withdraw(sleep);
     slept
 }
 
-/// Announces on all parkers that sleeper `n` of the roster sleeps until `until`. The caller drains the lanes once more
-/// (K1). Returns false if an engine was shut down: the caller withdraws.
+/// Announces on all `parkers` that sleeper `n` of the roster (the list of sleepers) sleeps until `until`. The caller
+/// drains the lanes once more afterwards (K1). Returns false if an engine was shut down. Then the caller withdraws the
+/// announcements.
 pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) -> bool {
     let announced = announce_quietly(parkers, n, until);
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
@@ -149,7 +152,7 @@ pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp
     announced
 }
 
-/// The fence between the rests that were announced and the drains that follow.
+/// Passes the heavy fence. The caller has announced the rests of some stations, and then drains their lanes.
 pub(crate) fn fence_rests() {
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
     Barrier::new().heavy();
@@ -161,12 +164,13 @@ fn announce_quietly(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) 
     announced
 }
 
-/// Withdraws the announcements.
+/// Withdraws the announcement of a sleep from all `parkers`.
 pub(crate) fn withdraw(parkers: &impl Parkers) {
     parkers.visit(Parker::withdraw);
 }
 
-/// Parks the calling thread until a parker is notified, or for `timeout`. May return early; the caller looks again.
+/// Parks the calling thread until another thread changes a parker's word, or for `timeout`. The call may return early,
+/// so the caller drains the lanes again.
 pub(crate) fn park(sleep: &impl Sleep, timeout: Option<Duration>) {
     let mut is_disturbed = false;
     sleep.visit(|parker| is_disturbed |= parker.is_disturbed());
@@ -179,22 +183,24 @@ pub(crate) fn park(sleep: &impl Sleep, timeout: Option<Duration>) {
     }
 }
 
-/// Lowers the announcements of a loop, which are not withdrawn, to `until`.
+/// Makes the announced sleep of a loop end at `until`, on all `parkers`. A parker that announces an earlier moment
+/// keeps it.
 pub(crate) fn lower(parkers: &impl Parkers, until: Timestamp) {
     parkers.visit(|parker| parker.lower(until));
 }
 
-/// The moment of a shard's next look at its lanes. The earlier moment is the lesser one.
+/// The moment at which a shard will drain its lanes next. Earlier moments compare as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Look {
-    /// The shard is awake, closed, or wanted for something else than a ticket of a later moment.
+    /// The shard drains its lanes in its next turn. It is awake or closed, or another thread has asked for that.
     AtOnce,
-    /// The shard looks at this moment.
+    /// The shard drains its lanes at this moment, or earlier.
     At(Timestamp),
 }
 
 impl Look {
-    /// The moment of the look: the start of the tick at which tickets for the announced moment are due.
+    /// Returns the moment at which the shard drains its lanes. This is the start of the tick at which tickets for the
+    /// announced moment are due.
     pub(crate) fn moment(self, tick: TickLength) -> Timestamp {
         match self {
             Self::AtOnce => Timestamp::ZERO,
@@ -202,8 +208,8 @@ impl Look {
         }
     }
 
-    /// The time for which the look is overdue. Zero if the shard is awake, or was woken for something else than a
-    /// ticket.
+    /// Returns for how long the shard should have drained its lanes, as of `now`. Returns zero for
+    /// [`AtOnce`](Self::AtOnce).
     pub(crate) fn overdue(self, tick: TickLength, now: Timestamp) -> Duration {
         match self {
             Self::At(_) => now - self.moment(tick),
@@ -212,8 +218,8 @@ impl Look {
     }
 }
 
-/// The way from a station's parker to its shard: the station's call, and the parker on which the shard's leader
-/// announces its own sleep.
+/// Connects the parker of a station (one engine's part of a shard) to its shard. Through it, a producer calls the
+/// resting station and wakes the shard's leader.
 #[derive(Debug)]
 struct Door {
     call: StdArc<Call>,
@@ -221,15 +227,17 @@ struct Door {
     shard: StdArc<Parker>,
 }
 
-/// The word by which the producers of one station wake a shard.
+/// The word that announces until when a shard sleeps. A producer compares its deadline with the word, to decide whether
+/// to wake the shard.
 #[derive(Debug)]
 pub(crate) struct Parker {
     wake_at: CachePadded<AtomicU64>,
     barrier: Barrier,
     roster: StdArc<Roster>,
-    /// The number of the thread that sleeps here.
+    /// The number of the thread that sleeps on this parker. The roster lists threads by these numbers.
     sleeper: AtomicU64,
-    /// The way to the shard, if this is the parker of a station that may rest.
+    /// The connection to the shard. `None` unless this is the parker of a station (one engine's part of a shard) that
+    /// may rest.
     door: Option<Door>,
     unparks: CachePadded<AtomicU64>,
 }
@@ -246,43 +254,45 @@ impl Parker {
         }
     }
 
-    /// The parker of a station that may rest: see [`rest`](Self::rest).
+    /// Makes the parker of a station (one engine's part of a shard) that may rest. A resting station takes part in no
+    /// turn: see [`rest`](Self::rest).
     pub(crate) fn of_station(roster: StdArc<Roster>, calls: &StdArc<Calls>, shard: &StdArc<Self>) -> Self {
         let (calls, shard) = (StdArc::clone(calls), StdArc::clone(shard));
         Self { door: Some(Door { call: Call::new(), calls, shard }), ..Self::new(roster) }
     }
 
-    /// The number of the station's call; `None` if the station does not rest.
+    /// Returns the number by which the station calls its shard. Returns `None` if the station never rests.
     pub(crate) fn call_number(&self) -> Option<usize> {
         self.door.as_ref().map(|door| door.call.number())
     }
 
-    /// Announces that the shard's leader looks at this station's lanes at `until` and not before, unless the station is
-    /// called. The caller passes [`fence_rests`] and drains the lanes once more (K1). Returns false if the engine was
-    /// shut down.
+    /// Announces that the shard's leader will drain the lanes of this station at `until`. A call of the station makes
+    /// the leader drain them earlier. The caller then passes [`fence_rests`] and drains the lanes once more (K1).
+    /// Returns false if the engine was shut down.
     pub(crate) fn rest(&self, until: Option<Timestamp>) -> bool {
         self.announce(usize::MAX, until)
     }
 
-    /// Announces that thread `n` of the roster is going to sleep, and must be woken for deadlines before `until`. The
-    /// caller fences. Returns false if the engine was shut down.
+    /// Announces that thread `n` of the roster is going to sleep. Other threads must wake it for deadlines before
+    /// `until`. The caller passes a fence afterwards. Returns false if the engine was shut down.
     fn announce(&self, n: usize, until: Option<Timestamp>) -> bool {
         // Ordering: Relaxed [K2]. The announcement hands the number over.
         self.sleeper.store(n as u64, Ordering::Relaxed);
         let until = until.map_or(UNTIL_WOKEN, |until| until.as_nanos().clamp(AT_ONCE + 1, UNTIL_WOKEN));
         // Ordering: Release [K2]. Pairs with `wake` and `close`: the thread that takes the announcement away finds the
-        // thread to unpark. The fence orders the rest; a CAS because `close` must not be overwritten.
+        // thread to unpark. The caller's fence orders everything else. A CAS, since it must not overwrite the word of
+        // `close`.
         self.wake_at.compare_exchange(AWAKE, until, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Withdraws the announcement: the shard is awake again.
+    /// Withdraws the announcement of a sleep, because the shard is awake again.
     pub(crate) fn withdraw(&self) {
         // Ordering: Relaxed. A hint for the CAS.
         let mut until = self.wake_at.load(Ordering::Relaxed);
         while until != AWAKE && until != CLOSED {
             // Ordering: Acquire [K3]. Pairs with `wake`: the drain that follows finds the tickets for which a loop's
-            // word was lowered. Failure Relaxed: a thread that changed the word since the load made it awake or closed,
-            // and nothing is left to do, or lowered it.
+            // word was lowered. Failure Relaxed: a thread that changed the word since the load either made it awake or
+            // closed, and nothing is left to do, or lowered it, and we try again.
             match self.wake_at.compare_exchange(until, AWAKE, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(newer) => until = newer,
@@ -290,7 +300,8 @@ impl Parker {
         }
     }
 
-    /// Lowers the announcement of a loop to `until`, for tickets that the loop itself has found since.
+    /// Makes the announced sleep of a loop end at `until`, because the loop itself has found tickets after the
+    /// announcement.
     fn lower(&self, until: Timestamp) {
         let until = until.as_nanos().clamp(AT_ONCE + 1, UNTIL_WOKEN);
         // Ordering: Relaxed. A hint for the CAS.
@@ -304,10 +315,11 @@ impl Parker {
         }
     }
 
-    /// The moment at which the shard looks at its lanes at the latest; `None` if it waits to be woken.
+    /// Returns the moment at which the shard drains its lanes at the latest. Returns `None` if the shard sleeps until
+    /// it is woken.
     pub(crate) fn looks_at(&self) -> Option<Look> {
-        // Ordering: Relaxed. A loop's own thread reads what it wrote, or what a thread wrote that wakes it afterwards
-        // (W1 of `roster`). For others it is a hint.
+        // Ordering: Relaxed. A loop's own thread reads its own word, or the word of a thread that wakes the loop
+        // afterwards (W1 of `roster`). For other threads the result is a hint.
         match self.wake_at.load(Ordering::Relaxed) {
             AWAKE | AT_ONCE | CLOSED => Some(Look::AtOnce),
             UNTIL_WOKEN => None,
@@ -315,21 +327,21 @@ impl Parker {
         }
     }
 
-    /// Whether another thread has removed the announcement.
+    /// Returns whether another thread has removed the announcement of the sleep.
     fn is_disturbed(&self) -> bool {
         // Ordering: Relaxed. If other code on this thread, a clock perhaps, consumed the unpark, then this load sees
         // the stores that the waker made before the unpark.
         matches!(self.wake_at.load(Ordering::Relaxed), AWAKE | CLOSED)
     }
 
-    /// Wakes the shard if it sleeps longer than `deadline` allows. Called after a push.
+    /// Wakes the shard if it would sleep beyond `deadline`. The caller has pushed a ticket for that deadline.
     #[inline]
     pub(crate) fn notify(&self, deadline: Timestamp) -> Notified {
         // Ordering: light fence [F1, F2]: the push is before the load.
         self.barrier.light();
         // Ordering: Relaxed. The fence orders this load.
         let until = self.wake_at.load(Ordering::Relaxed);
-        // All timers are before the end that `CLOSED` stands for, whatever their deadlines.
+        // Every deadline counts as earlier than `CLOSED`, even the end of time.
         let deadline = deadline.as_nanos().min(CLOSED - 1);
         if deadline < until { self.wake(until, deadline) } else { Notified::Open }
     }
@@ -340,10 +352,10 @@ impl Parker {
         let next = if self.roster.is_of_loops() { deadline.max(AT_ONCE) } else { AWAKE };
         let mut has_called = false;
         while deadline < until && next < until && until != CLOSED {
-            // A thread that finds the word gone relies on this call, so the call comes first (K5).
+            // A thread that finds the announced moment gone relies on this call, so the call comes first (K5).
             has_called |= self.call();
-            // Ordering: AcqRel [K2, K3]. Acquire: the number of the thread that announced. Release: the push of a
-            // ticket for which a loop looks at its lanes. Failure Relaxed: a hint for the retry.
+            // Ordering: AcqRel [K2, K3]. Acquire: the number of the thread that announced its sleep. Release: the push
+            // of the ticket, for a loop that reads the lowered word. Failure Relaxed: a hint for the retry.
             match self.wake_at.compare_exchange(until, next, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
                     // Ordering: Relaxed. A counter.
@@ -355,20 +367,20 @@ impl Parker {
             }
         }
         if has_called {
-            // Another thread has taken the word away. It may have found the call out, and woken the shard, before the
-            // call was in the list.
+            // Another thread has taken the announced moment away. That thread may have found the call's flag raised,
+            // and woken the shard, before our call was in the list.
             self.unpark();
         }
         if until == CLOSED { Notified::Closed } else { Notified::Open }
     }
 
-    /// Wakes the shard if it sleeps, for however long.
+    /// Wakes the shard if it sleeps, whatever the announced end of the sleep.
     pub(crate) fn wake_if_asleep(&self) {
         let _ = self.notify(Timestamp::ZERO);
     }
 
-    /// Calls [`wake_if_asleep`](Self::wake_if_asleep) if `wanted` returns true. `wanted` is called after the caller's
-    /// changes (F1).
+    /// Calls [`wake_if_asleep`](Self::wake_if_asleep) if `wanted` returns true. Before the call of `wanted`, a fence
+    /// publishes the caller's changes (F1).
     pub(crate) fn wake_if_asleep_and(&self, wanted: impl FnOnce() -> bool) {
         // Ordering: light fence [F1]: the caller's changes are before the look.
         self.barrier.light();
@@ -377,17 +389,19 @@ impl Parker {
         }
     }
 
-    /// Closes the word, so that the engine takes no more timers. If the shard sleeps, it wakes and sees the closing.
+    /// Closes the word, so that the engine takes no more timers. Wakes the shard if it sleeps; the shard then sees the
+    /// closed word.
     pub(crate) fn close(&self) {
-        // Ordering: Acquire [K2]. The number of the thread that announced. An RMW, so that an announcement before it is
-        // seen.
+        // Ordering: Acquire [K2]. The number of the thread that announced its sleep. An RMW, so that it sees an earlier
+        // announcement.
         self.wake_at.swap(CLOSED, Ordering::Acquire);
         // Ordering: heavy fence [F2]: the closing is before the collection that follows.
         self.barrier.heavy();
         self.unpark();
     }
 
-    /// Like `close`, in the child of a fork, which has no other thread to order anything against or to wake.
+    /// Closes the word in the child of a fork. Unlike `close`, it neither fences nor wakes a thread, because the child
+    /// has no other thread.
     pub(crate) fn close_in_child(&self) {
         // Ordering: Relaxed. There is one thread.
         self.wake_at.store(CLOSED, Ordering::Relaxed);
@@ -398,26 +412,29 @@ impl Parker {
         self.wake_at.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Puts the station's call out. Returns true if it was not out: then the caller wakes the shard afterwards.
+    /// Puts the station's call into the shard's list of calls, if the station may rest. Returns true if the list did
+    /// not have the call. Then the caller must wake the shard afterwards.
     fn call(&self) -> bool {
         self.door.as_ref().is_some_and(|door| door.calls.put(&door.call))
     }
 
-    /// Wakes the thread that sleeps here, after the word has changed.
+    /// Wakes the thread that sleeps on this parker. If the parker belongs to a station that may rest, first puts the
+    /// station's call into the shard's list. The caller has changed the word before.
     fn unpark(&self) {
         if let Some(door) = &self.door {
-            // Once more: the leader may have taken an earlier call in, and the station may rest again since (K5).
+            // The call is put out once more: the leader may have taken the earlier call in, and the station may rest
+            // again since then (K5).
             door.calls.put(&door.call);
             door.shard.wake_if_asleep();
             return;
         }
-        // Ordering: Relaxed [K2]. The thread of the announcement that was taken away, or a thread that sleeps here
-        // since.
+        // Ordering: Relaxed [K2]. It is the thread whose announcement was taken away, or a thread that has announced a
+        // sleep since.
         let sleeper = self.sleeper.load(Ordering::Relaxed);
         self.roster.wake(usize::try_from(sleeper).unwrap_or(usize::MAX));
     }
 
-    /// The number of times that a producer woke the shard.
+    /// Returns the number of times that a producer woke the shard through this parker.
     pub(crate) fn unparks(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.unparks.load(Ordering::Relaxed)

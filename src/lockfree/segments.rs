@@ -1,4 +1,4 @@
-//! An array that grows without moving its elements: segments behind a directory.
+//! An array that grows without moving its elements. It consists of segments, and a directory points to them.
 
 use crate::base::limits::{SEGMENT_BITS, SEGMENT_BYTES};
 use crate::base::sync::{AtomicPtr, Ordering};
@@ -8,21 +8,22 @@ use core::ptr;
 #[cfg(not(all(test, tourbillon_loom)))]
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
-/// An element whose segments can be allocated.
+/// An element of an array that grows by segments. The trait allocates a segment of such elements.
 pub(crate) trait Segment: Sized {
-    /// Allocates `len` elements in their initial state, in memory that the system backs lazily where that is possible.
+    /// Allocates `len` elements in their initial state. Where possible, the system backs the memory only when it is
+    /// touched.
     fn allocate(len: usize) -> Box<[Self]>;
 }
 
-/// Allocates `len` elements of zeroed memory, which the system backs where it is touched. (`Box::new_zeroed_slice` does
-/// the same from Rust 1.92 on.)
+/// Allocates `len` elements of zeroed memory. The system backs only the pages that are touched.
+/// (`Box::new_zeroed_slice` does the same from Rust 1.92 on.)
 ///
 /// # Safety
 /// Zero bytes are a valid `S`.
 #[cfg(not(all(test, tourbillon_loom)))]
 pub(crate) unsafe fn zeroed<S>(len: usize) -> Box<[S]> {
     let Ok(layout) = Layout::array::<S>(len) else {
-        // More elements than any machine has memory for.
+        // No machine has memory for this number of elements.
         handle_alloc_error(Layout::new::<S>());
     };
     if layout.size() == 0 {
@@ -58,7 +59,8 @@ unsafe impl<S: Send> Send for Segments<S> {}
 unsafe impl<S: Send + Sync> Sync for Segments<S> {}
 
 impl<S> Segments<S> {
-    /// log2 of the number of elements in a segment; lower for large elements.
+    /// The base-2 logarithm of the number of elements in a segment. It is lower for large elements, so that segments
+    /// stay small.
     const BITS: u32 = {
         let mut bits = SEGMENT_BITS;
         while bits > 0 && size_of::<S>() << bits > SEGMENT_BYTES {
@@ -66,7 +68,7 @@ impl<S> Segments<S> {
         }
         bits
     };
-    /// The number of elements in a segment.
+    /// The number of elements in a segment of the array.
     const LEN: usize = 1 << Self::BITS;
 }
 
@@ -77,7 +79,8 @@ impl<S: Segment> Segments<S> {
         Self { directory, elements: PhantomData }
     }
 
-    /// The element, if it is below the capacity and its segment exists.
+    /// Returns the element with this index. Returns `None` if the index is not below the capacity, or if the segment
+    /// does not exist yet.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&S> {
         // Ordering: Acquire [G2]. Pairs with `grow`: the elements are initialised.
@@ -91,7 +94,8 @@ impl<S: Segment> Segments<S> {
         Some(unsafe { &*element })
     }
 
-    /// The element, which must be below the capacity.
+    /// Returns the element with this index, which must be below the capacity. Allocates the segment if it does not
+    /// exist yet.
     #[inline(always)]
     pub(crate) fn get_or_grow(&self, index: u32) -> &S {
         match self.get(index) {
@@ -137,7 +141,7 @@ pub(crate) fn prefetch<S>(element: Option<&S>) {
 
 /// # Safety
 ///
-/// `first` came from `Box::into_raw` of a slice of this length, and no thread uses it.
+/// `first` came from `Box::into_raw` of a slice of this length, and no thread uses the slice any more.
 unsafe fn free<S>(first: *mut S, len: usize) {
     // SAFETY: the caller guarantees it.
     drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, len)) });

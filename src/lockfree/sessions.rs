@@ -1,10 +1,10 @@
-//! The sessions of workers and the end of an engine: one word counts the chunks that workers are firing, and shows how
-//! far the engine's end has come.
+//! The sessions of workers and the end of an engine. A session is the time in which a worker fires one chunk of
+//! tickets. One word counts the sessions under way, and shows how far the engine's end has come.
 //!
 //! A worker begins a session, fires tickets while the engine does not stop, and ends the session. A shutdown stops the
 //! engine, waits until the engine is quiescent, and evicts the timers that are still armed. One word holds the count of
-//! sessions and the flags, and each change of the word is a read-modify-write. A session that began too late for the
-//! count that `stop` found therefore sees the flag.
+//! sessions and the flags, and each change of the word is a read-modify-write. So if `stop` does not count a session
+//! because it begins later, the session sees the flag.
 //!
 //! # Layout
 //! ```text
@@ -27,9 +27,9 @@
 //! E1. One call of `stop` gets the right to evict, so an engine is evicted once. A second eviction would take timers
 //!     that were armed after the first eviction had passed their slots. The threads that scheduled these timers are
 //!     about to take them back. They would find the timers gone, and assume that the first eviction had returned them.
-//! E2. A session that begins after `stop` fires nothing: a worker reads `is_stopping` after its `begin`, and sees its
-//!     own change of the word or a later change.
-//! E3. After `stop`, either `is_quiescent` is true, or the last `end` returns true to its caller, which wakes the
+//! E2. A session that begins after `stop` fires nothing: a worker reads `is_stopping` after its `begin`, so it reads
+//!     its own change of the word or a later change.
+//! E3. After `stop`, either `is_quiescent` is true, or the last `end` returns true. The caller of that `end` wakes the
 //!     waiting threads.
 //!
 //! # Races and their legal endings
@@ -56,12 +56,13 @@ const STOPPING: u64 = 1 << 63;
 const EVICTED: u64 = 1 << 62;
 const SESSIONS: u64 = EVICTED - 1;
 
-/// The right to evict an engine's timers, which the engine's first shutdown gets.
+/// The right to evict an engine's timers, that is to take all armed timers out. The engine's first shutdown gets it.
 #[derive(Debug)]
 #[must_use = "the engine's timers are returned by the holder of this"]
 pub(crate) struct EvictionRight(());
 
-/// The sessions of one engine.
+/// The word of one engine: the number of sessions under way, and the progress of the shutdown. A session is the time in
+/// which a worker fires one chunk of timers.
 #[derive(Debug)]
 pub(crate) struct Sessions(CachePadded<AtomicU64>);
 
@@ -70,14 +71,15 @@ impl Sessions {
         Self(CachePadded::new(AtomicU64::new(0)))
     }
 
-    /// Begins a session. Its worker fires while `is_stopping` is false, and calls `end`.
+    /// Begins a session, in which a worker fires timers. The worker stops when `is_stopping` returns true. At the end
+    /// it calls `end`.
     pub(crate) fn begin(&self) {
         // Ordering: Relaxed. Nothing is handed over; E2 relies on the order of changes of this word.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a session. Returns true if it was the last session of an engine that stops: the caller then wakes the
-    /// waiting threads.
+    /// Ends a session. Returns true if the engine stops and no session is left. Then the caller wakes the waiting
+    /// threads.
     #[must_use]
     pub(crate) fn end(&self) -> bool {
         // Ordering: Release [E4]. Pairs with `is_quiescent`.
@@ -86,33 +88,35 @@ impl Sessions {
         before & STOPPING != 0 && before & SESSIONS == 1
     }
 
-    /// Whether the caller's session, which has begun, must fire nothing more.
+    /// Returns whether the engine stops. A session that gets true must fire no more timers.
     #[inline]
     pub(crate) fn is_stopping(&self) -> bool {
-        // Ordering: Relaxed. Not older than the session's own `begin` (E2); a later stop waits for this session.
+        // Ordering: Relaxed. The value is not older than the session's own `begin` (E2). A later stop waits for this
+        // session.
         self.0.load(Ordering::Relaxed) & STOPPING != 0
     }
 
-    /// Stops the engine. The first caller gets the right to evict.
+    /// Stops the engine. The first caller gets the right to take the engine's armed timers out. Later callers get
+    /// `None`.
     pub(crate) fn stop(&self) -> Option<EvictionRight> {
         // Ordering: Relaxed. Nothing is handed over; E1 and E2 rely on the order of changes of this word.
         let before = self.0.fetch_or(STOPPING, Ordering::Relaxed);
         (before & STOPPING == 0).then_some(EvictionRight(()))
     }
 
-    /// Whether all sessions that may fire have ended. Called after `stop`.
+    /// Returns whether all sessions have ended. The caller has called `stop` before, so no later session fires a timer.
     pub(crate) fn is_quiescent(&self) -> bool {
         // Ordering: Acquire [E4]. Pairs with `end`.
         self.0.load(Ordering::Acquire) & SESSIONS == 0
     }
 
-    /// Notes that the engine was evicted, so that a second shutdown may return.
+    /// Records that the engine's timers were taken out, so that a second shutdown may return.
     pub(crate) fn evicted(&self, EvictionRight(()): EvictionRight) {
         // Ordering: Release [E5]. Pairs with `has_evicted`.
         self.0.fetch_or(EVICTED, Ordering::Release);
     }
 
-    /// Whether the first shutdown has evicted the engine.
+    /// Returns whether the first shutdown has taken the engine's timers out.
     pub(crate) fn has_evicted(&self) -> bool {
         // Ordering: Acquire [E5]. Pairs with `evicted`.
         self.0.load(Ordering::Acquire) & EVICTED != 0

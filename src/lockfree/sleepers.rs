@@ -1,20 +1,22 @@
-//! The sleeping threads of a pool, with a bit for each thread, and the wake-up of one of them.
+//! Lets the threads of a pool sleep, and wakes one of them when there is work. Each thread has a bit.
 //!
-//! On a [`Parker`](crate::lockfree::parker) one thread sleeps at a time, the shard's leader, and producers compare
-//! deadlines. A pool differs: any of its threads can do the work, and a thread that offers work must not pay for
-//! threads that are awake.
+//! A pool differs from a [`Parker`](crate::lockfree::parker). On a parker one thread sleeps at a time, the shard's
+//! leader, and producers compare deadlines. In a pool, any thread can do the work, and a thread that offers work should
+//! not pay for threads that are awake.
 //!
 //! # Layout
-//! Bit `n % 64` of word `n / 64` is set while thread `n` sleeps, or is about to, and no thread is about to wake it.
+//! Bit `n % 64` of word `n / 64` belongs to thread `n`. The thread sets the bit when it is about to sleep. The thread
+//! that wakes it clears the bit.
 //!
 //! # Invariants
-//! Z1. After work was offered and `wake_one` called, some thread looks for the work: the thread that was woken, or a
+//! Z1. After a thread has offered work and called `wake_one`, some thread looks for the work: the woken thread, or a
 //!     thread that was awake.
 //!
-//! A thread sets its bit, fences, looks for work once more, and sleeps only if there is none. A thread that offers work
-//! puts the work where other threads find it, fences, and reads the bits. The fences are ordered, which leaves two
-//! cases:
-//! - Case A, the offer's fence is first: the thread that goes to sleep finds the work when it looks once more.
+//! A thread sets its bit, fences, and looks for work once more. It sleeps only if it finds no work. A thread that
+//! offers work puts the work where other threads find it, fences, and reads the bits. The fences are ordered, which
+//! leaves two cases:
+//! - Case A, the offering thread's fence is first: the thread that goes to sleep finds the work when it looks once
+//!   more.
 //! - Case B, the sleeper's fence is first: the offering thread sees the bit, clears it and unparks the sleeper. If the
 //!   bit is already clear, another offer cleared it, or the sleeper found work, and looks for more work before it
 //!   sleeps again.
@@ -26,8 +28,9 @@
 //! | U2   | entry, `lie_down`       | `wake_one`, `wake_all` | the thread to unpark             | `sleepers::a_bit_brings_its_thread` |
 //!
 //! # Progress and cost
-//! Waking: lock-free, a read-modify-write and a system call if a thread sleeps, a fence and a load for each 64 threads
-//! if none does. The sleeping thread with the lowest number is woken, so that few threads stay warm.
+//! Waking is lock-free. If a thread sleeps, it costs a read-modify-write and a system call. Otherwise it costs a fence,
+//! and a load for each 64 threads. The sleeping thread with the lowest number is woken, so that the work stays with few
+//! threads, whose caches are warm.
 
 use crate::base::sync::{AtomicU64, Ordering, StdArc, doze, fence, thread};
 use crate::lockfree::roster::Roster;
@@ -35,7 +38,7 @@ use core::time::Duration;
 
 const WORD: usize = u64::BITS as usize;
 
-/// The sleep of a pool's threads.
+/// A bit for each thread of a pool, set while the thread sleeps. The roster lists the threads, and wakes them.
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     asleep: Box<[AtomicU64]>,
@@ -48,8 +51,8 @@ impl Sleepers {
         Self { asleep: (0..words).map(|_| AtomicU64::new(0)).collect(), roster }
     }
 
-    /// Sleeps as thread `n`, which is on the roster, until it is woken. Does not sleep if there is work: `finds_work`
-    /// looks once more.
+    /// Lets the calling thread, number `n` of the roster, sleep until it is woken. Before the sleep, `finds_work` looks
+    /// for work once more. If it returns true, the thread does not sleep.
     pub(crate) fn sleep_unless(&self, n: usize, finds_work: impl FnOnce() -> bool) {
         if let Some(asleep) = self.lie_down(n, finds_work) {
             let bit = 1 << (n % WORD);
@@ -60,7 +63,7 @@ impl Sleepers {
         }
     }
 
-    /// Like [`sleep_unless`](Self::sleep_unless), for `time` at most. It may return early.
+    /// Works like [`sleep_unless`](Self::sleep_unless), but sleeps for `time` at most. The sleep may end early.
     pub(crate) fn doze_unless(&self, n: usize, time: Duration, finds_work: impl FnOnce() -> bool) {
         if let Some(asleep) = self.lie_down(n, finds_work) {
             doze(time);
@@ -69,7 +72,8 @@ impl Sleepers {
         }
     }
 
-    /// Sets the bit of thread `n`, and returns its word unless there is work.
+    /// Marks thread `n` as asleep, and returns the word of its bit. If `finds_work` returns true, removes the mark and
+    /// returns `None`.
     fn lie_down(&self, n: usize, finds_work: impl FnOnce() -> bool) -> Option<&AtomicU64> {
         let (asleep, bit) = (&self.asleep[n / WORD], 1 << (n % WORD));
         // Ordering: Release [U2]. Pairs with `wake_one` and `wake_all`: the thread that takes the bit finds our thread.
@@ -85,7 +89,7 @@ impl Sleepers {
         Some(asleep)
     }
 
-    /// Wakes a thread if one sleeps. Returns whether it woke a thread. Called after work was offered.
+    /// Wakes a thread if any thread sleeps. Returns whether it woke a thread. The caller has offered work before.
     pub(crate) fn wake_one(&self) -> bool {
         // Ordering: SeqCst fence [U1]: the offer is before the load.
         fence(Ordering::SeqCst);

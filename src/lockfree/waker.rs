@@ -1,7 +1,7 @@
 //! The cell in which a waiting task leaves its waker for the timer.
 //!
-//! At any time at most one task registers and one firing wakes, and they meet only in this cell. No user code runs
-//! while the cell is locked: wakers are cloned before and dropped after.
+//! At any time at most one task registers a waker and one firing takes it, and they meet only in this cell. No user
+//! code runs while the cell is locked: wakers are cloned before and dropped afterwards.
 //!
 //! The cell follows the `AtomicWaker` of futures (A. Crichton, C. Lerche), which cannot use a model's atomics.
 //!
@@ -12,18 +12,18 @@
 //! ```
 //!
 //! # Invariants
-//! A1. Only the thread that moved the state from rest, to registering or to waking, accesses the waker.
-//! A2. After a registration, the task looks at `fired`, and a firing after that look wakes the registered waker, or a
-//!     waker that was registered later.
+//! A1. Only the thread that has moved the state from rest to registering, or from rest to waking, accesses the waker.
+//! A2. After a registration, the task looks at `fired`. A firing after that look wakes the registered waker, or a waker
+//!     that was registered later.
 //!
 //! # Races and their legal endings
-//! - register x fire: (a) the firing finds the waker and wakes it; (b) the firing finds the state registering,
-//!   leaves, and the registration wakes its own task; (c) the firing came first, and the look at `fired` after
-//!   the registration sees it.
-//! - register x shutdown: as with a firing, but the task finds that its timer was shut, since the shutdown shuts the
-//!   timer before it wakes the task.
-//! - fire x shutdown, reset x shutdown: one of them takes the waker.
-//! - register x register by another task: they are ordered by `&mut` of the future; the last task is woken.
+//! - register x fire: (a) the firing finds the waker and wakes it; (b) the firing finds the state registering and
+//!   leaves, and the registration wakes its own task; (c) the firing came first, and the look at `fired` after the
+//!   registration sees it.
+//! - register x shutdown: as with a firing. The shutdown shuts the timer before it wakes the task, so the woken task
+//!   finds that its timer was shut.
+//! - fire x shutdown, reset x shutdown: one of the two takes the waker.
+//! - register x register by another task: the `&mut` reference to the future orders them, and the last task is woken.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side | handed over         | model |
@@ -40,10 +40,10 @@ const AT_REST: u32 = 0;
 const REGISTERING: u32 = 1;
 const WAKING: u32 = 2;
 
-/// The value of `fired` for no firing. No timer fires for the end of time, so no deadline has this value.
+/// The value of `WakerCell::fired` that means "no firing". It is the end of time. No timer fires for that moment.
 const NONE: u64 = u64::MAX;
 
-/// The cell that a firing and a waiting task share.
+/// The cell through which the firing of a timer wakes the task that waits for the timer.
 pub(crate) struct WakerCell {
     state: AtomicU32,
     fired: AtomicU64,
@@ -58,8 +58,8 @@ impl WakerCell {
         Self { state: AtomicU32::new(AT_REST), fired: AtomicU64::new(NONE), waker: UnsafeCell::new(None) }
     }
 
-    /// Whether the last firing was for `deadline`. A firing for another deadline does not count: the sleep may have
-    /// been reset, and the clock may have stepped back.
+    /// Returns whether the last firing was for `deadline`. A firing for another deadline does not count: the sleep may
+    /// have been reset after it, or the clock may have stepped back.
     #[inline]
     pub(crate) fn has_fired_for(&self, deadline: Timestamp) -> bool {
         // Ordering: Acquire, for the changes made before the clock was stepped or the timer armed.
@@ -67,22 +67,22 @@ impl WakerCell {
     }
 
     /// Forgets the last firing, because the deadline is set again, perhaps to the same moment. A firing that is under
-    /// way may still come.
+    /// way may still be stored afterwards.
     #[inline]
     pub(crate) fn forget(&self) {
         // Ordering: Relaxed. The task's own view.
         self.fired.store(NONE, Ordering::Relaxed);
     }
 
-    /// Registers `waker`, which the next firing wakes. If a firing is under way, wakes it at once. The caller looks at
-    /// `has_fired_for` afterwards (A2).
+    /// Registers `waker`, so that the next firing wakes it. If a firing is under way, wakes `waker` at once. Afterwards
+    /// the caller must call `has_fired_for` (A2).
     pub(crate) fn register(&self, waker: &Waker) {
         let registered = self.with_slot(|slot| slot.as_ref().is_some_and(|old| old.will_wake(waker)));
         let kept = match registered {
             Some(true) => true,
             Some(false) => {
                 let fresh = waker.clone();
-                // The old waker is dropped here, where nothing is locked.
+                // The old waker is dropped here, where the cell is not locked.
                 self.with_slot(|slot| slot.replace(fresh)).is_some()
             }
             None => false,
@@ -92,8 +92,8 @@ impl WakerCell {
         }
     }
 
-    /// Runs `f` on the waker's slot, if no firing is under way. Also returns `None` if a firing came during the
-    /// registration and left the waking to us.
+    /// Runs `f` on the stored waker. Returns `None` if a firing is under way. Also returns `None` if a firing came
+    /// while `f` ran: then the caller wakes the task.
     fn with_slot<R>(&self, f: impl FnOnce(&mut Option<Waker>) -> R) -> Option<R> {
         // Ordering: Acquire [V1, V2]. The waker, and the deadline that fired last. Failure Relaxed: nothing is read,
         // and the task, which is woken, polls again.
@@ -106,14 +106,16 @@ impl WakerCell {
         (state == REGISTERING).then_some(result)
     }
 
-    /// Stores that the timer fires for `deadline`, and takes the waker to be woken, if there is one.
+    /// Records that the timer fires for `deadline`, and takes the stored waker out. The caller wakes the task by the
+    /// waker.
     pub(crate) fn fire(&self, deadline: Timestamp) -> Option<Waker> {
         // Ordering: Release, with `has_fired_for`.
         self.fired.store(deadline.as_nanos(), Ordering::Release);
         self.take()
     }
 
-    /// Takes the waker to be woken, if there is one. Its task polls again, and checks its timer itself.
+    /// Takes the stored waker out, if there is any. The caller wakes the task by the waker. The task then checks its
+    /// timer itself.
     pub(crate) fn take(&self) -> Option<Waker> {
         // Ordering: AcqRel [V1, V2]. Acquire: the waker. Release: the deadline that fired.
         if self.state.fetch_or(WAKING, Ordering::AcqRel) != AT_REST {

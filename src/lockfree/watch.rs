@@ -1,10 +1,11 @@
-//! The watch over handlers that a shard's leader runs itself: one thread checks whether the handlers return.
+//! The watch: one thread checks whether the handlers that shards' leaders run themselves return. A leader is the thread
+//! that runs a shard at present.
 //!
-//! A leader that is about to run handlers calls `begin` and lets go of its shard (`shard`). One of the threads that
-//! stand by watches: it checks all shards once in a while. If a shard's leader runs the same handlers as at the check
-//! before, the watcher takes the shard over. If no leader has run handlers since the check before, the watch ends, and
-//! no thread wakes until a leader runs handlers again. The checks come less often once many of them have found no
-//! leader stuck, since each check costs a wake-up.
+//! A leader that is about to run handlers calls `begin` and unlocks its shard (`shard`). One of the idle threads, the
+//! *watcher*, checks all shards once in a while. If a shard's leader runs the same handlers as at the check before, the
+//! watcher takes the shard over. If no leader has run handlers since the check before, the watch ends, and no thread
+//! wakes until a leader runs handlers again. Each check costs a wake-up. So after many checks that found no leader
+//! stuck, the checks come less often.
 //!
 //! # Layout
 //! ```text
@@ -27,8 +28,8 @@
 //! # Invariants
 //! Y1. While a leader runs handlers, the watch is wanted or taken.
 //!
-//! `begin` changes the number, fences and reads the watch; `leave` gives the watch up, fences and reads the numbers. At
-//! least one of the two sees the change of the other.
+//! `begin` changes the number, fences and reads the watch. `leave` gives the watch up, fences and reads the numbers. So
+//! at least one of the two calls sees the change that the other call made.
 //!
 //! # Synchronisation
 //! | pair | one side | other side | ruled out         | model |
@@ -46,7 +47,7 @@ const IDLE: u32 = 0;
 const WANTED: u32 = 1;
 const TAKEN: u32 = 2;
 
-/// The leaders that run handlers, and whether a thread watches.
+/// Records which leaders (the threads that run shards) run handlers, and whether a thread watches them.
 #[derive(Debug)]
 pub(crate) struct Watch {
     watch: CachePadded<AtomicU32>,
@@ -61,8 +62,8 @@ impl Watch {
         }
     }
 
-    /// Notes that the calling thread leads `shard` and is about to run handlers. Returns true if the caller must wake a
-    /// thread to watch.
+    /// Records that the calling thread, the leader of `shard`, is about to run handlers. Returns true if the caller
+    /// must wake a thread to watch the leaders.
     #[must_use]
     pub(crate) fn begin(&self, shard: usize) -> bool {
         let number = &self.firing[shard];
@@ -74,31 +75,35 @@ impl Watch {
         self.watch.load(Ordering::Relaxed) == IDLE && self.change(IDLE, WANTED)
     }
 
-    /// Notes that the handlers have returned and the calling thread leads `shard` again.
+    /// Records that the calling thread leads `shard` again. Either its handlers have returned, or it has taken the
+    /// shard over.
     pub(crate) fn end(&self, shard: usize) {
         let number = &self.firing[shard];
         // Ordering: Relaxed. As in `begin`.
         number.store(number.load(Ordering::Relaxed).next_multiple_of(2), Ordering::Relaxed);
     }
 
-    /// Whether a leader wants a watcher.
+    /// Returns whether a shard's leader runs handlers and no thread watches the leaders yet.
     pub(crate) fn is_wanted(&self) -> bool {
         // Ordering: Relaxed. The sleepers' fences order this load as they order an offer (U1).
         self.watch.load(Ordering::Relaxed) == WANTED
     }
 
-    /// Makes the calling thread the watcher if a watcher is wanted.
+    /// Makes the calling thread the watcher of the shards' leaders, if a watcher is wanted. Returns whether the thread
+    /// became the watcher.
     pub(crate) fn take(&self) -> bool {
         self.is_wanted() && self.change(WANTED, TAKEN)
     }
 
-    /// Passes the watch on, since the watcher has something else to do. The caller wakes a thread.
+    /// Ends the calling thread's watch because it has something else to do, and asks for another watcher. The caller
+    /// then wakes a thread to be the watcher.
     pub(crate) fn pass_on(&self) {
         // Ordering: Relaxed. See `is_wanted`.
         self.watch.store(WANTED, Ordering::Relaxed);
     }
 
-    /// Gives the watch up, unless a leader runs handlers. Returns false if the watcher goes on.
+    /// Ends the watch if no shard's leader runs handlers. Otherwise returns false, and the calling thread is still the
+    /// watcher.
     #[must_use]
     pub(crate) fn leave(&self) -> bool {
         // Ordering: Relaxed. The fence orders this store.
@@ -124,34 +129,36 @@ fn is_running(number: u64) -> bool {
     number % 2 == 1
 }
 
-/// The time between two checks, unless leaders have been quick. A leader may run its handlers for at least this time
-/// before another thread takes its shard over, and for at most twice this time plus the wake-up time of a thread.
+/// The time between two checks of the shards' leaders, unless all leaders have been quick ([`QUICK_CHECKS`]). A leader
+/// can run its handlers for at least this time before another thread takes the shard over, and for at most twice this
+/// time plus the wake-up time of a thread.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// The time from a check that found no leader at its handlers to the next one, once leaders have been quick. A leader
-/// that gets stuck then is found out later by the difference.
+/// The time to the next check if all leaders have been quick and the last check found none running handlers. A stuck
+/// leader is then noticed later, by the difference to [`PATIENCE`].
 const RARELY: Duration = Duration::from_millis(4);
-/// The number of checks in a row that found leaders at work and none of them stuck, after which leaders have been
-/// quick.
+/// The number of successive checks after which the shards' leaders count as quick. Each check must find a leader at
+/// work, and none stuck in a handler.
 const QUICK_CHECKS: u32 = 64;
 
-/// The watcher's memory. It passes from one watcher to the next.
+/// The results of earlier checks of the shards' leaders. They pass from one watching thread to the next.
 #[derive(Debug)]
 pub(crate) struct Checks {
-    /// Each shard's number at the last check.
+    /// The number of each shard's last run of handlers, as of the last check.
     seen: Box<[u64]>,
-    /// Shards whose leaders were found stuck and that no thread has taken over yet.
+    /// The shards whose leader was stuck in a handler at the last check, and that no thread has taken over yet.
     stuck: Vec<usize>,
-    /// The number of checks since a leader was last found stuck, except checks that found no leader at work.
+    /// The number of checks after the last check that found a leader stuck. Only checks that found a leader at work
+    /// count.
     quick: u32,
     next: Alarm,
 }
 
-/// The result of a check of all shards.
+/// The result of a check of all shards' leaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// Leaders ran handlers since the check before.
+    /// A leader has run handlers after the previous check.
     Busy,
-    /// No leader has run handlers since the check before.
+    /// No leader has run handlers after the previous check.
     Quiet,
 }
 
@@ -160,13 +167,13 @@ impl Checks {
         Self { seen: vec![0; shards].into(), stuck: Vec::new(), quick: 0, next: Alarm::after(Duration::ZERO) }
     }
 
-    /// The time until the next check; zero if the check is due.
+    /// Returns the time until the next check; zero if the check is due.
     pub(crate) fn rest(&self) -> Duration {
         self.next.rest()
     }
 
-    /// Checks all shards. The next check is [`PATIENCE`] or [`RARELY`] later: handlers that are quick have returned by
-    /// then.
+    /// Checks the leaders of all shards. The next check comes after [`PATIENCE`] or [`RARELY`]. By then, quick handlers
+    /// have returned.
     pub(crate) fn check(&mut self, watch: &Watch) -> Check {
         self.stuck.clear();
         let mut found = Check::Quiet;
@@ -189,13 +196,13 @@ impl Checks {
         found
     }
 
-    /// The time from the check that was just made to the next one.
+    /// Returns the time from the check that was just made to the next check.
     fn pause(&self) -> Duration {
         let is_any_at_work = self.seen.iter().any(|&number| is_running(number));
         if self.quick >= QUICK_CHECKS && !is_any_at_work { RARELY } else { PATIENCE }
     }
 
-    /// A shard whose leader was at the same handlers at the last two checks, and still is.
+    /// Returns a shard whose leader ran the same handlers at the last two checks, and still runs them.
     pub(crate) fn next_stuck(&mut self, watch: &Watch) -> Option<usize> {
         let seen = &self.seen;
         core::iter::from_fn(|| self.stuck.pop()).find(|&shard| watch.number(shard) == seen[shard])
@@ -214,14 +221,14 @@ mod tests {
             let _ = watch.begin(shard);
         }
         assert_eq!((checks.check(&watch), checks.next_stuck(&watch)), (Check::Busy, None));
-        // One comes back and runs others, one comes back.
+        // One leader comes back and runs other handlers. Another leader comes back.
         watch.end(0);
         let _ = watch.begin(0);
         watch.end(1);
         assert_eq!(checks.check(&watch), Check::Busy);
         assert_eq!((checks.next_stuck(&watch), checks.next_stuck(&watch)), (Some(2), None));
         assert_eq!(checks.check(&watch), Check::Busy);
-        // It comes back in time.
+        // The leader comes back before the shard is taken over.
         watch.end(0);
         assert_eq!((checks.next_stuck(&watch), checks.next_stuck(&watch)), (Some(2), None));
         watch.end(2);

@@ -1,4 +1,4 @@
-//! Health: the condition of an engine at this moment, as a single word.
+//! The health of an engine: its condition at this moment, as a single word.
 
 use crate::base::counters::EPISODE;
 use crate::engine::Core;
@@ -11,21 +11,23 @@ const FULL_PERCENT: u64 = 90;
 
 /// The condition of an engine: healthy, or the problem that it has. `Display` prints the word.
 ///
-/// If several conditions hold, the engine reports the first of them in the order [`Forked`](Self::Forked),
-/// [`ShutDown`](Self::ShutDown), [`Late`](Self::Late), [`WorkersBehind`](Self::WorkersBehind), [`Full`](Self::Full):
-/// each may be the cause of the conditions after it.
+/// Several conditions may hold at a time. Then the engine reports the first of them in this order:
+/// [`Forked`](Self::Forked), [`ShutDown`](Self::ShutDown), [`Late`](Self::Late),
+/// [`WorkersBehind`](Self::WorkersBehind), [`Full`](Self::Full). Each condition may be the cause of the conditions
+/// after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Condition {
-    /// `healthy`: none of the other conditions holds.
+    /// `healthy`: no other variant of this enum applies.
     Healthy,
-    /// `full`: more than 90 % of the capacity is in use, by pending and by owned timers; or within the last second a
-    /// call found no slot, or no room in its lane. The call may have been refused or may have waited.
+    /// `full`: pending timers and owned timers use more than 90 % of the capacity. The condition also holds for a
+    /// second after a call that found no slot, or no room in its lane.
     Full,
-    /// `workers-behind`: among the due timers of some shard that no worker has taken, the first has waited for longer
-    /// than [`stall_after`](crate::Builder::stall_after).
+    /// `workers-behind`: at some shard, a due timer has waited for a worker for longer than
+    /// [`stall_after`](crate::Builder::stall_after).
     WorkersBehind,
-    /// `late`: some shard should have begun or ended a turn more than [`stall_after`](crate::Builder::stall_after) ago.
+    /// `late`: some shard is late with a turn (a pass of its loop) by more than
+    /// [`stall_after`](crate::Builder::stall_after). It has not begun the turn, or has not ended it.
     Late,
     /// `shut-down`: no timer fires any more.
     ShutDown,
@@ -34,7 +36,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Returns the word for this condition.
+    /// Returns the word for this condition, for example `workers-behind`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -61,14 +63,14 @@ impl fmt::Display for Condition {
 pub struct Health {
     /// The condition, in one word.
     pub condition: Condition,
-    /// The reason with its figures, for a person to read.
+    /// The reason for the condition with its figures, for a person to read.
     pub why: String,
     /// The engine's clock, and its observed error.
     pub clock: ClockReport,
 }
 
 impl Health {
-    /// Returns whether nothing is wrong.
+    /// Returns whether the condition is [`Condition::Healthy`].
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.condition == Condition::Healthy
@@ -103,7 +105,8 @@ impl fmt::Display for Health {
     }
 }
 
-/// Returns the shard with the longest of `times`, if that time exceeds the threshold for stalls.
+/// Returns the number of the shard with the longest of `times`, and that longest time. Returns `None` unless that time
+/// exceeds the threshold for stalls.
 fn worst<T: Send + 'static>(
     core: &Core<T>,
     times: impl Iterator<Item = Duration>,

@@ -1,37 +1,39 @@
-//! Holds back due tickets while the greatest number of batches is in flight.
+//! The backlog: due tickets that a shard holds back while the greatest allowed number of batches is in flight.
 //!
 //! While workers block, due tickets wait here, and not in the workers' queue. A due timer that is cancelled leaves its
-//! ticket behind. So a queue of tickets would grow without bound, however few timers exist. Here, the shard finds the
-//! stale tickets: for each ticket that comes, it checks two tickets that wait.
+//! ticket behind. So the workers' queue could grow without bound, even with few timers. Here, the shard finds the stale
+//! tickets: for each ticket that comes, the shard checks two tickets that wait.
 //!
 //! # Bound
-//! A pass checks all waiting tickets while half as many come. So at most twice as many tickets wait as there were live
-//! timers, plus the tickets that a turn finds due.
+//! During a pass over all waiting tickets, half as many new tickets come. So the number of waiting tickets is at most
+//! twice the number of live timers, plus the tickets that a turn finds due.
 //!
 //! ```text
 //!  handed over ◄── swept: looked at in this pass │ rest: not yet ◄── due
 //! ```
-//! Owned timers wait here before they are checked (`state::owned`). So their tickets still count as out.
+//! Tickets of owned timers wait here before the timers are checked (`state::owned`). So these tickets still count as
+//! out.
 
 use crate::base::limits::CHUNK_TICKETS;
 use crate::base::tick::Timestamp;
 use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// A chunk of due tickets, and the moment at which the first of them was found due.
+/// A chunk of due tickets that the shard holds back. `found` is the moment at which the shard found the chunk's first
+/// ticket due.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) tickets: Chunk,
     pub(super) found: Timestamp,
 }
 
-/// The due tickets that a shard holds back. The tickets that are due longest come first.
+/// The due tickets that a shard holds back, the longest due first.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     swept: VecDeque<Waiting>,
     rest: VecDeque<Waiting>,
     tickets: usize,
-    /// The number of tickets that have come since waiting tickets were last checked.
+    /// The number of tickets that have come after the last check of waiting tickets.
     unpaid: usize,
 }
 
@@ -60,8 +62,8 @@ impl Backlog {
         Some(waiting)
     }
 
-    /// Checks twice as many waiting tickets as have come since the last call, and drops the stale tickets among them.
-    /// Returns the number of dropped tickets.
+    /// Checks two waiting tickets for each ticket that has come after the last call. Drops the stale tickets among the
+    /// checked tickets. Returns the number of dropped tickets.
     pub(super) fn sweep(&mut self, mut is_live: impl FnMut(&Ticket) -> bool) -> usize {
         let before = self.tickets;
         let mut looks = (2 * core::mem::take(&mut self.unpaid)).min(before);
@@ -76,7 +78,7 @@ impl Backlog {
         before - self.tickets
     }
 
-    /// Returns the next chunk to check in this pass, or the first chunk of a new pass.
+    /// Returns the next waiting chunk to check for stale tickets. At the end of a pass, starts a new pass.
     fn next_to_sweep(&mut self) -> Option<Waiting> {
         if self.rest.is_empty() {
             core::mem::swap(&mut self.rest, &mut self.swept);
@@ -85,7 +87,7 @@ impl Backlog {
     }
 }
 
-/// Appends `waiting`. Merges it with the last chunk if both fit into one chunk.
+/// Appends `waiting` to `queue`. Merges it with the last chunk if the tickets of both fit into one chunk.
 fn append(queue: &mut VecDeque<Waiting>, mut waiting: Waiting) {
     if waiting.tickets.is_empty() {
         return;

@@ -5,12 +5,11 @@ use crate::base::ticket::{Insertion, Ticket};
 use crate::lockfree::slab::Slots;
 use crate::lockfree::state::owned::Check;
 
-/// Takes hold of the timers of `tickets`, which are all owned timers, and checks their deadlines. Keeps the tickets of
-/// timers that are due at `now`. Passes the tickets of postponed timers to `insert_again`, for the moment that
+/// Checks the deadlines of the owned timers to which `tickets` belong. Keeps the tickets of timers that are due at
+/// `now`, and drops stale tickets. Passes the ticket of a postponed timer to `insert_again`, for the moment that
 /// `next_check` chooses.
 ///
-/// A single heavy fence serves all these timers. An arming that comes after the fence sees that its timer is being
-/// checked.
+/// The call passes a single heavy fence for all timers. An arming after the fence sees that its timer is being checked.
 pub(crate) fn keep_due(
     slots: &Slots,
     tickets: &mut Vec<Ticket>,

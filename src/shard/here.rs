@@ -1,29 +1,31 @@
-//! Records for each thread to which set of shards it belongs, and which handlers are on its stack.
+//! Records two facts for each thread: the set of shards to which the thread belongs, and the handlers on the thread's
+//! stack.
 //!
 //! A thread must not wait for a handler, or for a shard, that waits for this thread.
 
 use core::cell::{Cell, RefCell};
 
-/// A handler on a thread's stack, or the turn of a loop on it.
+/// An entry on a thread's list of the handlers and the turns of loops on its stack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Firing {
     engine: u64,
     set: u64,
-    /// Whether the set's workers run the engine's handlers. If so, a leader lets go of its shard before it calls them.
+    /// Whether the set's workers run the engine's handlers. If true, a thread that leads a shard unlocks the shard
+    /// before it calls the handlers.
     pub(super) is_on_workers: bool,
 }
 
 thread_local! {
     /// The handlers and the turns of loops on this thread's stack, the outermost first.
     static FIRING: RefCell<Vec<Firing>> = const { RefCell::new(Vec::new()) };
-    /// The set to which the calling thread belongs, if it is a thread of a set.
+    /// The number of the set of shards to which the calling thread belongs; `None` for a thread of the program.
     static THREAD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Stands in place of an engine's number for the turn of a loop.
+/// The value of `Firing::engine` in an entry for the turn of a loop.
 const TURN: u64 = u64::MAX;
 
-/// The turn of a loop on the calling thread. Dropping it ends the turn.
+/// A guard for the turn of a loop on the calling thread. Dropping the guard ends the turn.
 pub(super) struct TurnHere(());
 
 impl Drop for TurnHere {
@@ -32,35 +34,36 @@ impl Drop for TurnHere {
     }
 }
 
-/// Notes that the calling thread runs the turn of a loop of a set. Dropping the result ends the turn.
+/// Records that the calling thread runs the turn of a loop of the set numbered `set`. Dropping the returned guard ends
+/// the turn.
 pub(super) fn begin_turn(set: u64) -> TurnHere {
     begin_firing(TURN, set, false);
     TurnHere(())
 }
 
-/// Returns whether the calling thread runs the turn of a loop of a set.
+/// Returns whether the calling thread runs the turn of a loop of the set numbered `set`.
 pub(super) fn is_turning(set: u64) -> bool {
     first_firing(|firing| firing.set == set && firing.engine == TURN).is_some()
 }
 
-/// Notes that the calling thread runs handlers of `engine`, on a set, until [`end_firing`].
+/// Records that the calling thread runs handlers of `engine`, which is on `set`. The entry stays until [`end_firing`].
 pub(crate) fn begin_firing(engine: u64, set: u64, is_on_workers: bool) {
     let firing = Firing { engine, set, is_on_workers };
     let _ = FIRING.try_with(|all| all.borrow_mut().push(firing));
 }
 
-/// Forgets the note of the last [`begin_firing`], since those handlers have ended.
+/// Removes the entry that the last [`begin_firing`] added, because its handlers have ended.
 pub(crate) fn end_firing() {
     let _ = FIRING.try_with(|all| all.borrow_mut().pop());
 }
 
-/// Returns the outermost handler or turn on this thread's stack for which `condition` holds.
+/// Returns the outermost handler or turn of a loop on the calling thread's stack for which `condition` returns true.
 fn first_firing(condition: impl Fn(&Firing) -> bool) -> Option<Firing> {
     let first = |firing: &RefCell<Vec<Firing>>| firing.borrow().iter().copied().find(condition);
     FIRING.try_with(first).ok().flatten()
 }
 
-/// Returns the outermost handler or turn of a set on this thread's stack.
+/// Returns the outermost handler or turn on this thread's stack that belongs to the set numbered `set`.
 pub(super) fn first_firing_of(set: u64) -> Option<Firing> {
     first_firing(|firing| firing.set == set)
 }
@@ -70,12 +73,12 @@ pub(crate) fn is_firing(engine: u64) -> bool {
     first_firing(|firing| firing.engine == engine).is_some()
 }
 
-/// Makes the calling thread a thread of a set.
+/// Makes the calling thread a thread of the set of shards numbered `set`.
 pub(super) fn enter_set(set: u64) {
     THREAD_OF.set(Some(set));
 }
 
-/// Returns whether the calling thread is one of the set's own threads.
+/// Returns whether the calling thread is a thread of the set of shards numbered `set`.
 pub(super) fn is_thread_of(set: u64) -> bool {
     THREAD_OF.try_with(Cell::get).ok().flatten() == Some(set)
 }

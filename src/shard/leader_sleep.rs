@@ -1,4 +1,4 @@
-//! Lets a shard's leader sleep, on the parkers of the shard and of the stations that have work.
+//! Lets a shard's leader sleep on the shard's own parker and on the parkers of the stations that do not rest.
 
 use super::Shard;
 use super::led::Led;
@@ -7,7 +7,8 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::parker::{self, Parker, Parkers, Sleep};
 use crate::system::clock::EngineClock;
 
-/// Describes the sleep of a shard's leader: how long it lasts, and which parkers can end it.
+/// Describes the sleep of a shard's leader: how long it lasts, and which parkers (the words that announce it) can end
+/// it.
 pub(super) struct LeaderSleep<'a> {
     pub(super) shard: &'a Shard,
     pub(super) led: &'a mut Led,

@@ -1,4 +1,4 @@
-//! The data that a shard's leader works with: the stations of the engines, and the shard's history.
+//! The data of a shard's leader: the stations of the engines, and the shard's history.
 
 use super::output::Output;
 use super::resting::Resting;
@@ -9,10 +9,10 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::parker::Parker;
 use core::ops::RangeInclusive;
 
-/// The data behind the shard's lock, which its leader holds.
+/// The data behind the lock of a shard. The shard's leader holds that lock.
 #[derive(Debug)]
 pub(crate) struct Led {
-    /// The stations at work, which each turn visits.
+    /// The stations (engines' parts of the shard) that do not rest. Each turn of the shard visits all of them.
     pub(super) stations: Vec<Station>,
     resting: Resting,
     pub(super) stalls: StallDetector,
@@ -24,7 +24,7 @@ impl Led {
         Self { stations: Vec::new(), resting: Resting::default(), stalls, trust: Trust::default() }
     }
 
-    /// Takes out the stations that may rest, each with the end of its rest.
+    /// Takes out the stations (engines' parts of the shard) that may rest, each with the end of its rest.
     pub(super) fn take_idle(&mut self, now: Timestamp) -> Vec<(Box<Station>, Option<Wake>)> {
         if !self.stations.iter_mut().any(Station::may_rest) {
             return Vec::new();
@@ -33,7 +33,7 @@ impl Led {
         idle.map(|mut station| (station.wake(now), station)).map(|(wake, station)| (station, wake)).collect()
     }
 
-    /// Keeps a station at rest until `wake`.
+    /// Keeps a station (an engine's part of the shard) at rest until `wake`. A resting station takes part in no turn.
     pub(super) fn keep_resting(&mut self, station: Box<Station>, wake: Option<Wake>) {
         match station.call_number() {
             Some(number) => self.resting.put(number, station, wake),
@@ -42,52 +42,55 @@ impl Led {
         }
     }
 
-    /// Ends the rest of the station with this call. Does nothing if the station is at work.
+    /// Ends the rest of the station (an engine's part of the shard) whose call has this number. Does nothing if that
+    /// station does not rest.
     pub(super) fn rouse(&mut self, number: usize) {
         if let Some(station) = self.resting.take(number) {
             self.return_to_work(station);
         }
     }
 
-    /// Ends the rest of all stations whose moments have come.
+    /// Ends the rest of each station (an engine's part of the shard) whose rest lasts until `now` or earlier.
     pub(super) fn rouse_due(&mut self, now: Timestamp) {
         while let Some(station) = self.resting.take_due(now) {
             self.return_to_work(station);
         }
     }
 
-    /// Puts a station that has announced a rest back to work.
+    /// Ends the rest of a station (an engine's part of the shard), so that it takes part in turns again.
     pub(super) fn return_to_work(&mut self, mut station: Box<Station>) {
         station.end_rest();
         self.stations.push(*station);
     }
 
-    /// Takes out all stations, at work or at rest.
+    /// Takes out all stations (engines' parts of the shard), including resting stations.
     pub(super) fn take_all(&mut self) -> Vec<Station> {
         let mut stations = core::mem::take(&mut self.stations);
         stations.extend(self.resting.take_all().map(|station| *station));
         stations
     }
 
-    /// Drops the stations of engines that were shut down.
+    /// Drops the stations (parts of the shard) of engines that were shut down.
     pub(super) fn drop_closed(&mut self) {
         if self.stations.iter().any(Station::is_closed) {
             self.stations.retain(|station| !station.is_closed());
         }
     }
 
-    /// Takes out the stations of engines that were shut down.
+    /// Takes out the stations (parts of the shard) of engines that were shut down.
     pub(super) fn take_closed(&mut self) -> Vec<Station> {
         self.stations.extract_if(.., |station| station.is_closed()).collect()
     }
 
-    /// Runs a turn of each station at work.
+    /// Runs a turn of each station (an engine's part of the shard) that does not rest. Returns the next step of the
+    /// shard.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Output) -> Next {
         let turns = self.stations.iter_mut().map(|station| station.turn(now, out));
         turns.fold(Next::Sleep(self.resting.first_end()), Next::sooner)
     }
 
-    /// Processes the tickets that are in the lanes now, as at `now`. For a shard without a thread.
+    /// Processes the tickets in the lanes and in the wheels that are due at `now`. The program calls this for a shard
+    /// without a thread.
     pub(crate) fn work(&mut self, now: Timestamp) {
         for station in &mut self.stations {
             // The lanes are drained only once. So a timer that a handler schedules for now fires in the next turn.
@@ -96,61 +99,63 @@ impl Led {
         }
     }
 
-    /// Returns the moment at which the next timer is due. It is earlier if the wheel must begin before then to move
-    /// many timers to a finer level.
+    /// Returns the moment at which the next timer is due. The moment is earlier if the wheel must begin before then to
+    /// move many timers to a finer level.
     pub(crate) fn next_due(&mut self) -> Option<Timestamp> {
         self.stations.iter_mut().filter_map(Station::next_due).min()
     }
 
-    /// Returns the next step of the shard, which has announced `wake`: see [`Station::look_again`].
+    /// Drains the lanes once more, after the shard has announced its sleep until `wake`. Returns the next step of the
+    /// shard: see [`Station::look_again`].
     pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         let looks = self.stations.iter_mut().map(|station| station.look_again(wake));
         looks.fold(Next::Sleep(wake), Next::sooner)
     }
 
-    /// Moves the tickets in the lanes into the wheels.
+    /// Moves the tickets in the lanes (threads' queues to the shard) into the wheels of their engines.
     pub(super) fn drain(&mut self) {
         self.stations.iter_mut().for_each(|station| {
             station.drain();
         });
     }
 
-    /// Returns the start of the first tick that was not handed out.
+    /// Returns the start of the first tick whose due timers some station (an engine's part of the shard) has not handed
+    /// out.
     pub(super) fn due(&self) -> Timestamp {
         let at_rest = self.resting.first_end().map(|wake| wake.at);
         self.stations.iter().map(Station::due).chain(at_rest).min().unwrap_or(Timestamp::MAX)
     }
 
-    /// Returns the parkers of the stations at work.
+    /// Returns the parkers (the words that announce a sleep) of the stations that do not rest.
     pub(super) fn parkers(&self) -> impl Iterator<Item = &Parker> {
         self.stations.iter().map(|station| &station.shared.parker)
     }
 }
 
-/// Decides whether a shard's leader may run handlers itself. If a handler held a leader up, other handlers that take as
-/// long are probably due soon. So batches go to the workers for a time, which grows with each takeover.
+/// Decides whether a shard's leader may run handlers itself. If a handler held a leader up, other slow handlers are
+/// probably due soon. So the next batches go to the workers. The number of such batches grows with each takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// The number of batches that must still go to the workers.
+    /// The number of batches that must still go to the workers before the leader may run a batch itself.
     withheld: u32,
-    /// The number of batches that went to the workers after the last takeover.
+    /// The number of batches that the last takeover sent to the workers. Each takeover doubles it.
     penalty: u32,
-    /// The number of batches that leaders have run since the penalty was last changed.
+    /// The number of batches that leaders have run after the last change of `penalty`.
     kept: u32,
 }
 
 impl Trust {
     const PENALTIES: RangeInclusive<u32> = if cfg!(tourbillon_loom) { 0..=0 } else { 16..=1_024 };
-    /// The number of batches without a takeover after which the penalty is halved.
+    /// The number of batches after which `Trust::penalty` is halved, if no takeover comes between.
     const FORGIVEN_AFTER: u32 = 256;
 
-    /// Notes that a handler held a leader up. For some batches after that, leaders do not run handlers themselves.
+    /// Records that a handler held up the shard's leader. The next batches go to the workers.
     pub(super) fn lose(&mut self) {
         self.penalty = (2 * self.penalty).clamp(*Self::PENALTIES.start(), *Self::PENALTIES.end());
         (self.withheld, self.kept) = (self.penalty, 0);
     }
 
-    /// Returns whether the leader may run the next batch itself.
+    /// Returns whether the shard's leader may itself run the next batch of due timers.
     pub(super) fn ask(&mut self) -> bool {
         if self.withheld > 0 {
             self.withheld -= 1;

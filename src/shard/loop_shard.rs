@@ -1,11 +1,11 @@
 //! A shard that a loop of the program leads: an event loop with its own poll.
 //!
 //! The loop calls [`turn`](Seat::turn) whenever it is awake, and asks for its [`next_look`](Seat::next_look) before it
-//! polls. It leads the shard only inside a turn: in between, the shard's lock is free, so that a shutdown on
-//! another thread can take the stations of its engine out. The station, the lanes, the wheel and the parkers are those
-//! of every shard. The difference is in the sleep. Another leader announces its sleep, parks, and withdraws the
-//! announcement when it wakes. A loop does not park: its announcement is made at the end of a turn, and stands over any
-//! number of polls, until a turn has something to do.
+//! polls. The loop leads the shard only inside a turn. Between turns the shard's lock is free, so that a shutdown on
+//! another thread can take the stations of its engine out. Stations, lanes, wheels and parkers are as at every shard.
+//! The difference is in the sleep. A thread that leads a shard announces its sleep, parks, and withdraws the
+//! announcement when it wakes. A loop does not park. It makes its announcement at the end of a turn, and the
+//! announcement stands over any number of polls, until a turn has something to do.
 //!
 //! A *word* is the value of a parker: the moment at which the loop looks at its lanes at the latest, or "at once".
 //!
@@ -29,17 +29,17 @@
 //! | the seat | the loop |
 //!
 //! # Invariants
-//! W2. A loop that is asleep looks at its lanes when the first of its words is due, if the program keeps its promise:
-//!     it asks for the next look before each poll, and turns when the poll ends.
+//! W2. A loop that is asleep looks at its lanes when the first of its words is due. This requires that the program asks
+//!     for the next look before each poll, and turns when the poll ends.
 //! W3. Only a turn raises a word. The turn announces, passes the heavy fence, and drains the lanes once more (K1 of
 //!     `parker`).
 //! W4. A thread that lowers a word wakes the loop afterwards, unless the loop runs on that thread. A loop that is a
 //!     task of a runtime (`future::turning`) is woken from its own thread, too.
-//! W5. A seat knows all stations that are at the shard, or the word of the shard's own parker says "at once": a station
-//!     that joins lowers that word, and only a turn, after which the seat knows the stations again, raises it (W3).
+//! W5. A seat knows all stations that are at the shard, or the word of the shard's own parker says "at once". A station
+//!     that joins lowers that word. Only a turn raises it (W3), and after the turn the seat knows the stations again.
 //!
 //! # Races and their legal endings
-//! - An arming elsewhere x the next look: (a) the loop reads the lowered word; (b) it reads the word from before, and
+//! - An arming elsewhere x the next look: (a) the loop reads the lowered word; (b) the loop reads the earlier word, and
 //!   is woken out of its poll.
 //! - An arming elsewhere x a turn: (a) the turn drains the ticket; (b) the drain after the announcement finds it; (c)
 //!   the word is lowered after the announcement, and the loop is woken.
@@ -47,19 +47,20 @@
 //! - The loop ends x an arming: the ticket stays in its lane, and the timer is pending. The shutdown returns it, or
 //!   another loop that takes the place fires it.
 //! - The loop moves to another thread x an arming on its former thread: (a) the loop reads the lowered word on its new
-//!   thread; (b) it is woken there (W1 of `roster`).
+//!   thread; (b) the loop is woken on its new thread (W1 of `roster`).
 //! - A shutdown x a turn: the shutdown waits for the end of the turn, or the next turn drops the station.
 //!
 //! # Why a loop has a seat
-//! Most turns find nothing due: the loop was woken by a packet. Such a turn, and the look before the poll, need the
-//! words and nothing that the shard's lock guards. So the seat keeps references to the words of the last turn's
-//! stations, and the lock is taken where there is work. A station that was taken out since that turn has a closed word,
-//! which reads "at once": the turn that follows drops the reference.
+//! Most turns find nothing due: the loop was woken by a packet. Such a turn, and the look before the poll, need only
+//! the words, which the shard's lock does not guard. So the seat keeps references to the words of the last turn's
+//! stations, and a turn takes the lock only if there is work. If a station was taken out since the last turn, its word
+//! is closed, which reads "at once". The turn that follows drops the reference.
 //!
 //! # Why the loop's own thread has a lane
-//! A loop's own thread could put its tickets straight into the wheel. Its lane is a buffer that no other thread reads:
-//! a push is three stores, without a fence or a locked instruction. Most timers are cancelled before the loop's next
-//! look, and their tickets die in the buffer, which is in the cache, and never touch the wheel, which is not.
+//! A loop's own thread could put its tickets straight into the wheel. A lane is cheaper: it is a buffer that no other
+//! thread reads, and a push is three stores, without a fence or a locked instruction. Most timers are cancelled before
+//! the loop's next look. Their tickets end in the buffer, which is in the cache, and never touch the wheel, which is
+//! not in the cache.
 
 use super::Shard;
 use super::here;
@@ -74,31 +75,33 @@ use crate::lockfree::parker::{self, Look, Parker, Parkers};
 use core::cell::Cell;
 use core::time::Duration;
 
-/// The work that is left after a turn of a loop.
+/// Says whether work is left after a turn of an event loop's shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a loop that has more to do turns again before it waits"]
 pub enum LoopLeft {
-    /// No timer is due.
+    /// The turn has handled all due timers.
     Nothing,
-    /// The budget is spent, or more work has come during the turn. The loop should turn again soon.
+    /// The turn's budget is spent, or more work has come during the turn. The loop should turn again soon.
     More,
 }
 
-/// A loop's place at its shard, and the stations that its last turn saw.
+/// The data that a loop keeps between its turns: its number, and the stations (engines' parts of the shard) that the
+/// last turn saw.
 #[derive(Debug)]
 pub(crate) struct Seat {
     index: usize,
-    /// The thread that ran the loop last.
+    /// The thread that ran the loop last; `None` before the first run.
     runs_on: Cell<Option<ThreadKey>>,
-    /// The stations at the shard after the last turn that had work (W5); `None` if they must be read under the lock.
+    /// The stations (engines' parts of the shard) after the last turn that had work (W5). `None` if the loop must lock
+    /// the shard to read them.
     stations: Option<Vec<StdArc<StationShared>>>,
-    /// The end of the sleep that the last turn announced. It may lie within the tick of the announced word, for example
-    /// for a check of batches.
+    /// The moment at which the last turn planned the next turn; `None` if it planned none. Unlike the announced
+    /// moments, it may lie within a tick.
     planned: Option<Timestamp>,
 }
 
 impl Seat {
-    /// Makes the seat of a loop that has not turned yet.
+    /// Makes the data of a loop that has not turned yet.
     pub(crate) fn new(index: usize) -> Self {
         Self { index, runs_on: Cell::new(None), stations: None, planned: None }
     }
@@ -108,8 +111,8 @@ impl Seat {
         self.index
     }
 
-    /// Returns the first moment that the parkers of the shard and its stations announce. Returns `None` if they must be
-    /// read under the lock.
+    /// Returns the first moment at which the loop announced to drain its lanes. The inner value is `None` if it
+    /// announced no moment. The outer value is `None` if the caller must lock the shard to read the announcements.
     fn first_look(&self, shard: &Shard) -> Option<Option<Look>> {
         let stations = self.stations.as_ref()?.iter().map(|station| &station.parker);
         Some(core::iter::once(&*shard.parker).chain(stations).filter_map(Parker::looks_at).min())
@@ -119,7 +122,7 @@ impl Seat {
         self.planned.is_some_and(|planned| planned <= now)
     }
 
-    /// Remembers which stations the shard has after a turn.
+    /// Stores which stations (engines' parts of the shard) the shard has after a turn.
     fn keep(&mut self, led: &Led) {
         let present = || led.stations.iter().map(|station| &station.shared);
         let is_known = |known: &Vec<StdArc<StationShared>>| {
@@ -131,8 +134,8 @@ impl Seat {
         }
     }
 
-    /// Notes that the loop runs on the calling thread (W1 of `roster`). Calls `moved` if it ran on another thread
-    /// before.
+    /// Records that the loop runs on the calling thread (W1 of `roster`). Calls `moved` if the loop ran on another
+    /// thread before.
     #[inline]
     fn come_here(&self, set: &ShardSet, moved: impl FnOnce()) {
         let here = Some(this_thread());
@@ -142,9 +145,8 @@ impl Seat {
         }
     }
 
-    /// Returns the moment at which the loop must look at its lanes; `None` if it may wait until it is woken. Calls
-    /// `moved` first if the loop runs on another thread than before. `set` is the set of the loop's shard, here and in
-    /// [`turn`](Self::turn).
+    /// Returns the moment at which the loop must drain its lanes. Returns `None` if the loop may wait until it is
+    /// woken. Calls `moved` first if the loop runs on another thread than before. `set` is the set of the loop's shard.
     pub(crate) fn next_look(&self, set: &ShardSet, moved: impl FnOnce()) -> Option<Timestamp> {
         // In the child of a fork, a thread that no longer exists may hold the locks.
         if set.is_forked() {
@@ -160,8 +162,8 @@ impl Seat {
         look.into_iter().chain(self.planned).min()
     }
 
-    /// Runs a turn of the loop at `now`. Hands out or moves at most `budget` tickets of each engine. Does nothing if no
-    /// look is due. `moved` works as in [`next_look`](Self::next_look).
+    /// Runs a turn of the loop at `now`. Hands out or moves at most `budget` tickets of each engine. Does nothing if
+    /// the loop need not drain its lanes yet. [`next_look`](Self::next_look) explains `set` and `moved`.
     pub(crate) fn turn(
         &mut self,
         set: &ShardSet,
@@ -218,7 +220,7 @@ impl Seat {
     }
 }
 
-/// The parkers of a shard that a loop leads, and of its stations. Their words announce when the loop must turn.
+/// The parkers (words that announce the next turn) of a shard that a loop leads, and of the shard's stations.
 struct Words<'a>(&'a Shard, &'a Led);
 
 impl Parkers for Words<'_> {
@@ -228,15 +230,17 @@ impl Parkers for Words<'_> {
 }
 
 impl Words<'_> {
-    /// Returns the first moment that the parkers announce; `None` if the loop may wait until it is woken.
+    /// Returns the first moment at which the loop announced to drain its lanes. Returns `None` if the loop may wait
+    /// until it is woken.
     fn first(&self) -> Option<Look> {
         self.0.parkers(self.1).filter_map(Parker::looks_at).min()
     }
 }
 
 impl Shard {
-    /// Announces the sleep of the loop `n` until `wake`, or until an earlier ticket is due that came after the turn
-    /// (W3). Returns that sleep. If there is work for another turn, withdraws the announcement instead.
+    /// Announces that the loop `n` sleeps until `wake` (W3). If a ticket that came after the turn is due earlier,
+    /// announces that ticket's moment instead. Returns the announced sleep. If there is work for another turn,
+    /// withdraws the announcement and returns [`Next::Turn`].
     fn fall_asleep(&self, led: &mut Led, n: usize, wake: Option<Wake>) -> Next {
         let announced = parker::announce(&Words(self, led), n, wake.map(|wake| wake.not_before));
         if announced && !self.has_newcomers() {

@@ -1,13 +1,14 @@
 //! A shard: the stations of engines, and the thread that leads them.
 //!
-//! A shard has a [`Station`] for each engine that uses it, and is driven by one thread at a time, its *leader*: the
-//! thread that has the lock of the shard, awake or asleep. A leader that runs handlers gives the lock up for that time
-//! and tries to take it again afterwards. Two threads may try the lock: the leader that comes back from its handlers,
-//! and a thread that stands by and has seen that the leader does not come back ([`watch`](crate::lockfree::watch)). The
-//! thread that finds the lock free leads from then on. The other thread finds the lock taken and stands by.
+//! A shard has a [`Station`] for each engine that uses it. One thread at a time drives the shard, its *leader*: the
+//! thread that has the lock of the shard, awake or asleep. A leader that runs handlers unlocks the shard for that time,
+//! and tries to lock it again afterwards. Two threads may try the lock. The first is the leader, when it comes back
+//! from its handlers. The second is an idle thread that watches, when it finds that the leader does not come back
+//! ([`watch`](crate::lockfree::watch)). The thread that finds the lock free leads from then on. The other thread finds
+//! the lock taken and becomes idle: it *stands by*.
 //!
-//! To join a shard, an engine leaves a station where the shard's leader finds it. To leave, the engine closes the
-//! station's parker, and the leader drops the station in its next turn.
+//! To join a shard, an engine puts a station into the list `newcomers`, where the shard's leader finds it. To leave,
+//! the engine closes the station's parker, and the leader drops the station in its next turn.
 //!
 //! # States
 //! ```text
@@ -20,29 +21,29 @@
 //!                 ▲                                                               │
 //!                 └────────── called, or its moment has come: withdraw ───────────┘
 //! ```
-//! A turn visits only the stations at work, so stations at rest cost it nothing. Loops and drivers have no stations at
-//! rest.
+//! A turn visits only the stations at work, so stations at rest cost a turn nothing. At shards of loops and of drivers
+//! no station rests.
 //!
 //! # Invariants
 //! R1. While a shard with a thread is free, a thread runs handlers for it, and tries the lock when the handlers have
 //!     returned. Until then the watch is wanted or taken (Y1 of `watch`).
 //! R2. The next leader sees the changes that a leader made: the lock hands them over.
-//! R3. A newcomer (a station that no leader has admitted yet) is admitted before the shard sleeps, or the shard is
-//!     woken for it: the leader reads the flag `has_newcomers` between the announcement and the sleep, as it reads the
-//!     lanes (F1 of `parker`). A nap may come before it.
+//! R3. A *newcomer* is a station that no leader has admitted yet. It is admitted before the shard sleeps, or the shard
+//!     is woken for it. The leader reads the flag `has_newcomers` between the announcement and the sleep, as it reads
+//!     the lanes (F1 of `parker`). A nap may come before the admission.
 //! R4. Each station is dropped by a leader. The last leader of a closed shard takes the newcomers for good, and `join`
 //!     drops a station that comes later. If a leader panicked, no thread leads the shard any more, and the thread
 //!     that finds the panic drops the stations. At a shard without a thread, the end of the station's engine, a turn or
 //!     the end of the set drops the station.
 //! R5. A station at rest has nothing that is due before its announced moment, or its call is out or about to be (K5 of
-//!     `parker`). The leader takes the calls in at the beginning of each turn, and looks for more between the
-//!     announcement of its sleep and the sleep (C4 of `calls`). It sleeps no longer than to the first of the announced
-//!     moments.
+//!     `parker`). The leader takes the calls in at the beginning of each turn, and looks for more calls between the
+//!     announcement of its sleep and the sleep (C4 of `calls`). The leader sleeps at most until the first of the
+//!     announced moments.
 //!
 //! # Races and their legal endings
 //! - The handlers return x the watcher takes over: one of the two threads gets the lock and leads; the other stands by.
-//! - Two earlier leaders come back at once, or one comes back while the present leader runs handlers: one of the
-//!   threads gets the lock and leads; the others stand by.
+//! - Two earlier leaders come back at once, or an earlier leader comes back while the present leader runs handlers: one
+//!   of the threads gets the lock and leads; the others stand by.
 //! - An engine joins x the shard goes to sleep: the leader finds the newcomer before it sleeps, or is woken.
 //! - A push to a station x the station is laid to rest: (a) the look after the fence finds the ticket, and the station
 //!   stays at work; (b) the producer finds the announced moment, and calls.
@@ -103,24 +104,26 @@ use core::time::Duration;
 use sleep::Next;
 use stall::StallDetector;
 
-/// Finds the due timers of the engines that use this shard. One thread at a time leads the shard.
+/// A shard finds the due timers of the engines that use it. One thread at a time, the leader, runs the shard.
 #[derive(Debug)]
 pub(crate) struct Shard {
     led: ModelledMutex<Led>,
     made_in: Generation,
-    /// The stations that no leader has admitted yet; `None` once no leader will admit any more.
+    /// The stations (engines' parts of the shard) that no leader has admitted yet. `None` if no leader will admit any
+    /// more.
     newcomers: ForkLock<Option<Vec<Station>>>,
     has_newcomers: AtomicBool,
-    /// The calls of resting stations that have work again.
+    /// The list of resting stations (engines' parts of the shard) that have asked the leader for a turn.
     calls: StdArc<Calls>,
-    /// The parker through which newcomers and calls wake the shard, and whose closing ends it.
+    /// The word on which the shard's leader sleeps. New stations and stations' calls wake the leader through it.
+    /// Closing this parker ends the shard.
     pub(crate) parker: StdArc<Parker>,
     pub(crate) counters: StdArc<ShardCounters>,
-    /// The core to which leaders are pinned, if the shard is pinned.
+    /// The core to which the shard's leaders are pinned; `None` if the shard is not pinned.
     core: Option<usize>,
 }
 
-/// A leader's lock on a shard.
+/// The guard of a shard's lock. The thread that has this guard leads the shard.
 pub(crate) type Leading<'a> = ModelledMutexGuard<'a, Led>;
 
 impl Shard {
@@ -147,14 +150,15 @@ impl Shard {
         self.led.try_lock().ok()
     }
 
-    /// Makes the calling thread the leader. If another thread leads the shard, waits for it first. Only for a shard
-    /// without a thread, and outside of the shard's handlers. In the child of a fork, gives up after a moment: the
-    /// other leader may not exist there.
+    /// Makes the calling thread the leader. If another thread leads the shard, first waits for that thread. The shard
+    /// must have no thread, and the caller must not be in one of the shard's handlers. In the child of a fork, the call
+    /// gives up after a moment, because the other leader may not exist there.
     pub(crate) fn lead(&self) -> Option<Leading<'_>> {
         if self.made_in.is_past() { lock_patiently(&self.led).ok() } else { self.led.lock().ok() }
     }
 
-    /// Makes the shared part of a station for this shard. Its leader parks, so the station can rest.
+    /// Makes the shared part of a station (an engine's part of the shard) that can rest. Only a shard with threads of
+    /// its own has such stations.
     pub(crate) fn station_that_rests(&self, lane_capacity: u64, roster: &StdArc<Roster>) -> StationShared {
         StationShared::with(
             lane_capacity,
@@ -162,7 +166,8 @@ impl Shard {
         )
     }
 
-    /// Adds a station, which the leader will find. If no thread will lead the shard any more, drops the station.
+    /// Adds a station (an engine's part of the shard) for the leader to admit. If no thread will lead the shard any
+    /// more, drops the station.
     pub(crate) fn join(&self, station: Station) {
         let mut station = Some(station);
         if let Some(Some(newcomers)) = self.newcomers.lock().as_deref_mut() {
@@ -176,19 +181,22 @@ impl Shard {
         self.parker.wake_if_asleep();
     }
 
-    /// Returns how long the shard has been overdue for the engine of this station. A loop's thread does not publish
-    /// moments that other threads have lowered, so they are read from the word.
+    /// Returns for how long the shard has been overdue for the engine of `station`. At a loop's shard, an earlier timer
+    /// of another thread counts, too. The shard's counters do not include such a timer, so this method reads it from
+    /// the station's parker.
     pub(crate) fn behind(&self, station: &StationShared, tick: TickLength, now: Timestamp) -> Duration {
         let by_word = station.parker.looks_at().map_or(Duration::ZERO, |look| look.overdue(tick, now));
         self.counters.behind(now).max(by_word)
     }
 
-    /// Returns the parkers on which the leader announces its sleep: the shard's own, and those of the stations at work.
+    /// Returns the parkers (words) on which the leader announces its sleep: the shard's own parker, and those of the
+    /// stations that do not rest.
     fn parkers<'a>(&'a self, led: &'a Led) -> impl Iterator<Item = &'a Parker> {
         core::iter::once(&*self.parker).chain(led.parkers())
     }
 
-    /// Returns whether the leader has not yet seen some station that has joined or was called.
+    /// Returns whether a new station or a station's call waits for the leader. A station is an engine's part of the
+    /// shard.
     fn has_arrivals(&self) -> bool {
         self.has_newcomers() || !self.calls.is_empty()
     }
@@ -198,16 +206,17 @@ impl Shard {
         self.has_newcomers.load(Ordering::Relaxed)
     }
 
-    /// Admits the stations that have joined, ends the rest of stations that were called, and drops the stations of
-    /// engines that were shut down.
+    /// Admits the stations (engines' parts of the shard) that have joined, and ends the rest of stations that have
+    /// called. Drops the stations of engines that were shut down.
     pub(crate) fn admit_and_dismiss(&self, led: &mut Led) {
         self.admit(led);
         self.calls.take(|number| led.rouse(number));
         led.drop_closed();
     }
 
-    /// Puts stations to rest that have had nothing to do for some turns. Returns false if one of them has found work
-    /// after all. Then the shard must turn again.
+    /// Lets stations (engines' parts of the shard) rest that had nothing to do for some turns. After it has announced
+    /// the rests, drains the stations' lanes once more. Returns false if a lane has a ticket that is due, so that the
+    /// shard must turn again.
     fn lay_to_rest(&self, led: &mut Led, now: Timestamp) -> bool {
         let idle = led.take_idle(now);
         if idle.is_empty() {
@@ -239,16 +248,17 @@ impl Shard {
         }
     }
 
-    /// Drops all stations if a leader has panicked, since no thread can lead the shard any more.
+    /// Drops all stations (engines' parts of the shard) if a leader has panicked. After a panic, no thread can lead the
+    /// shard any more.
     fn bury_if_its_leader_panicked(&self) {
         if let Err(TryLockError::Poisoned(poisoned)) = self.led.try_lock() {
             drop(self.take_all(&mut poisoned.into_inner()));
         }
     }
 
-    /// Takes out all stations, for good. A station that joins from now on is dropped at once. The flag `has_newcomers`
-    /// is not read here, since the last leader may see an old value. Only the lock orders this end after a station that
-    /// joined before it (R7).
+    /// Takes out all stations (engines' parts of the shard) for good. From now on, a station that joins is dropped at
+    /// once. The method does not read the flag `has_newcomers`, because the last leader may see an old value. Only the
+    /// lock orders this call after an earlier `join` (R7).
     fn take_all(&self, led: &mut Led) -> Vec<Station> {
         let mut stations = led.take_all();
         let newcomers = self.newcomers.lock().and_then(|mut newcomers| newcomers.take());

@@ -1,20 +1,20 @@
-//! Decides in which order the handlers of a turn are called.
+//! Sorts the due tickets of a turn, so that the longest due timers fire first.
 //!
-//! A slot of the wheel has its tickets in no order. The deadlines of a tick differ by up to its length. The timers that
-//! have waited longest should not wait for the handlers of other timers. So the tickets that one thread fires are
-//! sorted by deadline into [`BUCKETS`] parts: a counting sort, as in D. E. Knuth, "The Art of Computer Programming",
-//! volume 3, algorithm 5.2D. Tickets of the same part stay in no order.
+//! A slot of the wheel has its tickets in no order, and the deadlines within a tick differ by up to the tick's length.
+//! The timers that have waited longest should not wait for the handlers of other timers. So the tickets that one thread
+//! fires are sorted by deadline into [`BUCKETS`] parts: a counting sort, as in D. E. Knuth, "The Art of Computer
+//! Programming", volume 3, algorithm 5.2D. Tickets of the same part stay in no order.
 
 use crate::base::tick::{TickLength, Timestamp};
 use crate::base::ticket::Ticket;
 use crate::dispatch::DueChunk;
 use crate::lockfree::slab::Slots;
 
-/// The number of parts into which the time from the first due tick to the present is divided. A timer may fire before
-/// another timer that is due earlier by less than two parts.
+/// The number of parts into which the sort divides the time from the first due tick to the present. If two deadlines
+/// differ by less than two parts, the timer with the later deadline may fire first.
 const BUCKETS: usize = 64;
 
-/// The memory of the sort, which is kept between turns.
+/// The buffers in which a shard sorts its due tickets. They are kept between turns to save allocations.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     tickets: Vec<Ticket>,

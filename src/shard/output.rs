@@ -1,5 +1,4 @@
-//! The output of a shard's turn. It gathers due chunks into batches, and sends the batches or leaves a batch to the
-//! leader.
+//! The output of a shard's turn: batches of due chunks. They are sent to workers, or the leader runs a batch itself.
 
 use super::backlog::Waiting;
 use super::station_shared::StationShared;
@@ -8,15 +7,15 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::Ticket;
 use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, dispatch};
 
-/// The greatest number of tickets that a thread's turn hands out or moves until it looks at the lanes again: some
-/// hundred µs of work.
+/// The greatest number of tickets that one turn of a shard's thread hands out or moves: some hundred µs of work. Then
+/// the shard drains its lanes again.
 const TURN_BUDGET: usize = 16_384;
 
-/// Collects the due chunks of a shard's turn in batches, and sends the batches to workers.
+/// Collects the due tickets of a shard's turn in batches, and sends the batches to workers.
 pub(crate) struct Output {
-    /// The greatest number of tickets of a station that the turn hands out or moves.
+    /// The greatest number of tickets of each station (an engine's part of the shard) that the turn hands out or moves.
     budget: usize,
-    /// The only batch of the turn so far, which the shard's leader may run itself.
+    /// The only batch of the turn so far. The shard's leader may run it. `None` if the turn has no batch or several.
     own: Option<BatchJob>,
     has_sent: bool,
 }
@@ -32,9 +31,8 @@ impl Output {
         Self { budget, own: None, has_sent: false }
     }
 
-    /// Takes a batch of the turn. If handlers run on the shards' workers, the only batch of a turn is kept for the
-    /// leader, since a worker can take the leader's place. If there are more batches, all are sent. Returns false if
-    /// the executor panicked.
+    /// Takes a batch of the turn, and sends it to workers. If a turn has a single batch and the set's workers run the
+    /// handlers, keeps the batch for the leader. Returns false if the executor panicked.
     fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
         if engine.dispatcher().own_workers().is_none() {
             self.has_sent = true;
@@ -49,12 +47,13 @@ impl Output {
         dispatch(engine, batch) && first
     }
 
-    /// Returns the greatest number of tickets of a station that the turn hands out or moves.
+    /// Returns the greatest number of tickets of each station (an engine's part of the shard) that the turn hands out
+    /// or moves.
     pub(super) fn budget(&self) -> usize {
         self.budget
     }
 
-    /// Returns whether a batch is kept for the leader.
+    /// Returns whether a batch of the turn is kept for the shard's leader to run.
     pub(super) fn has_own(&self) -> bool {
         self.own.is_some()
     }
@@ -64,13 +63,13 @@ impl Output {
         self.own.is_none() && !self.has_sent
     }
 
-    /// Returns the batch that is kept for the leader.
+    /// Returns the batch that is kept for the shard's leader to run; `None` if no batch is kept.
     pub(super) fn into_own(self) -> Option<BatchJob> {
         self.own
     }
 }
 
-/// Gathers the due chunks of a turn into batches.
+/// Gathers the due chunks that a station (an engine's part of the shard) finds in a turn into batches.
 pub(super) struct Batching<'a> {
     shard: usize,
     shared: &'a StationShared,
@@ -81,7 +80,7 @@ pub(super) struct Batching<'a> {
 }
 
 impl<'a> Batching<'a> {
-    /// Starts to gather the due chunks of a station at shard `shard`. `engine` is the station's engine.
+    /// Starts to gather the due chunks of `engine` at the shard numbered `shard`.
     pub(super) fn new(
         shard: usize,
         shared: &'a StationShared,
@@ -92,7 +91,7 @@ impl<'a> Batching<'a> {
         Self { shard, shared, engine, out, in_flight, due: Vec::new() }
     }
 
-    /// Returns whether another chunk may go to the workers.
+    /// Returns whether another chunk of due tickets may go to the workers.
     pub(super) fn has_room(&self) -> bool {
         !self.due.is_empty() || self.in_flight.has_room()
     }
@@ -115,8 +114,8 @@ impl<'a> Batching<'a> {
         }
     }
 
-    /// Hands over the last chunks of a turn. If they are the turn's only batch, a single thread fires them. Then `sort`
-    /// puts their tickets in order first.
+    /// Hands over the last chunks of a turn. If these chunks are the turn's only batch, a single thread fires them, and
+    /// `sort` puts their tickets in order first.
     pub(super) fn flush_in_order(&mut self, now: Timestamp, sort: impl FnOnce(&mut [DueChunk])) {
         if self.due.len() > 1 && self.out.is_unused() {
             sort(&mut self.due);

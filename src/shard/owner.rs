@@ -9,14 +9,14 @@ use crate::system::forks;
 use crate::system::signals::Blocked;
 use std::io;
 
-/// The owner of a set's threads. The threads end when it is dropped.
+/// The owner of the threads of a set of shards. Dropping the owner ends the threads.
 #[derive(Debug)]
 pub(crate) struct Owner {
     set: StdArc<ShardSet>,
 }
 
 impl Owner {
-    /// Makes a set. If threads lead its shards, starts a thread for each shard and for each worker.
+    /// Makes a set of shards. If threads lead the shards, starts a thread for each shard and for each worker.
     pub(crate) fn start(settings: SetSettings) -> io::Result<StdArc<Self>> {
         let owner = Self { set: ShardSet::new(settings) };
         match owner.set.settings().leaders {
@@ -27,7 +27,8 @@ impl Owner {
         Ok(StdArc::new(owner))
     }
 
-    /// Prepares the process for threads or loops that run the shards.
+    /// Prepares the process for the shards. Registers the action for the child of a fork, and registers the process for
+    /// the system's barrier.
     fn prepare(&self) {
         let set = StdArc::downgrade(&self.set);
         let action = move || drop(set.upgrade().inspect(|set| set.enter_child()));
@@ -39,8 +40,7 @@ impl Owner {
         }
     }
 
-    /// Prepares the shards for loops, which their callers must turn. From now on, a loop that does not turn counts as
-    /// late.
+    /// Prepares the shards for loops of the program. From now on, a loop that does not turn counts as late.
     fn expect_loops(&self) {
         self.prepare();
         let now = self.set.settings().clock.true_now();
@@ -61,8 +61,8 @@ impl Owner {
     }
 
     fn start_threads(&self) -> io::Result<()> {
-        // The first reading in a process sets the clock's origin. So it happens here, and not on several threads at
-        // once.
+        // The first reading in a process sets the clock's origin. It is taken here, so that it does not happen on
+        // several threads at once.
         let _origin = self.set.settings().clock.true_now();
         self.prepare();
         let _no_signals = Blocked::new();

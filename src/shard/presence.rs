@@ -1,15 +1,15 @@
-//! Counts the shards that still serve an engine. Threads can wait until no shard does.
+//! Counts the shards that still serve an engine. Threads can wait until the count is zero.
 
 use crate::base::fork::Generation;
 use crate::base::sync::{AtomicU64, Condvar, Mutex, Ordering, PoisonError, StdArc};
 use crate::dispatch::{Fire, survives};
 
-/// Counts the stations of an engine that the shards still have.
+/// Counts the stations (parts at the shards) that an engine still has.
 #[derive(Debug)]
 pub(crate) struct Presence {
     stations: AtomicU64,
     made_in: Generation,
-    /// The condition on which threads wait until no station is left.
+    /// The condition variable on which threads wait until no shard has a part of the engine any more.
     ended: (Mutex<()>, Condvar),
 }
 
@@ -22,13 +22,13 @@ impl Presence {
         })
     }
 
-    /// Returns the number of stations that are left.
+    /// Returns the number of shards that still have a station (a part) of the engine.
     pub(crate) fn stations(&self) -> u64 {
         // Ordering: Acquire. Pairs with `leave`: the stations have dropped their references to the engine.
         self.stations.load(Ordering::Acquire)
     }
 
-    /// Waits until every shard has dropped its station.
+    /// Waits until every shard has dropped its part of the engine.
     pub(crate) fn await_end(&self) {
         let (lock, changed) = &self.ended;
         let mut guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,8 @@ impl Presence {
     }
 }
 
-/// A station's reference to its engine. Its drop also counts the station as gone.
+/// The reference of a station (an engine's part of a shard) to its engine. Dropping the reference also counts the
+/// station as gone.
 pub(super) struct EngineRef {
     engine: Option<StdArc<dyn Fire>>,
     presence: StdArc<Presence>,

@@ -1,37 +1,39 @@
 //! Chooses the moments at which postponed timers are checked again.
 //!
-//! An active connection postpones its timer long before the deadline, and again before the next deadline. A check at
-//! each such deadline would wake the shard for every single connection, a thousand times a second if there are many.
-//! Any moment before the deadline serves as well. So checks are moved to ticks of a grid, where many come together. The
-//! farther the deadline and the fewer the timers, the coarser the grid. A timer that is not postponed again is checked
-//! three or four times before it fires, each time on a finer grid.
+//! An active connection postpones its timer long before the deadline, and again before the next deadline. If each timer
+//! were checked at its own deadline, the shard would wake for every single connection: with many connections, a
+//! thousand times a second. A timer may be checked at any earlier moment as well. So checks are moved to the ticks of a
+//! grid, where many checks come together. The farther the deadline and the fewer the timers, the coarser the grid. A
+//! timer that is not postponed again is checked three or four times before it fires, each time on a finer grid.
 
 use crate::base::tick::Tick;
 
-/// A check may be earlier than the deadline by at most the remaining time divided by this number.
+/// A check of a postponed timer may come before the deadline by at most the remaining time divided by this number.
 const PART_OF_REMAINDER: u64 = 16;
-/// The number of checks that should come together at a tick: some 15 µs of work, for which other due timers wait.
+/// The number of checks of postponed timers that should come together at a tick. They are some 15 µs of work. Other due
+/// timers wait for it.
 const COALESCED: u64 = 256;
-/// The unit in which checks are counted: this many fractions make one check.
+/// The scale of the average in `Recheck::rate`: a check counts as this number.
 const SCALE: u64 = 256;
 
-/// Measures how often checks find their timers postponed.
+/// Measures how often the shard finds timers postponed, and from that chooses when it checks a timer again.
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
     last: Tick,
-    /// The recent average of checks for each tick of the clock, in units of 1/`SCALE`.
+    /// The recent average number of checks in a tick, in units of 1/`SCALE`.
     rate: u64,
 }
 
 impl Recheck {
-    /// Records checks that found their timers postponed.
+    /// Records that `checks` checks at tick `now` found their timers postponed.
     pub(super) fn note(&mut self, now: Tick, checks: u64) {
         let passed = now.0.saturating_sub(self.last.0).max(1);
         self.last = now;
         self.rate = (3 * self.rate).saturating_add(checks * SCALE / passed) / 4;
     }
 
-    /// Returns the tick for the next check of a timer that is due at `due`, which is not before `now`.
+    /// Returns the tick for the next check of a timer that is due at tick `due`. The caller passes a `due` at or after
+    /// `now`.
     pub(super) fn next(&self, now: Tick, due: Tick) -> Tick {
         let part = due.0.saturating_sub(now.0) / PART_OF_REMAINDER;
         let grid = part.min(COALESCED * SCALE / self.rate.max(1)).max(1);

@@ -1,7 +1,7 @@
-//! A set of shards, which engines share: its settings, its shards, and whether a thread may wait for them.
+//! A set of shards, which engines share: the settings, the shards, and whether a thread may wait for the shards.
 //!
-//! The shards are led by threads of the set (`shard_thread`), by loops of the program (`loop_shard`), or by the thread
-//! of the program that moves the time of a driven set.
+//! Threads of the set lead the shards (`shard_thread`), or loops of the program do (`loop_shard`). In a driven set, the
+//! thread of the program that moves the time leads them.
 
 use super::here;
 use super::stall::StallDetector;
@@ -19,12 +19,12 @@ use crate::system::forks::{self, Watch};
 use crate::system::scheduling::{Scheduling, SchedulingRefusals};
 use core::time::Duration;
 
-/// The settings of a set, which all engines on its shards share.
+/// The settings of a set of shards. All engines on the set share them.
 #[derive(Clone)]
 pub(crate) struct SetSettings {
     pub(crate) tick: TickLength,
     pub(crate) shards: usize,
-    /// The core of each shard. It is empty if the shards are not pinned.
+    /// The core of each shard. The list is empty if the shards are not pinned.
     pub(crate) cores: Box<[usize]>,
     pub(crate) clock: EngineClock,
     pub(crate) dispatcher: Dispatcher,
@@ -45,15 +45,15 @@ pub(crate) enum Leaders {
     Driver,
 }
 
-/// A set of shards. Its engines and the threads that lead its shards share it.
+/// A set of shards. The set's engines share it with the threads that lead its shards.
 pub(crate) struct ShardSet {
     id: u64,
     shards: Box<[Shard]>,
     settings: SetSettings,
     refusals: SchedulingRefusals,
-    /// The threads that were not joined yet.
+    /// The threads of the set that no thread has joined yet.
     threads: Mutex<Vec<thread::JoinHandle<()>>>,
-    /// Whether an engine's handlers run inline, so that a handler may hold a leader up.
+    /// Whether the handlers of an engine on this set run inline, on the threads that lead the shards.
     runs_inline: AtomicBool,
     made_in: Generation,
     pub(super) forks: OnceLock<Watch>,
@@ -102,12 +102,13 @@ impl ShardSet {
         &self.shards
     }
 
-    /// Returns the numbers of threads that the system would not schedule as they asked.
+    /// Returns the number of threads to which the system refused a time slice, and the number to which it refused a
+    /// priority.
     pub(crate) fn scheduling_refusals(&self) -> &SchedulingRefusals {
         &self.refusals
     }
 
-    /// Returns the process generation in which the set was made.
+    /// Returns the generation of the process that made the set. Each fork begins a new generation.
     pub(crate) fn made_in(&self) -> Generation {
         self.made_in
     }
@@ -138,18 +139,19 @@ impl ShardSet {
         self.settings.leaders == Leaders::Loops
     }
 
-    /// Returns the reason why a loop's shard is late, for people. Returns `None` if no loops run the shards.
+    /// Returns a text for people that says why the shard of loop `n` is late. Returns `None` if no loops run the
+    /// shards.
     pub(crate) fn why_loop_is_late(&self, n: usize) -> Option<&'static str> {
         let has_loop = (self.settings.leaders == Leaders::Loops).then(|| self.settings.roster.is_taken(n))?;
         Some(if has_loop { "its loop does not turn" } else { "it has no loop" })
     }
 
-    /// Returns the shard whose loop runs on the calling thread.
+    /// Returns the number of the shard whose loop runs on the calling thread; `None` if no loop does.
     pub(crate) fn loop_here(&self) -> Option<usize> {
         self.settings.roster.loop_here()
     }
 
-    /// Returns whether handlers of some engine run inline. It stays true when that engine has ended.
+    /// Returns whether an engine on the set has run its handlers inline. Returns true even after that engine has ended.
     pub(crate) fn runs_inline(&self) -> bool {
         // Ordering: Relaxed. The value is only a hint for people.
         self.runs_inline.load(Ordering::Relaxed)
@@ -161,7 +163,8 @@ impl ShardSet {
         self.runs_inline.store(true, Ordering::Relaxed);
     }
 
-    /// Makes the shared part of a station for shard `n`. If threads lead the shards, the station can rest.
+    /// Makes the shared part of an engine's station at shard `n`. A station is an engine's part of a shard. If threads
+    /// lead the shards, the station can rest.
     pub(crate) fn station_for(&self, n: usize, lane_capacity: u64) -> StationShared {
         let roster = &self.settings.roster;
         match self.settings.leaders {
@@ -170,15 +173,15 @@ impl ShardSet {
         }
     }
 
-    /// Adds the stations of an engine, one to each shard.
+    /// Adds the stations of an engine, its parts of the shards: one to each shard.
     pub(crate) fn join(&self, stations: Vec<Station>) {
         for (shard, station) in self.shards.iter().zip(stations) {
             shard.join(station);
         }
     }
 
-    /// Drops the stations of engines that were shut down, if the set has no threads that do so. Loops run handlers in
-    /// their turns. If the caller may wait for handlers, waits for these turns.
+    /// Drops the stations (parts of the shards) of engines that were shut down, if the set has no threads to do so. A
+    /// loop that is in a turn may run handlers. If `may_wait` is true, waits until such turns have ended.
     pub(crate) fn dismiss_if_without_threads(&self, may_wait: bool) {
         match self.settings.leaders {
             Leaders::Threads => {}
@@ -188,9 +191,9 @@ impl ShardSet {
         }
     }
 
-    /// Drops the stations of engines that were shut down, at the shards that `lead` can lock. The drop comes after the
-    /// unlocking, since a station's drop may drop a handler, and the thread that runs the shard may be waiting for the
-    /// lock.
+    /// Drops the stations (parts of the shards) of engines that were shut down, at each shard that `lead` locks. The
+    /// stations are dropped after the shard is unlocked: a station's drop may drop a handler, and another thread may
+    /// wait for the lock.
     pub(super) fn dismiss(&self, lead: impl Fn(&Shard) -> Option<Leading<'_>>) {
         for shard in &self.shards {
             let closed = lead(shard).map(|mut led| {
@@ -204,21 +207,22 @@ impl ShardSet {
         }
     }
 
-    /// Returns whether the calling thread is a thread of the set, or runs a loop of it.
+    /// Returns whether the calling thread is a thread of the set, or runs a loop of the set.
     fn is_own_thread(&self) -> bool {
         here::is_thread_of(self.id) || self.loop_here().is_some()
     }
 
-    /// Returns whether the calling thread may wait for a shard. It must not if it leads a shard, or if a shard has
-    /// neither a thread nor a loop. Inside a handler that workers run, the thread leads no shard, since another thread
-    /// takes its shard over. The outermost handler decides, since other handlers begin inside it.
+    /// Returns whether the calling thread may wait for a shard. A thread that leads a shard must not wait. No thread
+    /// may wait if a shard has neither a thread nor a loop. Inside a handler that the set's workers run, the thread
+    /// leads no shard, because another thread takes its shard over. If several handlers are on the stack, the outermost
+    /// handler decides.
     pub(crate) fn may_wait_for_shards(&self) -> bool {
         let has_let_go = || here::first_firing_of(self.id).is_some_and(|first| first.is_on_workers);
         self.is_served() && self.settings.roster.is_full() && (!self.is_own_thread() || has_let_go())
     }
 
-    /// Returns whether the calling thread leads a shard of this set, or could. That is so if it runs no handler, or a
-    /// handler that runs inline or in an executor's `execute`. The thread of a loop leads only inside of its turns.
+    /// Returns whether the calling thread may lead a shard of this set at present. A thread of the set may lead one,
+    /// unless it runs a handler for the set's workers. A loop's thread leads a shard only inside a turn.
     pub(crate) fn is_led_here(&self) -> bool {
         match self.settings.leaders {
             Leaders::Loops => self.is_turned_here(),
@@ -231,7 +235,7 @@ impl ShardSet {
         self.is_of_loops() && here::is_turning(self.id)
     }
 
-    /// Returns the workers of the set, if handlers run on them.
+    /// Returns the workers of the set; `None` if handlers do not run on them.
     pub(super) fn own_workers(&self) -> Option<&Workers> {
         self.settings.dispatcher.own_workers()
     }
@@ -241,8 +245,8 @@ impl ShardSet {
         self.shards.len() + self.own_workers().map_or(0, Workers::count)
     }
 
-    /// Moves the tickets in the lanes of loops into their wheels, except for loops that are in a turn. Any thread may
-    /// call it. A loop need not have turned, nor exist.
+    /// Moves the tickets in the lanes of the loops' shards into the wheels. Leaves out shards whose loop is in a turn.
+    /// Any thread may call this method. It works even if a loop has never turned or does not exist.
     pub(crate) fn drain_loops(&self) {
         for shard in self.shards() {
             if let Some(mut leading) = shard.try_lead() {
@@ -252,7 +256,7 @@ impl ShardSet {
         }
     }
 
-    /// Tells the threads of the set to end.
+    /// Closes the set: its threads end soon.
     pub(crate) fn close(&self) {
         for shard in &self.shards {
             shard.parker.close();
@@ -262,8 +266,8 @@ impl ShardSet {
         }
     }
 
-    /// Waits until the threads have ended, if the set was closed. Does not wait on a thread of the set, nor inside a
-    /// handler, since a thread of the set may wait for the caller there.
+    /// If the set was closed, waits until the set's threads have ended. Does not wait on a thread of the set or inside
+    /// a handler: a thread of the set may wait for the caller.
     pub(crate) fn await_end(&self) {
         let is_closed = self.shards.iter().all(|shard| shard.parker.is_closed());
         let may_wait = self.has_threads()
@@ -279,13 +283,13 @@ impl ShardSet {
         }
     }
 
-    /// Locks the list of threads that were not joined yet.
+    /// Locks the list of the set's threads that no thread has joined yet.
     pub(super) fn lock_threads(&self) -> MutexGuard<'_, Vec<thread::JoinHandle<()>>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the parkers in the child of a fork. Uses only atomics, since threads that do not exist in the child may
-    /// hold locks.
+    /// Closes the shards' parkers (the words on which leaders sleep) in the child of a fork. Uses only atomics, because
+    /// threads that do not exist in the child may hold locks.
     pub(super) fn enter_child(&self) {
         for shard in &self.shards {
             shard.parker.close_in_child();

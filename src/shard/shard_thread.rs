@@ -1,4 +1,4 @@
-//! A thread of a set of shards. It leads a shard, runs handlers, or stands by.
+//! A thread of a set of shards. It leads a shard, runs handlers, or stands by: it is idle until it is needed.
 //!
 //! There is a thread for each shard, and a thread for each worker. At first, thread `n` leads shard `n`, and the
 //! threads without a shard stand by. The roles change when a handler holds a leader up:
@@ -24,7 +24,7 @@ use crate::lockfree::watch::Check;
 use crate::system::affinity::{self, AllowedCores, Pin};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// A thread of a set. `me` is its number in the roster.
+/// A thread of a set of shards. `me` is its number on the roster, the list of the set's threads.
 #[derive(Debug)]
 pub(crate) struct ShardThread<'s> {
     set: &'s ShardSet,
@@ -32,12 +32,12 @@ pub(crate) struct ShardThread<'s> {
 }
 
 impl<'s> ShardThread<'s> {
-    /// Describes the thread `me` of `set`.
+    /// Describes the thread with the number `me` of the set `set`.
     pub(crate) fn new(set: &'s ShardSet, me: usize) -> Self {
         Self { set, me }
     }
 
-    /// Runs the thread until the set is closed.
+    /// Runs the thread until the set of shards is closed.
     pub(crate) fn serve(&self) {
         let Self { set, me } = *self;
         let settings = set.settings();
@@ -112,8 +112,8 @@ impl<'s> ShardThread<'s> {
         leading.stalls.end();
     }
 
-    /// Runs a batch of the shard that the calling thread leads. Lets go of the shard during the run. Returns `None` if
-    /// another thread leads the shard afterwards.
+    /// Runs a batch of due timers of the shard that the calling thread leads. Unlocks the shard during the run. Returns
+    /// `None` if another thread leads the shard afterwards.
     fn run_own(&self, shard: usize, mut leading: Leading<'s>, job: BatchJob) -> Option<Leading<'s>> {
         let workers = self.set.own_workers().filter(|_| leading.trust.ask());
         let Some((workers, permit)) =
@@ -153,8 +153,8 @@ impl<'s> ShardThread<'s> {
         None
     }
 
-    /// Watches the shards until a leader is stuck, and takes that shard over. Returns the shard. Returns `None` if the
-    /// watcher has something else to do, or if nothing is left to watch.
+    /// Watches the shards until a handler holds a leader up, and takes that leader's shard over. Returns that shard.
+    /// Returns `None` if the calling thread has something else to do, or if no leader runs handlers any more.
     fn watch(&self, workers: &Workers) -> Option<(usize, Leading<'s>)> {
         let (watch, mut checks) = (workers.watch(), workers.checks());
         let taken_over = loop {

@@ -1,42 +1,45 @@
-//! How a shard decides to sleep, and until when. The words by which producers wake it are in `parker`.
+//! Decides whether a shard sleeps, and until when. The module `parker` has the words by which producers wake the shard.
 //!
 //! A turn ends with the shard's [`Next`] step. If the step is a sleep, the leader announces the end of the sleep, looks
 //! once more for work that came before the announcement, and parks (`leader_sleep`). A producer with an earlier
 //! deadline wakes it.
 //!
 //! # Naps
-//! A shard that has timers in each tick sleeps until the next tick begins, and nothing that is scheduled during the
-//! sleep is due before. Such a sleep is a *nap* (K4 of `parker`): it needs neither the heavy fence nor the second look.
-//! Other things, such as an engine that joins or a wanted sweep, may go unnoticed until the end of the nap, a
+//! A shard that has timers in each tick sleeps until the next tick begins. Nothing that is scheduled during that sleep
+//! is due before its end. Such a sleep is a *nap* (K4 of `parker`): it needs neither the heavy fence nor the second
+//! look. Other things, such as an engine that joins or a wanted sweep, may go unnoticed until the end of the nap, a
 //! millisecond at most.
 //!
 //! # Idle sleep
-//! A shard that has nothing to do sleeps until a deadline that no timer has any more: the first deadline of the timers
-//! that ended before the shard saw them ([`IdleSleep`]). If each timer ends before the next one is scheduled, as with
-//! requests one at a time, the wheel is empty whenever its shard looks. Such a shard would otherwise sleep without an
-//! end, and each timer would wake it. With that end, only earlier deadlines wake the shard: timers of one duration wake
-//! it twice in that time at most, timers of random durations ever more seldom.
+//! A shard that has nothing to do sleeps until the deadline of a timer that has already ended ([`IdleSleep`]). Of all
+//! timers that ended before the shard saw them, it takes the first deadline. A program may handle one request at a
+//! time, so that each timer ends before the next timer is scheduled. Then the wheel is empty whenever the shard looks.
+//! If the shard slept without an end, each new timer would wake it. With that end, only earlier deadlines wake the
+//! shard. Timers of one duration wake it at most twice in that duration, and timers of random durations ever more
+//! seldom.
 
 use crate::base::tick::{TickLength, Timestamp};
 use crate::system::clock::Clock;
 use core::time::Duration;
 
-/// The longest nap. Models have no naps, since their parks have no time limit.
+/// The longest nap, a sleep that a shard takes without a fence. Models have no naps, because their parks have no time
+/// limit.
 pub(super) const NAP: Duration =
     if cfg!(tourbillon_loom) { Duration::ZERO } else { Duration::from_millis(1) };
 
-/// The next step of a shard, which a turn decides.
+/// The next step of a shard after a turn: another turn, or a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Next {
-    /// The shard turns again at once, since it had more work than a turn does.
+    /// The shard turns again at once, because work is left.
     Turn,
-    /// The shard sleeps until this moment, or until it is woken.
+    /// The shard sleeps until the end of `Wake`, or until it is woken. `None` means only until it is woken.
     Sleep(Option<Wake>),
 }
 
 impl Next {
-    /// Returns the step of a shard if one of its stations asks for `self` and another station for `other`.
+    /// Returns the earlier of two steps. One station (an engine's part of the shard) asks for `self`, another station
+    /// for `other`.
     pub(super) fn sooner(self, other: Self) -> Self {
         match (self, other) {
             (Self::Sleep(None), next) | (next, Self::Sleep(None)) => next,
@@ -48,26 +51,26 @@ impl Next {
     }
 }
 
-/// Says when a shard's sleep ends, and which new deadlines end it earlier.
+/// The end of a shard's sleep, and the deadlines that end the sleep earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wake {
-    /// The moment at which the shard wakes without being woken.
+    /// The moment at which the shard wakes by itself, unless another thread wakes it earlier.
     pub(crate) at: Timestamp,
-    /// A deadline before this moment is due earlier than `at`, so it must wake the shard.
+    /// The first deadline that is due at `at`. A new ticket with an earlier deadline is due before `at`, so it must
+    /// wake the shard.
     pub(crate) not_before: Timestamp,
 }
 
 impl Wake {
-    /// Returns whether a sleep after a turn at `now` is a nap. Then everything that is scheduled from the turn on is
-    /// due at the next tick at the earliest. A clock that moves only in steps has no naps, since the shard must see its
-    /// steps.
+    /// Returns whether a sleep after a turn at `now` is a nap, a sleep that ends before a new timer can be due. With a
+    /// clock that moves only in steps, no sleep is a nap, because the shard must notice the steps.
     pub(super) fn ends_a_nap(self, tick: TickLength, now: Timestamp, clock: &dyn Clock) -> bool {
         let next_tick = tick.start_of(tick.current_tick(now).saturating_add(1));
         self.at <= next_tick && clock.sleep_for(now, self.at).is_some_and(|time| time <= NAP)
     }
 }
 
-/// Chooses the end of the sleep of a shard that has nothing to do.
+/// Chooses until when an engine's part of a shard sleeps while it has no timer ("Idle sleep").
 #[derive(Debug, Default)]
 pub(super) struct IdleSleep {
     now: Timestamp,
@@ -75,13 +78,13 @@ pub(super) struct IdleSleep {
 }
 
 impl IdleSleep {
-    /// Begins a turn, and forgets an end that has passed.
+    /// Begins a turn of the shard. Forgets the chosen end of the sleep if that end has passed.
     pub(super) fn begin_turn(&mut self, now: Timestamp) {
         self.now = now;
         self.until = self.until.filter(|until| *until > now);
     }
 
-    /// Notes that a timer with this deadline ended before its ticket reached the wheel.
+    /// Records the deadline of a timer whose stale ticket was dropped.
     #[inline]
     pub(super) fn note(&mut self, deadline: Timestamp) {
         if deadline > self.now && self.until.is_none_or(|until| deadline < until) {
@@ -89,7 +92,7 @@ impl IdleSleep {
         }
     }
 
-    /// Returns the end of the sleep, if nothing is due before.
+    /// Returns the end of the sleep. The shard sleeps less if a timer is due before.
     pub(super) fn until(&self) -> Option<Timestamp> {
         self.until
     }
@@ -99,7 +102,7 @@ impl IdleSleep {
 mod tests {
     use super::*;
 
-    /// A clock that runs by itself, or moves only in steps.
+    /// A clock of a test. It runs by itself, or moves only in steps.
     struct Time {
         runs: bool,
     }

@@ -2,15 +2,16 @@
 //!
 //! A shard is overdue
 //! - while it sleeps, from the moment at which it means to wake;
-//! - while it turns, from the start of the turn. If the shard knows of a tick that it has not handed out and that
-//!   begins before the turn, it is overdue from the start of that tick. This is the tick that it slept for, or a tick
-//!   for which a turn's budget did not suffice.
+//! - while it turns, from the start of the turn. If a tick that began before the turn has not been handed out, the
+//!   shard is overdue from the start of that tick. It may be the tick for which the shard slept, or a tick for which a
+//!   turn's budget did not suffice.
 //!
 //! Only the moment from which the shard is overdue is published. `now - overdue_since` is the shard's delay, even if
 //! its thread is stuck; a moment in the future means that the shard is on time. A *stall* is a delay of more than
 //! `stall_after`. It counts as one stall until the delay is shorter again.
 //!
-//! A shard that was woken early is overdue from its next turn, not from the wake-up, since the parker has no clock.
+//! A shard that was woken early is overdue from the start of its next turn, not from the wake-up, since the waking
+//! thread reads no clock.
 
 use crate::base::counters::ShardCounters;
 use crate::base::sync::StdArc;
@@ -25,9 +26,9 @@ pub(crate) struct StallDetector {
     tick: TickLength,
     stall_after: Duration,
     counters: StdArc<ShardCounters>,
-    /// Since when the shard is overdue, as it was published.
+    /// The moment from which the shard counts as overdue, as written to the shard's counters.
     overdue_since: Timestamp,
-    /// The start of the first tick that is still to be handed out, as far as the shard knows.
+    /// The start of the first tick whose timers the shard has not handed out, as far as the shard knows.
     due: Timestamp,
     /// The longest delay in the present stall; `None` if there is no stall.
     stall: Option<Duration>,
@@ -53,7 +54,7 @@ impl StallDetector {
         }
     }
 
-    /// Notes that the sleeping shard means to wake at `moment` at the latest.
+    /// Records that the shard, which sleeps, should wake at `moment` at the latest.
     pub(super) fn hasten(&mut self, moment: Timestamp) {
         if moment < self.overdue_since {
             self.due = moment;
@@ -61,7 +62,7 @@ impl StallDetector {
         }
     }
 
-    /// Notes that the shard should turn from `now` on, although it has not turned yet.
+    /// Records that a shard that has never turned should turn from `now` on.
     pub(super) fn expect_turn(&mut self, now: Timestamp) {
         self.set_overdue_since(now);
     }
@@ -71,13 +72,14 @@ impl StallDetector {
         self.set_overdue_since(now.min(self.due));
     }
 
-    /// Ends the turn that began at `now`. Ticks that begin at `due` or later were not handed out.
+    /// Records the end of the turn that began at `now`. The turn has handed out the timers of all ticks that begin
+    /// before `due`.
     pub(super) fn end_turn(&mut self, now: Timestamp, due: Timestamp) {
         self.due = due;
         self.set_overdue_since(now.min(due));
     }
 
-    /// Notes that the turns are over at `now`, and that the next turn should begin at `until`.
+    /// Records that the shard sleeps from `now` on. Its next turn should begin at `until`.
     pub(super) fn begin_sleep(&mut self, now: Timestamp, until: Timestamp) {
         self.check(now);
         if now < until {
@@ -87,7 +89,7 @@ impl StallDetector {
         self.set_overdue_since(until);
     }
 
-    /// Notes that the shard's thread ends. From then on, the shard is never overdue.
+    /// Records that the shard's thread ends. From then on, the shard is never overdue.
     pub(super) fn end(&mut self) {
         self.catch_up();
         self.set_overdue_since(Timestamp::MAX);
@@ -141,7 +143,7 @@ mod tests {
         StallDetector::new(0, 0, TickLength::from_nanos(MS), Duration::from_millis(100), counters)
     }
 
-    /// Returns the number of stalls, and the worst stall and the present delay in milliseconds.
+    /// Returns the number of stalls, the worst stall in milliseconds, and the present delay in milliseconds.
     fn seen(detector: &StallDetector, now: u64) -> (u64, u128, u128) {
         let counters = &detector.counters;
         (counters.stalls.get(), counters.worst_stall().as_millis(), counters.behind(at(now)).as_millis())
@@ -184,7 +186,7 @@ mod tests {
         assert_eq!(seen(&detector, 100_000), (1, 250, 0));
     }
 
-    /// A shard that does not sleep begins a turn that has a delay of its own, not that of the last turn.
+    /// If a shard does not sleep, the delay of its next turn does not include the delay of the last turn.
     #[test]
     fn without_a_sleep_the_next_tick_is_overdue() {
         let mut detector = detector();

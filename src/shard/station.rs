@@ -2,9 +2,9 @@
 //! argument.
 //!
 //! A station reads only its lanes, its wheel and the time. In a turn it drains the lanes and advances the wheel. It
-//! hands over the due tickets, the longest due first, or holds them back while too many are in flight. Then it spreads
-//! coarse slots of the wheel, or leaves that to the turn after the leader's handlers. It also sends help to slow
-//! batches, and sweeps a little if a sweep is wanted.
+//! hands over the due tickets, the longest due first, or holds tickets back while too many batches are in flight. Then
+//! it spreads coarse slots of the wheel, or puts that off to the turn after the leader's handlers. It also sends
+//! another job for each batch that takes long, and sweeps a part of the wheel if a sweep is wanted.
 //!
 //! # Synchronisation
 //! | pair | one side                  | other side                | ruled out         | model |
@@ -33,17 +33,18 @@ use core::time::Duration;
 
 /// The greatest number of tickets that a turn checks when it sweeps stale tickets out of the wheel.
 const SWEEP_TICKETS: usize = 256 * CHUNK_TICKETS;
-/// How long a batch may take, once begun, until another worker helps with it.
+/// The time between two checks of the batches that workers are running. A batch that a check finds unfinished gets the
+/// help of another worker.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// How many turns in a row must find nothing to do until a station rests. A rest costs two allocations, a share of a
-/// heavy fence, and a call when it ends. That is some µs, as much as these turns. In models a station rests whenever it
-/// may.
+/// The number of successive turns in which a station (an engine's part of a shard) must find nothing to do before it
+/// rests. A rest costs two allocations, a part of a heavy fence, and a call at its end. That is some µs, as much as 8
+/// turns. In models a station rests whenever it may.
 const RESTS_AFTER: u32 = if cfg!(tourbillon_loom) { 0 } else { 8 };
 
-/// Serves an engine at a shard: keeps the engine's timing wheel there, and reads its inbox. Only the shard's leader
-/// uses it.
+/// An engine's part of a shard: it keeps the engine's timing wheel at the shard, and reads the engine's inbox there.
+/// Only the shard's leader uses a station.
 pub(crate) struct Station {
-    /// The number of the shard.
+    /// The number of the shard to which this station belongs.
     shard: usize,
     engine: EngineRef,
     pub(super) shared: StdArc<StationShared>,
@@ -53,26 +54,27 @@ pub(crate) struct Station {
     tick: TickLength,
     /// Insertions that are on their way from a lane to the wheel.
     drained: Vec<Insertion>,
-    /// Due tickets of owned timers that have left the wheel, until the shard checks their deadlines.
+    /// Due tickets of owned timers that have left the wheel. They wait until the shard checks the timers' deadlines.
     to_check: Vec<Ticket>,
     recheck: Recheck,
     order: Order,
-    /// Whether the last turn put the spreading of coarse slots off, so that no due timer had to wait for it.
+    /// Whether the last turn put off the spreading of coarse slots (the move of their tickets to finer slots). A turn
+    /// does so to let due timers fire first.
     put_spreading_off: bool,
     idle_sleep: IdleSleep,
     in_flight: InFlight,
     backlog: Backlog,
     checked_at: Timestamp,
-    /// Whether the next sleep ends with a check of the batches.
+    /// Whether the shard's next sleep ends for a check of the batches that workers are running.
     check_is_planned: bool,
     sweeping: bool,
-    /// The number of turns in a row in which the station found nothing to do.
+    /// The number of successive turns in which the station found nothing to do.
     idle_turns: u32,
 }
 
 impl Station {
-    /// Makes the station of `engine` at `shard`. There may be only one, since a station is the only reader of its
-    /// inbox.
+    /// Makes the station of `engine` at `shard`. An engine may have only one station at a shard, because an inbox may
+    /// have only one reader.
     pub(crate) fn new(
         shard: usize,
         engine: (StdArc<dyn Fire>, &StdArc<Presence>),
@@ -103,13 +105,13 @@ impl Station {
         }
     }
 
-    /// Returns the number of the station's call; `None` if the station never rests.
+    /// Returns the number by which the station calls the shard's leader; `None` if the station never rests.
     pub(super) fn call_number(&self) -> Option<usize> {
         self.shared.parker.call_number()
     }
 
-    /// Returns whether the station may rest: it had nothing to do for some turns, and waits only for its lanes and its
-    /// wheel.
+    /// Returns whether the station may rest, so that turns leave it out. It had nothing to do for some turns, and only
+    /// its lanes and its wheel can give it work.
     pub(super) fn may_rest(&mut self) -> bool {
         if self.idle_turns < RESTS_AFTER || self.call_number().is_none() || !self.backlog.is_empty() {
             return false;
@@ -121,12 +123,14 @@ impl Station {
             && !self.shared.is_check_wanted()
     }
 
-    /// Announces a rest until `wake`. Returns false if the engine was shut down.
+    /// Announces that the station rests until `wake`: the shard's turns leave it out. Returns false if the engine was
+    /// shut down.
     pub(super) fn announce_rest(&self, wake: Option<Wake>) -> bool {
         self.shared.parker.rest(wake.map(|wake| wake.not_before))
     }
 
-    /// Ends the station's rest: withdraws the announcement that [`announce_rest`](Self::announce_rest) made.
+    /// Ends the rest of the station: turns of the shard visit it again. Withdraws the announcement that
+    /// [`announce_rest`](Self::announce_rest) made.
     pub(super) fn end_rest(&mut self) {
         self.shared.parker.withdraw();
         self.idle_turns = 0;
@@ -143,7 +147,7 @@ impl Station {
         self.shared.parker.is_closed()
     }
 
-    /// Runs a turn: drains the lanes, and processes the tickets.
+    /// Runs the station's part of a turn of the shard: drains the lanes, and processes the tickets.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Output) -> Next {
         self.idle_sleep.begin_turn(now);
         let is_idle = self.drain() == 0;
@@ -154,12 +158,12 @@ impl Station {
         next
     }
 
-    /// Processes the tickets in the wheel at `now`. Handlers that run inline run here.
+    /// Processes the tickets in the wheel at `now`. Handlers that run inline are called here.
     pub(super) fn work(&mut self, now: Timestamp, out: &mut Output) -> Next {
         self.hand_over_backlog(now, out);
         let tick = self.tick.current_tick(now);
-        // If the clock has stepped back, the shard waits until it has caught up: for the wheel, the moments in between
-        // have passed.
+        // If the clock has stepped back, the shard waits until the clock has caught up: for the wheel, the moments in
+        // between have passed.
         let progress = if tick < self.wheel.position() { Progress::Settled } else { self.advance(now, out) };
         if !self.to_check.is_empty() {
             self.check_owned(now, out);
@@ -183,7 +187,7 @@ impl Station {
         Next::Sleep(self.wake(now))
     }
 
-    /// Returns the end of a sleep that begins at `now`.
+    /// Returns the end of a sleep of the shard that begins at `now`; `None` if the shard may sleep until it is woken.
     pub(super) fn wake(&mut self, now: Timestamp) -> Option<Wake> {
         self.drop_stale_first();
         let due = self.due_wake();
@@ -199,7 +203,7 @@ impl Station {
         })
     }
 
-    /// Drops the tickets of ended timers before the first live ticket, so that the shard does not wake for them.
+    /// Drops the stale tickets before the first live ticket, so that the shard does not wake for stale tickets.
     fn drop_stale_first(&mut self) {
         let Self { slots, wheel, tick, idle_sleep, shared, .. } = self;
         let before = wheel.len();
@@ -217,9 +221,10 @@ impl Station {
         self.wheel.wake_tick().into_iter().chain(idle).min()
     }
 
-    /// Returns the next step of the shard, which has announced `wake`, as far as this station is concerned. Drains the
-    /// lanes once more (K1). The shard may sleep as announced under three conditions. No ticket that came after the
-    /// turn is due earlier. No room has appeared for tickets that are held back. Neither a sweep nor a check is wanted.
+    /// Drains the lanes once more (K1), after the shard has announced its sleep until `wake`. Returns the next step of
+    /// the shard that this station asks for. The shard may sleep as announced under three conditions. No ticket that
+    /// came after the turn is due earlier. No held-back ticket can be handed over now. Neither a sweep of stale tickets
+    /// nor a check of batches is wanted.
     pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         self.drain();
         let check_is_missing = self.shared.is_check_wanted() && !self.check_is_planned;
@@ -229,18 +234,19 @@ impl Station {
         Next::Sleep(wake).sooner(Next::Sleep(self.due_wake()))
     }
 
-    /// Returns the end of the shard's sleep, as far as the tickets in the wheel decide it.
+    /// Returns the end of the shard's sleep by the tickets in the wheel alone. Returns `None` if no ticket ends the
+    /// sleep.
     fn due_wake(&self) -> Option<Wake> {
         let tick = self.wake_tick()?;
         Some(Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) })
     }
 
-    /// Returns the start of the first tick that was not handed out.
+    /// Returns the start of the first tick whose timers the station has not handed out.
     pub(super) fn due(&self) -> Timestamp {
         self.tick.start_of(self.wheel.position().saturating_add(1))
     }
 
-    /// Returns the moment at which the wheel has something to do next.
+    /// Returns the moment at which the wheel must advance next; `None` if the wheel holds no ticket.
     pub(super) fn next_due(&mut self) -> Option<Timestamp> {
         self.drain();
         self.drop_stale_first();
@@ -289,8 +295,8 @@ impl Station {
         progress
     }
 
-    /// Spreads coarse slots of the wheel. If the leader has a batch to run first, puts that off to the next turn, but
-    /// only once.
+    /// Spreads coarse slots of the wheel: moves their tickets to finer slots. If the leader has a batch to run, puts
+    /// this off to the next turn, but only once.
     fn spread(&mut self, tick: Tick, out: &Output) {
         if self.wheel.position() < tick {
             return;
@@ -305,7 +311,7 @@ impl Station {
         shared.counters.stale.add((before - wheel.len()) as u64);
     }
 
-    /// Returns whether tickets are held back for which there is room now.
+    /// Returns whether tickets are held back and may be handed over now.
     fn may_hand_over_backlog(&mut self) -> bool {
         if self.backlog.is_empty() {
             return false;
@@ -314,7 +320,7 @@ impl Station {
         self.in_flight.has_room()
     }
 
-    /// Hands over held-back tickets, as far as there is room.
+    /// Hands held-back tickets over to the workers, until the workers have enough batches.
     fn hand_over_backlog(&mut self, now: Timestamp, out: &mut Output) {
         if !self.may_hand_over_backlog() {
             return;
@@ -338,8 +344,8 @@ impl Station {
         shared.counters.stale.add(stale as u64);
     }
 
-    /// Checks the owned timers whose tickets are due. Most of them were postponed or disarmed. Hands over the timers
-    /// that are due.
+    /// Checks the owned timers whose tickets are due, and hands over the timers that are due. Most of the checked
+    /// timers were postponed or disarmed.
     fn check_owned(&mut self, now: Timestamp, out: &mut Output) {
         let Self { shard, engine, shared, slots, wheel, tick, in_flight, to_check, recheck, order, .. } =
             self;
@@ -364,7 +370,8 @@ impl Station {
         out.flush_in_order(now, |chunks| order.sort(chunks, slots, *tick, now));
     }
 
-    /// Does a part of the sweep, if a sweep is wanted. Returns false while more of the sweep remains.
+    /// Checks a part of the wheel for stale tickets, if such a sweep is wanted. Returns false while a part of the sweep
+    /// remains.
     fn sweep(&mut self) -> bool {
         if !self.sweeping {
             if !self.shared.is_sweep_wanted() {
@@ -385,11 +392,12 @@ impl Station {
 
 /// Moves the live entries of `insertions` into the wheel as tickets. Returns the number of stale entries.
 ///
-/// Most timers are cancelled before their shard first sees them, so most insertions end here. All states are read
-/// before the first ticket is placed, so that the loads overlap. A thread that schedules and cancels keeps using the
-/// same slot. So the slot's word is read only once for a row of its insertions, since each read takes the cache line
-/// away from that thread. The word decides which insertion of a row is live, not the order. A thread may take over a
-/// lane, and push an insertion that is older than the last insertion of the lane's former owner.
+/// Most timers are cancelled before their shard first sees them, so most entries are stale. The function reads all
+/// states before it places the first ticket, so that the loads overlap. A thread that schedules and cancels keeps using
+/// one slot. So the function reads a slot's word only once for a row of insertions with that slot. Each read takes the
+/// cache line away from the thread. The word decides which insertion of a row is live; the order of the insertions does
+/// not. A thread may take over a lane and push an insertion that is older than the last insertion of the lane's former
+/// owner.
 fn insert_live(
     wheel: &mut TicketWheel<Ticket>,
     slots: &Slots,

@@ -1,4 +1,4 @@
-//! The part of a station that producers and workers share: its inbox, its parker, its counters, and requests to the
+//! The part of a station that producers and workers share: the inbox, the parker, the counters, and requests to the
 //! shard.
 
 use crate::base::counters::StationCounters;
@@ -7,8 +7,8 @@ use crate::lockfree::inbox::Inbox;
 use crate::lockfree::parker::Parker;
 use crate::lockfree::roster::Roster;
 
-/// The part of a station that all threads use: the inbox for new tickets, the parker, and the counters. The rest of the
-/// station belongs to the shard's leader.
+/// The data of a station (an engine's part of a shard) that all threads use: the inbox for new tickets, the parker, and
+/// the counters. The rest of the station belongs to the shard's leader.
 #[derive(Debug)]
 pub(crate) struct StationShared {
     pub(crate) inbox: StdArc<Inbox>,
@@ -19,7 +19,7 @@ pub(crate) struct StationShared {
 }
 
 impl StationShared {
-    /// Makes the shared part of a station that never rests.
+    /// Makes the shared data of a station (an engine's part of a shard) that never rests.
     pub(crate) fn new(lane_capacity: u64, roster: &StdArc<Roster>) -> Self {
         Self::with(lane_capacity, Parker::new(StdArc::clone(roster)))
     }
@@ -34,7 +34,7 @@ impl StationShared {
         }
     }
 
-    /// Asks the shard to drop its stale tickets.
+    /// Asks the shard to drop the stale tickets in the engine's wheel.
     pub(crate) fn want_sweep(&self) {
         // Ordering: Relaxed. The parker's fences order this store as they order a push (F1): the shard looks at the
         // flag between its announcement and its sleep.
@@ -47,15 +47,15 @@ impl StationShared {
         self.sweep_wanted.load(Ordering::Relaxed)
     }
 
-    /// Clears the request for a sweep. Must be called before the sweep begins: a request during the sweep asks for
-    /// another sweep.
+    /// Clears the request for a sweep of stale tickets. The leader must call this before the sweep begins. A request
+    /// during the sweep then asks for another sweep.
     pub(super) fn take_sweep_wanted(&self) {
         // Ordering: Relaxed. Nothing is published. If the sweep takes a stale ticket for a live ticket, the ticket
         // stays until the next sweep.
         self.sweep_wanted.store(false, Ordering::Relaxed);
     }
 
-    /// Asks the shard to check its batches, since a job was dropped.
+    /// Asks the shard to check the batches that workers are running, because an executor has dropped a job.
     pub(crate) fn want_check(&self) {
         // Ordering: Release [H3 of `dispatch::batch`]. The job's count. The parker's fences order the flag against
         // the shard's sleep, as in `want_sweep`.
@@ -63,7 +63,8 @@ impl StationShared {
         self.parker.wake_if_asleep();
     }
 
-    /// Notes that a worker has taken a whole batch. If the shard holds tickets back, it wakes and hands over more.
+    /// Tells the shard that tickets of a batch were taken. If the shard holds tickets back, it wakes and hands over
+    /// more tickets.
     pub(crate) fn made_room(&self) {
         // The shard checks for room between its announcement and its sleep (F1).
         self.parker.wake_if_asleep_and(|| self.counters.held_back.get() > 0);
@@ -74,8 +75,8 @@ impl StationShared {
         self.check_wanted.load(Ordering::Relaxed)
     }
 
-    /// Clears the request for a check. Must be called before the check begins: a job that is dropped during the check
-    /// asks for another check.
+    /// Clears the request for a check of batches. The leader must call this before the check begins. A job that is
+    /// dropped during the check then asks for another check.
     pub(crate) fn take_check_wanted(&self) {
         // Ordering: Acquire [H3 of `dispatch::batch`]. Pairs with `want_check`.
         self.check_wanted.swap(false, Ordering::Acquire);

@@ -97,7 +97,7 @@ impl Rig {
         self.magazines.put(&self.slots, id.index());
     }
 
-    /// Turns until the shard sleeps. Returns the end of that sleep.
+    /// Turns the tested station at `now` until the shard would sleep. Returns the end of that sleep.
     fn turn(&mut self, now: Timestamp) -> Timestamp {
         loop {
             if let Next::Sleep(wake) = self.station.turn(now, &mut Output::default()) {
@@ -106,8 +106,8 @@ impl Rig {
         }
     }
 
-    /// Turns whenever the shard asks for a turn, until `end`. Returns the number of turns, and the
-    /// number of timers that fired.
+    /// Turns the station at `wake` and at each later moment that it asks for, until `end`. Returns the number of turns,
+    /// and the number of timers that fired.
     fn run(&mut self, mut wake: Timestamp, end: Timestamp) -> (usize, u64) {
         let before = self.fire.fired.load(Ordering::Relaxed);
         let mut turns = 0;
@@ -119,7 +119,8 @@ impl Rig {
     }
 }
 
-/// A million timers in two seconds are 500 in a millisecond, and often some more. A hand-over would wake two threads.
+/// The leader runs a thousand timers of one tick itself. A million timers in two seconds are 500 in a millisecond. If
+/// the shard handed them over, two threads would wake.
 #[test]
 fn a_thousand_timers_of_one_tick_are_left_to_the_leader() {
     for (timers, is_left) in [(1, true), (600, true), (1_024, true), (1_025, false), (5_000, false)] {
@@ -141,8 +142,8 @@ fn a_thousand_timers_of_one_tick_are_left_to_the_leader() {
     }
 }
 
-/// The turn follows a sleep, and comes up to three ticks late. Some timers were cancelled, so that their deadline words
-/// are links.
+/// A late turn fires the timers with the earliest deadlines first. The turn comes up to three ticks late. Some timers
+/// were cancelled, so their deadline words contain links.
 #[test]
 fn the_longest_due_timers_of_a_turn_fire_first() {
     for (timers, span) in [(700, 4 * MS), (900, MS), (40, MS)] {
@@ -193,7 +194,7 @@ fn a_live_timer_behind_cancelled_ones_wakes_its_shard_in_time() {
     }
 }
 
-/// A thread may take a lane over while the insertion that it is going to push is stale already.
+/// A thread takes a lane over, and then pushes a stale ticket for the slot of a live timer. The live timer still fires.
 #[test]
 fn a_stale_insertion_behind_a_live_one_takes_nothing_from_it() {
     let mut rig = Rig::new();
@@ -209,7 +210,8 @@ fn a_stale_insertion_behind_a_live_one_takes_nothing_from_it() {
     assert_eq!(rig.run(at(20), at(20)), (1, 1));
 }
 
-/// If the shard forgot a dropped deadline, it would sleep until it is woken, and each new timer would wake it.
+/// The shard remembers the deadline of a dropped stale ticket. Otherwise it would sleep until it is woken, and each new
+/// timer would wake it.
 #[test]
 fn what_is_dropped_ends_the_sleep_unless_something_does_before() {
     let mut rig = Rig::new();

@@ -1,6 +1,6 @@
-//! The cores that threads run on, and the precision with which sleeps end.
+//! Pins threads to cores, and makes the ends of sleeps precise.
 
-/// The core that the calling thread runs on, if the system reports it.
+/// Returns the core on which the calling thread runs, if the system reports it.
 pub(crate) fn current_core() -> Option<usize> {
     #[cfg(target_os = "linux")]
     return Some(rustix::thread::sched_getcpu());
@@ -14,17 +14,17 @@ pub(crate) fn current_core() -> Option<usize> {
 pub(crate) enum Pin {
     Pinned,
     Refused,
-    /// The system has no such call.
+    /// The thread was not pinned, because the system has no call for that.
     #[cfg(not(target_os = "linux"))]
     Impossible,
 }
 
-/// The cores that a thread may run on, so that they can be given back to it later.
+/// The set of cores on which a thread may run. After a pinning, a thread gets this set back.
 #[derive(Debug)]
 pub(crate) struct AllowedCores(#[cfg(target_os = "linux")] Option<rustix::thread::CpuSet>);
 
 impl AllowedCores {
-    /// The cores of the calling thread.
+    /// Returns the cores on which the calling thread may run.
     pub(crate) fn of_current_thread() -> Self {
         Self(
             #[cfg(target_os = "linux")]
@@ -32,7 +32,7 @@ impl AllowedCores {
         )
     }
 
-    /// Lets the calling thread run on these cores again.
+    /// Lets the calling thread run again on the cores of this set.
     pub(crate) fn restore(&self) {
         #[cfg(target_os = "linux")]
         if let Some(cores) = &self.0 {
@@ -42,7 +42,7 @@ impl AllowedCores {
     }
 }
 
-/// Pins the calling thread to `core`.
+/// Lets the calling thread run on `core` only.
 #[cfg(target_os = "linux")]
 pub(crate) fn pin_current_thread(core: usize) -> Pin {
     use rustix::thread::{CpuSet, sched_setaffinity};
@@ -59,14 +59,14 @@ pub(crate) fn pin_current_thread(_core: usize) -> Pin {
     Pin::Impossible
 }
 
-/// The number of threads that can run at once: the number of cores that this process may use, or fewer if its
-/// container's share of processor time is smaller. The standard library finds that share, in control groups of both
-/// versions; `tests/quota.rs` checks the result for both versions.
+/// Returns the number of threads that can run at once: the number of cores that this process may use. If the
+/// container's share of processor time is smaller, the number is lower. The standard library reads the share from
+/// control groups of both versions, which `tests/quota.rs` checks.
 pub(crate) fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// The cores that this process may use.
+/// Returns the cores that this process may use.
 pub(crate) fn allowed_cores() -> Vec<usize> {
     #[cfg(target_os = "linux")]
     if let Ok(set) = rustix::thread::sched_getaffinity(None) {
@@ -75,7 +75,8 @@ pub(crate) fn allowed_cores() -> Vec<usize> {
     (0..parallelism()).collect()
 }
 
-/// Asks the kernel not to delay this thread's wake-ups in order to batch them (its default is 50 µs).
+/// Asks the kernel not to delay the calling thread's wake-ups. By default the kernel delays them by up to 50 µs, to
+/// batch them.
 pub(crate) fn tighten_timer_slack() {
     #[cfg(target_os = "linux")]
     {

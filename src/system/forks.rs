@@ -1,13 +1,14 @@
-//! Actions that run in the child of a fork, which has none of the parent's threads.
+//! Runs actions in the child of a fork. The child has none of the parent's other threads.
 //!
 //! An engine that has threads registers an action. The action runs in each child, on the child's only thread, before
-//! `fork` returns. Actions change atomic words and do nothing else, since a lock may be held by a thread that the child
-//! does not have.
+//! `fork` returns. Actions only change atomic words: they take no lock, since a thread that the child does not have may
+//! hold the lock.
 //!
 //! # Invariants
-//! J1. The list of places only grows, and its places are never freed. A place holds an action or null.
+//! J1. The list of places only grows, and its places are never freed. A place (an entry of the list) holds an action or
+//!     null.
 //! J2. An action is freed only after it was taken out of its place. The child is a copy of the process at one moment,
-//!     so each place in it has a whole action or null.
+//!     so each place in the child has a whole action or null.
 
 pub(crate) use imp::{Watch, listen, watch};
 
@@ -18,7 +19,7 @@ mod imp {
     use core::ptr;
     use std::sync::atomic::AtomicPtr;
 
-    /// An action for the child.
+    /// A function that runs in the child of a fork, before `fork` returns.
     type InChild = Box<dyn Fn() + Send + Sync>;
 
     #[derive(Debug)]
@@ -30,7 +31,8 @@ mod imp {
     static NEWEST: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
     static IS_LISTENING: OnceLock<()> = OnceLock::new();
 
-    /// The registration of an action, which runs in each child until the registration is dropped.
+    /// The registration of an action for the children of forks. The action runs in each child until the registration is
+    /// dropped.
     #[derive(Debug)]
     pub(crate) struct Watch(&'static Place);
 
@@ -69,7 +71,8 @@ mod imp {
         }
     }
 
-    /// From now on a child of this process begins a generation of its own.
+    /// Makes each later child of this process begin a generation of its own. Only the first call in a process has an
+    /// effect.
     pub(crate) fn listen() {
         IS_LISTENING.get_or_init(|| {
             // SAFETY: the function lives as long as the process. If memory is short, the call fails, and children stay
@@ -78,7 +81,7 @@ mod imp {
         });
     }
 
-    /// Registers `action`, which then runs in each child of this process.
+    /// Registers `action`. From now on, the action runs in each forked child of this process.
     pub(crate) fn watch(action: InChild) -> Watch {
         listen();
         let action = Box::into_raw(Box::new(action));

@@ -1,4 +1,4 @@
-//! The doors to the operating system: clocks, cores, scheduling, signals, forks.
+//! The modules that call the operating system: clocks, cores, scheduling, signals, forks.
 
 pub(crate) mod affinity;
 pub(crate) mod clock;

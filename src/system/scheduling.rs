@@ -1,17 +1,17 @@
-//! The scheduling of the threads of a set of shards by the system: the length of their slices, and their priority.
+//! Sets how the system schedules the threads of a set of shards: the length of their time slices, and their priority.
 //!
 //! A thread that wakes on a busy core waits there until the running thread has used its slice, some milliseconds by
-//! default. A thread that asks for a short slice of its own has an earlier virtual deadline, and goes first (I. Stoica
-//! and H. Abdel-Wahab, "Earliest Eligible Virtual Deadline First", 1995; Linux since 6.12 lets threads ask without
-//! privilege). A request that the system refuses is counted and has no other effect.
+//! default. A thread that asks for a short slice has an earlier virtual deadline, and runs first (I. Stoica and H.
+//! Abdel-Wahab, "Earliest Eligible Virtual Deadline First", 1995). Since 6.12, Linux lets threads ask without
+//! privilege. A request that the system refuses is counted and has no other effect.
 
 use crate::base::counters::Counter;
 use core::time::Duration;
 
-/// The scheduling that the threads of a set of shards ask for.
+/// The time slice and the priority that the threads of a set of shards request from the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheduling {
-    /// The time for which a thread wants to run at once; `None` leaves it to the system.
+    /// The length of a thread's time slice. `None` leaves the length to the system.
     pub(crate) slice: Option<Duration>,
     pub(crate) priority: Priority,
 }
@@ -29,10 +29,10 @@ impl Default for Scheduling {
     }
 }
 
-/// The urgency of a thread to the system.
+/// The priority at which the system runs a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// The priority of the thread that starts the threads of the set.
+    /// The thread keeps the priority of the thread that started it.
     Inherited,
     /// A nice value, from -20 (urgent) to 19.
     Nice(i8),
@@ -41,7 +41,7 @@ pub(crate) enum Priority {
     RealTime(u8),
 }
 
-/// The numbers of threads whose requests for scheduling were refused.
+/// Counts the threads whose requests for a slice or a priority were refused.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulingRefusals {
     pub(crate) slices: Counter,
@@ -49,7 +49,7 @@ pub(crate) struct SchedulingRefusals {
 }
 
 impl Scheduling {
-    /// Asks for this scheduling for the calling thread, and counts refusals.
+    /// Requests this time slice and priority for the calling thread. Counts refusals in `refusals`.
     pub(crate) fn apply_here(self, refusals: &SchedulingRefusals) {
         if self.priority != Priority::Inherited && !imp::set_priority(self.priority) {
             refusals.priorities.add(1);
@@ -68,7 +68,7 @@ mod imp {
     use crate::system::scheduling::Priority;
     use core::time::Duration;
 
-    /// `struct sched_attr` in its first version (sched_setattr(2)).
+    /// The kernel's `struct sched_attr` in its first version (sched_setattr(2)).
     #[repr(C)]
     #[derive(Clone, Copy, Debug, Default)]
     struct Attributes {
@@ -85,7 +85,8 @@ mod imp {
     const SIZE: u32 = 48;
     const _: () = assert!(size_of::<Attributes>() == SIZE as usize);
     const CALLING_THREAD: libc::c_long = 0;
-    /// Threads that a handler starts are scheduled as usual.
+    /// The flag of `sched_setattr` that limits the setting to the calling thread. Threads that a handler starts are
+    /// then scheduled as usual.
     const RESET_ON_FORK: u64 = 1;
 
     fn of_this_thread() -> Option<Attributes> {
@@ -121,7 +122,8 @@ mod imp {
         })
     }
 
-    /// Older systems accept the call and ignore it, so the slice is read back.
+    /// Sets the slice of the calling thread. Returns whether the system grants the slice. Older systems accept the call
+    /// and ignore the slice, so the function reads the slice back.
     pub(super) fn set_slice(slice: Duration) -> bool {
         let Some(now) = of_this_thread() else { return false };
         if now.policy != libc::SCHED_OTHER.cast_unsigned() {
@@ -135,7 +137,7 @@ mod imp {
     mod tests {
         use super::*;
 
-        /// Runs `f` on a thread of its own, since the settings stay with the thread.
+        /// Runs `f` on a new thread, because scheduling settings stay with a thread.
         fn on_a_thread<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
             crate::base::sync::thread::spawn(f).join().unwrap()
         }

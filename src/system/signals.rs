@@ -1,14 +1,14 @@
-//! The blocking of signals, which keeps them away from the threads of shards.
+//! Blocks signals on the threads of shards, so that other threads of the program get them.
 //!
-//! A signal that is sent to a process goes to any thread that does not block it. A program that blocks SIGTERM and
-//! waits for it controls its own threads, but not the threads of shards that were started before. So the threads of
-//! shards are started with signals blocked: a thread inherits the mask of the thread that starts it.
+//! A signal that is sent to a process goes to any thread that does not block it. A program may block SIGTERM on its own
+//! threads and wait for it, but it cannot block a signal on threads of shards that were started before. So the threads
+//! of shards are started with signals blocked: a thread inherits the mask of the thread that starts it.
 //!
-//! Some signals stay open. SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP and SIGSYS are raised by a thread's own
-//! instruction: blocked, they would end the process before the handler that reports them. The same is true of SIGABRT,
+//! Some signals are not blocked. A thread's own instruction raises SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP and SIGSYS.
+//! If these were blocked, they would end the process before a handler could report them. The same is true of SIGABRT,
 //! which an abort sends to its own thread.
 
-/// A block of signals on the calling thread, which lasts until this value is dropped there.
+/// Blocks signals on the calling thread until this value is dropped on that thread.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Blocked(imp::Mask);
@@ -33,7 +33,7 @@ mod imp {
     const LEFT_OPEN: [libc::c_int; 7] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT];
 
-    /// The mask before the blocking; nothing if the system did not report it.
+    /// The thread's signal mask before the blocking. `None` if the system did not report it.
     pub(super) struct Mask(Option<libc::sigset_t>);
 
     impl fmt::Debug for Mask {

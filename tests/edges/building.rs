@@ -1,4 +1,4 @@
-//! Options out of their bounds, and the builder's decisions: cores, and the threads that run handlers.
+//! Options out of their bounds, and decisions of the builder about cores and about the threads that run handlers.
 
 use crate::SECOND;
 use crate::support::{MS, PATIENCE, wait_until};
@@ -76,7 +76,7 @@ fn handlers_run_where_the_builder_says() {
         name.recv_timeout(PATIENCE).unwrap().unwrap()
     };
     assert_eq!(named(Builder::new().inline()), "tb-shard-0");
-    // The shard's leader runs the due timers itself; a worker follows it.
+    // The shard's leader runs due timers itself. If it blocks, a worker takes its place.
     assert_eq!(named(Builder::new().workers(1)), "tb-shard-0");
     #[cfg(feature = "rayon")]
     {

@@ -26,7 +26,7 @@ fn a_manual_clock_set_back_fires_nothing_early() {
     engine.handle().schedule(SECOND, 6).unwrap();
     engine.handle().schedule(4 * SECOND, 9).unwrap();
     engine.handle().schedule(6 * SECOND, 11).unwrap();
-    // Nothing is due at 5 s; whatever else the engine does at its catching up, it is never early.
+    // Nothing is due at 5 s. The engine may catch up in some way, but no timer is early.
     thread::sleep(20 * MS);
     assert_eq!(log.len(), 1);
     for second in 6..=12 {
@@ -42,7 +42,7 @@ fn a_manual_clock_set_back_fires_nothing_early() {
 
 #[test]
 fn a_clock_of_ones_own_that_steps_back_fires_nothing_early() {
-    /// Runs, is set back at times, and remembers the latest moment that it has shown.
+    /// A clock that sometimes steps back. It remembers the latest moment that it has shown.
     struct Jumpy {
         source: SystemClock,
         back: Arc<AtomicU64>,

@@ -22,7 +22,7 @@ fn zero_and_past_deadlines_fire_on_the_next_turn() {
 
 #[test]
 fn a_deadline_inside_the_present_tick_fires_with_the_next_one() {
-    // Rounded up as every deadline is, though it has passed.
+    // Every deadline is rounded up, even if it has passed.
     let (mut engine, log) = recording(Builder::new());
     engine.advance(MS / 2);
     engine.handle().schedule(Duration::ZERO, 0).unwrap();
@@ -35,7 +35,7 @@ fn a_deadline_inside_the_present_tick_fires_with_the_next_one() {
 
 #[test]
 fn a_turn_ends_though_every_timer_rearms_itself_at_once() {
-    // More of them than one slice of work takes.
+    // There are more timers than one slice of work takes.
     let fired = within_patience(|| {
         let mut engine = Builder::new()
             .driven(|timer: Fired<'_, u64>| {

@@ -49,8 +49,8 @@ fn a_full_lane_of_a_driven_engine_hands_the_payload_back_until_the_next_turn() {
     assert_eq!(payloads(&log.take()), (0..=accepted).collect::<Vec<u64>>());
 }
 
-/// An engine whose only shard is held up by the handler of timer 0 until the gate opens, and whose lane from this
-/// thread is full. The number is that of the timers that wait.
+/// Makes an engine with one shard. This thread's lane (its queue to the shard) is full. The handler of timer 0 holds
+/// the shard up until the gate opens. Also returns the number of timers in the lane.
 fn with_full_lane() -> (Engine<u64>, Gate, Log<u64>, u64) {
     let (gate, log) = (Gate::new(), Log::new());
     let (at_gate, sink) = (gate.clone(), log.clone());
@@ -110,7 +110,7 @@ fn waiting_for_room_leaves_the_callers_park_token() {
                 gate.open();
             });
             engine.handle().schedule(MS, accepted + 1).unwrap();
-            // Before the end of the scope, which parks as well.
+            // The time is taken inside the scope, since the end of the scope also parks.
             let begin = std::time::Instant::now();
             thread::park_timeout(PATIENCE / 3);
             assert!(begin.elapsed() < PATIENCE / 3, "the wait for room took the token");

@@ -38,7 +38,7 @@ fn a_handler_schedules_and_cancels() {
 
 #[test]
 fn scheduling_and_cancelling_while_a_handler_unwinds_works() {
-    // From a guard on the handler's stack, from the payload's drop, and from the panic hook.
+    // The calls come from a guard on the handler's stack, from the drop of the payload, and from the panic hook.
     let (sender, log) = mpsc::channel();
     let hooked: Arc<Mutex<Option<Handle<Option<OnDrop>>>>> = Arc::new(Mutex::new(None));
     let in_hook = Arc::clone(&hooked);

@@ -13,7 +13,7 @@ use tourbillon::{
 
 #[test]
 fn one_slow_handler_does_not_hold_back_the_rest_of_its_chunk() {
-    // The first of 30 timers due in one tick ends only when the other 29 have fired.
+    // 30 timers are due in one tick. The handler of the first timer waits until the other 29 have fired.
     let (fired, first) = (AtomicU64::new(0), AtomicBool::new(true));
     let engine = Builder::new()
         .shards(1)
@@ -55,7 +55,7 @@ fn a_job_that_its_executor_drops_is_sent_again() {
 
 #[test]
 fn a_job_that_is_dropped_later_is_sent_again() {
-    // Nothing else wakes the shard then.
+    // Nothing else wakes the shard, which would otherwise sleep on.
     let (jobs, queue) = mpsc::channel::<Job>();
     let executor = thread::spawn(move || {
         for (number, job) in queue.into_iter().enumerate() {
@@ -81,7 +81,8 @@ fn a_job_that_is_dropped_later_is_sent_again() {
 
 type Jobs = Arc<Mutex<Vec<Job>>>;
 
-/// A driven engine whose executor keeps its jobs, and the numbers of the timers that fired.
+/// Makes a driven engine whose executor puts its jobs into a list. Also returns the list, and a log of the timers that
+/// fired.
 fn driven_with_jobs_kept() -> (DrivenEngine<u64>, Jobs, Log<u64>) {
     let (jobs, log) = (Jobs::default(), Log::new());
     let (kept, sink) = (Arc::clone(&jobs), log.clone());
@@ -92,7 +93,7 @@ fn driven_with_jobs_kept() -> (DrivenEngine<u64>, Jobs, Log<u64>) {
 #[test]
 fn a_job_that_is_run_in_parts_fires_each_timer_once() {
     let (mut engine, jobs, log) = driven_with_jobs_kept();
-    // Three chunks.
+    // 80 timers fill three chunks.
     let ids: Vec<_> = (0..80).map(|n| engine.handle().schedule(MS, n).unwrap()).collect();
     engine.advance(2 * MS);
     assert_eq!(log.len(), 0);
@@ -121,7 +122,7 @@ fn what_is_left_of_a_job_that_is_dropped_is_sent_again() {
     engine.advance(2 * MS);
     let mut job = lock(&jobs).pop().expect("80 timers are due");
     assert_eq!(job.run_some(33), 33);
-    // The job waits for its next run: nothing else is sent.
+    // The job waits for its next run, and no other job is sent.
     engine.advance(10 * MS);
     engine.turn();
     assert_eq!(lock(&jobs).len(), 0);
@@ -133,7 +134,7 @@ fn what_is_left_of_a_job_that_is_dropped_is_sent_again() {
 }
 
 thread_local! {
-    /// Whether the clock panics on this thread.
+    /// Whether a reading of the clock on this thread panics.
     static PANICS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -163,7 +164,7 @@ fn a_timer_whose_job_unwinds_before_its_handler_is_called_is_sent_again() {
     let run = catch_unwind(AssertUnwindSafe(|| job.run_some(1)));
     PANICS.set(false);
     assert!(run.is_err() && !job.is_done());
-    // Long enough for the shard to be asleep: nothing but the job's drop wakes it.
+    // After this time the shard is asleep. Only the drop of the job wakes it.
     thread::sleep(20 * MS);
     drop(job);
     queue.recv_timeout(PATIENCE).unwrap().run();
@@ -185,7 +186,8 @@ fn a_shutdown_returns_what_a_job_has_not_run() {
     assert_eq!(all, (0..80).collect::<Vec<_>>());
 }
 
-/// An engine on a manual clock whose executor keeps its jobs, until it is said to run them.
+/// Makes an engine on a manual clock, whose executor puts its jobs into a list. If the flag is set, the executor runs
+/// the jobs.
 fn with_jobs_kept() -> (Engine<u64>, ManualClock, Jobs, Arc<AtomicBool>, Log<u64>) {
     let (clock, log) = (ManualClock::new(), Log::new());
     let (jobs, runs) = (Arc::new(Mutex::new(Vec::<Job>::new())), Arc::new(AtomicBool::new(false)));
@@ -205,13 +207,13 @@ fn with_jobs_kept() -> (Engine<u64>, ManualClock, Jobs, Arc<AtomicBool>, Log<u64
 
 #[test]
 fn tickets_do_not_pile_up_while_nobody_fires_them() {
-    // Timers come due, are cancelled, and others come, as where each worker is blocked and users give up.
+    // Timers come due and are cancelled, and others come. This happens when all workers are blocked and users give up.
     let (engine, clock, jobs, runs, log) = with_jobs_kept();
     let (rounds, each) = (1_500_u64, 20_u64);
     for round in 1..=rounds {
         let ids = engine.handle().schedule_batch((0..each).map(|n| (MS, n))).unwrap();
         clock.advance(MS);
-        // The shard has found them due, and has handed them over or holds them back.
+        // The shard has found the timers due. It has passed them on, or keeps them for later.
         let seen = || engine.handle().stats().total;
         wait_until("they are due", || seen().queued_timers + seen().stale_tickets >= round * each);
         assert!(ids.into_iter().all(|id| engine.handle().cancel(id).payload().is_some()));
@@ -220,7 +222,7 @@ fn tickets_do_not_pile_up_while_nobody_fires_them() {
     assert!(handed_over <= 300, "{handed_over} jobs wait of {rounds} rounds");
     assert!(queued <= 300 * each, "{queued} tickets wait of {}", rounds * each);
 
-    // Those that are not cancelled fire behind all that, once there is a worker.
+    // The timers that are not cancelled fire after all others, once there is a worker.
     engine.handle().schedule_batch((0..1_000).map(|n| (MS, n))).unwrap();
     clock.advance(MS);
     runs.store(true, Ordering::SeqCst);
@@ -234,7 +236,7 @@ fn tickets_do_not_pile_up_while_nobody_fires_them() {
 #[test]
 fn a_job_that_is_dropped_behind_many_others_is_sent_again() {
     let (engine, clock, jobs, runs, log) = with_jobs_kept();
-    // A job for each.
+    // Each of these timers gets its own job.
     for n in 0..700 {
         engine.handle().schedule(MS, n).unwrap();
         clock.advance(MS);
@@ -296,7 +298,7 @@ fn a_job_that_is_run_after_the_shutdown_fires_nothing() {
 
 #[test]
 fn a_stalled_shard_catches_up_and_fires_each_timer_once() {
-    // 3 s at a tick of 1 µs: more than ten thousand revolutions of the finest level.
+    // The timer is 3 s away, and a tick is 1 µs. That is more than ten thousand revolutions of the finest level.
     let log = Log::new();
     let sink = log.clone();
     let engine = Builder::new()

@@ -1,4 +1,4 @@
-//! Errors and edges: the engine at its bounds, in odd places and at the wrong time. A file for each theme.
+//! Errors and edges: the engine at its limits, in unusual places and at the wrong time. There is a file for each theme.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -24,7 +24,7 @@ fn at(since_origin: Duration) -> Timestamp {
     Timestamp::ZERO + since_origin
 }
 
-/// A payload that does something when it is dropped.
+/// A payload whose drop calls a function.
 struct OnDrop(Option<Box<dyn FnOnce() + Send>>);
 
 impl OnDrop {
@@ -45,7 +45,7 @@ impl Drop for OnDrop {
     }
 }
 
-/// Every way to run handlers, each on two threads or fewer.
+/// Returns an engine builder for each way to run handlers. Each engine has at most two threads for handlers.
 fn every_dispatch() -> Vec<Builder> {
     let (jobs, queue) = mpsc::channel::<Job>();
     thread::spawn(move || queue.into_iter().for_each(Job::run));

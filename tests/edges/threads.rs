@@ -1,4 +1,4 @@
-//! Threads that come, end, or use several engines.
+//! Threads that start, end, or use several engines.
 
 use crate::OnDrop;
 use crate::support::{HOUR, Log, MS, Rng, assert_settled, payloads, recording, wait_until};
@@ -11,7 +11,8 @@ fn a_thread_that_ends_may_use_the_engine_from_its_thread_locals() {
     thread_local! {
         static LAST_WORDS: RefCell<Option<OnDrop>> = const { RefCell::new(None) };
     }
-    // The engine's own thread-local part may go before ours or after it: both orders.
+    // The engine's thread-local part may be dropped before the test's own thread-local or after it. The test tries both
+    // orders.
     for engine_first in [true, false] {
         let log = Log::new();
         let sink = log.clone();
@@ -56,7 +57,8 @@ fn threads_that_come_and_go_lose_no_timer() {
 
 #[test]
 fn a_thread_may_use_several_engines_in_turn() {
-    // A thread keeps a part of each engine; those of engines that are gone make way.
+    // A thread keeps a part for each engine that it uses. The parts of engines that have ended are dropped to make
+    // room.
     let mut engines: Vec<_> = (0..4).map(|_| recording(Builder::new().capacity(100))).collect();
     let mut rng = Rng::new(4);
     let mut expected = vec![Vec::new(); engines.len()];

@@ -55,7 +55,7 @@ fn handlers_that_cancel_and_wait_for_each_other_do_not_deadlock() {
                 meeting.wait();
             })
             .unwrap();
-        // A shard each, so that each has a worker.
+        // Each timer has its own shard, so that each handler has a worker.
         {
             let mut ids = lock(&ids);
             for shard in 0..2 {

@@ -1,4 +1,4 @@
-//! Forks while threads of the parent use the engines and end, so that their locks are held now and then.
+//! Forks, while threads of the parent use engines and end. So their locks are sometimes held at a fork.
 
 use super::in_child;
 use std::ffi::c_void;
@@ -12,7 +12,8 @@ use tourbillon::{Builder, DrivenShards, Engine, Fired, LoopShard, Timer};
 const HOUR: Duration = Duration::from_secs(3_600);
 const CHURNING: usize = 3;
 
-/// An engine of each kind, and timers whose anchors and lanes the churn shares.
+/// An engine of each kind, and timers of a thread that stays. Short-lived threads share anchors and lanes (queues) with
+/// these timers.
 struct Engines {
     threads: Engine<u32>,
     driven: Engine<u32>,
@@ -40,7 +41,8 @@ impl Engines {
     }
 }
 
-/// A thread's life: its first call on each engine takes a lane, an owned timer has it listed, its end puts both back.
+/// Lives the life of a short-lived thread. The first call on each engine takes a lane (a queue to the shard), and the
+/// owned timer is listed in the engine. The thread's end gives both back.
 fn use_once(engines: [&Engine<u32>; 3]) {
     for engine in engines {
         if let Ok(id) = engine.handle().schedule(HOUR, 0) {
@@ -59,7 +61,7 @@ pub(crate) fn no_child_hangs_while_threads_of_the_parent_come_and_go() {
         for _ in 0..CHURNING {
             scope.spawn(|| {
                 while !ends.load(Ordering::Relaxed) {
-                    // Joined: a scope counts threads before their thread-locals are gone.
+                    // The thread is joined, since a scope does not wait for the end of thread-locals.
                     thread::scope(|short| short.spawn(|| use_once(all)).join()).expect("it ends");
                 }
             });
@@ -71,10 +73,10 @@ pub(crate) fn no_child_hangs_while_threads_of_the_parent_come_and_go() {
     assert_eq!(hung, 0, "of {forks} children hung or failed");
 }
 
-/// Forks on a thread that has used the engines, as most threads of a server have. Returns the child's status.
+/// Forks on a thread that has used the engines, as most threads of a server have. Returns the exit status of the child.
 fn fork_once(engines: &Engines, fork: u32) -> i32 {
     use_once(engines.all());
-    // SAFETY: only the child drops the copy, and it has a copy of all memory.
+    // SAFETY: only the child drops the copy, and the child has its own copy of all memory.
     let copy = ManuallyDrop::new(unsafe { ptr::read(engines) });
     in_child(move || match fork % 6 {
         0 => exit(),
@@ -101,8 +103,8 @@ fn fork_once(engines: &Engines, fork: u32) -> i32 {
     })
 }
 
-/// Runs `f` on a thread that is not of `std`: a thread of `std` begins with a lock of `std`'s own, which a thread of
-/// the parent may hold.
+/// Runs `f` on a thread that the standard library did not start. A thread of `std` begins with a lock of `std`. Another
+/// thread of the parent may hold that lock at the fork.
 fn on_a_thread(f: &dyn Fn()) {
     extern "C" fn run(f: *mut c_void) -> *mut c_void {
         // SAFETY: `on_a_thread` waits for the end of this call.
@@ -111,16 +113,16 @@ fn on_a_thread(f: &dyn Fn()) {
     }
     let mut thread = MaybeUninit::uninit();
     let argument = ptr::from_ref(&f).cast_mut().cast();
-    // SAFETY: `run` has the right type, and its argument outlives it.
+    // SAFETY: `run` has the right type, and `argument` outlives the thread.
     let refused = unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), run, argument) };
     assert_eq!(refused, 0, "the child may start a thread");
-    // SAFETY: `pthread_create` has written it.
+    // SAFETY: `pthread_create` has written `thread`.
     let thread = unsafe { thread.assume_init() };
     // SAFETY: the thread was not joined yet.
     assert_eq!(unsafe { libc::pthread_join(thread, ptr::null_mut()) }, 0);
 }
 
-/// Runs the destructors of this thread's thread-locals, and ends the process.
+/// Runs the destructors of the calling thread's thread-locals, and then ends the process.
 fn exit() {
     // SAFETY: the child has no other thread.
     unsafe { libc::exit(0) };

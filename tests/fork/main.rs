@@ -1,7 +1,7 @@
-//! The child of a fork has none of its parent's threads: calls on an engine that was built before say so, and none
-//! hangs.
+//! The child of a fork has none of its parent's threads. Calls on an engine that was built before the fork report that,
+//! and none hangs.
 //!
-//! Without the harness, which has threads of its own. A child that hangs is ended by its alarm.
+//! The test harness is not used, since it has threads of its own. An alarm ends a child that hangs.
 
 #[cfg(unix)]
 mod churn;
@@ -9,6 +9,8 @@ mod churn;
 #[cfg(unix)]
 fn main() {
     calls_in_the_child_are_refused();
+    #[cfg(feature = "tokio")]
+    runtimes_in_the_child_have_timers();
     churn::no_child_hangs_while_threads_of_the_parent_come_and_go();
 }
 
@@ -34,7 +36,7 @@ fn calls_in_the_child_are_refused() {
         assert!(engine.handle().is_forked() && engine.handle().is_shut_down());
         assert_eq!(engine.handle().health().condition, Condition::Forked);
         assert!(matches!(engine.handle().reschedule(moved, HOUR), Err(RescheduleError::Forked(2))));
-        // More than a lane has room for.
+        // This is more than a lane has room for.
         for n in 0..200_000 {
             let error = engine.handle().schedule(HOUR, n).expect_err("nothing would fire it");
             assert_eq!((error.kind, error.payload), (Refusal::Forked, n));
@@ -49,7 +51,7 @@ fn calls_in_the_child_are_refused() {
         assert!(engine.handle().shutdown().is_empty());
         drop(timer);
         drop(engine);
-        // An engine of the child's own works.
+        // An engine that the child builds works.
         let (fired, log) = std::sync::mpsc::channel();
         let own = Builder::new()
             .shards(1)
@@ -62,22 +64,51 @@ fn calls_in_the_child_are_refused() {
     assert_eq!(status, 0, "the child failed, or was ended by its alarm");
 }
 
-/// Forks, runs `f` in the child, and gives the status with which that ended.
+/// A runtime of one thread that was built before the fork, and runtimes that the child builds.
+#[cfg(all(unix, feature = "tokio"))]
+fn runtimes_in_the_child_have_timers() {
+    use std::future::pending;
+    use std::time::{Duration, Instant};
+    use tourbillon::time::{sleep, timeout};
+
+    const MS: Duration = Duration::from_millis(1);
+    let build = || tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let inherited = build();
+    inherited.block_on(sleep(MS));
+    let status = in_child(move || {
+        let mut limit = Box::pin(timeout(3_600_000 * MS, pending::<()>()));
+        for runtime in [&inherited, &build(), &inherited] {
+            let begin = Instant::now();
+            runtime.block_on(async {
+                sleep(MS).await;
+                assert!(timeout(MS, pending::<()>()).await.is_err());
+                let poll =
+                    std::future::poll_fn(|cx| std::task::Poll::Ready(limit.as_mut().poll(cx).is_pending()));
+                assert!(poll.await);
+            });
+            assert!(begin.elapsed() >= 2 * MS);
+        }
+        drop((limit, inherited));
+    });
+    assert_eq!(status, 0, "the child failed, or was ended by its alarm");
+}
+
+/// Forks the process and runs `f` in the child. Returns the child's exit status.
 #[cfg(unix)]
 fn in_child(f: impl FnOnce()) -> i32 {
     // SAFETY: the child uses only functions that work after a fork of a process with threads, on the systems of this
     // test.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: ends this process in time.
+        // SAFETY: the alarm ends this process in time.
         unsafe { libc::alarm(60) };
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
-        // SAFETY: ends this process, without the parent's exit handlers.
+        // SAFETY: the call ends this process, without the parent's exit handlers.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };
     }
     assert!(child > 0, "it forks");
     let mut status = 0;
-    // SAFETY: our child, and a place for its status.
+    // SAFETY: the process is a child of this process, and `status` is valid for writes.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     status
 }

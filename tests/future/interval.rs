@@ -1,4 +1,4 @@
-//! Ticks at a fixed period.
+//! Intervals, whose ticks have a fixed period.
 
 use crate::support::{HOUR, Log, MS, Rng};
 use crate::tasks::{SECOND, Task, YEAR, driven, driven_with, due_tick, says_shut_down};
@@ -17,7 +17,7 @@ impl Task<Interval> {
         self.with(Interval::poll_tick)
     }
 
-    /// All ticks that are ready now.
+    /// Returns all ticks of the interval that are ready now.
     fn ticks(&mut self) -> Vec<Timestamp> {
         let mut ticks = Vec::new();
         while let Poll::Ready(tick) = self.tick() {
@@ -27,7 +27,7 @@ impl Task<Interval> {
         ticks
     }
 
-    /// The next tick, waited for.
+    /// Waits for the interval's next tick, and returns it.
     fn next(&mut self, engine: &mut DrivenEngine<Wakeup>) -> Timestamp {
         loop {
             match self.tick() {
@@ -42,7 +42,7 @@ fn every(engine: &DrivenEngine<Wakeup>, period: Duration) -> Task<Interval> {
     Task::new(engine.handle().interval(period).unwrap())
 }
 
-/// An interval of 40 ms that started at 3 ms, with `behavior`; ticks are in ms after that start.
+/// An interval of 40 ms that starts at 3 ms. The tests count ticks in milliseconds after the interval's start.
 struct Forty {
     engine: DrivenEngine<Wakeup>,
     task: Task<Interval>,
@@ -57,7 +57,7 @@ impl Forty {
         Self { engine, task }
     }
 
-    /// The ticks that are ready `ms` milliseconds later.
+    /// Advances the clock by `ms` milliseconds. Returns the ticks that are ready then.
     fn after(&mut self, ms: u32) -> Vec<u128> {
         self.engine.advance(ms * MS);
         self.task.ticks().into_iter().map(|tick| (tick - (Timestamp::ZERO + 3 * MS)).as_millis()).collect()
@@ -94,7 +94,7 @@ fn the_first_tick_is_at_the_start() {
     assert_eq!(now.next(&mut engine), start + 10 * MS);
 }
 
-/// Row P15, here and in the next two tests: the ticks after a stall.
+/// Row P15 of the table of faults, also for the next two tests: the ticks of an interval after a stall.
 #[test]
 fn burst_makes_up_for_missed_ticks_at_once() {
     let mut forty = Forty::new(Missed::Burst);
@@ -117,7 +117,7 @@ fn delay_begins_anew_when_a_late_tick_was_taken() {
     assert_eq!(forty.after(39), []);
     assert_eq!(forty.after(1), [175]);
     assert_eq!(forty.after(40), [215]);
-    // 400 after the last tick, which is 360 after the next tick was due.
+    // The poll is 400 ms after the last tick. The next tick was due 360 ms before.
     assert_eq!(forty.after(400), [255]);
     assert_eq!(forty.after(40), [655]);
 }
@@ -132,7 +132,7 @@ fn skip_leaves_missed_ticks_out_and_keeps_step() {
     assert_eq!(forty.after(1), [160]);
     assert_eq!(forty.after(400), [200]);
     assert_eq!(forty.after(40), [600]);
-    // A stall that ends on the moment of a tick: that tick does not come any more.
+    // The stall ends exactly at the moment of a tick, and this tick does not come.
     assert_eq!(forty.after(120), [640]);
     assert_eq!(forty.after(39), []);
     assert_eq!(forty.after(1), [760]);
@@ -157,7 +157,7 @@ fn a_reset_for_at_once_ticks_with_the_next_poll() {
     forty.task.future.reset_immediately();
     assert_eq!(forty.task.ticks(), [Timestamp::ZERO + 43 * MS]);
     assert_eq!(forty.after(15), []);
-    // Amid a period, and having been polled in it.
+    // The reset comes in the middle of a period in which the interval was already polled.
     forty.task.future.reset_immediately();
     assert_eq!(forty.after(0), [55]);
     assert_eq!(forty.after(39), []);
@@ -172,7 +172,7 @@ fn a_reset_after_a_delay_ticks_after_that() {
         assert_eq!(forty.after(15), []);
         forty.task.future.reset_after(delay * MS);
         if delay > 0 {
-            // The task that waits is woken then, without another poll.
+            // The waiting task is woken at that moment, without another poll.
             forty.engine.advance((delay - 1) * MS);
             assert_eq!(forty.task.take_wakes(), 0);
             forty.engine.advance(MS);
@@ -188,7 +188,7 @@ fn a_reset_after_a_delay_ticks_after_that() {
 
 #[test]
 fn a_reset_to_a_moment_ticks_then_and_every_period_from_then_on() {
-    // Sooner, later than a period, and in the past, which counts as missed.
+    // The new moment is earlier, later than a period, or in the past. A moment in the past counts as missed.
     for (behavior, at, expected) in [
         (Missed::Skip, 60, vec![60, 100, 140]),
         (Missed::Skip, 1_000, vec![1_000, 1_040, 1_080]),
@@ -207,7 +207,7 @@ fn a_reset_to_a_moment_ticks_then_and_every_period_from_then_on() {
             ticks.extend(forty.after(1));
         }
         ticks.truncate(3);
-        // Taken 1 ms after the reset, where it was to the past.
+        // If the moment is in the past, its tick is taken 1 ms after the reset.
         let late = u128::from(behavior == Missed::Delay);
         let expected: Vec<u128> =
             expected.into_iter().enumerate().map(|(n, tick)| tick + if n > 0 { late } else { 0 }).collect();
@@ -217,13 +217,13 @@ fn a_reset_to_a_moment_ticks_then_and_every_period_from_then_on() {
 
 #[test]
 fn a_tick_that_was_taken_wakes_nobody_before_the_next_poll() {
-    // A task that gets a tick and returns `Pending` for its own reasons has to arrange its waking itself.
+    // A task may get a tick and return `Pending` for its own reasons. Then the task must arrange its waking itself.
     let mut engine = driven();
     let mut task = every(&engine, 10 * MS);
     assert!(task.tick().is_ready());
     engine.advance(SECOND);
     assert_eq!((task.take_wakes(), engine.handle().stats().owned.alive), (0, 0));
-    // As a stream that gives every fourth tick and wakes itself for the others.
+    // A stream returns every fourth tick, and wakes itself for the other ticks.
     let given = Log::new();
     let mut stream = every(&engine, 10 * MS);
     let mut count = 0;
@@ -276,12 +276,13 @@ fn a_period_of_a_century_is_kept() {
     }
 }
 
-/// Rows P15 and R31: no drift, whatever the period and its phase to the engine's ticks.
+/// Rows P15 and R31 of the table of faults: an interval does not drift, for any period and any phase between period and
+/// engine ticks.
 #[test]
 fn ten_thousand_ticks_do_not_drift() {
     for nanos in [300_000, 700_000, 999_999, 1_000_000, 1_000_001, 16_666_667, 333_333_333] {
         let period = Duration::from_nanos(nanos);
-        // To `Delay` and `Skip`, a period that is not longer than the engine's tick is missed all the time.
+        // If a period is not longer than the engine's tick, `Delay` and `Skip` find each tick missed.
         for behavior in if nanos > 1_000_000 { &ALL[..] } else { &ALL[..1] } {
             for phase in [0, 1, 333_333, 999_999] {
                 no_drift(period, Duration::from_nanos(phase), *behavior);
@@ -304,7 +305,8 @@ fn no_drift(period: Duration, phase: Duration, behavior: Missed) {
     }
 }
 
-/// Row R31: ticks that are each taken a little late do not delay the following ticks; a task is never quite on time.
+/// Row R31 of the table of faults: each tick is taken a little late, because a task is never quite on time. This does
+/// not delay the following ticks.
 #[test]
 fn delay_does_not_drift_by_what_is_not_a_stall() {
     let mut rng = Rng::new(3);
@@ -323,7 +325,8 @@ fn delay_does_not_drift_by_what_is_not_a_stall() {
     }
 }
 
-/// Row R31: nor by the engine's own ticks, where those are long.
+/// Row R31 of the table of faults: the engine's own ticks are long. The rounding to engine ticks does not delay the
+/// following ticks of the interval.
 #[test]
 fn delay_does_not_drift_by_what_the_engine_rounds_up() {
     let mut engine = driven_with(Builder::new().tick(10 * MS));
@@ -334,7 +337,8 @@ fn delay_does_not_drift_by_what_the_engine_rounds_up() {
     }
 }
 
-/// Row P15: a period below a tick. Nobody spins, and nothing is lost.
+/// Row P15 of the table of faults: the interval's period is below a tick of the engine. No thread spins, and no tick is
+/// lost.
 #[test]
 fn ticks_that_are_shorter_than_the_engines_come_in_bunches() {
     let mut engine = driven();
@@ -345,7 +349,7 @@ fn ticks_that_are_shorter_than_the_engines_come_in_bunches() {
         assert_eq!(engine.handle().now(), Timestamp::ZERO + n * MS);
         assert_eq!((task.ticks().len(), task.take_wakes()), (10, 0));
     }
-    // Skipping, there is one tick for each wake.
+    // With `Skip`, each wake brings one tick.
     task.future.set_missed(Missed::Skip);
     task.run_until_woken(&mut engine);
     assert_eq!(task.ticks().len(), 1);
@@ -359,7 +363,7 @@ fn a_nanosecond_is_a_period() {
     let mut task = every(&engine, NANO);
     assert_eq!(task.ticks().len(), 1);
     engine.advance(MS / 100);
-    // Nobody is woken within an engine's tick, however many of its own have come.
+    // Within a tick of the engine no task is woken, even if several ticks of the interval have come.
     assert_eq!(task.take_wakes(), 0);
     task.run_until_woken(&mut engine);
     task.future.set_missed(Missed::Skip);
@@ -368,7 +372,7 @@ fn a_nanosecond_is_a_period() {
 
 // --- Stalls ---
 
-/// The next tick by the table in `Missed`, found by counting up.
+/// Returns the next tick of an interval by the table in `Missed`. Counts up period by period.
 fn next_by_the_book(behavior: Missed, due: u64, now: u64, period: u64) -> u64 {
     let is_missed = now - due > period.min(5_000_000);
     match behavior {
@@ -384,8 +388,9 @@ fn next_by_the_book(behavior: Missed, due: u64, now: u64, period: u64) -> u64 {
     }
 }
 
-/// Goal: each tick is the tick of the table, and is ready as soon as it is due and not before, whatever the stalls.
-/// Method: steps of the clock of many lengths, against a count.
+/// Goal: after a stall of any length, each tick is the tick that the table in `Missed` demands. It is ready as soon as
+/// it is due, and not before. Method: the clock makes steps of many lengths, and a plain count gives the expected
+/// ticks.
 #[test]
 fn stalls_of_all_lengths_end_by_the_book() {
     let mut rng = Rng::new(11);
@@ -399,8 +404,8 @@ fn stalls_of_all_lengths_end_by_the_book() {
         let mut task = every(&engine, Duration::from_nanos(period));
         task.future.set_missed(behavior);
         assert_eq!(task.future.missed(), behavior);
-        // Whether the shard knows of the tick: it may take until its own next tick. Ticks that have come before are
-        // there.
+        // Whether the shard knows the tick. Then the tick may take until the engine's next tick. Ticks that came before
+        // are ready at once.
         let mut is_armed = false;
         for _ in 0..200 {
             let now = engine.handle().now();
@@ -450,7 +455,7 @@ fn a_tick_is_not_lost_with_the_future_that_waited_for_it() {
     let mut interval = engine.handle().interval(10 * MS).unwrap();
     let mut ticks = Vec::new();
     for step in 0..100 {
-        // Waited for by a task that gives up, before and after the tick has come.
+        // A task waits for the tick and gives up, before the tick has come and after it.
         let mut given_up = Task::new(interval.tick());
         if let Poll::Ready(tick) = given_up.poll() {
             ticks.push(tick);

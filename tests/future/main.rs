@@ -1,5 +1,7 @@
 //! Sleeping, timeouts and intervals: on a clock that the test moves, and, in `threads`, in real time.
 //!
+//! A comment such as `Row P15` names a row of the table of pitfalls in `src/DESIGN.md`.
+//!
 //! # Cases of tokio
 //!
 //! The cases of `time_sleep`, `time_timeout`, `time_interval`, `time_rt` and `time_panic` in `tokio/tests` at ea91b33,

@@ -1,4 +1,4 @@
-//! Many sleeps at a time, by chance.
+//! Many sleeps at a time, with random operations.
 
 use crate::support::{HOUR, Log, MS, Rng};
 use crate::tasks::{SECOND, driven, driven_with, due_tick, on_wake, poll_with};
@@ -42,26 +42,27 @@ fn thousands_with_random_deadlines_are_each_woken_once_on_their_tick() {
     }
 }
 
-/// A sleep of `sleeps_do_what_a_list_of_deadlines_does`, and its expected state.
+/// A sleep of the test `sleeps_do_what_a_list_of_deadlines_does`, and its expected state.
 struct Known {
     sleep: Sleep,
-    /// When its deadline was set.
+    /// The moment at which the sleep's deadline was set.
     set_at: Timestamp,
     turned_since: bool,
-    /// The task to wake, if there is one.
+    /// The number of the task that waits for the sleep. `None` if no task waits.
     waiting: Option<usize>,
-    /// Whether the task must be woken: not if it has seen the end by polling.
+    /// Whether the waiting task must still be woken. A task that has seen the sleep's end by polling needs no wake-up.
     owes_a_wake: bool,
 }
 
 impl Known {
-    /// When it is over for certain, and its task woken: with the next turn, if its tick had begun when it was set.
+    /// Returns the moment by which the sleep is over and its task woken. If the deadline had passed when it was set,
+    /// the moment is the next turn.
     fn due(&self) -> Timestamp {
         due_tick(self.sleep.deadline(), MS).max(self.set_at)
     }
 
-    /// Checks which tasks were woken by a step of the clock to `now`. A deadline that was moved within the past may
-    /// come with the ticket of an earlier deadline, before its tick.
+    /// Checks the tasks that a step of the clock to `now` has woken. A deadline that was moved within the past may fire
+    /// by the ticket of an earlier deadline, before its own tick.
     fn check(&mut self, mine: &[(usize, Timestamp)], now: Timestamp, case: &str) {
         let due = self.due();
         match mine {
@@ -78,9 +79,9 @@ impl Known {
     }
 }
 
-/// Goal: whatever is done to sleeps, none is ready before its deadline, nor pending after the tick of it; and the task
-/// that polled last is woken once, on that tick. Method: random polls by several tasks, resets, drops and steps of the
-/// clock, against the deadlines alone.
+/// Goal: no sleep is ready before its deadline, or pending after its deadline's tick. The task that polled last is
+/// woken once, on the deadline's tick. Method: several tasks poll at random, reset and drop sleeps, and step the clock.
+/// The deadlines alone decide the expected result.
 #[test]
 fn sleeps_do_what_a_list_of_deadlines_does() {
     for seed in 0..300 {

@@ -19,7 +19,7 @@ fn a_reset_before_the_first_poll_is_all_that_counts() {
     let mut past = Task::new(engine.handle().sleep(10 * MS));
     past.future.reset(Timestamp::ZERO);
     assert_eq!(past.poll(), Poll::Ready(()));
-    // A past deadline that was moved on before anybody looked.
+    // The deadline had passed, and was moved on before the first poll.
     let mut future = Task::new(engine.handle().sleep_until(Timestamp::ZERO));
     future.future.reset_after(10 * MS);
     assert!(future.poll().is_pending());
@@ -47,7 +47,7 @@ fn the_last_of_many_resets_counts() {
     }
 }
 
-/// Row R18: a sleep that is due, or about to fire, is reset like any other.
+/// Row R18 of the table of faults: a sleep is reset when it is due or about to fire. It ends at the new deadline.
 #[test]
 fn a_sleep_that_is_moved_while_its_old_deadline_fires_ends_at_the_new_one() {
     let mut engine = driven();
@@ -59,7 +59,7 @@ fn a_sleep_that_is_moved_while_its_old_deadline_fires_ends_at_the_new_one() {
             let (other, wakes, clock) = (other.clone(), wakes.clone(), engine.clock().clone());
             on_wake(move || {
                 wakes.push((n, clock.now()));
-                // The other sleep is due in this very tick.
+                // The other sleep is due in the same tick.
                 if clock.now() < later {
                     other.with(|sleep| sleep.reset(later));
                 }
@@ -81,7 +81,8 @@ fn a_sleep_that_is_moved_while_its_old_deadline_fires_ends_at_the_new_one() {
 
 #[test]
 fn a_sleep_that_is_disarmed_never_ends_and_may_be_reset() {
-    // Before its first poll, amid its time, when that has passed, and once it is over.
+    // The cases: before the first poll, in the middle of the time, when the time has passed, and once the sleep is
+    // over.
     for (polled, passes) in [(false, 0), (false, 20), (true, 0), (true, 5), (true, 10), (true, 20)] {
         let mut engine = driven();
         let mut task = Task::new(engine.handle().sleep(10 * MS));
@@ -124,7 +125,7 @@ fn a_sleep_that_is_disarmed_and_reset_wakes_who_polled_it_last() {
 
 #[test]
 fn an_idle_timeout_that_each_event_resets_costs_next_to_nothing() {
-    // As in a loop around a select: events come, the sleep is reset by hand, and polled with the other futures.
+    // A loop around a select does the same. Events come, and the sleep is reset and then polled with the other futures.
     let mut engine = driven();
     let mut idle = Task::new(engine.handle().sleep(30 * SECOND));
     for _event in 0..10_000 {

@@ -1,4 +1,4 @@
-//! Sleeping, on a clock that the test moves.
+//! Sleeps, on a clock that the test moves.
 
 use crate::support::{HOUR, Log, MS};
 use crate::tasks::{
@@ -45,7 +45,7 @@ fn it_has_elapsed_from_its_deadline_on() {
     engine.advance(10 * MS - Duration::from_nanos(1));
     assert!(!task.future.is_elapsed());
     engine.advance(Duration::from_nanos(1));
-    // Before it is polled, and after.
+    // The sleep has elapsed before its first poll and after it.
     assert!(task.future.is_elapsed());
     assert_eq!(task.poll(), Poll::Ready(()));
     assert!(task.future.is_elapsed());
@@ -53,7 +53,7 @@ fn it_has_elapsed_from_its_deadline_on() {
 
 #[test]
 fn each_sleep_ends_at_the_tick_of_its_deadline() {
-    // Around the borders of levels, from places before and behind them.
+    // The deadlines are around the borders of the wheel's levels, and the starts are before and after these borders.
     let mut engine = driven();
     for from in [0, 5, 63, 64, 250, 4_095, 65_530] {
         engine.advance(from * MS);
@@ -73,7 +73,7 @@ fn a_nanosecond_more_is_a_tick_more() {
         Task::new(engine.handle().sleep(MS + Duration::from_nanos(1))).run(&mut engine);
         assert_eq!(engine.handle().now(), start + 2 * MS);
     }
-    // The rest of the present tick counts, too.
+    // The rest of the present tick also counts.
     engine.advance(MS / 2);
     let start = engine.handle().now();
     Task::new(engine.handle().sleep(MS / 4)).run(&mut engine);
@@ -96,7 +96,7 @@ fn a_reset_to_a_later_deadline_wakes_at_that_one_alone() {
 
 #[test]
 fn a_reset_to_an_earlier_deadline_wakes_at_that_one() {
-    // Before and after the shard has seen the first deadline, without and with a poll in between.
+    // The reset comes before or after the shard has seen the first deadline, with or without a poll in between.
     for (turned, polled) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut engine = driven();
         let mut task = Task::new(engine.handle().sleep(100 * MS));
@@ -116,7 +116,7 @@ fn a_reset_to_an_earlier_deadline_wakes_at_that_one() {
     }
 }
 
-/// Row R18.
+/// Row R18 of the table of faults: a sleep is reset after it has completed.
 #[test]
 fn a_reset_after_completion_begins_anew() {
     let mut engine = driven();
@@ -131,14 +131,14 @@ fn a_reset_after_completion_begins_anew() {
         task.run(&mut engine);
         assert_eq!(engine.handle().now(), start + delay);
     }
-    // To another deadline than before, and polled twice.
+    // The sleep is reset to another deadline than before, and polled twice.
     task.future.reset_after(600 * SECOND);
     assert!(task.poll().is_pending());
     assert!(task.poll().is_pending());
     assert_eq!(engine.handle().stats().owned.alive, 1);
 }
 
-/// Row R18.
+/// Row R18 of the table of faults: a sleep is reset to a moment that has passed.
 #[test]
 fn a_reset_to_the_past_ends_it_with_the_next_poll() {
     let mut engine = driven();
@@ -163,7 +163,7 @@ fn a_reset_to_the_past_wakes_the_task_with_the_next_turn() {
     assert_eq!(task.poll(), Poll::Ready(()));
 }
 
-/// Row R3: no delay overflows; row P14 for the futures: years are not too many ticks.
+/// Row R3 of the table of faults: no delay overflows. Row P14, for futures: a delay of years has not too many ticks.
 #[test]
 fn sleeps_of_years_end_on_their_tick() {
     let mut engine = driven();
@@ -174,7 +174,7 @@ fn sleeps_of_years_end_on_their_tick() {
     }
 }
 
-/// The last tick that there is never ends.
+/// Sleeps until the end of time never end, and hide no short sleep.
 #[test]
 fn the_longest_sleeps_never_end_and_hide_no_short_one() {
     for delay in [Duration::MAX, Duration::MAX - MS, Duration::from_secs(u64::MAX / 10)] {
@@ -195,7 +195,7 @@ fn the_longest_sleeps_never_end_and_hide_no_short_one() {
     }
 }
 
-/// Row R2: deadlines around those that look like sentinels are deadlines.
+/// Row R2 of the table of faults: deadlines near values that look like sentinels are ordinary deadlines.
 #[test]
 fn sleeps_end_up_to_the_last_tick() {
     let last_tick = u64::MAX / 1_000_000 * 1_000_000;
@@ -233,7 +233,7 @@ fn a_sleep_keeps_to_its_own_engine() {
     mine.advance(HOUR);
     let mut task = Task::new(mine.handle().sleep(MS));
     assert!(task.poll().is_pending());
-    // Reset and polled amid the other's work.
+    // The sleep is reset and polled while the other engine works.
     other.advance(10 * HOUR);
     task.future.reset_after(2 * MS);
     assert_eq!(task.future.deadline(), Timestamp::ZERO + HOUR + 2 * MS);
@@ -245,7 +245,8 @@ fn a_sleep_keeps_to_its_own_engine() {
     assert_eq!(task.poll(), Poll::Ready(()));
 }
 
-/// Row R25, as far as it is ours: a task that never rests gets its time all the same.
+/// Row R25 of the table of faults, as far as it concerns this crate: a task that never rests still gets its sleep's end
+/// in time.
 #[test]
 fn a_task_that_never_rests_sleeps_no_longer() {
     let mut engine = driven();
@@ -276,7 +277,7 @@ fn a_sleep_that_is_not_polled_registers_nothing() {
 
 #[test]
 fn a_sleep_that_is_dropped_is_disarmed_and_leaves_nothing() {
-    // Before the shard has seen its ticket (row R13), and after.
+    // The drop comes before the shard has seen the ticket (row R13), or after.
     for turned in [false, true] {
         let mut engine = driven();
         let mut tasks: Vec<_> = (1..=1_000).map(|n| Task::new(engine.handle().sleep(n * MS))).collect();
@@ -346,7 +347,7 @@ fn a_sleep_waits_until_a_clock_that_stepped_back_has_caught_up() {
 
 #[test]
 fn a_sleep_that_is_used_again_after_the_clock_stepped_back_is_not_early() {
-    // For an earlier moment than its last end, and for the same moment.
+    // The reset is to an earlier moment than the last end of the sleep, or to the same moment.
     for deadline in [60, 100] {
         let deadline = Timestamp::ZERO + deadline * MS;
         let mut engine = driven();
@@ -410,7 +411,7 @@ fn a_sleep_that_was_under_way_when_its_engine_was_shut_down_is_woken_and_says_so
     for _ in 0..2 {
         assert!(says_shut_down(|| early.poll()) && is_cut_off(&mut early.future));
     }
-    // That it had ended before is not forgotten.
+    // The sleep had ended before the shutdown, and still reports its end.
     assert_eq!(over.poll(), Poll::Ready(()));
     drop((early, over));
     assert_eq!(engine.handle().stats().owned.alive, 0);
@@ -443,7 +444,7 @@ fn a_sleep_whose_deadline_has_come_completes_without_its_engine() {
     assert_eq!((polled.poll(), fresh.poll()), (Poll::Ready(()), Poll::Ready(())));
 }
 
-/// A disarmed sleep waits for ever. It reports the shutdown once it is reset to a deadline that does not come.
+/// A disarmed sleep waits for ever. A reset to a far deadline makes it report the engine's shutdown.
 #[test]
 fn a_sleep_that_is_disarmed_is_told_of_the_shutdown_by_its_reset() {
     let engine = driven();
@@ -482,7 +483,7 @@ fn sleeps_are_awaited_one_after_the_other() {
 
 #[test]
 fn of_two_sleeps_the_loser_may_be_polled_on() {
-    // A select in a loop, by reference: the slow sleep goes on, and each round has a new fast sleep.
+    // This is a select in a loop, by reference. The slow sleep goes on, and each round has a new fast sleep.
     let mut engine = driven();
     let (bell, waker) = bell();
     let mut slow = engine.handle().sleep(95 * MS);

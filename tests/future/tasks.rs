@@ -1,4 +1,4 @@
-//! Tasks without an executor: polled by hand, and woken into a count.
+//! Tasks without an executor. A test polls them by hand, and counts their wake-ups.
 
 use crate::support::lock;
 use std::future::Future;
@@ -12,17 +12,17 @@ use tourbillon::future::{ShutDown, Sleep, Wakeup};
 use tourbillon::{Builder, DrivenEngine, Timestamp};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// More of them than any future here takes.
+/// The largest number of polls that a future of these tests may need.
 const POLLS: u32 = 100_000;
 pub(crate) const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Whether `poll` panics and says that the engine was shut down.
+/// Returns whether `poll` panics with the message that says that the engine was shut down.
 pub(crate) fn says_shut_down<R>(poll: impl FnOnce() -> R) -> bool {
     let Err(panic) = catch_unwind(AssertUnwindSafe(poll)) else { return false };
     panic.downcast_ref::<String>().is_some_and(|said| said == "the engine of this sleep was shut down")
 }
 
-/// Whether `sleep` returns that its engine was shut down.
+/// Returns whether `sleep` reports that its engine was shut down.
 pub(crate) fn is_cut_off(sleep: &mut Sleep) -> bool {
     let outcome: Poll<Result<(), ShutDown>> = Task::new(sleep.try_wait()).poll();
     matches!(outcome, Poll::Ready(Err(_)))
@@ -36,13 +36,13 @@ pub(crate) fn driven_with(builder: Builder) -> DrivenEngine<Wakeup> {
     builder.driven_futures().unwrap()
 }
 
-/// The start of the first tick at which `deadline` has come.
+/// Returns the start of the first engine tick at which `deadline` has come.
 pub(crate) fn due_tick(deadline: Timestamp, tick: Duration) -> Timestamp {
     let tick = u64::try_from(tick.as_nanos()).unwrap();
     Timestamp::from_nanos(deadline.as_nanos().div_ceil(tick) * tick)
 }
 
-/// How often somebody was woken since it was last asked.
+/// Counts the wake-ups of a task since the last call of `take`.
 #[derive(Debug, Default)]
 pub(crate) struct Bell(AtomicUsize);
 
@@ -62,13 +62,13 @@ impl Wake for Bell {
     }
 }
 
-/// A bell, and the waker that rings it.
+/// Makes a bell that counts wake-ups, and the waker that rings the bell.
 pub(crate) fn bell() -> (Arc<Bell>, Waker) {
     let bell = Arc::new(Bell::default());
     (Arc::clone(&bell), bell.into())
 }
 
-/// A waker that does `f`.
+/// Makes a waker that calls `f`.
 pub(crate) fn on_wake(f: impl Fn() + Send + Sync + 'static) -> Waker {
     struct OnWake<F>(F);
     impl<F: Fn() + Send + Sync + 'static> Wake for OnWake<F> {
@@ -79,7 +79,7 @@ pub(crate) fn on_wake(f: impl Fn() + Send + Sync + 'static) -> Waker {
     Arc::new(OnWake(f)).into()
 }
 
-/// A future and the task that polls it.
+/// A future, and the test's task that polls the future.
 #[derive(Debug)]
 pub(crate) struct Task<F> {
     pub(crate) future: Pin<Box<F>>,
@@ -93,12 +93,12 @@ impl<F> Task<F> {
         Self { future: Box::pin(future), bell, waker }
     }
 
-    /// How often it was woken since it was last asked.
+    /// Returns the number of the task's wake-ups since the last call.
     pub(crate) fn take_wakes(&self) -> usize {
         self.bell.take()
     }
 
-    /// Moves the engine on to where it next has something to do, until the task is woken.
+    /// Moves the engine's clock from expiry to expiry until the task is woken.
     pub(crate) fn run_until_woken(&self, engine: &mut DrivenEngine<Wakeup>) {
         while self.take_wakes() == 0 {
             let next = engine.next_expiry().expect("a task that nobody will wake");
@@ -110,12 +110,12 @@ impl<F> Task<F> {
         }
     }
 
-    /// Drops the future; its bell is left.
+    /// Drops the task's future, and returns the bell that counts the task's wake-ups.
     pub(crate) fn drop_future(self) -> Arc<Bell> {
         self.bell
     }
 
-    /// Forgets the future; its bell is left.
+    /// Forgets the task's future without dropping it. Returns the bell that counts the task's wake-ups.
     #[expect(clippy::mem_forget, reason = "what a user may do")]
     pub(crate) fn forget_future(self) -> Arc<Bell>
     where
@@ -145,7 +145,8 @@ impl<F: Future> Task<F> {
         self.future.as_mut().poll(&mut Context::from_waker(&self.waker))
     }
 
-    /// Polls when woken, and moves the engine on to where it next has something to do, until the future is ready.
+    /// Polls the future whenever the task is woken, until the future is ready. Between the polls, moves the engine's
+    /// clock to its next expiry.
     pub(crate) fn run(&mut self, engine: &mut DrivenEngine<Wakeup>) -> F::Output {
         for _ in 0..POLLS {
             match self.poll() {
@@ -157,12 +158,12 @@ impl<F: Future> Task<F> {
     }
 }
 
-/// Polls with `waker`.
+/// Polls `sleep` once with `waker`.
 pub(crate) fn poll_with(sleep: &mut Sleep, waker: &Waker) -> Poll<()> {
     Pin::new(sleep).poll(&mut Context::from_waker(waker))
 }
 
-/// A sleep that wakers reach too.
+/// A sleep that its own wakers can also reach.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared(Arc<Mutex<Option<Sleep>>>);
 
@@ -180,7 +181,7 @@ impl Shared {
     }
 }
 
-/// The value of a oneshot channel, which another thread or task sends.
+/// A value that another thread or task sends once. A future waits for the value, as for a oneshot channel.
 #[derive(Debug)]
 pub(crate) struct Answer<T>(Arc<Mutex<(Option<T>, Option<Waker>)>>);
 
@@ -220,12 +221,12 @@ impl<T> Future for Answer<T> {
     }
 }
 
-/// Runs `f`, which is to panic.
+/// Runs `f`, which must panic.
 pub(crate) fn expect_panic<R>(f: impl FnOnce() -> R) {
     assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "it did not panic");
 }
 
-/// A waker that counts its clones, wakes and drops, and panics where its switches say so.
+/// A waker that counts its clones, wakes and drops. It panics in each call for which a switch is set.
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) clones: AtomicUsize,
@@ -249,7 +250,7 @@ impl Probe {
     }
 
     pub(crate) fn waker(&'static self) -> Waker {
-        // SAFETY: the functions of the table keep the contract of wakers: their data is a `&'static Probe`, which may
+        // SAFETY: the functions of the table keep the contract of wakers. Their data is a `&'static Probe`, which may
         // be copied, shared and forgotten.
         unsafe { Waker::from_raw(self.raw()) }
     }
@@ -262,14 +263,14 @@ impl Probe {
 
     /// # Safety
     ///
-    /// `data` comes from `raw`.
+    /// `data` must come from `raw`.
     unsafe fn of(data: *const ()) -> &'static Self {
-        // SAFETY: `raw` made it of a `&'static Probe`.
+        // SAFETY: `raw` made `data` from a `&'static Probe`.
         unsafe { &*data.cast::<Self>() }
     }
 
     unsafe fn clone(data: *const ()) -> RawWaker {
-        // SAFETY: called through the table.
+        // SAFETY: the function is only called through the table, with data from `raw`.
         let probe = unsafe { Self::of(data) };
         assert!(!probe.panics_in_clone.load(Ordering::SeqCst), "a clone panics");
         probe.clones.fetch_add(1, Ordering::SeqCst);
@@ -277,21 +278,21 @@ impl Probe {
     }
 
     unsafe fn wake(data: *const ()) {
-        // SAFETY: called through the table.
+        // SAFETY: the function is only called through the table, with data from `raw`.
         unsafe { Self::wake_by_ref(data) };
-        // SAFETY: as above.
+        // SAFETY: as for the call above.
         unsafe { Self::drop(data) };
     }
 
     unsafe fn wake_by_ref(data: *const ()) {
-        // SAFETY: called through the table.
+        // SAFETY: the function is only called through the table, with data from `raw`.
         let probe = unsafe { Self::of(data) };
         probe.wakes.fetch_add(1, Ordering::SeqCst);
         assert!(!probe.panics_in_wake.load(Ordering::SeqCst), "a wake panics");
     }
 
     unsafe fn drop(data: *const ()) {
-        // SAFETY: called through the table.
+        // SAFETY: the function is only called through the table, with data from `raw`.
         let probe = unsafe { Self::of(data) };
         probe.drops.fetch_add(1, Ordering::SeqCst);
         assert!(!probe.panics_in_drop.load(Ordering::SeqCst), "a drop panics");

@@ -1,38 +1,20 @@
-//! With threads and real time: on the process-wide engine, and on engines whose shards race with the tasks.
+//! Futures on threads, in real time. They use the process's own engine, and engines whose shards race with the tasks.
 
-use crate::support::{Log, MS, PATIENCE, Rng, lock, wait_until, within_patience};
+use crate::support::{Log, MS, PATIENCE, Rng, block_on, lock, wait_until, within_patience};
 use crate::tasks::{Answer, bell, on_wake, poll_with};
 use std::future::{Future, pending, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon::{Builder, Engine, Missed, Timestamp};
 
-/// Longer than any wait of some milliseconds, on however slow a machine.
+/// A time that exceeds any wait of some milliseconds, even on a slow machine.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Runs a future on this thread, which is parked while it has nothing to do.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(thread::current())).into();
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
-
-/// Waits for all futures. A wake-up polls all of them.
+/// Waits for all futures. Each wake-up polls all of them.
 async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut outputs = Vec::new();
@@ -184,7 +166,7 @@ fn an_interval_is_never_early_and_keeps_step() {
     });
 }
 
-/// Row R25.
+/// Row R25 of the table of faults: the thread of a sleep never rests. The sleep still ends in time.
 #[test]
 fn a_thread_that_never_rests_sleeps_no_longer() {
     within_patience(|| {
@@ -202,7 +184,8 @@ fn a_thread_that_never_rests_sleeps_no_longer() {
 
 // --- Tasks that move, and races with the shard ---
 
-/// Row R26: a sleep that goes from thread to thread stays with its engine, and wakes the last thread.
+/// Row R26 of the table of faults: a sleep moves from thread to thread and stays with its engine. It wakes the thread
+/// that polled it last.
 #[test]
 fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
     within_patience(|| {
@@ -214,7 +197,7 @@ fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
             let handle = engine.handle().clone();
             sleep = thread::spawn(move || {
                 assert!(poll_with(&mut sleep, Waker::noop()).is_pending());
-                // Sooner than the deadline that the thread before has posted.
+                // The new deadline is earlier than the deadline that the thread before has set.
                 if hop % 2 == 0 {
                     let deadline = handle.now() + 3 * MS;
                     sleep.reset(deadline);
@@ -234,7 +217,7 @@ fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
 }
 
 /// Goal: a reset that meets the firing of the old deadline loses neither the new deadline nor the wake. Method:
-/// deadlines a few ticks of 10 µs ahead, moved at about their time.
+/// deadlines are a few ticks of 10 µs ahead, and are moved at about their time.
 #[test]
 fn a_reset_that_races_with_the_old_deadline_loses_no_wake() {
     within_patience(|| {
@@ -256,13 +239,13 @@ fn a_reset_that_races_with_the_old_deadline_loses_no_wake() {
             assert!(engine.handle().now() >= new, "early");
         }
         drop(sleep);
-        // Its last wake may not have ended.
+        // The last wake of the sleep may not have ended.
         wait_until("its slot is free", || engine.handle().stats().owned.alive == 0);
         assert_eq!(engine.handle().stats().total.panics, 0);
     });
 }
 
-/// Row R12: a sleep that is dropped at the moment at which it fires leaves a free slot.
+/// Row R12 of the table of faults: a sleep is dropped at the moment at which it fires. The sleep's slot becomes free.
 #[test]
 fn a_drop_that_races_with_the_firing_frees_the_slot() {
     within_patience(|| {
@@ -297,8 +280,8 @@ fn a_drop_that_races_with_the_firing_frees_the_slot() {
     });
 }
 
-/// Row R20: the shard waits for a lock of the user's in a wake, while the thread that has it polls, resets and drops:
-/// none of these calls waits for the shard.
+/// Row R20 of the table of faults: in a wake, the shard waits for a lock of the user's. The thread that has the lock
+/// polls, resets and drops the sleep. None of these calls waits for the shard.
 #[test]
 fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
     within_patience(|| {
@@ -317,7 +300,7 @@ fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
             let guard = lock(&lock_of_the_user);
             let mut sleep = engine.handle().sleep(20 * MS);
             if poll_with(&mut sleep, &waker).is_ready() {
-                // This thread did not run until the sleep was over.
+                // This thread did not run before the sleep was over, so this round shows nothing.
                 continue;
             }
             wait_until("the wake has begun", || begun.len() == 1);
@@ -342,7 +325,8 @@ fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
     });
 }
 
-/// Row R15 for wakers: the shutdown wakes each sleeping task once; after it no task is woken, and nothing hangs.
+/// Row R15 of the table of faults, for wakers: the shutdown wakes each sleeping task once. Afterwards no task is woken,
+/// and nothing hangs.
 #[test]
 fn nobody_is_woken_after_a_shutdown_has_woken_all() {
     within_patience(|| {
@@ -363,7 +347,7 @@ fn nobody_is_woken_after_a_shutdown_has_woken_all() {
     });
 }
 
-/// A handle of an engine that is dropped at once.
+/// A sleep's engine is dropped at once after its start. The sleep does not hang.
 #[test]
 fn a_sleep_on_an_engine_that_was_dropped_does_not_hang() {
     within_patience(|| {
@@ -373,7 +357,7 @@ fn a_sleep_on_an_engine_that_was_dropped_does_not_hang() {
     });
 }
 
-/// Sleeps that begin, are moved and are woken while their engine is shut down: each of them ends.
+/// Sleeps begin, are moved and are woken while their engine is shut down. All of them end.
 #[test]
 fn a_shutdown_leaves_no_sleep_waiting_whatever_it_races_with() {
     within_patience(|| {
@@ -398,7 +382,7 @@ fn a_shutdown_leaves_no_sleep_waiting_whatever_it_races_with() {
     });
 }
 
-/// Full engines keep their tasks polling, which get on as slots come free.
+/// A sleep on a full engine makes its task poll repeatedly. It goes on when a slot is free.
 #[test]
 fn more_sleeps_than_an_engine_has_room_for_end_all_the_same() {
     within_patience(|| {

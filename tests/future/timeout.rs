@@ -1,4 +1,4 @@
-//! Limits on the time of other futures.
+//! Timeouts, which limit the time of other futures.
 
 use crate::support::{HOUR, MS};
 use crate::tasks::{Answer, SECOND, Task, YEAR, driven, driven_with, expect_panic};
@@ -30,7 +30,7 @@ fn what_is_ready_is_never_timed_out() {
     assert_eq!((owned.alive, owned.posted), (0, 0), "a timer was made for nothing");
 }
 
-/// Polls a timeout of 100 ms around an answer that comes at 90.
+/// Polls a timeout of 100 ms whose inner future answers after 90 ms.
 fn an_answer_in_time(
     engine: &mut DrivenEngine<Wakeup>,
     answer: &Answer<u32>,
@@ -43,7 +43,7 @@ fn an_answer_in_time(
     answer.give(17);
     assert_eq!(task.take_wakes(), 1);
     assert_eq!(task.poll(), Poll::Ready(Ok(17)));
-    // Nothing comes of the deadline any more, once it is dropped.
+    // A timeout that was dropped does nothing at its deadline.
     let bell = task.drop_future();
     engine.advance(SECOND);
     assert_eq!(
@@ -114,7 +114,8 @@ fn a_deadline_that_has_come_elapses_with_the_first_poll() {
     assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
-/// Row R25: the future is polled first, and may want to be polled for ever.
+/// Row R25 of the table of faults: a timeout polls its future before it checks the deadline. The future may demand to
+/// be polled for ever, and still times out.
 #[test]
 fn a_future_that_never_rests_is_timed_out_all_the_same() {
     let mut engine = driven();
@@ -151,7 +152,7 @@ fn a_timeout_that_is_not_polled_registers_nothing() {
 
 #[test]
 fn an_answer_that_came_with_the_deadline_is_taken() {
-    // Both have happened by the next poll: the future is polled first.
+    // By the next poll the answer is there and the deadline has passed. The future is polled first.
     let (mut engine, answer) = (driven(), Answer::new());
     let mut task = Task::new(engine.handle().timeout(10 * MS, answer.clone()));
     assert!(task.poll().is_pending());
@@ -162,7 +163,7 @@ fn an_answer_that_came_with_the_deadline_is_taken() {
 
 #[test]
 fn the_future_outlives_its_time() {
-    // It is not dropped when the deadline passes, and may be taken back and waited for again.
+    // The future is not dropped when the deadline passes. It can be taken back and awaited again.
     let (mut engine, answer) = (driven(), Answer::new());
     let kept = Arc::new(());
     let mut task = Task::new(engine.handle().timeout(10 * MS, {
@@ -213,7 +214,7 @@ fn a_timeout_that_is_dropped_in_the_middle_cancels_both() {
     assert_eq!((engine.handle().stats().owned.fired, engine.handle().stats().total.tickets), (0, 0));
 }
 
-/// Row R21.
+/// Row R21 of the table of faults: the future inside a timeout panics.
 #[test]
 fn a_future_that_panics_leaves_nothing_behind() {
     let mut engine = driven();
@@ -280,7 +281,7 @@ fn elapsed_is_an_error_that_turns_into_an_io_error() {
     let error = io::Error::from(elapsed);
     assert_eq!((error.kind(), error.to_string()), (io::ErrorKind::TimedOut, elapsed.to_string()));
     assert_eq!(error.get_ref().and_then(|inner| inner.downcast_ref::<Elapsed>()), Some(&elapsed));
-    // As it is in a function that reads and writes.
+    // A function that reads and writes uses the error in this way.
     fn read(outcome: Result<io::Result<()>, Elapsed>) -> io::Result<()> {
         outcome?
     }
@@ -351,7 +352,8 @@ fn after_a_shutdown_a_timeout_takes_an_answer_or_says_that_it_was() {
 
 #[test]
 fn a_thousand_requests_answered_in_time_post_next_to_nothing() {
-    // Answers that come soon, and answers that come near their deadlines. The latter meet the look at the ticket.
+    // Answers come soon, or near their deadlines. An answer near its deadline comes after the shard has checked the
+    // ticket.
     for (takes, most_postponed) in [(MS, 1), (4_999 * MS, 5_000)] {
         let mut engine = driven();
         let mut timeout = engine.handle().reusable_timeout();
@@ -379,7 +381,7 @@ fn requests_may_have_deadlines_instead_of_delays() {
     let mut timeout = engine.handle().reusable_timeout();
     for round in 0..10 {
         let start = engine.handle().now();
-        // In the past and now, with an answer that is there and one that never comes.
+        // The deadline is in the past or now. The answer is ready, or never comes.
         for deadline in [Timestamp::ZERO, start] {
             assert_eq!(Task::new(timeout.timeout_at(deadline, ready(round))).poll(), Poll::Ready(Ok(round)));
             let mut late = Task::new(timeout.timeout_at(deadline, pending::<()>()));
@@ -388,7 +390,7 @@ fn requests_may_have_deadlines_instead_of_delays() {
         let mut first = Task::new(timeout.timeout_at(start + 20 * MS, pending::<()>()));
         assert!(first.poll().is_pending());
         drop(first);
-        // Earlier than the deadline before.
+        // The new deadline is earlier than the deadline before.
         let mut second = Task::new(timeout.timeout_at(start + 10 * MS, pending::<()>()));
         assert!(second.run(&mut engine).is_err());
         assert_eq!(engine.handle().now(), start + 10 * MS);
@@ -415,7 +417,7 @@ fn a_request_that_has_elapsed_does_not_shorten_the_next_one() {
         let elapses = (10 + round) * MS;
         assert!(Task::new(timeout.timeout(elapses, pending::<()>())).run(&mut engine).is_err());
         assert_eq!(engine.handle().now(), start + elapses);
-        // After it, longer and shorter timeouts whose answers come in time.
+        // After the elapsed request come longer and shorter timeouts, whose answers are in time.
         for (delay, takes) in [(SECOND, 999 * MS), (5 * MS, 4 * MS), (MS, Duration::ZERO)] {
             let answer = Answer::new();
             let mut task = Task::new(timeout.timeout(delay, answer.clone()));
@@ -438,7 +440,8 @@ fn a_request_that_is_dropped_disarms_the_timer() {
     let bell = task.drop_future();
     engine.advance(SECOND);
     assert_eq!((bell.take(), engine.handle().stats().owned.fired), (0, 0));
-    // Nor does it disturb the next request, for the same moment or a later moment.
+    // The dropped request does not disturb the next request either. That request has the same deadline or a later
+    // deadline.
     for delay in [10 * MS, 30 * MS] {
         let start = engine.handle().now();
         let mut first = Task::new(timeout.timeout(10 * MS, pending::<()>()));
@@ -451,7 +454,8 @@ fn a_request_that_is_dropped_disarms_the_timer() {
     assert_eq!(engine.handle().stats().owned.alive, 1);
 }
 
-/// Nothing may rely on a drop.
+/// A program may leak a future by `mem::forget`, so the drop of a request's future must not be needed. The next request
+/// costs nothing more.
 #[test]
 fn a_request_that_is_forgotten_costs_the_next_one_nothing() {
     let mut engine = driven();

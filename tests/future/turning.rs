@@ -1,5 +1,5 @@
-//! A loop's shard that a task turns, polled by hand, on a clock that the test moves. Tasks on tokio are in
-//! `tests/tokio_loop.rs`.
+//! A loop's shard that a task turns. The tests poll the task by hand, on a clock that they move. Tasks on tokio are
+//! tested in `tests/tokio_loop.rs`.
 
 use crate::support::{HOUR, Log, MS, within_patience};
 use crate::tasks::{Answer, Task, expect_panic};
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Clock, Engine, Fired, Handle, LoopShard, ManualClock, Shards, Timestamp};
 
-/// The time of a manual clock, which seems to pass by itself: the clock does not say when it is moved.
+/// A manual clock that gives no report when it is moved, so that it seems to run by itself.
 struct Passing(ManualClock);
 
 impl Clock for Passing {
@@ -19,15 +19,15 @@ impl Clock for Passing {
     }
 }
 
-/// A set with one loop on a clock at time zero, and an engine that notes its payloads.
+/// A set with one loop on a clock at time zero, and an engine whose payloads are logged.
 struct World {
     clock: ManualClock,
     shards: Shards,
     engine: Engine<u64>,
     fired: Log<u64>,
-    /// The sleeps that the task has asked for.
+    /// The durations of the sleeps for which the task that turns the shard has asked.
     sleeps: Log<Duration>,
-    /// Ends a sleep.
+    /// An answer that ends the present sleep of the task that turns the shard.
     alarm: Answer<()>,
 }
 
@@ -63,7 +63,7 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_nanos(millis * 1_000_000)
 }
 
-/// Polls until the task waits.
+/// Polls the task until its wake-ups are used up, so that the task waits.
 fn settle<F: Future<Output = Infallible>>(task: &mut Task<F>) {
     for _ in 0..1_000 {
         assert!(task.poll().is_pending());
@@ -119,7 +119,7 @@ fn it_is_woken_for_earlier_timers_of_its_own_thread_and_of_others() {
     assert_eq!(sleep_after(&|| world.schedule(30)), (true, vec![30 * MS]));
 }
 
-/// The moment between the task's look at the next deadline and its wait.
+/// A timer is armed after the task that turns the shard has read the next deadline, and before the task waits.
 #[test]
 fn a_timer_that_is_armed_before_the_task_waits_is_not_missed() {
     let (world, shard) = world();
@@ -159,7 +159,7 @@ fn the_other_tasks_go_on_while_much_is_due() {
     assert!(world.sleeps.take().is_empty());
 }
 
-/// Another deadline passes while a handler runs.
+/// A further deadline passes while a handler runs. The task that turns the shard does not sleep.
 #[test]
 fn it_does_not_sleep_when_a_deadline_has_passed() {
     let clock = ManualClock::new();
@@ -188,7 +188,7 @@ fn it_does_not_sleep_when_a_deadline_has_passed() {
 fn a_sleep_that_ends_at_once_never_fires_a_timer_early() {
     let (world, shard) = world();
     let asked = world.sleeps.clone();
-    // In vain for a while, as a timer that rounds down does.
+    // For a while the sleeps end too early, as those of a timer that rounds down.
     let mut task = Task::new(shard.turn_as_task(move |time| {
         asked.push(time);
         Impatient { is_done: asked.len() < 100 }
@@ -199,7 +199,7 @@ fn a_sleep_that_ends_at_once_never_fires_a_timer_early() {
     assert_eq!(world.sleeps.take(), vec![10 * MS; 100]);
 }
 
-/// Is ready, or never.
+/// A sleep that is either ready at once or never.
 struct Impatient {
     is_done: bool,
 }
@@ -212,7 +212,7 @@ impl Future for Impatient {
     }
 }
 
-/// Each poll ends, although there is always something to turn for.
+/// Each turn of the shard finds work. Each poll of the task that turns it still ends, so that other tasks go on.
 #[test]
 fn the_other_tasks_go_on_while_no_sleep_lasts() {
     within_patience(|| {
@@ -267,7 +267,7 @@ fn a_task_that_is_dropped_gives_its_shard_up() {
     settle(&mut task);
     assert!(world.shards.take_loop(0).is_none(), "the task has it");
     drop(task);
-    // Nobody is woken for it.
+    // This timer wakes nobody.
     world.schedule(3);
     let mut another = world.task(world.shards.take_loop(0).expect("it was given up"));
     world.clock.advance(5 * MS);
@@ -288,7 +288,7 @@ fn a_sleep_that_panics_costs_the_task_and_no_timer() {
     assert_eq!(world.fired.take(), [5]);
 }
 
-/// Each task turns a shard of its own, and a timer wakes the task of its shard alone.
+/// Several tasks turn a shard each. A timer wakes only the task of its own shard.
 #[test]
 fn several_tasks_turn_a_shard_each() {
     let clock = ManualClock::new();

@@ -1,4 +1,4 @@
-//! The traits and sizes of the futures' types, mostly checked by compiling.
+//! The traits and sizes of the futures' types. Most of this is checked by compiling.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -11,7 +11,7 @@ use tourbillon::future::{
 };
 use tourbillon::{DrivenEngine, Engine, Handle, Missed};
 
-/// Asks whether a type has a trait, which a generic function cannot.
+/// Shows whether a type has a trait. A generic function cannot show this.
 struct Is<T>(PhantomData<T>);
 
 macro_rules! ask {

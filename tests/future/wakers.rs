@@ -1,4 +1,5 @@
-//! Wakers: which waker is woken, how often a waker is cloned and dropped, and the calls that a waker may make.
+//! Wakers. The tests check which waker is woken, how often a waker is cloned and dropped, and which calls a waker may
+//! make.
 
 use crate::support::{HOUR, Log, MS, lock, within_patience};
 use crate::tasks::{
@@ -13,12 +14,13 @@ use tourbillon::{Builder, Clock, Timestamp};
 
 // --- Which waker is woken ---
 
-/// Row R24: a task that moves is woken where it was polled last, and nowhere else.
+/// Row R24 of the table of faults: a task moves from thread to thread. It is woken where it was polled last, and
+/// nowhere else.
 #[test]
 fn the_waker_of_the_last_poll_is_the_one_that_is_woken() {
     let bells: Vec<(Arc<Bell>, Waker)> = (0..3).map(|_| bell()).collect();
     for order in [&[0, 1][..], &[0, 1, 0], &[0, 0, 2], &[0, 1, 2, 1], &[2]] {
-        // Whether it is moved before its shard has seen it, or long after, and whether it is reset in between.
+        // The sleep is moved before its shard has seen it, or long after. It may be reset in between.
         for (turns, resets) in [(false, false), (true, false), (false, true), (true, true)] {
             let mut engine = driven();
             let mut sleep = engine.handle().sleep(100 * MS);
@@ -41,7 +43,7 @@ fn the_waker_of_the_last_poll_is_the_one_that_is_woken() {
     }
 }
 
-/// Row R24, for futures with a sleep inside.
+/// Row R24 of the table of faults, for timeouts and intervals: each wakes the task that polled it last.
 #[test]
 fn timeouts_and_intervals_wake_where_they_were_polled_last() {
     let (first, first_waker) = bell();
@@ -63,7 +65,7 @@ fn timeouts_and_intervals_wake_where_they_were_polled_last() {
 
 #[test]
 fn a_task_that_polled_a_sleep_of_yore_is_not_woken_for_the_next_one() {
-    // A reusable timeout hands its timer from one task to another.
+    // A reusable timeout passes its timer from a task to another.
     let mut engine = driven();
     let mut timeout = engine.handle().reusable_timeout();
     let mut first = Task::new(timeout.timeout(10 * MS, pending::<()>()));
@@ -90,13 +92,13 @@ fn a_waker_that_has_not_changed_is_not_cloned_again() {
         sleep.reset_after(SECOND);
     }
     assert_eq!(ONE.clones(), 1);
-    // Another waker takes its place, and is kept in turn.
+    // Another waker takes its place, and is then kept.
     for _ in 0..10 {
         assert!(poll_with(&mut sleep, &two).is_pending());
     }
     assert_eq!((ONE.clones(), TWO.clones(), ONE.drops.load(Ordering::SeqCst)), (1, 1, 1));
     engine.advance(SECOND);
-    // Fired: the clone was woken and is gone.
+    // The timer has fired. The waker's clone was woken, and is gone.
     assert_eq!((ONE.wakes(), TWO.wakes()), (0, 1));
     for _ in 0..10 {
         assert_eq!(poll_with(&mut sleep, &two), Poll::Ready(()));
@@ -106,7 +108,8 @@ fn a_waker_that_has_not_changed_is_not_cloned_again() {
     assert_eq!((TWO.clones(), TWO.drops.load(Ordering::SeqCst)), (1, 1));
 }
 
-/// Row P22: a waker is dropped as soon as it has been woken or its sleep has been dropped, whatever the deadline.
+/// Row P22 of the table of faults: a waker is dropped as soon as it has been woken or its sleep has been dropped. The
+/// sleep's deadline makes no difference.
 #[test]
 fn a_waker_is_let_go_with_its_wake_or_its_sleep() {
     let mut engine = driven();
@@ -124,7 +127,7 @@ fn a_waker_is_let_go_with_its_wake_or_its_sleep() {
     assert_eq!((Arc::strong_count(&bell), bell.take()), (1, 1));
 }
 
-/// Row R22: a shutdown keeps no waker beyond its sleep.
+/// Row R22 of the table of faults: a shutdown keeps no waker longer than its sleep.
 #[test]
 fn a_waker_is_let_go_after_a_shutdown() {
     let engine = driven();
@@ -153,7 +156,7 @@ fn a_waker_whose_clone_panics_costs_its_poll() {
     expect_panic(|| poll_with(&mut sleep, &bad));
     let (bell, waker) = bell();
     assert!(poll_with(&mut sleep, &waker).is_pending());
-    // With another waker in place, which stays.
+    // Another waker is in place, and stays.
     expect_panic(|| poll_with(&mut sleep, &bad));
     engine.advance(10 * MS);
     assert_eq!((bell.take(), other.take_wakes(), BAD.wakes()), (1, 1, 0));
@@ -186,7 +189,7 @@ fn a_waker_whose_wake_panics_is_counted_and_costs_nobody_else_anything() {
     assert!(good_ones.iter_mut().all(|good| good.take_wakes() == 1 && good.poll().is_ready()));
     assert_eq!((BAD.wakes(), engine.handle().stats().total.panics), (10, 10));
     assert_eq!(heard.take(), ["a wake panics"; 10]);
-    // They are over all the same, and may be used again.
+    // These sleeps are over in spite of the panics, and can be used again.
     for sleep in &mut bad_ones {
         assert_eq!(poll_with(sleep, &bad), Poll::Ready(()));
         sleep.reset_after(10 * MS);
@@ -208,12 +211,12 @@ fn a_waker_whose_drop_panics_does_so_to_whoever_drops_it() {
     let bad = BAD.waker();
     assert!(poll_with(&mut sleep, &bad).is_pending());
     BAD.panics_in_drop.store(true, Ordering::SeqCst);
-    // Dropped for another waker, which is in its place then.
+    // The bad waker is dropped when another waker takes its place.
     let (bell, waker) = bell();
     expect_panic(|| poll_with(&mut sleep, &waker));
     assert_eq!(Arc::strong_count(&bell), 3);
     assert!(poll_with(&mut sleep, &waker).is_pending());
-    // Dropped with its sleep, whose slot is free then.
+    // The bad waker is dropped together with its sleep, whose slot is then free.
     let mut other = engine.handle().sleep(10 * MS);
     let worse = WORSE.waker();
     assert!(poll_with(&mut other, &worse).is_pending());
@@ -230,8 +233,8 @@ fn a_waker_whose_drop_panics_does_so_to_whoever_drops_it() {
 
 #[test]
 fn a_waker_that_the_engine_drops_may_panic_in_that() {
-    // The first task that is woken drops all other sleeps, which are due in the same tick: the engine still has their
-    // wakers.
+    // All sleeps are due in one tick. The task that is woken first drops all other sleeps while the engine still has
+    // their wakers.
     static BAD: Probe = Probe::new();
     let bad = BAD.waker();
     let mut engine = driven();
@@ -256,7 +259,7 @@ fn a_waker_that_the_engine_drops_may_panic_in_that() {
     engine.advance(20 * MS);
     assert_eq!((after.take_wakes(), engine.handle().stats().owned.alive), (1, 2));
     BAD.panics_in_drop.store(false, Ordering::SeqCst);
-    // Wakers before that task's were woken, and the others were dropped.
+    // Each of the 50 wakers was dropped: either after its wake, or with its sleep.
     assert_eq!(BAD.drops.load(Ordering::SeqCst), 50);
 }
 
@@ -283,13 +286,13 @@ fn a_waker_may_poll_its_own_sleep() {
 
 #[test]
 fn a_waker_may_reset_its_own_sleep() {
-    // As often as it likes, polling it again or not: polled, it is woken again.
+    // The waker resets its sleep repeatedly. If it also polls the sleep, it is woken again.
     for polls in [false, true] {
         let (wakes, fired) = within_patience(move || {
             let mut engine = driven();
             let (shared, wakes) = (Shared::default(), Log::new());
             shared.put(engine.handle().sleep(10 * MS));
-            // It has itself for a waker, once it is made.
+            // The waker contains itself, once it was made.
             let own: Arc<Mutex<Option<Waker>>> = Arc::default();
             let waker = on_wake({
                 let (shared, wakes, own, clock) =
@@ -319,7 +322,8 @@ fn a_waker_may_reset_its_own_sleep() {
     }
 }
 
-/// Row P16: a waker that resets its sleep to now each time starves no other timer.
+/// Row P16 of the table of faults: a waker resets its sleep to the present moment at each wake. Other timers still
+/// fire.
 #[test]
 fn a_waker_that_resets_its_sleep_to_now_starves_nobody() {
     let wakes = within_patience(|| {
@@ -348,7 +352,7 @@ fn a_waker_that_resets_its_sleep_to_now_starves_nobody() {
     assert!(wakes <= 200, "{wakes} wakes in 100 ticks");
 }
 
-/// Row P17. After tokio's case: a hundred timers, all dropped by the first wake.
+/// Row P17 of the table of faults, and a case of tokio: the first wake of a hundred sleeps drops all of them.
 #[test]
 fn a_waker_may_drop_its_own_sleep_and_all_others() {
     for count in [1, 100] {
@@ -387,7 +391,7 @@ fn a_waker_may_use_the_engine() {
         let waker = on_wake({
             let (sleeps, late) = (Arc::clone(&sleeps), late.1.clone());
             move || {
-                // For later, for now, and for a time that has passed.
+                // The reset is to a later moment, to now, or to a moment that has passed.
                 for (delay, is_ready) in [(5, false), (0, true)] {
                     let mut sleep = handle.sleep(delay * MS);
                     assert_eq!(poll_with(&mut sleep, &late).is_ready(), is_ready);
@@ -410,7 +414,7 @@ fn a_waker_may_use_the_engine() {
     assert_eq!(woken, 1);
 }
 
-/// Row P17: a waker ends the engine, on the shard's own thread and without threads.
+/// Row P17 of the table of faults: a waker shuts the engine down, on the shard's own thread or without threads.
 #[test]
 fn a_waker_may_shut_the_engine_down() {
     within_patience(|| {
@@ -441,7 +445,7 @@ fn a_waker_may_shut_the_engine_down() {
         *lock(&owned) = Some(engine);
         assert!(poll_with(&mut sleep, &waker).is_pending());
         is_done.recv().expect("it was woken");
-        // The sleep has fired, and is dropped with no engine left.
+        // The sleep has fired, and is dropped after the end of its engine.
         assert_eq!(poll_with(&mut sleep, &waker), Poll::Ready(()));
         drop((sleep, waker));
     });
@@ -449,7 +453,7 @@ fn a_waker_may_shut_the_engine_down() {
 
 #[test]
 fn a_task_that_lives_by_its_waker_alone_may_end_in_it() {
-    // As in an executor: the waker has the task, the task the sleep, the sleep the waker.
+    // An executor has the same cycle: the waker has the task, the task has the sleep, and the sleep has the waker.
     struct Own {
         sleep: Mutex<Option<Sleep>>,
         ended: Arc<()>,

@@ -1,4 +1,5 @@
-//! Loops that poll, while other threads arm and cancel timers, loops end and other threads take their shards.
+//! Loops that poll. At the same time other threads arm and cancel timers, loops end, and other threads take their
+//! shards.
 
 use crate::index;
 use crate::ledger::Ledger;
@@ -12,39 +13,41 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Fired, Shards};
 
-/// Threads that no loop runs on.
+/// The number of *players*: threads that arm and cancel timers and lead no loop.
 pub(crate) const PLAYERS: u64 = 3;
-/// Owned timers of each of them.
+/// The number of owned timers that each player has.
 pub(crate) const OWN_TIMERS: u64 = 40;
-/// Loops that end while the players play, and then once more for each shard while they do not.
+/// The number of loops that end while the players arm and cancel. Later each shard's loop ends once more, after the
+/// players have stopped.
 const HANDOVERS: usize = 4;
-/// Timers that become due at each handover, while the shard has no loop.
+/// The number of timers that become due at each handover, while no loop leads the shard.
 const ORPHANS: usize = 50;
-/// One-shots that the main thread schedules.
+/// The number of one-shots that the main thread schedules in the whole test.
 pub(crate) const EXTRA: u64 = ((HANDOVERS + 2) * ORPHANS) as u64 + 6;
-/// One-shots that the players remember, for any of them to cancel or to move.
+/// The number of one-shots in the players' shared list. Any player may cancel or move them.
 pub(crate) const REMEMBERED: usize = 60;
 pub(crate) const LONGEST_DELAY: Duration = Duration::from_millis(3);
-/// A loop that polls for longer waits for a timer that is due in an hour.
+/// The shortest time of a poll that waits for a timer that is due in an hour.
 pub(crate) const LONG_POLL: Duration = Duration::from_secs(60);
 
-/// In a payload: it is a one-shot that is due in an hour or later, so no outcome of a cancel is left to chance.
+/// A flag in a payload: the timer is a one-shot that is due in an hour or later. The outcome of its cancel is therefore
+/// certain.
 pub(crate) const FAR: u64 = 1 << 62;
-/// In a payload: it is an owned timer.
+/// A flag in a payload: the timer is an owned timer.
 pub(crate) const OWNED: u64 = 1 << 63;
 
 pub(crate) fn number(payload: u64) -> usize {
     index(payload & !(FAR | OWNED))
 }
 
-/// Each timer ends once, and none early. Each shard has timers that are due in an hour, so a timer whose loop is not
-/// woken waits in vain.
+/// Each timer ends once, and none is early. Each shard also has timers that are due in an hour. A loop that is not
+/// woken for a timer therefore lets that timer wait in vain.
 #[test]
 fn loops_and_foreign_threads_end_each_timer_once() {
     play_on_loops(true);
 }
 
-/// The same, with a shutdown while a shard has no loop.
+/// Loops and other threads end each timer once. The shutdown comes while no loop leads one of the shards.
 #[test]
 fn loops_and_foreign_threads_end_each_timer_once_though_a_loop_is_missing() {
     play_on_loops(false);
@@ -66,7 +69,7 @@ fn play_on_loops(loops_stay: bool) {
     let mut players: Vec<_> = (0..PLAYERS).map(|n| Player::new(&stage, n, each)).collect();
     let far = [0, 1, 0, 1].map(|shard| stage.schedule_extra(shard, HOUR));
 
-    // The first half: loops end, and other threads take their shards.
+    // In the first half, loops end, and other threads take their shards.
     thread::scope(|scope| {
         players.iter_mut().for_each(|player| drop(scope.spawn(move || player.play(each / 2))));
         let part = PLAYERS * (each / 2) / HANDOVERS as u64;
@@ -74,13 +77,13 @@ fn play_on_loops(loops_stay: bool) {
             let before = part * n as u64;
             stage.allow(before + part / 2);
             stage.await_submitted(before + part / 2);
-            // The players play the other half during the handover.
+            // The players schedule the other half of this part during the handover.
             stage.allow(before + part);
             hand_over(&stage, &shards, &mut loops, n % 2);
         }
         stage.allow(u64::MAX);
     });
-    // At rest: no outcome is a matter of chance.
+    // Nothing races here, so no outcome is a matter of chance.
     wait_until("all that is not far has ended", || stage.ledger.is_at_rest());
     players.iter_mut().for_each(Player::arm_and_await_all);
     for one in stage.remembered.lock().unwrap().drain(..).chain(far[..2].iter().copied()) {
@@ -95,7 +98,7 @@ fn play_on_loops(loops_stay: bool) {
         wait_until("the loop has fired it", || stage.ledger.is_at_rest());
     }
 
-    // The second half: the shutdown cuts it off.
+    // The second half lasts until the shutdown.
     let returned = thread::scope(|scope| {
         players.iter_mut().for_each(|player| drop(scope.spawn(move || player.play(u64::MAX))));
         stage.await_submitted(PLAYERS * each * 5 / 8);
@@ -111,7 +114,8 @@ fn play_on_loops(loops_stay: bool) {
     stage.ledger.check(&stage.timers.stats(), returned.len() as u64, owned_fired);
 }
 
-/// Ends the loop of a shard. Another thread takes the shard, and fires the timers that have become due in between.
+/// Ends the loop of a shard. Another thread then leads the shard, and fires the timers that have become due between the
+/// two.
 fn hand_over(stage: &Stage, shards: &Shards, loops: &mut Vec<Polling>, shard: usize) {
     assert!(shards.take_loop(shard).is_none(), "a loop has the shard");
     loops.remove(shard).end();

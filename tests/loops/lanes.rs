@@ -1,4 +1,4 @@
-//! Full lanes of a loop's shard.
+//! Full lanes of a shard that a loop turns.
 
 use crate::support::Log;
 use crate::{at, elsewhere, settle};
@@ -25,7 +25,8 @@ fn a_full_lane_of_the_loops_own_thread_is_drained_by_that_thread() {
     assert_eq!(log.len(), 1_000);
 }
 
-/// Many more timers than a lane holds, from a thread that no loop runs on, and from the loops' own.
+/// A thread that leads no loop schedules many more timers than its lane (its queue to a shard) holds. The loops' own
+/// thread does so, too.
 #[test]
 fn a_full_lane_waits_for_no_loop_that_does_not_turn() {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(2).unwrap();
@@ -42,7 +43,7 @@ fn a_full_lane_waits_for_no_loop_that_does_not_turn() {
     // No loop has turned yet.
     elsewhere(|| fill(&engine, 0));
     loops.iter_mut().for_each(|shard| settle(shard, at(1)));
-    // Both loops run on this thread. Neither has seen the second engine.
+    // Both loops run on this thread, and neither has seen the second engine yet.
     let late = engine_of(&log);
     for shard in 0..2 {
         fill(&engine, shard);
@@ -58,7 +59,8 @@ fn a_full_lane_waits_for_no_loop_that_does_not_turn() {
     assert_eq!(log.len(), 8 * 500);
 }
 
-/// A layer waits by `await_room`, which makes the room on a loop's own thread.
+/// A layer calls `await_room` to wait for room in a full lane (a thread's queue to a shard). On a loop's own thread
+/// this call makes the room itself.
 #[test]
 fn a_layer_gets_room_in_a_full_lane_of_the_loops_own_thread() {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(1).unwrap();
@@ -77,7 +79,8 @@ fn a_layer_gets_room_in_a_full_lane_of_the_loops_own_thread() {
     assert!(!base.await_room(&mut 0));
 }
 
-/// Inside of a turn nobody can make room: the lane's loop is in it.
+/// A lane (a thread's queue to a shard) fills up inside a turn of its own loop. No thread can make room during the
+/// turn, so the lane refuses.
 #[test]
 fn a_lane_that_fills_up_inside_of_its_loops_turn_refuses() {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(1).unwrap();

@@ -1,4 +1,4 @@
-//! The books of a run: how each timer ended.
+//! The records of a test run: how each timer ended.
 
 use crate::foreign::{EXTRA, FAR, OWN_TIMERS, OWNED, PLAYERS, number};
 use crate::support::assert_settled;
@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tourbillon::{Fired, Stats, Timestamp};
 
-/// The books: the end of each timer.
+/// The test's records of how each timer ended.
 pub(crate) struct Ledger {
-    /// How often each one-shot ended.
+    /// For each one-shot, the number of its ends. At the end of the test it must be one.
     ends: Vec<AtomicU64>,
-    /// The deadlines for which each owned timer fired.
+    /// For each owned timer, the deadlines for which it fired.
     pub(crate) owned_fired: Vec<Mutex<Vec<Timestamp>>>,
-    /// One-shots that the players have begun to schedule, and those of the main thread.
+    /// The number of one-shots that a thread has begun to schedule, including the main thread's.
     pub(crate) submitted: AtomicU64,
     pub(crate) extra: AtomicU64,
-    /// One-shots that are not far: begun to be scheduled, and ended.
+    /// The number of one-shots with soon deadlines that a thread has begun to schedule. `near_ended` is the number of
+    /// those that have ended.
     pub(crate) near: AtomicU64,
     near_ended: AtomicU64,
     pub(crate) scheduled: AtomicU64,
@@ -30,14 +31,14 @@ pub(crate) fn count(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::SeqCst)
 }
 
-/// Adds one, and returns the number from before.
+/// Adds one to `counter`, and returns its value from before.
 pub(crate) fn add_one(counter: &AtomicU64) -> u64 {
     counter.fetch_add(1, Ordering::SeqCst)
 }
 
 impl Ledger {
-    /// The books of players that schedule this number of one-shots. Those of the main thread have the numbers after
-    /// them.
+    /// Makes the records for `one_shots` one-shots of the players. The main thread's one-shots have the numbers from
+    /// `one_shots` on.
     pub(crate) fn new(one_shots: u64) -> Self {
         Self {
             ends: (0..one_shots + EXTRA).map(|_| AtomicU64::new(0)).collect(),
@@ -54,7 +55,7 @@ impl Ledger {
         }
     }
 
-    /// The handler of all timers.
+    /// Records the firing of a timer. The engine's handler calls this.
     pub(crate) fn on_fire(&self, timer: &Fired<'_, u64>) {
         assert!(Timestamp::from(Instant::now()) >= timer.deadline, "early");
         if timer.payload & OWNED != 0 {
@@ -81,12 +82,12 @@ impl Ledger {
         count(&self.ends[number(payload)])
     }
 
-    /// Whether each one-shot that is not far has ended.
+    /// Returns whether each one-shot with a soon deadline has ended.
     pub(crate) fn is_at_rest(&self) -> bool {
         count(&self.near_ended) == count(&self.near)
     }
 
-    /// Balances the books after a shutdown.
+    /// Checks after a shutdown that the engine's counts agree with the records.
     pub(crate) fn check(&self, stats: &Stats, returned: u64, owned_fired: u64) {
         let submitted = count(&self.submitted) + EXTRA;
         assert!(self.ends.iter().all(|ends| count(ends) <= 1), "a one-shot ended twice");
@@ -97,7 +98,7 @@ impl Ledger {
         assert!(all.iter().all(|&number| number > 0), "{all:?}");
         assert_eq!(fired + cancelled + returned, scheduled);
         assert_eq!((stats.fired, stats.returned), (fired, returned));
-        // A move counts as a cancel and as a timer that is scheduled.
+        // A move counts as a cancelled timer and as a scheduled timer.
         assert_eq!((stats.scheduled, stats.cancelled), (scheduled + moved, cancelled + moved));
         assert_eq!((stats.owned.fired, stats.owned.alive), (owned_fired, 0));
         assert_eq!(stats.total.panics, 0);

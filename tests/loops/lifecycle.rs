@@ -1,4 +1,4 @@
-//! Loops that stand still, move to another thread or end, and wake functions that panic.
+//! Loops that stand still, move to another thread or end. Also wake functions that panic.
 
 use crate::support::{Log, MS, assert_settled, wait_until};
 use crate::{BUDGET, at, count_wakes, elsewhere, recording, settle, stepped};
@@ -25,7 +25,7 @@ fn a_loop_that_is_dropped_loses_nothing_and_another_one_takes_its_shard() {
     assert_eq!((another.index(), another.next_deadline()), (1, Some(at(5))));
     settle(&mut another, at(10));
     assert_eq!(log.take_sorted(), [2, 3]);
-    // All loops end with timers pending: the shutdown returns them.
+    // All loops end with pending timers, which the shutdown returns.
     let timer = engine.handle().timer(9).unwrap();
     timer.arm_at(at(20)).unwrap();
     engine.handle().on(0).schedule_at(at(20), 4).unwrap();
@@ -61,7 +61,7 @@ fn health_sees_a_loop_that_never_turned_stands_still_or_has_gone() {
     assert_eq!(why(), None);
     thread::sleep(20 * MS);
     assert_eq!(why(), None, "an idle loop is not late");
-    // A timer from elsewhere, and one of the loop's own thread, while the loop is busy with something else.
+    // A timer comes from another thread or from the loop's own thread, while the loop is busy with something else.
     for own in [false, true] {
         let deadline = engine.handle().now();
         let arm = || engine.handle().on(1).schedule_at(deadline, 1).unwrap();
@@ -99,13 +99,13 @@ fn a_wake_function_that_panics_costs_the_caller_nothing() {
     settle(&mut loops[0], at(9));
     settle(&mut loops[0], at(10));
     assert_eq!(log.take_sorted(), [9]);
-    // Replaced, and called with another engine's lock held by nobody.
+    // The wake function is replaced, and the new function is called.
     let wakes = count_wakes(&mut loops[0]);
     elsewhere(|| engine.handle().schedule_at(at(20), 20)).unwrap();
     assert_eq!(wakes.load(Ordering::SeqCst), 1);
 }
 
-/// A loop's thread may wait for the handlers of another loop, outside of its own turns.
+/// A loop's thread waits for a handler in another loop's turn. It may do so outside of its own turns.
 #[test]
 fn a_loops_thread_waits_for_a_handler_in_another_loops_turn() {
     let (shards, mut loops) = Builder::new().loops(2).unwrap();
@@ -142,7 +142,7 @@ fn a_loops_thread_waits_for_a_handler_in_another_loops_turn() {
     });
 }
 
-/// A wake function that is dropped by a thread that arms, and whose drop panics.
+/// A thread that arms a timer drops a loop's wake function, and the drop panics. The caller notices nothing.
 #[test]
 fn a_wake_function_whose_drop_panics_costs_the_caller_nothing() {
     struct Bomb;
@@ -187,7 +187,7 @@ fn a_loop_moves_to_another_thread() {
         shard
     });
     assert_eq!(wakes.load(Ordering::SeqCst), 0, "woken by its own thread");
-    // Its former thread wakes it now.
+    // The loop has moved, so its former thread must wake it now.
     engine.handle().on(1).schedule_at(at(30), 3).unwrap();
     assert_eq!(wakes.load(Ordering::SeqCst), 1);
     assert_eq!(shard.next_deadline(), Some(at(30)));

@@ -1,4 +1,4 @@
-//! Shards that the program's own loops turn: their moments, wakes, ends and faults.
+//! Shards that loops of the program turn: their next moments, wakes, ends and faults.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -25,7 +25,7 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_nanos(millis * 1_000_000)
 }
 
-/// Loops on a clock that stands still, at time zero, and an engine that notes the payloads that fire.
+/// Makes loops on a clock that stands still at time zero, and an engine that logs the payloads of its firings.
 fn stepped(loops: usize) -> (Engine<u64>, Vec<LoopShard>, Log<u64>) {
     let (shards, loops) = Builder::new().clock(ManualClock::new()).loops(loops).unwrap();
     let (engine, log) = recording(&shards);
@@ -43,12 +43,12 @@ fn index(n: u64) -> usize {
     usize::try_from(n).expect("a small number")
 }
 
-/// Turns until nothing is left.
+/// Turns the loop until a turn finds no work.
 fn settle(shard: &mut LoopShard, now: Timestamp) {
     while shard.turn(now, BUDGET) == LoopLeft::More {}
 }
 
-/// Counts the wakes of a loop.
+/// Returns a counter that counts each wake of the loop.
 fn count_wakes(shard: &mut LoopShard) -> Arc<AtomicU64> {
     let wakes = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&wakes);
@@ -58,7 +58,7 @@ fn count_wakes(shard: &mut LoopShard) -> Arc<AtomicU64> {
     wakes
 }
 
-/// Runs `f` on another thread, to its end.
+/// Runs `f` on another thread. Waits for the end of `f`, and returns its result.
 fn elsewhere<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| scope.spawn(f).join().unwrap())
 }

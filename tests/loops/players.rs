@@ -1,4 +1,4 @@
-//! Threads that no loop runs on, with one-shots and owned timers.
+//! *Players*: threads on which no loop runs, which use one-shots and owned timers.
 
 use crate::foreign::{FAR, LONGEST_DELAY, OWN_TIMERS, OWNED, REMEMBERED, number};
 use crate::ledger::{Ledger, add_one};
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tourbillon::{ArmError, Armed, Disarm, Timer, Timestamp};
 
-/// A thread that no loop runs on, and that schedules, cancels and moves one-shots, and arms and disarms owned timers.
+/// A thread that leads no loop. It schedules, cancels and moves one-shots, and arms and disarms owned timers.
 pub(crate) struct Player<'a> {
     stage: &'a Stage,
     rng: Rng,
@@ -24,7 +24,7 @@ impl<'a> Player<'a> {
         Self { stage, rng: Rng::new(n + 1), payloads: n * payloads..(n + 1) * payloads, own }
     }
 
-    /// Schedules the next one-shots, this number at most, until a shutdown.
+    /// Schedules `most` further one-shots, and makes other calls between them. Ends earlier after a shutdown.
     pub(crate) fn play(&mut self, most: u64) {
         for _ in 0..most {
             wait_until("the main thread goes on", || self.stage.is_allowed());
@@ -46,7 +46,8 @@ impl<'a> Player<'a> {
         if is_far { HOUR + self.rng.nanos_below(HOUR) } else { self.rng.nanos_below(LONGEST_DELAY) }
     }
 
-    /// Puts a one-shot down. If there are many, cancels or moves one of them, which may be another player's.
+    /// Adds a one-shot to the shared list. If the list is long, cancels or moves a one-shot from the list. That
+    /// one-shot may be another player's.
     fn remember(&mut self, one: OneShot) {
         let picked = {
             let mut remembered = self.stage.remembered.lock().unwrap();
@@ -64,12 +65,12 @@ impl<'a> Player<'a> {
                 let moved = self.stage.reschedule(picked, shard, delay);
                 self.stage.remembered.lock().unwrap().extend(moved);
             }
-            // It fires, or the shutdown returns it.
+            // The one-shot fires, or the shutdown returns it.
             _ => {}
         }
     }
 
-    /// Arms, moves or disarms an owned timer.
+    /// Arms, moves or disarms one of the player's owned timers.
     fn use_an_owned_timer(&mut self) -> Result<(), ArmError> {
         let (at, shard, pick) = (self.rng.index(self.own.len()), self.rng.index(2), self.rng.below(10));
         if pick < 3 {
@@ -80,7 +81,8 @@ impl<'a> Player<'a> {
         self.own[at].arm(self.stage, shard, delay)
     }
 
-    /// Arms each owned timer for an hour and disarms it, then arms it for soon and waits until it has fired.
+    /// Arms each owned timer for an hour and disarms it. Then arms the timer for a moment that comes soon, and waits
+    /// until it has fired.
     pub(crate) fn arm_and_await_all(&mut self) {
         for (shard, own) in self.own.iter_mut().enumerate() {
             own.disarm(self.stage, true);
@@ -94,21 +96,21 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Checks and drops the owned timers after the shutdown. Returns how often they have fired.
+    /// Checks and drops the owned timers after the shutdown. Returns the number of their firings.
     pub(crate) fn end(self) -> u64 {
         self.own.into_iter().map(|own| own.end(&self.stage.ledger)).sum()
     }
 }
 
-/// An owned timer. Only its player arms it.
+/// An owned timer that only its player arms.
 struct Own {
     timer: Timer<u64>,
-    /// The deadlines of all armings, none of them twice, and the state of each arming.
+    /// The timer's armings by their deadlines, which all differ. Each has its state.
     armings: BTreeMap<Timestamp, Arming>,
-    /// The deadline that is in force, unless the timer was disarmed.
+    /// The deadline for which the timer is armed. `None` if it was disarmed.
     last: Option<Timestamp>,
-    /// A handler ran at an arming, and may not have ended. A disarm that meets its end may answer that the timer was
-    /// idle (`Timer::disarm_and_wait`).
+    /// Whether the handler ran during the last arming and may still run. A disarm at the handler's end may return that
+    /// the timer was idle (`Timer::disarm_and_wait`).
     may_run: bool,
 }
 
@@ -116,7 +118,7 @@ struct Own {
 enum Arming {
     HasFired,
     DoesNotFire,
-    /// It was replaced or forgotten by the shutdown: it fires once at most.
+    /// The arming was replaced, or the shutdown has forgotten it. It may have fired once.
     Unknown,
 }
 
@@ -125,7 +127,7 @@ impl Own {
         Self { timer, armings: BTreeMap::new(), last: None, may_run: false }
     }
 
-    /// Arms the timer on a shard, or moves it there.
+    /// Arms the timer on the shard `shard`. A timer of another shard moves.
     fn arm(&mut self, stage: &Stage, shard: usize, delay: Duration) -> Result<(), ArmError> {
         let mut deadline = stage.timers.now() + delay;
         while self.armings.contains_key(&deadline) {
@@ -154,7 +156,7 @@ impl Own {
         outcome
     }
 
-    /// Compares the firings with the armings, after the shutdown. Returns the number of firings.
+    /// Compares the timer's firings with its armings, after the shutdown. Returns the number of firings.
     fn end(self, ledger: &Ledger) -> u64 {
         assert_eq!((self.timer.deadline(), self.timer.disarm()), (None, Disarm::Idle));
         assert_eq!(self.timer.arm(MS), Err(ArmError::ShutDown));

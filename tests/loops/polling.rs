@@ -1,4 +1,4 @@
-//! A loop on a thread of its own.
+//! A loop on its own thread.
 
 use crate::foreign::LONG_POLL;
 use crate::support::HOUR;
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::LoopShard;
 
-/// A loop on a thread of its own, with a condition variable for a poll.
+/// A loop on its own thread. The loop's poll waits at a condition variable.
 pub(crate) struct Polling {
     poll: Arc<Poll>,
     thread: thread::JoinHandle<()>,
@@ -25,12 +25,13 @@ struct Poll {
 struct PollState {
     is_woken: bool,
     is_over: bool,
-    /// Whether the loop is in a poll that lasts for long unless it is woken.
+    /// Whether the loop is in a long poll, which ends early only by a wake.
     is_long: bool,
 }
 
 impl Poll {
-    /// Lets the present poll return, or the next poll if none is under way.
+    /// Makes the loop's present poll return. If no poll is under way, the next poll returns at once. With `is_over`,
+    /// the loop then ends.
     fn wake(&self, is_over: bool) {
         let mut state = self.state.lock().unwrap();
         state.is_woken = true;
@@ -38,7 +39,7 @@ impl Poll {
         self.changed.notify_one();
     }
 
-    /// Returns false if the loop is over.
+    /// Waits at most `timeout` for a wake of the loop. Returns false if the loop must end.
     fn wait(&self, timeout: Option<Duration>) -> bool {
         let timeout = timeout.unwrap_or(HOUR);
         let mut state = self.state.lock().unwrap();
@@ -51,7 +52,7 @@ impl Poll {
 }
 
 impl Polling {
-    /// Turns the loop that `take` returns, on a new thread.
+    /// Starts a thread that turns the loop from `take`.
     pub(crate) fn spawn(take: impl FnOnce() -> LoopShard + Send + 'static) -> Self {
         let poll = Arc::new(Poll::default());
         let (own, woken) = (Arc::clone(&poll), Arc::clone(&poll));
@@ -73,12 +74,12 @@ impl Polling {
         state.is_long && !state.is_woken
     }
 
-    /// The number of times that the engine has woken the loop.
+    /// Returns how often the engine has woken the loop.
     pub(crate) fn wakes(&self) -> u64 {
         self.poll.wakes.load(Ordering::SeqCst)
     }
 
-    /// Ends the loop: its shard has none afterwards.
+    /// Ends the loop. Afterwards no loop leads the shard.
     pub(crate) fn end(self) {
         self.poll.wake(true);
         self.thread.join().unwrap();

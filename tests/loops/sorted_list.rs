@@ -1,19 +1,20 @@
-//! Stepped loops against a sorted list.
+//! Loops that the test steps by hand, compared with a sorted list.
 
 use crate::support::{MS, Rng, assert_settled};
 use crate::{at, elsewhere, index, recording, settle};
 use std::collections::BTreeMap;
 use tourbillon::{Armed, Builder, Cancel, Disarm, ManualClock, Timestamp};
 
-/// A timer of the sorted list that the loops are compared with.
+/// A timer in a sorted list. The test compares the loops with the list.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     deadline: Timestamp,
     shard: usize,
 }
 
-/// Loops that are stepped by hand agree with a sorted list. Each timer fires at its shard, not before its deadline, and
-/// at most a tick after it if the loop turns. A cancelled or disarmed timer does not fire.
+/// Loops that are stepped by hand agree with a sorted list. Each timer fires on its own shard and not before its
+/// deadline. If the loop turns, the timer fires at most a tick after the deadline. A cancelled or disarmed timer does
+/// not fire.
 #[test]
 fn stepped_loops_do_what_a_sorted_list_does() {
     let seed = std::env::var("TOURBILLON_SEED").map_or(1, |seed| seed.parse().unwrap());

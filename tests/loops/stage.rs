@@ -1,4 +1,4 @@
-//! The engine and the books, as the players use them.
+//! The engine, and the records of its timers, as the players use them. Players are the threads on which no loop runs.
 
 use crate::foreign::FAR;
 use crate::ledger::{Ledger, add_one, count};
@@ -9,24 +9,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{Cancel, Handle, Refusal, RescheduleError, TimerId};
 
-/// A one-shot that was pending when it was put down.
+/// A one-shot. It was pending when it was added to the shared list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneShot {
     pub(crate) id: TimerId,
     pub(crate) payload: u64,
 }
 
-/// The engine, its books, and the one-shots that the players leave to each other.
+/// The engine, the records of its timers, and the one-shots that the players share.
 pub(crate) struct Stage {
     pub(crate) timers: Handle<u64>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) remembered: Mutex<Vec<OneShot>>,
-    /// The number of one-shots at which the players wait for the main thread.
+    /// The number of one-shots that the players may have scheduled by now. The main thread raises the number.
     pub(crate) allowed: AtomicU64,
 }
 
 impl Stage {
-    /// Schedules a one-shot, on the chosen shard or the thread's own. `None` after a shutdown.
+    /// Schedules a one-shot on `shard`, or on the thread's own shard if `shard` is `None`. Returns `None` after a
+    /// shutdown.
     pub(crate) fn schedule(&self, shard: Option<usize>, delay: Duration, payload: u64) -> Option<OneShot> {
         let (timers, ledger) = (&self.timers, &self.ledger);
         if payload & FAR == 0 {
@@ -57,14 +58,14 @@ impl Stage {
         }
     }
 
-    /// Schedules a one-shot of the main thread.
+    /// Schedules one of the main thread's one-shots on a shard.
     pub(crate) fn schedule_extra(&self, shard: usize, delay: Duration) -> OneShot {
         let far = if delay >= HOUR { FAR } else { 0 };
         self.schedule(Some(shard), delay, add_one(&self.ledger.extra) | far)
             .expect("the shutdown comes later")
     }
 
-    /// Cancels a one-shot. Returns whether this ended the one-shot.
+    /// Cancels a one-shot. Returns whether the cancel ended it.
     pub(crate) fn cancel(&self, OneShot { id, payload }: OneShot, waits: bool) -> bool {
         let outcome = if waits { self.timers.cancel_and_wait(id) } else { self.timers.cancel(id) };
         match outcome {
@@ -79,7 +80,7 @@ impl Stage {
         false
     }
 
-    /// Moves a one-shot to a shard. Returns the one-shot unless it has ended.
+    /// Moves a one-shot to a shard. Returns `None` if the one-shot has ended.
     pub(crate) fn reschedule(&self, one: OneShot, shard: usize, delay: Duration) -> Option<OneShot> {
         let is_far = one.payload & FAR != 0;
         match self.timers.on(shard).reschedule_at(one.id, self.timers.now() + delay) {
@@ -87,7 +88,7 @@ impl Stage {
                 add_one(&self.ledger.moved);
                 return Some(OneShot { id, ..one });
             }
-            // As in `schedule`. The one-shot is where it was.
+            // The shard has no loop at the moment, and the one-shot is unchanged.
             Err(RescheduleError::LaneFull) => return Some(one),
             Err(RescheduleError::ShutDown(payload)) => self.ledger.note_cancelled(payload),
             Err(RescheduleError::Running) => assert!(!is_far, "{one:?} runs"),
@@ -105,7 +106,7 @@ impl Stage {
         count(&self.ledger.submitted) < count(&self.allowed)
     }
 
-    /// Waits until the players have scheduled this number of one-shots.
+    /// Waits until the players have begun to schedule `enough` one-shots.
     pub(crate) fn await_submitted(&self, enough: u64) {
         while count(&self.ledger.submitted) < enough {
             let before = count(&self.ledger.submitted);

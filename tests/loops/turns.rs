@@ -1,4 +1,4 @@
-//! Turns: the timers that they fire, the wakes of their loops, and the shard of each timer.
+//! Turns of loops: the timers that a turn fires, the wakes of the loops, and the shard of each timer.
 
 use crate::support::{Log, MS, assert_settled, wait_until};
 use crate::{BUDGET, at, count_wakes, elsewhere, index, recording, settle, stepped};
@@ -74,14 +74,14 @@ fn a_loop_is_woken_once_for_each_earlier_moment_and_for_no_later_one() {
     assert_eq!([60, 50, 55].map(from_elsewhere), [1, 1, 1]);
     assert_eq!(from_elsewhere(20), 2);
     assert_eq!(from_elsewhere(30), 2);
-    // Turns at which nothing is due change nothing.
+    // A turn at which nothing is due changes nothing.
     assert_eq!((shard.next_deadline(), shard.turn(at(19), BUDGET)), (Some(at(20)), LoopLeft::Nothing));
     assert_eq!(from_elsewhere(25), 2);
     settle(shard, at(20));
     assert_eq!((log.take_sorted(), shard.next_deadline()), (vec![20], Some(at(25))));
     assert_eq!(from_elsewhere(26), 2);
     assert_eq!(from_elsewhere(24), 3);
-    // The loop's own thread wakes nobody.
+    // A call on the loop's own thread wakes no loop.
     timers.schedule_at(at(22), 22).unwrap();
     assert_eq!((shard.next_deadline(), wakes.load(Ordering::SeqCst)), (Some(at(22)), 3));
     settle(shard, at(100));
@@ -103,7 +103,7 @@ fn a_turn_stops_at_its_budget_and_says_so() {
         assert!(loops[0].next_deadline().unwrap() <= at(5));
     }
     assert!(log.len() == 1_000 && fired >= 500, "all in one turn");
-    // A budget of nothing still gets on.
+    // With a budget of zero, a turn still makes progress.
     engine.handle().schedule_at(at(7), 1).unwrap();
     let turns = (0..100).take_while(|_| loops[0].turn(at(7), 0) == LoopLeft::More).count();
     assert!(turns < 100 && log.len() == 1_001);
@@ -151,7 +151,7 @@ fn an_owned_timer_moves_with_its_connection() {
     };
     for (from, to, now) in [(0, 1, 100), (1, 0, 200), (0, 1, 300)] {
         assert_eq!(engine.handle().on(from).arm_at(&timer, at(now + 40)), Ok(Armed::Pending));
-        // To a later moment, to an earlier moment, and to the same moment.
+        // The timer moves to a later moment, to an earlier moment, and to the same moment.
         for moved in [60, 20, 20] {
             assert_eq!(engine.handle().on(to).arm_at(&timer, at(now + moved)), Ok(Armed::Pending));
         }
@@ -183,7 +183,7 @@ fn a_moment_that_steps_back_fires_nothing_early() {
     assert_eq!(log.take_sorted(), [1, 2]);
 }
 
-/// A timer without a delay is due at the clock's first moment, too.
+/// A timer without a delay is due even at the clock's first moment.
 #[test]
 fn a_loop_looks_at_once_in_the_first_tick_of_time() {
     let (_engine, mut loops, _log) = stepped(1);
@@ -198,7 +198,8 @@ fn a_loop_looks_at_once_in_the_first_tick_of_time() {
     assert_eq!((loops[0].next_deadline(), log.take_sorted()), (None, vec![1]));
 }
 
-/// A handler holds up the others of its batch: the next check gives them to another thread, however long the ticks are.
+/// A handler holds up other timers of its batch. The loop's next check gives them to another thread, even if ticks are
+/// long.
 #[test]
 fn a_loop_checks_its_batches_within_a_tick() {
     let (shards, mut loops) = Builder::new().tick(Duration::from_secs(1)).loops(1).unwrap();

@@ -1,11 +1,11 @@
-//! The threadless engine against a sorted list that does the same, one operation after the other.
+//! Compares the threadless engine with a sorted list, operation by operation.
 //!
-//! After each operation, exactly the due timers have fired, each at the first moment at which its tick had begun. Every
-//! timer has the outcome, the payload and the remaining time that the list says. Lengths agree, and refusals have their
-//! reason.
+//! After each operation, exactly the due timers have fired, each at the first moment at which its tick had begun. Each
+//! timer has the outcome, the payload and the remaining time that the list predicts. Lengths agree, and each refusal
+//! has a reason.
 //!
-//! The same holds for owned timers, with one freedom: a ticket for an earlier deadline may find that the present
-//! deadline has passed although its tick has not ended.
+//! The same holds for owned timers, with one exception. A ticket for an earlier deadline may find that the present
+//! deadline has passed although the deadline's tick has not ended.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -24,27 +24,28 @@ use tourbillon::{
     RescheduleError, ScheduleError, Timer, TimerId, Timestamp,
 };
 
-/// The state of a timer, which decides the answer of a call for it.
+/// A timer's state in the model. It decides the result of a call for the timer.
 enum Fate {
     Pending { payload: u64, deadline: Timestamp },
     Gone,
 }
 
-/// The last two moments are one to an owned timer.
+/// Returns `deadline` as an owned timer stores it. An owned timer cannot distinguish the last two moments of time.
 fn told_apart(deadline: Timestamp) -> Timestamp {
     deadline.min(Timestamp::from_nanos(u64::MAX - 1))
 }
 
-/// An owned timer, and for when it is armed.
+/// An owned timer, and the deadline for which it is armed. The deadline is absent while it is disarmed.
 struct Owned {
     timer: Timer<u64>,
     deadline: Option<Timestamp>,
 }
 
-/// The delays for which handlers arm owned timers again, by payload; the last delay comes first.
+/// For each payload of an owned timer, the delays with which its handler arms it again. Each call of the handler takes
+/// the list's last delay.
 type Plans = Arc<Mutex<BTreeMap<u64, Vec<Duration>>>>;
 
-/// The firing that a handler saw, and the deadline for which it armed its timer again.
+/// A handler's record: the firing, and the deadline for which the handler armed its timer again.
 type Entry = (Shot, Option<Timestamp>);
 
 struct Model {
@@ -52,16 +53,18 @@ struct Model {
     engine: DrivenEngine<u64>,
     log: Log<Entry>,
     plans: Plans,
-    /// Owned timers by payload.
+    /// The model's owned timers. The key is the payload.
     owned: BTreeMap<u64, Owned>,
     owned_fired: u64,
-    /// Tickets that owned timers had posted when the lanes were last drained.
+    /// The number of tickets that owned timers had posted at the last drain of the lanes (threads' queues to the
+    /// shards).
     posted_before: u64,
-    /// Pending timers by payload.
+    /// The model's pending one-shots. The key is the payload.
     pending: BTreeMap<u64, (TimerId, Timestamp)>,
-    /// Every id there ever was, with its payload at the time; most are stale.
+    /// All ids so far, each with its timer's payload. Most ids are stale.
     ids: Vec<(TimerId, u64)>,
-    /// Timers that went to each shard since the lanes were last drained.
+    /// For each shard, the number of timers scheduled there after the last drain of the lanes (threads' queues to the
+    /// shards).
     posted: Vec<u64>,
     payloads: u64,
     scheduled: u64,
@@ -131,12 +134,12 @@ impl Model {
         assert!(self.pending.remove(&payload).is_some());
     }
 
-    /// A refusal must have its reason.
+    /// Checks that the engine had a reason to refuse a call with `kind`.
     fn check_refusal(&self, caller: usize, kind: Refusal) {
         match kind {
             Refusal::LaneFull => assert!(self.in_lane(caller) >= self.settings.lane_capacity),
             Refusal::EngineFull => {
-                // Slots that the only thread keeps in its magazines.
+                // The only thread keeps this number of unused slots in its magazines.
                 let unused = 2 * u64::from((self.settings.capacity / 64).max(1));
                 let used = (self.pending.len() + self.owned.len()) as u64;
                 assert!(used + unused >= u64::from(self.settings.capacity));
@@ -145,12 +148,12 @@ impl Model {
         }
     }
 
-    /// The shard of a user: the first shard, or the shard that the user chooses for each call.
+    /// Returns the shard for a caller's calls: the first shard, or the shard that the caller chooses for each call.
     fn lane(&self, caller: usize) -> usize {
         caller.saturating_sub(1) % self.settings.shards
     }
 
-    /// Makes a call as a user does. Afterwards the thread is at home on the first shard.
+    /// Makes a call as caller number `caller` does. Afterwards the thread's own shard is the first shard again.
     fn call<R>(&self, caller: usize, call: impl FnOnce(&Handle<u64>) -> R) -> R {
         self.engine.handle().use_shard(self.lane(caller));
         let outcome = call(self.engine.handle());
@@ -158,10 +161,10 @@ impl Model {
         outcome
     }
 
-    /// Tickets in the lane to a user's shard, at most.
+    /// Returns the largest possible number of tickets in the lane (the queue) to a caller's shard.
     fn in_lane(&self, caller: usize) -> u64 {
         let lane = self.lane(caller);
-        // Owned timers use the first.
+        // Owned timers use the first shard.
         let of_owned =
             if lane == 0 { self.engine.handle().stats().owned.posted - self.posted_before } else { 0 };
         self.posted[lane] + of_owned
@@ -177,7 +180,7 @@ impl Model {
         match self.engine.handle().timer(payload) {
             Ok(timer) => {
                 assert_eq!((*timer.payload(), timer.deadline()), (payload, None));
-                // As good as any stale id.
+                // The id of an owned timer. For scheduled timers it is as good as a stale id.
                 self.ids.push((timer.id(), payload));
                 self.owned.insert(payload, Owned { timer, deadline: None });
             }
@@ -199,7 +202,7 @@ impl Model {
         owned.deadline = Some(told_apart(deadline));
     }
 
-    /// Arms a timer for a moment near its present deadline.
+    /// Arms an owned timer for a moment that is `distance` from its present deadline.
     fn arm_around(&mut self, choice: usize, distance: Duration, earlier: bool) {
         let now = self.engine.handle().now();
         let Some((_, Owned { deadline, .. })) = self.choose_owned(choice) else { return };
@@ -223,17 +226,19 @@ impl Model {
         lock(&self.plans).remove(&payload);
     }
 
-    /// Checks the firings of owned timers during a move of the clock from `start`, in order, and follows them.
+    /// Checks the firings of owned timers during a move of the clock, in order, and updates the model. `start` is the
+    /// clock's moment before the move.
     fn check_owned(&mut self, entries: &[Entry], start: Timestamp, stall: bool) {
         let (end, tick) = (self.engine.handle().now(), self.settings.tick);
         let begin_of = |tick_number: u64| Timestamp::from_nanos(tick_number.saturating_mul(tick));
         let mut last_fired: BTreeMap<u64, Timestamp> = BTreeMap::new();
-        // The first moment at which its tick has begun and its shard looks.
+        // Returns the first moment at which the deadline's tick has begun and its shard looks.
         let due_at = |deadline: Timestamp, last: Option<&Timestamp>| {
             let looked_at = match last {
                 _ if stall => end,
                 None => start,
-                // A timer that its handler armed waits for another turn: with the next tick, or at the end.
+                // A timer that its handler armed waits for another turn. That turn is at the next tick, or at the end
+                // of the move.
                 Some(last) => begin_of(last.as_nanos() / tick + 1).min(end),
             };
             let due = deadline.as_nanos().div_ceil(tick);
@@ -297,9 +302,9 @@ impl Model {
         }
     }
 
-    /// A timer of the past or present, and its state in the list.
+    /// Chooses any timer, pending or ended, and returns its id and its state.
     fn choose(&self, choice: usize) -> Option<(TimerId, Fate)> {
-        // The youngest more often than the others.
+        // The most recent timers are chosen more often than the others.
         let span = if choice.is_multiple_of(2) { self.ids.len() } else { self.ids.len().min(20) };
         let &(id, payload) = self.ids.iter().rev().nth((choice / 2).checked_rem(span)?)?;
         let fate = match self.pending.get(&payload) {
@@ -333,7 +338,7 @@ impl Model {
         });
         match (fate, outcome) {
             (Fate::Gone, Err(RescheduleError::Gone)) => {}
-            // It is as it was.
+            // The timer is unchanged.
             (_, Err(RescheduleError::LaneFull)) => {
                 assert!(self.in_lane(caller) >= self.settings.lane_capacity);
             }
@@ -346,7 +351,7 @@ impl Model {
         }
     }
 
-    /// Moves the clock, turning on the way or only at the end.
+    /// Moves the clock by `by`. The engine turns on the way. In a stall, it turns only at the end.
     fn advance(&mut self, by: Duration, stall: bool) {
         let (start, end) = (self.engine.handle().now(), self.engine.handle().now() + by);
         if stall {
@@ -407,7 +412,7 @@ impl Model {
             Op::Reschedule { caller, choice, delay } => self.reschedule(caller, choice, delay),
             Op::Make => self.make(),
             Op::Arm { choice, delay } => {
-                // As `arm` does.
+                // Arms the timer as the operation `arm` does.
                 self.arm_owned(choice, self.engine.handle().now() + self.length(delay));
             }
             Op::ArmAgo { choice, ago } => {

@@ -1,4 +1,4 @@
-//! The settings of an engine and the operations on it, and how both are drawn.
+//! The settings of an engine, the operations on it, and the strategies that draw both at random.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ pub(crate) struct Settings {
     pub(crate) lane_capacity: u64,
 }
 
-/// Lengths are in parts of a tick: a fraction of 8 bits.
+/// An operation on the engine. Lengths of time are in ticks, with a fraction of 8 bits.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Schedule {
@@ -57,7 +57,7 @@ pub(crate) enum Op {
         units: u64,
         offset: u64,
     },
-    /// Its handlers arm it again, one after the other.
+    /// Arms an owned timer whose handler arms it again several times.
     ArmAgain {
         choice: usize,
         delays: Vec<u64>,
@@ -78,7 +78,7 @@ pub(crate) enum Op {
     NextExpiry,
 }
 
-/// Parts of a tick: around nothing, around some ticks, around the reach of each level.
+/// Draws a length of time in parts of a tick: near zero, near some ticks, or near the reach of a level.
 pub(crate) fn parts() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..1_024_u64,

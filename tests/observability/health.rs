@@ -1,4 +1,4 @@
-//! Health: the present state, in one word.
+//! `Health`, which shows the present state of an engine in a word.
 
 use crate::stalls::inline_engine;
 use crate::support::{Gate, HOUR, MS, on_a_thread_that_stays, wait_until};
@@ -12,7 +12,7 @@ fn await_condition<T: Send>(engine: &Handle<T>, condition: Condition) {
     wait_until(condition.as_str(), || engine.health().condition == condition);
 }
 
-/// The clock stands still, so the shards soon have nothing more to do.
+/// Waits until the engine's health is `health`. The clock stands still, so the shards soon have nothing to do.
 fn await_health<T: Send>(engine: &Handle<T>, health: &str) {
     wait_until(health, || engine.health().to_string() == health);
 }
@@ -36,11 +36,11 @@ fn a_shard_that_hangs_is_late_until_it_turns_again() {
     assert_eq!(engine.handle().health().condition, Condition::Late);
     gate.open();
     await_condition(engine.handle(), Condition::Healthy);
-    // The stall that has passed is in the statistics.
+    // The stall is over, and is counted in the statistics.
     assert_eq!(engine.handle().stats().shards[1].stalls, 1);
 }
 
-/// The same in real time, on a shard of the default kind of clock.
+/// A shard with the default clock stalls, and is late in real time.
 #[test]
 fn a_shard_that_hangs_is_late_in_real_time() {
     let gate = Gate::new();
@@ -50,7 +50,7 @@ fn a_shard_that_hangs_is_late_in_real_time() {
     engine.handle().use_shard(0);
     engine.handle().schedule(MS, ()).unwrap();
     gate.await_arrival();
-    // Not by the other shard's name, which may be late too on a busy machine.
+    // The test does not wait for any shard: on a busy machine the other shard may also be late.
     wait_until("shard 0 is late", || engine.handle().health().why.starts_with("shard 0 is"));
     gate.open();
     await_condition(engine.handle(), Condition::Healthy);
@@ -63,7 +63,7 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     let builder = Builder::new().shards(1).unpinned().workers(1).clock(clock.clone());
     let engine = builder.start(move |_| hold.pass()).unwrap();
     let begin = engine.handle().now();
-    // The second timer is in the same chunk, and the third is in a chunk of its own.
+    // The second timer is in the same chunk as the first. The third timer has a chunk of its own.
     engine.handle().schedule_batch_at([MS, MS, 11 * MS].map(|delay| (begin + delay, ()))).unwrap();
     clock.advance(MS);
     gate.await_arrival();
@@ -83,8 +83,8 @@ fn a_worker_that_hangs_leaves_the_workers_behind() {
     assert_eq!((stats.fired, stats.total.queued_timers, stats.total.queue_age), (3, 0, Duration::ZERO));
 }
 
-/// Timers that are cancelled, postponed, disarmed or dropped while they wait for a worker wait no more once it has come
-/// to them.
+/// Timers wait for a worker, and are then cancelled, postponed, disarmed or dropped. When a worker reaches them, none
+/// of them waits any more.
 #[test]
 fn whatever_becomes_of_what_waits_the_queue_ends_empty() {
     let (clock, gate) = (ManualClock::new(), Gate::new());
@@ -130,8 +130,8 @@ fn nine_tenths_of_the_capacity_is_well_and_more_is_full() {
     drop(owned);
 }
 
-/// Slots that rest in other threads' hands are out of reach, though few timers are pending: here each thread keeps the
-/// slots that it has vacated, 1/32 of the capacity.
+/// A thread keeps 1/32 of the capacity as a reserve: slots that it has vacated. Other threads cannot use them. A
+/// refusal for this reason makes the health `full` for a second.
 #[test]
 fn a_refusal_for_want_of_a_slot_is_full_for_a_second() {
     let mut engine = Builder::new().capacity(640).driven(|_: Fired<'_, u32>| {}).unwrap();
@@ -171,7 +171,8 @@ fn a_full_lane_is_full_for_a_second() {
     assert!(engine.handle().health().is_healthy(), "{}", engine.handle().health());
 }
 
-/// Late comes before workers-behind, and that before full; after a shutdown `health` shows nothing else.
+/// `health` shows one cause, the first of these: a late shard, workers that are behind, a full engine. After a shutdown
+/// it shows only the shutdown.
 #[test]
 fn the_first_cause_is_told() {
     let (engine, clock, gate) = inline_engine(Builder::new().capacity(2));
@@ -191,7 +192,7 @@ fn the_first_cause_is_told() {
     assert_eq!(engine.handle().health().to_string(), "shut-down: the engine was shut down");
 }
 
-/// An engine that was shut down while due timers waited does not go on to grow older.
+/// An engine is shut down while due timers wait. Afterwards no timer waits, and no age grows.
 #[test]
 fn after_a_shutdown_nothing_waits() {
     let (clock, gate) = (ManualClock::new(), Gate::new());

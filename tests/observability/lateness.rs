@@ -4,14 +4,14 @@ use crate::support::{Log, MS, Rng};
 use std::time::Duration;
 use tourbillon::{Builder, Lateness, Timestamp};
 
-/// The buckets, the count and the sum are those of the latenesses that handlers saw, but for 3 %.
+/// The buckets, the count and the sum of the lateness agree with the values that handlers saw, up to 3 %.
 #[test]
 fn buckets_count_what_handlers_saw() {
     let (log, mut rng) = (Log::new(), Rng::new(11));
     let seen = log.clone();
     let mut engine = Builder::new().tick(50 * MS).driven(move |timer| seen.push(timer.lateness)).unwrap();
     for round in 0..2_000 {
-        // Spread over the orders of magnitude below a tick.
+        // The lateness is spread over the orders of magnitude below a tick.
         let late = rng.nanos_below(Duration::from_nanos(5 * 10_u64.pow(2 + round % 6)));
         engine.handle().schedule_at(Timestamp::ZERO + (50 * MS * (2 + round / 10) - late), ()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Observability of an engine: series, health, and the example that serves both.
+//! Observability of an engine: its metrics, its health, and the example that serves both.
 
 mod health;
 mod lateness;
@@ -15,9 +15,9 @@ use std::time::Duration;
 use support::MS;
 use tourbillon::{Builder, DrivenEngine};
 
-/// An engine of two shards with a known history. The second shard has fired a timer 0.25 ms late, and on time a timer
-/// that panicked. The first shard has fired an owned timer, which was postponed once. A timer was cancelled, and a
-/// timer is pending.
+/// Makes an engine of two shards with a known history. The second shard has fired a timer 0.25 ms late, and another
+/// timer on time, whose handler panicked. The first shard has fired an owned timer, which was postponed once. One timer
+/// was cancelled, and one timer is pending.
 fn engine_with_a_history() -> DrivenEngine<u32> {
     let builder = Builder::new().shards(2).capacity(64);
     let mut engine = builder.driven(|timer| assert_ne!(timer.payload, 666)).unwrap();

@@ -1,4 +1,4 @@
-//! The example `monitoring`, run as a process of its own and asked through sockets.
+//! Runs the example `monitoring` as a process of its own, and sends requests through sockets.
 
 use crate::page::Page;
 use crate::support::{PATIENCE, wait_until};
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// The example, until it is dropped.
+/// The running example program. Dropping the value kills it.
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -36,7 +36,7 @@ impl Server {
         Self { child, output, address }
     }
 
-    /// Sends `request`: the status, the headers and the body of the answer.
+    /// Sends `request` to the example. Returns the status, the headers and the body of the response.
     fn ask(&self, request: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -57,7 +57,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It fails when the process has ended already.
+        // The kill fails if the process has already ended.
         self.child.kill().unwrap_or_default();
         self.child.wait().unwrap();
     }
@@ -111,7 +111,7 @@ fn what_is_not_asked_for_is_refused() {
     for request in ["POST /metrics HTTP/1.1\r\n\r\n", "GET /metrics\r\n\r\n", "\r\n\r\n", "GET\r\n\r\n"] {
         assert_eq!(server.ask(request).0, 400, "{request:?}");
     }
-    // It answers others while a client is silent.
+    // The example answers other clients while a client is silent.
     let silent = TcpStream::connect(server.address).unwrap();
     assert_eq!(server.get("/metrics").0, 200);
     drop(silent);

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A page that was found to be in order.
+/// A page of metrics that the reader has found correct.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
-    /// Name and type of each family, in their order.
+    /// The name and the type of each metric family, in the page's order.
     pub(crate) families: Vec<(String, String)>,
     pub(crate) samples: BTreeMap<Series, f64>,
 }
 
-/// A name and its labels.
+/// A time series: its name, and its labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Series {
     pub(crate) name: String,
@@ -18,7 +18,7 @@ pub(crate) struct Series {
 }
 
 impl Page {
-    /// Reads a page, or says what is wrong with it.
+    /// Reads a page of metrics. An error describes the page's first fault.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         if !text.ends_with('\n') {
             return Err("the last line has no end".to_owned());
@@ -36,7 +36,7 @@ impl Page {
         Ok(page)
     }
 
-    /// The value of a series; its labels as `shard="0"`.
+    /// Returns the value of a time series, which is written with its labels, as `name{shard="0"}`.
     pub(crate) fn get(&self, series: &str) -> f64 {
         let (series, rest) = read_series(series).unwrap();
         assert_eq!(rest, "");
@@ -145,7 +145,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a name and its labels. Returns them and the rest of the text.
+/// Reads a series' name and labels from the start of `text`. Returns both, and the rest of the text.
 fn read_series(text: &str) -> Result<(Series, &str), String> {
     let end = text.find(['{', ' ']).unwrap_or(text.len());
     let (name, mut rest) = text.split_at(end);
@@ -180,7 +180,8 @@ fn read_series(text: &str) -> Result<(Series, &str), String> {
     Ok((Series { name: name.to_owned(), labels }, rest))
 }
 
-/// `None` when a backslash stands before anything but one of `marks` and `n`.
+/// Replaces the escapes in `text`. Returns `None` if a backslash stands before a character other than `n` or a
+/// character of `marks`.
 fn unescape(text: &str, marks: &[char]) -> Option<String> {
     let mut chars = text.chars();
     let mut plain = String::new();

@@ -1,4 +1,4 @@
-//! The line-up as text: its form, its numbers, and its description in the README.
+//! The metrics of an engine as text: their form, their numbers, and their description in the README.
 
 use crate::engine_with_a_history;
 use crate::page::Page;
@@ -57,7 +57,7 @@ fn a_known_history_gives_its_numbers() {
     assert!(page.get("tourbillon_turns_total{shard=\"1\"}") > 0.0);
 }
 
-/// Whatever the engine, each series is there, for each shard.
+/// Each engine has each time series, for each of its shards.
 #[test]
 fn the_line_up_is_the_same_for_every_engine() {
     let families = |shards| {
@@ -97,7 +97,7 @@ fn engines_are_told_apart_by_a_label_whatever_their_names() {
     assert_eq!(Prometheus::of([]).to_string().lines().filter(|line| !line.starts_with("# ")).count(), 0);
 }
 
-/// Refusals are counted by their reasons, and so are the timers that a shutdown returns.
+/// Refusals are counted by their reasons. Timers that a shutdown returns are counted, too.
 #[test]
 fn refusals_and_returns_are_counted() {
     let mut engine = Builder::new().capacity(70).lane_capacity(64).driven(|_: Fired<'_, u32>| {}).unwrap();
@@ -119,7 +119,7 @@ fn refusals_and_returns_are_counted() {
     assert_eq!(page.get("tourbillon_returned_total"), 70.0);
 }
 
-/// Each series that the README names exists, as it is spelt there, and its table is there.
+/// The README has a table of the time series. Each series in the table exists under its name.
 #[test]
 fn the_readme_names_no_series_that_there_is_not() {
     let engine = engine_with_a_history();

@@ -1,4 +1,4 @@
-//! The line-up as the `metrics` facade gets it.
+//! The metrics of an engine, as the `metrics` facade gets them.
 
 use crate::engine_with_a_history;
 use crate::page::Page;
@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tourbillon::Stats;
 
-/// A kind, a name and labels.
+/// A metric's kind, name and labels.
 type Name = (&'static str, String, Vec<(String, String)>);
 
-/// A kind, a name, a unit and a help.
+/// A metric's kind, name, unit and help text.
 type Description = (&'static str, String, Option<Unit>, String);
 
-/// A recorder that keeps all values.
+/// A metrics recorder that keeps all values in memory.
 #[derive(Clone, Default)]
 struct Tally {
     values: Arc<Mutex<BTreeMap<Name, f64>>>,
@@ -95,7 +95,8 @@ impl Recorder for Tally {
     }
 }
 
-/// Every sample of the page but for the lateness is in the recorder, under its name and labels, and nothing else.
+/// The recorder gets each sample of the Prometheus page under its name and labels, except the lateness. It gets nothing
+/// else.
 #[test]
 fn the_facade_gets_what_the_page_shows() {
     let stats = engine_with_a_history().handle().stats();

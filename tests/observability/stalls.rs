@@ -1,11 +1,11 @@
-//! Stalls, as the statistics count them. The clock is moved by hand, so that they are exact.
+//! Stalls, as the statistics count them. The test moves the clock by hand, so all figures are exact.
 
 use crate::support::{Gate, MS, wait_until};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tourbillon::{Builder, Engine, Fired, ManualClock};
 
-/// An engine of two shards with inline handlers, which wait at the gate, on a manual clock.
+/// Makes an engine of two shards on a manual clock. Handlers run inline, and wait at a gate.
 pub(crate) fn inline_engine(builder: Builder) -> (Engine<()>, ManualClock, Gate) {
     let (clock, gate) = (ManualClock::new(), Gate::new());
     let hold = gate.clone();
@@ -24,7 +24,7 @@ fn a_handler_that_hangs_inline_is_one_stall_of_its_shard() {
     clock.advance(250 * MS);
     let stats = engine.handle().stats();
     assert_eq!((stats.shards[1].behind, stats.total.behind >= 250 * MS), (250 * MS, true));
-    // It is counted by the shard, when it turns again.
+    // The shard counts the stall when it turns again.
     assert_eq!(stats.shards[1].stalls, 0);
     gate.open();
     wait_until("the shards have caught up", || engine.handle().stats().total.behind.is_zero());
@@ -43,7 +43,7 @@ fn a_sleep_beyond_its_end_is_a_stall() {
         let fired = engine.handle().stats().fired;
         engine.handle().schedule(10 * MS, ()).unwrap();
         wait_until("it is in the wheel", || engine.handle().stats().total.tickets == 1);
-        // The shard sleeps, or is about to: in the turn under way it is late by 10 ms more.
+        // The shard sleeps, or is about to sleep. The turn under way is another 10 ms late.
         clock.advance((10 + late) * MS);
         wait_until("it has fired", || {
             engine.handle().stats().fired > fired && engine.handle().stats().total.behind.is_zero()
@@ -54,7 +54,8 @@ fn a_sleep_beyond_its_end_is_a_stall() {
     assert!((500 * MS..=510 * MS).contains(&worst), "{worst:?}");
 }
 
-/// A timer that a turn's budget did not reach is overdue since its tick, not since the turn that fires it.
+/// A turn may use up its budget before it reaches a due timer. The timer is then overdue from its own tick on, not from
+/// the turn that fires it.
 #[test]
 fn a_backlog_is_overdue_since_its_tick() {
     let (clock, gates, calls) = (ManualClock::new(), [Gate::new(), Gate::new()], AtomicUsize::new(0));

@@ -11,10 +11,11 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Cancel, Fired, ManualClock, RescheduleError, TimerId};
 
-/// P1: A cancel between the removal of a timer from its bucket and its expiry decremented the pending count twice.
+/// Guards against fault P1 of other engines: a cancel between the removal of a timer from its bucket and its expiry
+/// decremented the pending count twice.
 #[test]
 fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
-    // One handler holds the tick's first chunk while two threads cancel every timer of that tick.
+    // A handler holds the tick's first chunk while two threads cancel every timer of that tick.
     let (clock, gate, first) = (ManualClock::new(), Gate::new(), AtomicBool::new(true));
     let at_gate = gate.clone();
     let engine = Builder::new()
@@ -44,10 +45,12 @@ fn a_cancel_storm_during_a_slow_handler_leaves_the_count_at_zero() {
     assert_settled(&engine.handle().stats());
 }
 
-/// P3: A cancel was lost that came while the owner moved the timer between levels.
+/// Guards against fault P3 of other engines: a cancel was lost that came while the owner moved the timer between
+/// levels.
 #[test]
 fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
-    // 20,000 timers in one coarse slot, which is spread over the ticks before it begins; some are cancelled at each.
+    // One coarse slot has 20,000 timers. It is spread over its ticks before it begins, and some timers are cancelled at
+    // each step.
     let (mut engine, log) = recording(Builder::new());
     let mut rng = Rng::new(3);
     let mut ids = Vec::new();
@@ -72,10 +75,10 @@ fn a_timer_cancelled_while_its_slot_is_spread_never_fires() {
     assert_settled(&engine.handle().stats());
 }
 
-/// P4: A reset or cancel on another core corrupted the owner's list.
+/// Guards against fault P4 of other engines: a reset or cancel on another core corrupted the owner's list.
 #[test]
 fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
-    // Three threads move and re-make the same 256 timers; at the end each payload is there once.
+    // Three threads move and make the same 256 timers. In the end each payload exists once.
     let engine = Builder::new().tick(MICRO).shards(2).start(|_: Fired<'_, u64>| {}).unwrap();
     let ids: Vec<AtomicU64> =
         (0..256).map(|n| AtomicU64::new(engine.handle().schedule(HOUR, n).unwrap().to_bits())).collect();
@@ -97,7 +100,7 @@ fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
                             .payload()
                             .map(|payload| engine.handle().schedule(delay, payload).unwrap())
                     };
-                    // Only the thread that won has a new id to store.
+                    // Only the thread whose move succeeded has a new id to store.
                     if let Some(id) = moved {
                         place.store(id.to_bits(), Ordering::Relaxed);
                     }
@@ -115,13 +118,13 @@ fn resets_and_cancels_from_other_threads_neither_lose_nor_double_a_timer() {
     assert_settled(&engine.handle().stats());
 }
 
-/// P8: Cancelled timers held their memory until their deadline.
+/// Guards against fault P8 of other engines: cancelled timers held their memory until their deadline.
 #[test]
 fn cancelled_timers_do_not_pile_up_until_their_deadlines() {
     let (mut engine, _) = recording(Builder::new());
     for _ in 0..200 {
         let ids: Vec<TimerId> = (0..1_000).map(|n| engine.handle().schedule(HOUR, n).unwrap()).collect();
-        // Into the wheel first: a timer that is cancelled in the lane ends there.
+        // The timers go into the wheel first. A timer that is cancelled in its lane ends in the lane.
         engine.advance(10 * MS);
         assert!(ids.into_iter().all(|id| matches!(engine.handle().cancel(id), Cancel::Cancelled(_))));
         assert!(engine.handle().stats().total.tickets < 75_000, "{}", engine.handle().stats().total.tickets);
@@ -129,7 +132,7 @@ fn cancelled_timers_do_not_pile_up_until_their_deadlines() {
     assert!(engine.handle().stats().total.stale_tickets > 100_000);
 }
 
-/// P8: Cancelled timers held their memory until their deadline.
+/// Guards against fault P8 of other engines: cancelled timers held their memory until their deadline.
 #[test]
 fn rescheduled_timers_do_not_pile_up_until_their_old_deadlines() {
     let (mut engine, _) = recording(Builder::new());
@@ -144,7 +147,7 @@ fn rescheduled_timers_do_not_pile_up_until_their_old_deadlines() {
     assert_eq!(engine.handle().len(), 1_000);
 }
 
-/// P17: A callback cancelled itself, or dropped its engine.
+/// Guards against fault P17 of other engines: a callback cancelled itself, or dropped its engine.
 #[test]
 fn a_handler_may_cancel_its_own_timer() {
     let log = Log::new();
@@ -163,7 +166,7 @@ fn a_handler_may_cancel_its_own_timer() {
     assert_eq!(engine.handle().cancel(id), Cancel::Gone);
 }
 
-/// P18: A slot was reused, and a stale id cancelled a stranger.
+/// Guards against fault P18 of other engines: a slot was reused, and a stale id cancelled a stranger.
 #[test]
 fn a_stale_id_never_reaches_the_timer_that_reuses_its_slot() {
     let (mut engine, log) = recording(Builder::new().capacity(1));
@@ -187,7 +190,8 @@ fn a_stale_id_never_reaches_the_timer_that_reuses_its_slot() {
     assert!(stale.is_sorted());
 }
 
-/// P25: A deadline that was moved earlier by the lazy path fired late, or was lost.
+/// Guards against fault P25 of other engines: a deadline that was moved earlier by the lazy path fired late, or was
+/// lost.
 #[test]
 fn a_timer_moved_to_an_earlier_deadline_under_load_fires_there() {
     let log = Log::new();
@@ -205,7 +209,7 @@ fn a_timer_moved_to_an_earlier_deadline_under_load_fires_there() {
     assert_eq!(engine.handle().len(), 20_000 - 50);
 }
 
-/// R12: A cancel in the very millisecond of the firing panicked.
+/// Guards against fault R12 of other engines: a cancel in the very millisecond of the firing panicked.
 #[test]
 fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     let log = Log::new();
@@ -235,8 +239,8 @@ fn a_cancel_at_the_moment_of_firing_has_one_winner() {
     assert_settled(&engine.handle().stats());
 }
 
-/// R13: A cancel came before the insertion was processed: the cancelled entry was linked all the same, and could not be
-/// found.
+/// Guards against fault R13 of other engines: a cancel came before the insertion was processed: the cancelled entry was
+/// linked all the same, and could not be found.
 #[test]
 fn a_timer_cancelled_before_its_shard_sees_it_leaves_nothing_behind() {
     let (mut engine, log) = recording(Builder::new());
@@ -251,7 +255,7 @@ fn a_timer_cancelled_before_its_shard_sees_it_leaves_nothing_behind() {
     assert_settled(&stats);
 }
 
-/// R15: A callback ran after its owner was gone.
+/// Guards against fault R15 of other engines: a callback ran after its owner was gone.
 #[test]
 fn no_handler_runs_after_cancel_and_wait_has_returned() {
     within_patience(|| {
@@ -284,10 +288,10 @@ fn no_handler_runs_after_cancel_and_wait_has_returned() {
     });
 }
 
-/// R16: A node was used after it was freed, or reused under a stale reference.
+/// Guards against fault R16 of other engines: a node was used after it was freed, or reused under a stale reference.
 #[test]
 fn a_stale_id_in_another_thread_never_hits_a_stranger() {
-    // One thread reuses few slots over and over; the other cancels ids that are stale by then.
+    // A thread reuses a few slots over and over. The other thread cancels ids that are stale by then.
     let engine = Builder::new().capacity(64).start(|_: Fired<'_, u64>| {}).unwrap();
     let (sender, stale) = mpsc::sync_channel(1_000);
     thread::scope(|scope| {
@@ -302,7 +306,7 @@ fn a_stale_id_in_another_thread_never_hits_a_stranger() {
     assert_settled(&engine.handle().stats());
 }
 
-/// R18: The reset of an entry that had expired, or that was pending, went wrong.
+/// Guards against fault R18 of other engines: the reset of an entry that had expired, or that was pending, went wrong.
 #[test]
 fn an_expired_timer_is_not_rescheduled_and_a_due_one_is() {
     let (mut engine, log) = recording(Builder::new());
@@ -322,7 +326,8 @@ fn an_expired_timer_is_not_rescheduled_and_a_due_one_is() {
     assert!(matches!(engine.handle().reschedule(moved, MS), Err(RescheduleError::Gone)));
 }
 
-/// R26: After a reset or a migration a timer belonged to the wrong shard or runtime.
+/// Guards against fault R26 of other engines: after a reset or a migration a timer belonged to the wrong shard or
+/// runtime.
 #[test]
 fn a_timer_moved_to_another_shard_fires_once_and_there() {
     let (mut engine, log) = recording(Builder::new().shards(2));

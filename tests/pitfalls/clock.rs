@@ -6,9 +6,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tourbillon::{BuildError, Builder, Cancel, Fired, Timestamp};
 
-/// P9: Deadlines were truncated to ticks, so that timers fired early.
-/// R7: Timers fired early: delays were rounded down, or longer than the wheel.
-/// R8: Timers fired late, by a tick or by a revolution.
+/// Guards against fault P9 of other engines: deadlines were truncated to ticks, so that timers fired early. Guards
+/// against fault R7 of other engines: timers fired early: delays were rounded down, or longer than the wheel. Guards
+/// against fault R8 of other engines: timers fired late, by a tick or by a revolution.
 #[test]
 fn no_timer_fires_early_or_a_tick_late_at_any_phase() {
     let mut rng = Rng::new(9);
@@ -25,8 +25,8 @@ fn no_timer_fires_early_or_a_tick_late_at_any_phase() {
     }
 }
 
-/// P10: Index arithmetic was wrong: a narrowing cast before the modulo, a negative modulo, off by one at the last
-/// level.
+/// Guards against fault P10 of other engines: index arithmetic was wrong: a narrowing cast before the modulo, a
+/// negative modulo, off by one at the last level.
 #[test]
 fn deadlines_around_every_power_of_two_fire_on_their_tick() {
     for start in [0, 12_345_678, (1 << 33) - 1] {
@@ -50,8 +50,8 @@ fn deadlines_around_every_power_of_two_fire_on_their_tick() {
     }
 }
 
-/// P11: The clock's base moved backwards, or the wall clock jumped.
-/// R9: The clock went backwards, or the wall clock was set.
+/// Guards against fault P11 of other engines: the clock's base moved backwards, or the wall clock jumped. Guards
+/// against fault R9 of other engines: the clock went backwards, or the wall clock was set.
 #[test]
 fn a_clock_that_steps_back_fires_nothing_early() {
     let (mut engine, log) = recording(Builder::new());
@@ -67,7 +67,7 @@ fn a_clock_that_steps_back_fires_nothing_early() {
     assert!(shots.len() == 1 && shots[0].at >= shots[0].deadline, "{shots:?}");
 }
 
-/// P12: A tick thread that was late by more than a revolution did not catch up.
+/// Guards against fault P12 of other engines: a tick thread that was late by more than a revolution did not catch up.
 #[test]
 fn a_stall_of_three_revolutions_fires_each_timer_once_in_bounded_slices() {
     let (mut engine, log) = recording(Builder::new().tick(MICRO));
@@ -83,7 +83,7 @@ fn a_stall_of_three_revolutions_fires_each_timer_once_in_bounded_slices() {
     assert!(engine.handle().stats().total.turns - turns > 3, "all in one slice");
 }
 
-/// P13: A thread that had overslept ran fresh timers too early, or at once.
+/// Guards against fault P13 of other engines: a thread that had overslept ran fresh timers too early, or at once.
 #[test]
 fn a_timer_armed_after_a_long_pause_keeps_its_delay() {
     let (mut engine, log) = recording(Builder::new());
@@ -98,7 +98,7 @@ fn a_timer_armed_after_a_long_pause_keeps_its_delay() {
     assert_eq!(payloads(&log.take()), [1]);
 }
 
-/// P14: The tick counter wrapped.
+/// Guards against fault P14 of other engines: the tick counter wrapped.
 #[test]
 fn an_engine_goes_on_until_the_last_tick() {
     let (mut engine, log) = recording(Builder::new());
@@ -113,7 +113,7 @@ fn an_engine_goes_on_until_the_last_tick() {
     assert_eq!(engine.handle().cancel(beyond), Cancel::Cancelled(20));
 }
 
-/// P24: A tick below the clock's resolution was accepted, and the thread spun.
+/// Guards against fault P24 of other engines: a tick below the clock's resolution was accepted, and the thread spun.
 #[test]
 fn a_tick_that_cannot_be_honoured_is_refused() {
     for tick in [Duration::ZERO, Duration::from_nanos(999), HOUR + Duration::from_nanos(1)] {
@@ -122,7 +122,7 @@ fn a_tick_that_cannot_be_honoured_is_refused() {
     }
 }
 
-/// R1: A wheel's horizon wrapped, and a far timer hid near timers.
+/// Guards against fault R1 of other engines: a wheel's horizon wrapped, and a far timer hid near timers.
 #[test]
 fn a_far_timer_hides_no_near_one_after_years_of_uptime() {
     let (mut engine, log) = recording(Builder::new());
@@ -140,7 +140,8 @@ fn a_far_timer_hides_no_near_one_after_years_of_uptime() {
     assert_eq!(engine.handle().cancel(far), Cancel::Cancelled(u64::MAX));
 }
 
-/// R2: Long uptimes overflowed an index, or a deadline equalled a sentinel value of the state.
+/// Guards against fault R2 of other engines: long uptimes overflowed an index, or a deadline equalled a sentinel value
+/// of the state.
 #[test]
 fn deadlines_that_look_like_sentinels_are_deadlines() {
     let (engine, _clock) = stepped(|_| {});
@@ -161,7 +162,7 @@ fn deadlines_that_look_like_sentinels_are_deadlines() {
     assert_eq!(payloads(&log.take()), [0, 1, 2]);
 }
 
-/// R3: The sum of an instant and a duration overflowed and panicked.
+/// Guards against fault R3 of other engines: the sum of an instant and a duration overflowed and panicked.
 #[test]
 fn no_delay_overflows() {
     let (mut engine, log) = recording(Builder::new());
@@ -182,10 +183,10 @@ fn no_delay_overflows() {
     assert_eq!(log.len(), 0);
 }
 
-/// R4: A wake-up was lost when the next deadline was published.
+/// Guards against fault R4 of other engines: a wake-up was lost when the next deadline was published.
 #[test]
 fn a_step_of_the_clock_is_never_slept_through() {
-    // The step races with the shard's way to sleep, as a push does.
+    // The step of the clock races with the shard on its way to sleep, as a push would.
     let (sender, fired) = mpsc::channel();
     let (engine, clock) = stepped(move |timer| sender.send(timer.payload).unwrap());
     let mut rng = Rng::new(4);
@@ -199,7 +200,7 @@ fn a_step_of_the_clock_is_never_slept_through() {
     }
 }
 
-/// R11: After a stall the wheel walked over each empty tick, or lost the time.
+/// Guards against fault R11 of other engines: after a stall the wheel walked over each empty tick, or lost the time.
 #[test]
 fn a_long_stall_costs_no_walk_over_empty_ticks() {
     let (mut engine, log) = recording(Builder::new().tick(MICRO));

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Cancel, Engine, Fired, Handle, Job};
 
-/// P16: A timer that re-armed itself in its own callback with zero delay was a busy loop.
+/// Guards against fault P16 of other engines: a timer that re-armed itself in its own callback with zero delay was a
+/// busy loop.
 #[test]
 fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
     let log = Log::new();
@@ -29,13 +30,14 @@ fn a_timer_that_rearms_itself_without_delay_starves_nobody() {
     }
     engine.handle().schedule(5 * MS, 1).unwrap();
     wait_until("the other timer has fired", || log.len() == 1);
-    // The others were refused when they came back.
+    // Other timers were refused when their handlers scheduled them again.
     assert!(engine.handle().shutdown().len() <= 10);
     assert_settled(&engine.handle().stats());
 }
 
-/// P16: A timer that re-armed itself in its own callback with zero delay was a busy loop.
-/// R19: A timer was put back into the slot that was being drained: an endless loop.
+/// Guards against fault P16 of other engines: a timer that re-armed itself in its own callback with zero delay was a
+/// busy loop. Guards against fault R19 of other engines: a timer was put back into the slot that was being drained: an
+/// endless loop.
 #[test]
 fn a_timer_that_rearms_itself_for_the_tick_being_fired_comes_once_a_tick() {
     let mut engine = Builder::new()
@@ -48,7 +50,7 @@ fn a_timer_that_rearms_itself_for_the_tick_being_fired_comes_once_a_tick() {
     assert_eq!(engine.handle().stats().fired, 10);
 }
 
-/// P17: A callback cancelled itself, or dropped its engine.
+/// Guards against fault P17 of other engines: a callback cancelled itself, or dropped its engine.
 #[test]
 fn a_handler_may_drop_the_engine() {
     within_patience(|| {
@@ -66,8 +68,9 @@ fn a_handler_may_drop_the_engine() {
     });
 }
 
-/// P19: A panic in a callback ended the wheel's thread, or left the wheel locked.
-/// R21: Panicking user code took the timer thread along; a drop inside a drop aborted.
+/// Guards against fault P19 of other engines: a panic in a callback ended the wheel's thread, or left the wheel locked.
+/// Guards against fault R21 of other engines: panicking user code took the timer thread along; a drop inside a drop
+/// aborted.
 #[test]
 fn a_panicking_handler_costs_nobody_else_anything() {
     for builder in [Builder::new().workers(2), Builder::new().inline()] {
@@ -91,10 +94,10 @@ fn a_panicking_handler_costs_nobody_else_anything() {
     }
 }
 
-/// P21: Blocked callbacks started threads without bound.
+/// Guards against fault P21 of other engines: blocked callbacks started threads without bound.
 #[test]
 fn blocked_handlers_hold_the_workers_and_no_more() {
-    // Ten chunks come due while both workers are blocked; the queue shows.
+    // Ten chunks come due while both workers are blocked. The statistics show the queue.
     let gate = Gate::new();
     let (at_gate, (running, most)) = (gate.clone(), (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0))));
     let peak = Arc::clone(&most);
@@ -116,10 +119,10 @@ fn blocked_handlers_hold_the_workers_and_no_more() {
     assert_eq!(engine.handle().stats().total.queued_chunks, 0);
 }
 
-/// P21: Blocked callbacks started threads without bound.
+/// Guards against fault P21 of other engines: blocked callbacks started threads without bound.
 #[test]
 fn a_blocked_worker_is_not_sent_help_over_and_over() {
-    // The only worker is blocked for many ticks: help that nobody begins must not pile up.
+    // The only worker is blocked for many ticks. Jobs that are sent as help and never begin must not pile up.
     let (gate, sent) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
     let (at_gate, count) = (gate.clone(), Arc::clone(&sent));
     let (jobs, queue) = mpsc::channel::<Job>();
@@ -143,7 +146,7 @@ fn a_blocked_worker_is_not_sent_help_over_and_over() {
     assert!(sent <= 3, "{sent} jobs for one worker");
 }
 
-/// R20: User code ran under a lock or a borrow.
+/// Guards against fault R20 of other engines: user code ran under a lock or a borrow.
 #[test]
 fn a_batch_may_use_the_engine_while_it_is_collected() {
     let (mut engine, log) = recording(Builder::new());
@@ -158,7 +161,8 @@ fn a_batch_may_use_the_engine_while_it_is_collected() {
     assert_eq!(payloads(&log.take()), (0..10).collect::<Vec<u64>>());
 }
 
-/// R21: Panicking user code took the timer thread along; a drop inside a drop aborted.
+/// Guards against fault R21 of other engines: panicking user code took the timer thread along; a drop inside a drop
+/// aborted.
 #[test]
 fn a_panic_in_a_payloads_drop_and_in_the_hook_end_where_they_began() {
     struct Grenade(bool);
@@ -182,7 +186,7 @@ fn a_panic_in_a_payloads_drop_and_in_the_hook_end_where_they_began() {
     drop(engine);
 }
 
-/// R27: The detector of stalls started a second driver.
+/// Guards against fault R27 of other engines: the detector of stalls started a second driver.
 #[test]
 fn a_chunk_that_gets_help_fires_each_timer_once() {
     let log = Log::new();

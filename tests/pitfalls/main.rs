@@ -1,6 +1,7 @@
-//! Faults of other timer engines, which this engine must not have. The comment of a test has its rows, each with the
-//! fault of the other engine: `P5` is of engines in Java, Go, C and C++, `R5` of engines in Rust. `src/DESIGN.md` has
-//! all rows, also those that other files test and those that cannot apply.
+//! Faults of other timer engines, which this engine must not have. The comment of a test has one or more rows, each
+//! with the fault of another engine. The rows `P5` and the like are of engines in Java, Go, C and C++. The rows `R5`
+//! and the like are of engines in Rust. `src/DESIGN.md` has all rows, also those that other files test and those that
+//! cannot apply.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -16,7 +17,7 @@ use tourbillon::{Builder, Engine, Fired, ManualClock, Timestamp};
 
 const MICRO: Duration = Duration::from_micros(1);
 
-/// An engine with one unpinned shard on a clock that is moved by hand; its handlers run on the shard's thread.
+/// Makes an engine with one unpinned shard, on a manual clock. Handlers run on the shard's own thread.
 fn stepped(handler: impl Fn(Fired<'_, u64>) + Send + Sync + 'static) -> (Engine<u64>, ManualClock) {
     let clock = ManualClock::new();
     let builder = Builder::new().clock(clock.clone()).shards(1).unpinned().inline();

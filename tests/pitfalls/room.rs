@@ -1,4 +1,4 @@
-//! Slots, payloads and stacks: an engine gives them back and hands them out again, also at its end.
+//! Slots, payloads and stacks. An engine gives them back and uses them again, also at its end.
 
 use crate::support::{
     HOUR, MS, Rng, assert_settled, on_a_thread_that_stays, recording, wait_until, within_patience,
@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 use tourbillon::{Builder, Cancel, Engine, Fired, Handle, Refusal, RescheduleError, Timestamp};
 
-/// P2: A stop returned timers that were not pending any more, or lost those that still waited to be inserted.
+/// Guards against fault P2 of other engines: a stop returned timers that were not pending any more, or lost those that
+/// still waited to be inserted.
 #[test]
 fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
     let engine = Builder::new().shards(2).start(|_: Fired<'_, u64>| {}).unwrap();
@@ -39,14 +40,14 @@ fn timers_that_race_with_a_shutdown_are_fired_returned_or_refused() {
     assert_settled(&stats);
 }
 
-/// P20: Calls after a stop blocked.
+/// Guards against fault P20 of other engines: calls after a stop blocked.
 #[test]
 fn everything_answers_at_once_after_a_shutdown() {
     within_patience(|| {
         let engine = Builder::new().lane_capacity(64).start(|_: Fired<'_, u64>| {}).unwrap();
         let id = engine.handle().schedule(HOUR, 1).unwrap();
         assert_eq!(engine.handle().shutdown().len(), 1);
-        // More often than the lane has room, and for deadlines that look like sentinels.
+        // There are more calls than the lane has room for, and their deadlines look like sentinels.
         for n in 0..1_000 {
             for deadline in [0, 1, u64::MAX - 1, u64::MAX].map(Timestamp::from_nanos) {
                 let error = engine.handle().schedule_at(deadline, n).unwrap_err();
@@ -66,7 +67,7 @@ fn everything_answers_at_once_after_a_shutdown() {
     });
 }
 
-/// P22: Timers that re-armed themselves kept their captured context for ever.
+/// Guards against fault P22 of other engines: timers that re-armed themselves kept their captured context for ever.
 #[test]
 fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
     let mut engine = Builder::new().driven(|_: Fired<'_, Arc<()>>| {}).unwrap();
@@ -84,7 +85,7 @@ fn a_payload_is_dropped_as_soon_as_its_timer_ends() {
     assert_eq!(Arc::strong_count(&payload), 1);
 }
 
-/// R22: Reference cycles kept timers and wakers alive after the shutdown.
+/// Guards against fault R22 of other engines: reference cycles kept timers and wakers alive after the shutdown.
 #[test]
 fn payloads_that_hold_the_engine_do_not_keep_it_alive() {
     struct Holder {
@@ -104,7 +105,7 @@ fn payloads_that_hold_the_engine_do_not_keep_it_alive() {
     wait_until("the engine is gone", || Arc::strong_count(&probe) == 1);
 }
 
-/// R23: A call after the shutdown failed an assertion.
+/// Guards against fault R23 of other engines: a call after the shutdown failed an assertion.
 #[test]
 fn an_engine_shut_down_at_the_end_of_time_still_answers() {
     let (mut engine, log) = recording(Builder::new());
@@ -120,7 +121,7 @@ fn an_engine_shut_down_at_the_end_of_time_still_answers() {
     assert_eq!(engine.handle().shutdown(), []);
 }
 
-/// R30: A large wheel was built on the stack, which overflowed.
+/// Guards against fault R30 of other engines: a large wheel was built on the stack, which overflowed.
 #[test]
 fn an_engine_is_built_on_a_small_stack() {
     let built = thread::Builder::new().stack_size(64 << 10).spawn(|| {
@@ -137,7 +138,7 @@ fn an_engine_is_built_on_a_small_stack() {
     assert_eq!(built.unwrap().join().unwrap(), 64 * 40);
 }
 
-/// R32: Late or refused schedules were dropped without an error.
+/// Guards against fault R32 of other engines: late or refused schedules were dropped without an error.
 #[test]
 fn every_refusal_hands_its_payload_back() {
     let engine = Builder::new().capacity(100).driven(|_: Fired<'_, u64>| {}).unwrap();
@@ -154,10 +155,10 @@ fn every_refusal_hands_its_payload_back() {
     assert_eq!(engine.handle().stats().scheduled, 100);
 }
 
-/// R32: Late or refused schedules were dropped without an error.
+/// Guards against fault R32 of other engines: late or refused schedules were dropped without an error.
 #[test]
 fn slots_that_fired_timers_vacate_are_not_hoarded() {
-    // The slots of one chunk of fired timers must not pile up at one thread: the bound is 1/32 of the capacity.
+    // The slots of a chunk of fired timers must not pile up at one thread. The bound is 1/32 of the capacity.
     let (mut engine, _) = recording(Builder::new().capacity(64));
     for n in 0..64 {
         engine.handle().schedule(MS, n).unwrap();
@@ -175,7 +176,7 @@ fn slots_that_fired_timers_vacate_are_not_hoarded() {
     });
 }
 
-/// The number of threads that have a timer each, at the same time.
+/// Returns the number of threads, of `threads`, that can have one timer each at the same time.
 fn threads_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u64) -> u64 {
     let handle = engine.handle();
     thread::scope(|scope| {
@@ -185,10 +186,11 @@ fn threads_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u6
     })
 }
 
-/// Of no row, but found in this engine: small capacities were refused though few timers were pending.
+/// The table of faults lacks this fault, which was found in this engine: small capacities were refused although few
+/// timers were pending.
 #[test]
 fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
-    // The slots in threads' magazines must not use up an engine in which next to nothing is pending.
+    // Threads keep slots in their magazines. These must not use up an engine in which hardly a timer is pending.
     for capacity in [4_096, 16_384] {
         for threads in [65, 300, 900] {
             let (engine, _) = recording(Builder::new().capacity(capacity));
@@ -197,10 +199,11 @@ fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
     }
 }
 
-/// Of no row, but found in this engine: other threads could not use the slots that a thread had vacated.
+/// The table of faults lacks this fault, which was found in this engine: other threads could not use the slots that a
+/// thread had vacated.
 #[test]
 fn hundreds_of_threads_share_what_fired_timers_vacated() {
-    // The same when each slot has been used before: they come back in whole magazines then.
+    // Each slot was used before, so slots come back in whole magazines. Other threads must get them.
     for capacity in [4_096, 16_384] {
         let (mut engine, _) = recording(Builder::new().capacity(capacity));
         let handle = engine.handle();
@@ -212,10 +215,11 @@ fn hundreds_of_threads_share_what_fired_timers_vacated() {
     }
 }
 
-/// Of no row, but a risk of the remedy for the two above: slots that no thread takes, since the shares become small.
+/// The table of faults lacks this fault, which a remedy for hoarded slots could cause: some slots are out of reach for
+/// every thread, because the threads' shares become small.
 #[test]
 fn one_thread_has_every_slot() {
-    // However small the shares become towards the end.
+    // The thread gets every slot, even if the shares become small towards the end.
     for capacity in [1, 2, 63, 64, 129, 4_096] {
         let (mut engine, _) = recording(Builder::new().capacity(capacity));
         for _ in 0..3 {

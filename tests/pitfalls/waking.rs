@@ -9,10 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Cancel, Clock, Engine, Fired, ManualClock};
 
-/// P5: A wake-up was lost: an earlier timer was inserted between the computation of the next deadline and the sleep.
+/// Guards against fault P5 of other engines: a wake-up was lost: an earlier timer was inserted between the computation
+/// of the next deadline and the sleep.
 #[test]
 fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
-    // Whatever the moment between "compute the next wake-up" and "sleep" at which the short one comes.
+    // The short timer comes at any moment between the computation of the next wake-up and the sleep.
     let (sender, fired) = mpsc::channel();
     let engine = Builder::new()
         .tick(MICRO)
@@ -32,7 +33,7 @@ fn a_short_timer_wakes_a_shard_that_goes_to_sleep_on_a_long_one() {
     }
 }
 
-/// P6: Each insertion of a first timer into a shard took a lock or woke a thread.
+/// Guards against fault P6 of other engines: each insertion of a first timer into a shard took a lock or woke a thread.
 #[test]
 fn timers_later_than_the_next_wake_up_wake_nobody() {
     let (engine, _clock) = stepped(|_| {});
@@ -42,7 +43,7 @@ fn timers_later_than_the_next_wake_up_wake_nobody() {
     assert!(engine.handle().stats().total.unparks <= 1, "{:?}", engine.handle().stats().total);
 }
 
-/// P7: Sharding was off without notice, by a minimum in place of a maximum.
+/// Guards against fault P7 of other engines: sharding was off without notice, by a minimum in place of a maximum.
 #[test]
 fn timers_are_spread_over_the_shards() {
     let clock = ManualClock::new();
@@ -64,7 +65,7 @@ fn timers_are_spread_over_the_shards() {
     assert!(engine.handle().stats().shards.iter().all(|shard| shard.fired == 10));
 }
 
-/// R3: The sum of an instant and a duration overflowed and panicked.
+/// Guards against fault R3 of other engines: the sum of an instant and a duration overflowed and panicked.
 #[test]
 fn a_thread_can_sleep_on_the_last_deadline() {
     let log = Log::new();
@@ -76,7 +77,7 @@ fn a_thread_can_sleep_on_the_last_deadline() {
     assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(0));
 }
 
-/// R5: An early deadline was hidden by a coarser or a finer level.
+/// Guards against fault R5 of other engines: an early deadline was hidden by a coarser or a finer level.
 #[test]
 fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
     let (mut engine, log) = recording(Builder::new());
@@ -97,7 +98,7 @@ fn the_next_expiry_is_never_after_the_first_deadline_of_any_level() {
     }
 }
 
-/// R6: The next expiry was in the past, and the reactor spun.
+/// Guards against fault R6 of other engines: the next expiry was in the past, and the reactor spun.
 #[test]
 fn a_shard_with_nothing_due_does_not_turn() {
     let engine = Builder::new().tick(MICRO).shards(1).start(|_: Fired<'_, u64>| {}).unwrap();
@@ -112,7 +113,7 @@ fn a_shard_with_nothing_due_does_not_turn() {
     assert!(engine.handle().stats().total.turns - turns <= 1);
 }
 
-/// R10: The machine was suspended, and relative waits did not count the time.
+/// Guards against fault R10 of other engines: the machine was suspended, and relative waits did not count the time.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_boot_clock_is_looked_at_each_second_since_sleeps_stop_in_suspend() {
@@ -131,7 +132,8 @@ fn the_boot_clock_is_looked_at_each_second_since_sleeps_stop_in_suspend() {
     assert_eq!(fired.recv_timeout(PATIENCE), Ok(true));
 }
 
-/// R25: Timers starved while the program's threads did not yield to the timer driver.
+/// Guards against fault R25 of other engines: timers starved while the program's threads did not yield to the timer
+/// driver.
 #[test]
 fn timers_fire_though_the_thread_that_armed_them_never_yields() {
     let fired = Arc::new(AtomicBool::new(false));
@@ -145,11 +147,12 @@ fn timers_fire_though_the_thread_that_armed_them_never_yields() {
     }
 }
 
-/// R28: A lock-free queue spun between threads of two priorities.
+/// Guards against fault R28 of other engines: a lock-free queue spun between threads of two priorities.
 #[cfg(target_os = "linux")]
 #[test]
 fn waiting_for_room_sleeps_instead_of_spinning() {
-    // A thread that spins or yields makes no voluntary context switch; a thread that sleeps makes one for each sleep.
+    // A thread that spins or yields makes no voluntary context switch. A thread that sleeps makes one switch for each
+    // sleep.
     let switches_of = |thread: rustix::thread::Pid| {
         let status = std::fs::read_to_string(format!("/proc/self/task/{}/status", thread.as_raw_nonzero()));
         let status = status.unwrap();
@@ -175,7 +178,7 @@ fn waiting_for_room_sleeps_instead_of_spinning() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let before = switches_of(waiting);
-            // The gate opens in any case, so that a failure ends.
+            // The gate opens in any case, so that a failing test ends.
             let start = Instant::now();
             while switches_of(waiting) < before + 50 && start.elapsed() < PATIENCE {
                 thread::sleep(MS);

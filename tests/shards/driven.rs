@@ -1,4 +1,4 @@
-//! Driven sets: engines and futures in step on one clock.
+//! Driven sets, in which engines and futures follow one manual clock.
 
 use crate::support::{HOUR, Log, MS, lock, within_patience};
 use crate::{driven, logging, witness};
@@ -41,7 +41,7 @@ fn a_driven_set_forgets_an_engine_that_was_dropped() {
     assert_eq!(shards.next_expiry(), None);
 }
 
-/// The engine goes on without its driver, and its time stands still.
+/// A driven set's driver is dropped. The set's engine goes on, and its time stands still.
 #[test]
 fn an_engine_outlives_the_driver_of_its_set() {
     let shards = driven();
@@ -80,7 +80,7 @@ fn a_future_on_a_driven_set_sleeps_for_a_year_at_once() {
     assert!(start.elapsed() < Duration::from_secs(60), "a year passed by the wall clock");
 }
 
-/// No timer is pending, so that time stands still until another thread wakes the future.
+/// No timer is pending, so time stands still until another thread wakes the future.
 #[test]
 #[cfg(feature = "async")]
 fn a_future_that_another_thread_completes_is_awaited_in_real_time() {
@@ -138,7 +138,7 @@ fn a_driven_timer_sees_its_own_time_while_other_threads_end_engines() {
     );
 }
 
-/// The handler ends its own engine, which is the last engine that the set knows of, and leaves a newcomer behind.
+/// A handler ends its own engine, the last engine that the set knows, and starts another engine.
 #[test]
 fn a_driven_set_keeps_nothing_of_engines_that_ended_in_a_handler() {
     let mut driven = driven();
@@ -161,7 +161,7 @@ fn a_driven_set_keeps_nothing_of_engines_that_ended_in_a_handler() {
     assert_eq!(count(), 0, "an engine is kept");
 }
 
-/// The future waits for a timer whose moment has come: nothing is left to wait for.
+/// A future waits for a timer that is already due. No time passes.
 #[test]
 #[cfg(feature = "async")]
 fn a_timer_that_is_due_already_moves_no_time() {
@@ -187,7 +187,7 @@ fn a_timer_that_is_due_already_moves_no_time() {
     assert_eq!(driven.clock().now() - Timestamp::ZERO, HOUR);
 }
 
-/// The timer is armed while the future waits: by a thread that has no part in the clock.
+/// A future waits, and a thread that does not move the clock arms its timer. The time moves.
 #[test]
 #[cfg(feature = "async")]
 fn a_timer_that_another_thread_arms_moves_the_time_of_a_future_that_waits() {
@@ -221,7 +221,7 @@ fn a_timer_that_another_thread_arms_moves_the_time_of_a_future_that_waits() {
     });
 }
 
-/// No waker is left, whether or not timers are pending.
+/// A future waits without a waker. This is an error, with or without pending timers.
 #[test]
 #[cfg(feature = "async")]
 fn a_future_that_nothing_can_wake_is_an_error() {
@@ -233,7 +233,7 @@ fn a_future_that_nothing_can_wake_is_an_error() {
         engine.handle().schedule(HOUR, ()).expect("room");
         assert_eq!(driven.block_on(std::future::pending::<()>()), Err(stuck));
         assert_eq!(engine.handle().len(), 1, "time stands still");
-        // A waker that is dropped without a wake, on another thread.
+        // This waker is dropped on another thread, without a wake.
         let outcome = driven.block_on(std::future::poll_fn(|cx| {
             let waker = cx.waker().clone();
             thread::spawn(move || {

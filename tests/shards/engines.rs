@@ -64,7 +64,7 @@ fn an_engine_that_ended_leaves_nothing_on_the_set() {
     }
 }
 
-/// The witness is gone when the drop returns: no job was on its way that could have kept the engine.
+/// An engine is idle, so no job keeps it alive. When the engine's drop returns, its handler has been dropped, too.
 #[test]
 fn an_idle_engine_is_freed_when_its_drop_returns() {
     let shards = small().start_shards().expect("shards");

@@ -1,4 +1,4 @@
-//! How engines, sets and scopes end, and which threads wait for it.
+//! The ends of engines, sets and scopes, and the threads that wait for these ends.
 
 use crate::driven;
 use crate::support::{HOUR, Log, MS, PATIENCE, alone, wait_until};
@@ -18,7 +18,8 @@ fn engine_threads() -> usize {
     tasks.map(name).filter(|name| name.starts_with("tb-shard") || name.starts_with("tb-worker")).count()
 }
 
-/// In a process of its own, since the harness runs other tests at the same time.
+/// A set's engines and futures share its threads. The test has its own process, because the harness runs other tests at
+/// the same time.
 #[test]
 #[cfg(all(target_os = "linux", feature = "async"))]
 fn engines_and_futures_share_the_threads_of_a_set_and_the_last_one_ends_them() {
@@ -45,12 +46,13 @@ fn engines_and_futures_share_the_threads_of_a_set_and_the_last_one_ends_them() {
         drop(words);
         assert_eq!(engine_threads(), 5, "a handle to the set keeps the threads");
         drop(shards);
-        // The system lists a thread for a moment after it was joined.
+        // The system still lists a thread for a moment after it was joined.
         wait_until("no thread is left without an engine and a handle", || engine_threads() == 0);
     });
 }
 
-/// In a process of its own, whose shards no other test starts.
+/// The process's shards are configured before their first use or not at all. The test has its own process, whose shards
+/// no other test starts.
 #[test]
 fn the_process_shards_are_configured_before_their_first_use_or_not_at_all() {
     alone("lifecycle::the_process_shards_are_configured_before_their_first_use_or_not_at_all", || {
@@ -85,7 +87,7 @@ fn a_scope_ends_with_its_guard_and_scopes_nest() {
     assert_eq!(current(), MS);
 }
 
-/// A thread-local that takes its time to end, and counts the ends.
+/// A thread-local value with a slow drop. The number counts the drops.
 struct SlowEnd(Arc<AtomicU64>);
 
 impl Drop for SlowEnd {
@@ -99,7 +101,8 @@ thread_local! {
     static SLOW_END: RefCell<Option<SlowEnd>> = const { RefCell::new(None) };
 }
 
-/// The threads' code may be unloaded when the drop has returned.
+/// A shutdown inside a handler has ended the threads of a set. The set's drop waits for the threads, because the
+/// program may then unload their code.
 #[test]
 fn a_drop_waits_for_threads_that_a_shutdown_inside_a_handler_ended() {
     let ends = Arc::new(AtomicU64::new(0));
@@ -148,7 +151,8 @@ fn scopes_that_end_in_another_order_leave_the_other_scope() {
     assert_eq!(Shards::current().expect("the process's own").tick(), MS);
 }
 
-/// In a process of its own: a panic in the destructor of a thread-local ends the process.
+/// A thread ends inside a scope of shards, and may still ask for the current shards. The test has its own process,
+/// because a panic in the destructor of a thread-local ends the process.
 #[test]
 fn a_thread_that_ends_inside_a_scope_may_ask_for_the_current_shards() {
     alone("lifecycle::a_thread_that_ends_inside_a_scope_may_ask_for_the_current_shards", || {

@@ -20,7 +20,7 @@ fn driven() -> DrivenShards {
     Builder::new().driven_shards().expect("a driven set")
 }
 
-/// An engine that logs the payloads that it fires.
+/// Makes an engine on `shards` that logs the payloads of its firings.
 fn logging(shards: &Shards) -> (Engine<u64>, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();
@@ -28,7 +28,8 @@ fn logging(shards: &Shards) -> (Engine<u64>, Log<u64>) {
     (engine.expect("an engine"), log)
 }
 
-/// A value of which the test sees whether the engine still has it.
+/// Returns a value, and a function that counts the other references to the value. A test sees whether an engine still
+/// has a reference.
 fn witness() -> (Arc<()>, impl Fn() -> usize) {
     let witness = Arc::new(());
     let count = Arc::downgrade(&witness);

@@ -27,7 +27,7 @@ fn an_engine_on_shards_takes_options_of_an_engine_and_refuses_those_of_shards() 
     assert!(matches!(error, BuildError::NotOfAnEngine { .. }), "{error}");
 }
 
-/// As many handlers as there are workers block, on one engine; another engine's timers, which run inline, go on.
+/// One engine's handlers block all workers. Another engine runs its handlers inline, and its timers go on.
 #[test]
 fn blocked_workers_do_not_hold_up_an_inline_engine() {
     let shards = small().start_shards().expect("shards");
@@ -55,7 +55,8 @@ fn blocked_workers_do_not_hold_up_an_inline_engine() {
     gate.open();
 }
 
-/// A handler that runs inline leads a shard: a full lane of another engine on the set is refused, and not awaited.
+/// A handler that runs inline leads a shard. If the lane (its thread's queue) to another engine of the set is full, a
+/// call fails instead of waiting.
 #[test]
 fn an_inline_handler_does_not_wait_for_room_on_its_own_set() {
     within_patience(|| {
@@ -76,12 +77,12 @@ fn an_inline_handler_does_not_wait_for_room_on_its_own_set() {
     });
 }
 
-/// An executor that runs its jobs at once, on the thread that leads the shard.
+/// Runs a job at once on the calling thread. An engine uses this function as its executor.
 fn on_the_spot(job: Job) {
     job.run();
 }
 
-/// Nothing makes room in a lane while its shard's own thread waits in an executor.
+/// While a shard's own thread waits in an executor, no thread makes room in the shard's lanes (threads' queues to it).
 #[test]
 fn a_handler_of_an_executor_on_the_shards_thread_does_not_wait_for_room() {
     within_patience(|| {

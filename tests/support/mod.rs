@@ -1,17 +1,19 @@
-//! Parts that the tests share: patience, gates, logs and seeded chance.
+//! Helpers that the tests share: waits with a limit, gates, logs and a seeded random generator.
 #![allow(dead_code, reason = "each test file takes what it needs")]
 
+use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread::{self, Scope};
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Scope, Thread};
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, DrivenEngine, Fired, Stats, Timestamp};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
-/// The longest wait of a test for an event that must happen.
+/// The longest time that a test waits for an event that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until `condition` holds.
+/// Waits until `condition` is true. Fails after a long time, with `goal` in the message.
 pub(crate) fn wait_until(goal: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -20,7 +22,7 @@ pub(crate) fn wait_until(goal: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Runs `f` on a thread of its own: a deadlock fails the test instead of hanging it.
+/// Runs `f` on a new thread. A deadlock in `f` fails the test instead of hanging it.
 pub(crate) fn within_patience<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, result) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -39,8 +41,7 @@ pub(crate) fn within_patience<R: Send + 'static>(f: impl FnOnce() -> R + Send + 
     }
 }
 
-/// Runs `work` on a thread of its own, which stays, with the slots that it keeps in reserve, until the returned sender
-/// is dropped.
+/// Runs `work` on a new thread. The thread stays, with the slots in its reserve, until the returned sender is dropped.
 pub(crate) fn on_a_thread_that_stays<'s, R: Send + 's>(
     scope: &'s Scope<'s, '_>,
     work: impl FnOnce() -> R + Send + 's,
@@ -55,12 +56,30 @@ pub(crate) fn on_a_thread_that_stays<'s, R: Send + 's>(
     (result.recv().expect("the work ends"), leave)
 }
 
-/// Locks a mutex, whether or not a handler has panicked with it.
+/// Runs a future to its end on the calling thread, without a runtime. The thread is parked while the future waits.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Locks a mutex, even if a handler has panicked while it held the mutex.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A gate that handlers wait at. Clones share it.
+/// A gate at which handlers wait until a test opens the gate. Clones share the gate.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
@@ -80,7 +99,7 @@ impl Gate {
         self.0.1.notify_all();
     }
 
-    /// Waits until the gate is open, or gives up: a panic that the engine counts.
+    /// Waits until the gate is open. Panics if this takes too long, and the engine counts the panic.
     pub(crate) fn pass(&self) {
         let (state, changed) = &*self.0;
         let mut guard = lock(state);
@@ -93,12 +112,12 @@ impl Gate {
         assert!(!timeout.timed_out(), "nobody opened the gate");
     }
 
-    /// Waits until somebody waits at the gate.
+    /// Waits until a thread waits at the gate.
     pub(crate) fn await_arrival(&self) {
         self.await_arrivals(1);
     }
 
-    /// Waits until `count` wait at the gate.
+    /// Waits until `count` threads wait at the gate.
     pub(crate) fn await_arrivals(&self, count: usize) {
         let (state, changed) = &*self.0;
         let (_guard, timeout) = changed
@@ -108,7 +127,7 @@ impl Gate {
     }
 }
 
-/// The entries of handlers, in their order. Clones share them.
+/// A list to which handlers add entries. Clones share the list.
 pub(crate) struct Log<E>(Arc<Mutex<Vec<E>>>);
 
 impl<E> Clone for Log<E> {
@@ -143,7 +162,7 @@ impl<E: Ord> Log<E> {
     }
 }
 
-/// A firing as a handler saw it.
+/// A timer's firing as its handler saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shot {
     pub(crate) at: Timestamp,
@@ -157,7 +176,7 @@ impl Shot {
     }
 }
 
-/// A driven engine that logs its firings.
+/// Makes a driven engine, and a log of the engine's firings.
 pub(crate) fn recording(builder: Builder) -> (DrivenEngine<u64>, Log<Shot>) {
     let log = Log::new();
     let sink = log.clone();
@@ -165,20 +184,20 @@ pub(crate) fn recording(builder: Builder) -> (DrivenEngine<u64>, Log<Shot>) {
     (engine, log)
 }
 
-/// The payloads of `shots`, sorted.
+/// Returns the payloads of `shots` in ascending order.
 pub(crate) fn payloads(shots: &[Shot]) -> Vec<u64> {
     let mut payloads: Vec<u64> = shots.iter().map(|shot| shot.payload).collect();
     payloads.sort_unstable();
     payloads
 }
 
-/// Every timer that was scheduled is accounted for, and none is pending.
+/// Asserts that each scheduled timer has ended in a counted way. None may be pending.
 pub(crate) fn assert_settled(stats: &Stats) {
     assert_eq!(stats.pending, 0, "{stats:?}");
     assert_eq!(stats.fired + stats.cancelled + stats.returned, stats.scheduled, "{stats:?}");
 }
 
-/// Seeded chance: SplitMix64.
+/// A seeded random generator, SplitMix64.
 pub(crate) struct Rng(u64);
 
 impl Rng {
@@ -198,7 +217,7 @@ impl Rng {
         self.next() % bound
     }
 
-    /// A place in something of length `len`, which is not zero.
+    /// Returns a random index below `len`, which must not be zero.
     pub(crate) fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).expect("below a length")
     }
@@ -212,7 +231,7 @@ impl Rng {
     }
 }
 
-/// Runs `f` in a process of its own: this test program, started again for the test with the path `name` alone.
+/// Runs `f` in its own process. This test program is started again, and runs only the test with the path `name`.
 pub(crate) fn alone(name: &str, f: impl FnOnce()) {
     const ALONE: &str = "TOURBILLON_TEST_ALONE";
     if std::env::var(ALONE).as_deref() == Ok(name) {

@@ -1,12 +1,12 @@
-//! No circle of files: where file A uses file B, B neither uses A nor a file that leads back to A.
+//! No files use each other in a circle: if file A uses file B, neither B nor a file that B leads to uses A.
 //!
-//! A file uses another file if it names an item of that file by a path: from the crate's root, by `super` or `self`, by
-//! an import, or by a child module's name. The item counts for the file that defines it: a path through re-exports
-//! leads on to that file. So a re-export itself is no use, unless it is a glob or the file names the item in its own
-//! code too; and a `mod.rs` (a *face*) that only declares and re-exports its children uses none of them. Unit tests may
-//! name everything.
+//! A file uses another file if it names an item of that file by a path. The path may start at the crate's root, at
+//! `super` or `self`, at an import, or at a child module's name. The item counts for the file that defines it: a path
+//! through re-exports leads to that file. So a re-export itself is not a use. It is a use if it is a glob, or if the
+//! file also names the item in its own code. A `mod.rs` that only declares and re-exports its children (a *face*) uses
+//! none of them. Unit tests may name everything.
 //!
-//! Methods are not seen: a type's file that calls a method which another file adds to the type names no path.
+//! Methods are not seen. If another file adds a method to a type, a call of this method names no path.
 
 use crate::sources_in;
 use crate::tokens::{Import, Token, code_paths, imports, tokens};
@@ -14,17 +14,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::{fs, iter};
 
-/// Files by the files that use them: user, then used file, with a path that names it.
+/// For each file, the files that it uses. Each used file comes with a path that names it.
 pub(crate) type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
-/// A source file, which is a module.
+/// A source file, which is also a module.
 struct File {
-    /// Its path in the crate's sources.
+    /// The file's path below the folder of the crate's sources.
     name: String,
     imports: Vec<Import>,
-    /// The paths outside of imports.
+    /// The paths that the file's code names, without its imports.
     paths: Vec<String>,
-    /// The words of its code outside of imports.
+    /// The words of the file's code, without its imports.
     words: BTreeSet<String>,
 }
 
@@ -43,7 +43,8 @@ impl File {
     }
 }
 
-/// The tokens of a file's module and of the modules inside it, each with its depth; without those of unit tests.
+/// Returns the tokens of a file's module and of each module inside the file, with the module's depth. Leaves out unit
+/// tests.
 pub(crate) fn modules(tokens: &[Token]) -> Vec<(usize, Vec<Token>)> {
     let (mut own, mut modules) = (Vec::new(), Vec::new());
     let mut at = 0;
@@ -67,7 +68,7 @@ pub(crate) fn modules(tokens: &[Token]) -> Vec<(usize, Vec<Token>)> {
     modules
 }
 
-/// The length of the block that `tokens` starts with.
+/// Returns the number of tokens in the block that begins `tokens`.
 pub(crate) fn block(tokens: &[Token]) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
@@ -83,7 +84,8 @@ pub(crate) fn block(tokens: &[Token]) -> usize {
     tokens.len()
 }
 
-/// A path of a module at that depth in its file, as the file's own module would write it.
+/// Converts a path from a module inside a file into a path from the file's own module. `depth` is the depth of the
+/// inner module.
 fn outside(path: &str, depth: usize) -> String {
     let mut path = path;
     for _ in 0..depth {
@@ -92,7 +94,7 @@ fn outside(path: &str, depth: usize) -> String {
     if path == "super" && depth > 0 { String::from("self") } else { path.to_owned() }
 }
 
-/// The files of a crate by their modules.
+/// The files of a crate. The key is the path of the file's module.
 pub(crate) struct Sources(BTreeMap<Vec<String>, File>);
 
 impl Sources {
@@ -101,7 +103,8 @@ impl Sources {
         Self(files.map(|(name, source)| (module(name), File::new(name, source))).collect())
     }
 
-    /// The module of the file that defines what `path` names in `module`; `None` if it is not of this crate.
+    /// Returns the module of the file that defines the item `path`, as seen from `module`. Returns `None` for an item
+    /// of another crate.
     pub(crate) fn defines(&self, module: &[String], path: &str, patience: usize) -> Option<Vec<String>> {
         let mut segments = path.split("::").peekable();
         let mut place = module.to_vec();
@@ -136,7 +139,7 @@ impl Sources {
         self.0.contains_key(&place).then_some(place)
     }
 
-    /// The file of a module.
+    /// Returns the name of the file that contains `module`.
     pub(crate) fn name(&self, module: &[String]) -> &str {
         &self.0[module].name
     }
@@ -146,7 +149,7 @@ impl Sources {
         self.0.contains_key(&child).then_some(child)
     }
 
-    /// What the file of `place` imports by that name.
+    /// Returns the import called `name` in the file of the module `place`.
     fn import(&self, place: &[String], name: &str) -> Option<&Import> {
         self.0.get(place)?.imports.iter().find(|import| import.name == name)
     }
@@ -170,19 +173,20 @@ impl Sources {
     }
 }
 
-/// The module of a file, by its segments: none of the crate's root.
+/// Returns the module path of a file. The crate's root has an empty path.
 pub(crate) fn module(file: &str) -> Vec<String> {
     let path = file.trim_end_matches(".rs");
     let path = path.strip_suffix("/mod").unwrap_or(path);
     if path == "lib" { Vec::new() } else { path.split('/').map(str::to_owned).collect() }
 }
 
-/// The shortest circle of files, if there is one: each uses the next, and the last the first.
+/// Returns the shortest circle of files in which each file uses the next. The last file uses the first. `None` without
+/// a circle.
 fn circle(uses: &Uses) -> Option<Vec<&str>> {
     uses.keys().filter_map(|file| way_back(uses, file)).min_by_key(Vec::len)
 }
 
-/// The shortest way from a file through uses back to it.
+/// Returns the shortest chain of uses that leads from the file `start` back to it.
 fn way_back<'a>(uses: &'a Uses, start: &'a str) -> Option<Vec<&'a str>> {
     let mut users = BTreeMap::new();
     let mut open = VecDeque::from([start]);
@@ -202,14 +206,15 @@ fn way_back<'a>(uses: &'a Uses, start: &'a str) -> Option<Vec<&'a str>> {
     None
 }
 
-/// The uses of a circle, one after the other.
+/// Returns the uses in a circle of files as text, one use after the other.
 fn steps(uses: &Uses, circle: &[&str]) -> String {
     let next = circle.iter().cycle().skip(1);
     let steps = circle.iter().zip(next).map(|(user, used)| format!("{user} names {}", uses[*user][*used]));
     steps.collect::<Vec<_>>().join(", ")
 }
 
-/// The uses among the files of the engine and of each crate, by their paths in the repository.
+/// Returns the uses among the files of the engine, and those among the files of each crate. Paths begin at the
+/// repository's root.
 fn our_uses() -> Uses {
     let mut uses = Uses::new();
     for folder in crates() {
@@ -221,7 +226,7 @@ fn our_uses() -> Uses {
     uses
 }
 
-/// The folders of sources: the engine's, and that of each crate.
+/// Returns the folders of sources: the engine's folder, and the folder of each crate.
 pub(crate) fn crates() -> Vec<String> {
     let crates = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crates")).unwrap();
     let crates = crates.map(|folder| format!("crates/{}/src", folder.unwrap().file_name().to_str().unwrap()));
@@ -230,7 +235,7 @@ pub(crate) fn crates() -> Vec<String> {
     folders
 }
 
-/// The files of a crate by their paths in its folder of sources, the root included.
+/// Returns the files of a crate, including its root. Paths begin at the crate's folder of sources.
 pub(crate) fn files_of(folder: &str) -> Vec<(String, String)> {
     let mut files = sources_in(folder);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("lib.rs");
@@ -252,7 +257,7 @@ fn no_files_use_each_other_in_a_circle() {
 
 // --- The check itself ---
 
-/// The uses among files that are given by name and source.
+/// Returns the uses among files, as texts. Each file is given by its name and its source.
 fn uses_of(files: &[(&str, &str)]) -> Vec<String> {
     let uses = Sources::new(files.iter().copied()).uses();
     uses.iter().flat_map(|(user, used)| used.keys().map(move |used| format!("{user} -> {used}"))).collect()
@@ -312,7 +317,7 @@ fn circles_are_found() {
     let shorter = ("g.rs", "use crate::h::X;");
     let shortest = "g.rs names crate::h::X, h.rs names crate::g::f";
     assert_eq!(found(&[a, b, closed, shorter, ("h.rs", "fn f() { crate::g::f() }")]), shortest);
-    // Through a face, which is in no circle itself.
+    // The circle leads through a face, which is not in the circle itself.
     let (face, d) = (("d/mod.rs", "mod e; pub use e::Z;"), ("d/e.rs", "use crate::f::W; pub struct Z;"));
     let through = "d/e.rs names crate::f::W, f.rs names crate::d::Z";
     assert_eq!(found(&[face, d, ("f.rs", "use crate::d::Z; pub struct W;")]), through);

@@ -1,8 +1,8 @@
-//! Gates: rules that hold at every place, without exceptions.
+//! Gates: functions that fail if a rule is broken at any place. There are no exceptions.
 
 use std::collections::BTreeSet;
 
-/// Fails if a place breaks the rule, with the number that was found there.
+/// Fails if a place breaks the rule: its number is above zero. The message has the number found at the place.
 #[track_caller]
 pub(crate) fn hold(rule: &str, found: impl IntoIterator<Item = (String, usize)>) {
     let broken: Vec<String> = found
@@ -13,7 +13,7 @@ pub(crate) fn hold(rule: &str, found: impl IntoIterator<Item = (String, usize)>)
     assert!(broken.is_empty(), "{rule}\n{}", broken.join("\n"));
 }
 
-/// As [`hold`], with the items that break the rule.
+/// Fails as [`hold`] does. The message has the items that break the rule.
 #[track_caller]
 pub(crate) fn hold_for_items(rule: &str, found: impl IntoIterator<Item = (String, BTreeSet<String>)>) {
     let broken: Vec<String> = found

@@ -2,18 +2,18 @@
 //!
 //! - Floors: the modules of `src/` are arranged in floors, which `src/lib.rs` lists from 0 upwards. A module uses its
 //!   own floor and the floors below it. Unsafe code stands on two of the floors, and elsewhere in listed calls only.
-//! - Doors: a file through which the atomics, the threads, the system's time or a logging facade come in. No other file
-//!   names them. The face of a crate or of a folder is the file that re-exports its items (`lib.rs`, `mod.rs`).
+//! - Doors: a door is the only file that may name the atomics, the threads, the system's time or a logging facade. The
+//!   face of a crate or of a folder is the file that re-exports its items (`lib.rs`, `mod.rs`).
 //! - Crates that stand alone name neither the engine nor the facilities that they do without. The layer
-//!   (`crates/tasks`) has doors of its own, and uses the engine by its public interface and by the module `extend`, the
-//!   seam.
+//!   (`crates/tasks`) has its own doors. It uses the engine by its public interface, and by the module `extend`, the
+//!   *seam*.
 //! - No circles: `circles` checks the uses among files.
 //! - Rooms: `rooms` checks the floors of all crates, and that folders do not use each other in a circle.
 //! - Words: `words` checks the phrases of the prose, and `prose` the share of sentences with one of six habits.
 //! - Names: `names` checks identifiers, the names of tests, and the tags of invariants.
 //! - Sizes: `sizes` checks the lines of files and the methods of types.
 //!
-//! `gate` has what fails if a rule is broken: there are no exceptions.
+//! `gate` has the functions that fail if a rule is broken. There are no exceptions.
 
 mod circles;
 mod gate;
@@ -30,7 +30,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use tokens::{Token, is_within, paths, tokens};
 
-/// A door: a file where the outside world comes in, and the paths that no other file may name.
+/// A door: the only file that may name certain paths, such as those of atomics. The second part has these paths.
 type Door = (&'static str, &'static [&'static str]);
 
 const ATOMICS_AND_THREADS: &[&str] =
@@ -38,7 +38,7 @@ const ATOMICS_AND_THREADS: &[&str] =
 const THE_SYSTEMS_TIME: &[&str] =
     &["std::time::Instant::now", "std::time::SystemTime::now", "Instant::now", "SystemTime::now"];
 
-/// The doors of the engine.
+/// The engine's doors: files that alone may name certain paths.
 const DOORS: [Door; 4] = [
     ("base/sync.rs", ATOMICS_AND_THREADS),
     ("system/clock/system.rs", THE_SYSTEMS_TIME),
@@ -46,14 +46,15 @@ const DOORS: [Door; 4] = [
     ("report/stats/facade.rs", &["metrics"]),
 ];
 
-/// The layer: a crate on the engine's public face, with doors of its own.
+/// The sources of the layer. The layer is a crate that uses the engine's public interface and has its own doors.
 const LAYER: &str = "crates/tasks/src";
 const DOORS_OF_THE_LAYER: [Door; 2] = [("sync.rs", ATOMICS_AND_THREADS), ("task/wall.rs", THE_SYSTEMS_TIME)];
 
-/// What passes beside the doors: file, path, reason.
-const BESIDE_THE_DOORS: [(&str, &str, &str); 7] = [
+/// Exceptions to the doors: a file, a path that it may name, and the reason.
+const BESIDE_THE_DOORS: [(&str, &str, &str); 8] = [
     ("system/affinity.rs", "std::thread::available_parallelism", "a question to the system, not a thread"),
     ("system/clock/alarm.rs", "Instant::now", "a short time from now, which a model does not have"),
+    ("system/clock/runtime.rs", "Instant::now", "the clock of a tokio runtime, which is tokio's"),
     ("lockfree/barrier.rs", "core::sync::atomic", "a fence for the compiler only, which loom does not have"),
     ("base/fork.rs", "std::sync::atomic::AtomicU32", "a number in a static, which loom's cannot be"),
     ("system/forks.rs", "std::sync::atomic::AtomicPtr", "a list in a static, which loom's cannot be"),
@@ -69,10 +70,11 @@ const BESIDE_THE_DOORS: [(&str, &str, &str); 7] = [
     ),
 ];
 
-/// The floors of unsafe code: the doors to the system, and the lock-free parts.
+/// The floors (levels of the module order) on which unsafe code may stand. They have the doors to the system, and the
+/// lock-free parts.
 const UNSAFE_FLOORS: RangeInclusive<usize> = 2..=3;
 
-/// What unsafe code on other floors calls: file, function, reason.
+/// Functions that unsafe code outside its floors may call: the file, the function, and the reason.
 const UNSAFE_ABOVE: [(&str, &str, &str); 7] = [
     ("engine/one_shot.rs", "self.slab.write", "the magazine gave the slot (I3)"),
     ("engine/one_shot.rs", "self.slab.take", "the cancel or the eviction made the payload ours (I3)"),
@@ -83,23 +85,24 @@ const UNSAFE_ABOVE: [(&str, &str, &str); 7] = [
     ("engine/owned.rs", "self.slab.peek", "who has the slot has not released it (O5)"),
 ];
 
-/// Tags of invariants and of pairs of orderings are looked at up to this floor: above it they are a file's own.
+/// The highest floor (level of the module order) on which tags of invariants and of pairs of orderings are checked.
+/// Files above may use any tags.
 const TAGGED_FLOOR: usize = 3;
 
-/// Crates of the workspace that stand alone: folder under `crates/`, paths that their sources may not name. No source
-/// names the engine, and all forbid unsafe code.
+/// Crates that stand alone: the folder under `crates/`, and the paths that the crate's sources may not name. The
+/// sources never name the engine, and all forbid unsafe code.
 const ALONE: [(&str, &[&str]); 2] = [
     ("wheel", &["std", "core::sync", "core::cell"]),
-    // Nor a clock.
+    // This crate may not name a clock either.
     ("calendar", &["std::sync", "core::sync", "std::thread", "std::time", "Timestamp::now", "jiff::Zoned"]),
 ];
 
-/// Whether only a door that is not this file may name a path.
+/// Returns whether `path` is reserved for a door (a file that alone may name it) and `file` is another file.
 fn is_behind(doors: &[Door], file: &str, path: &str) -> bool {
     doors.iter().any(|&(door, places)| door != file && places.iter().any(|place| is_within(path, place)))
 }
 
-/// Paths that only a door may name.
+/// Returns the paths in a file that are reserved for a door (another file that alone may name them).
 fn past_the_doors(file: &str, source: &str, used: &mut BTreeSet<usize>) -> Vec<String> {
     let mut found = Vec::new();
     for path in paths(&tokens(source)) {
@@ -115,7 +118,7 @@ fn past_the_doors(file: &str, source: &str, used: &mut BTreeSet<usize>) -> Vec<S
     found
 }
 
-/// The floor of each module, as `lib.rs` lists them under `// Floor N`.
+/// Returns the floor (level of the module order) of each module. `lib.rs` lists the modules under `// Floor N`.
 fn floors(lib: &str) -> BTreeMap<String, usize> {
     let mut floor = None;
     let mut floors = BTreeMap::new();
@@ -132,23 +135,23 @@ fn floors(lib: &str) -> BTreeMap<String, usize> {
     floors
 }
 
-/// The module of the crate's root that a file belongs to.
+/// Returns the top-level module to which a file belongs.
 fn module_of(file: &str) -> &str {
     file.split_once('/').map_or_else(|| file.trim_end_matches(".rs"), |(folder, _)| folder)
 }
 
-/// Uses of a higher floor, or of the root, which is the face.
+/// Returns the paths by which a file uses a higher floor (level of the module order), or the crate's root.
 fn climbs(file: &str, source: &str, floors: &BTreeMap<String, usize>) -> Vec<String> {
     let Some(&floor) = floors.get(module_of(file)) else { return vec![format!("{file} is on no floor")] };
     let is_module_root = !file.contains('/') || (file.ends_with("/mod.rs") && file.matches('/').count() == 1);
     let mut found = Vec::new();
     for path in paths(&tokens(source)) {
         let from_root = path.strip_prefix("crate::").or_else(|| {
-            // Here `super` is the root; a test module's glob is the file itself.
+            // In this file `super` is the root. The glob of a test module means the file itself.
             path.strip_prefix("super::").filter(|rest| is_module_root && *rest != "*")
         });
         let Some(target) = from_root.and_then(|rest| rest.split("::").next()) else { continue };
-        // What is no module is a re-export, and those belong to the face.
+        // A target that is not a module is a re-export of the face.
         let its_floor =
             floors.get(target).copied().unwrap_or_else(|| floors.values().copied().max().unwrap_or(0));
         if its_floor > floor {
@@ -158,7 +161,7 @@ fn climbs(file: &str, source: &str, floors: &BTreeMap<String, usize>) -> Vec<Str
     found
 }
 
-/// Unsafe code off its floor.
+/// Returns the unsafe code in a file that may have none.
 fn unsafe_elsewhere(
     file: &str,
     source: &str,
@@ -189,15 +192,15 @@ fn unsafe_elsewhere(
     found
 }
 
-/// Whether this is the tag of an invariant or of a pair, such as `T1` or `I1a`.
+/// Returns whether `word` is the tag of an invariant or of a pair, such as `T1` or `I1a`.
 fn is_tag(word: &str) -> bool {
     let Some(number) = word.strip_prefix(|c: char| c.is_ascii_uppercase()) else { return false };
     let number = number.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(number);
     !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
 }
 
-/// The tags that a file explains in the docs of its modules and types: in the first column of a table, or before a full
-/// stop.
+/// Returns the tags that a file explains in the docs of its modules and types. An explained tag stands in a table's
+/// first column, or before a full stop.
 fn tags(source: &str) -> Vec<String> {
     let docs = source.lines().filter_map(|line| {
         let line = line.trim_start();
@@ -213,7 +216,7 @@ fn tags(source: &str) -> Vec<String> {
     .collect()
 }
 
-/// The tags that comments on orderings cite.
+/// Returns the tags that a source's comments on orderings cite.
 fn cited(source: &str) -> Vec<String> {
     let comments = source.lines().filter_map(|line| line.trim_start().strip_prefix("// "));
     let brackets =
@@ -222,7 +225,7 @@ fn cited(source: &str) -> Vec<String> {
     words.filter(|word| is_tag(word)).collect()
 }
 
-/// Macros of unfinished code.
+/// Returns the macros for unfinished code, such as `todo`, that a file uses.
 fn unfinished(file: &str, source: &str) -> Vec<String> {
     let tokens = tokens(source);
     tokens
@@ -236,14 +239,14 @@ fn unfinished(file: &str, source: &str) -> Vec<String> {
         .collect()
 }
 
-/// The files of `src/`, but for the face, by their paths in it.
+/// Returns the files of `src/` except `lib.rs`. Paths begin at `src/`.
 fn sources() -> Vec<(String, String)> {
     let files = sources_in("src");
     assert!(files.len() > 20);
     files
 }
 
-/// The files of a folder of the package, by their paths in it, `lib.rs` aside.
+/// Returns the files of a folder except `lib.rs`. Paths begin at the folder.
 fn sources_in(folder: &str) -> Vec<(String, String)> {
     fn collect(folder: &Path, prefix: &str, files: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -261,7 +264,7 @@ fn sources_in(folder: &str) -> Vec<(String, String)> {
     files
 }
 
-/// What a file of a crate that stands alone names although it may not, and what it leaves unfinished.
+/// Returns the faults of a file in a crate that stands alone: forbidden paths, and unfinished code.
 fn leans(file: &str, source: &str, without: &[&str]) -> Vec<String> {
     let mut found = unfinished(file, source);
     for path in paths(&tokens(source)) {
@@ -275,8 +278,8 @@ fn leans(file: &str, source: &str, without: &[&str]) -> Vec<String> {
     found
 }
 
-/// What a file of the layer has although it may not: a path past the doors, an item that is hidden, and what it leaves
-/// unfinished.
+/// Returns the faults of a file in the layer's crate: paths that are reserved for a door, hidden items, and unfinished
+/// code.
 fn strays(file: &str, source: &str) -> Vec<String> {
     let mut found = unfinished(file, source);
     let past = paths(&tokens(source)).into_iter().filter(|path| is_behind(&DOORS_OF_THE_LAYER, file, path));
@@ -326,7 +329,7 @@ fn a_tag_is_explained_once_and_an_ordering_cites_one_that_is() {
     let is_low = |file: &str| floors.get(module_of(file)).is_some_and(|&floor| floor <= TAGGED_FLOOR);
     let mut places = BTreeMap::<String, Vec<String>>::new();
     for (file, source) in sources() {
-        // A tag of a higher floor is a place for citations only.
+        // Files of higher floors may only cite tags.
         let low = is_low(&file);
         for tag in tags(&source) {
             places.entry(tag).or_default().extend(low.then(|| file.clone()));
@@ -354,7 +357,7 @@ fn the_crates_that_stand_alone_name_neither_the_engine_nor_what_they_do_without(
         let lib = fs::read_to_string(lib).unwrap();
         let mut files = sources_in(&folder);
         assert!(files.len() > 2, "{folder}");
-        // Of the crate itself only its tests may need the standard library.
+        // Only the crate's tests may need the standard library.
         files.retain(|(file, _)| file != "tests.rs");
         files.push((String::from("lib.rs"), lib));
         let found: Vec<String> =
@@ -381,7 +384,7 @@ fn the_layer_has_its_doors_and_no_unsafe_code_and_the_seam_hides_nothing() {
         let unknown: Vec<_> = cited(source).into_iter().filter(|tag| !explained.contains(tag)).collect();
         assert!(unknown.is_empty(), "{LAYER}/{file} cites {unknown:?}, which no table explains");
     }
-    // A layer can reach nothing that the engine's documentation does not show.
+    // A layer can only reach items that the engine's documentation shows.
     let hidden: Vec<String> = sources()
         .into_iter()
         .filter(|(_, source)| source.contains("doc(hidden)"))

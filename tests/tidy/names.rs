@@ -1,4 +1,4 @@
-//! Names: identifiers that say nothing, tests that are named by the number of a list, and the tags of invariants.
+//! Names: identifiers without a meaning, tests that are named by a number of a list, and the tags of invariants.
 
 use crate::circles::{crates, files_of};
 use crate::gate;
@@ -7,17 +7,17 @@ use crate::tokens::{Token, tokens};
 use crate::words::repository;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names that say nothing of a binding, a parameter or a field. A function may have them: its name stands with a type
-/// or a receiver.
+/// Names that say nothing as a binding, a parameter or a field. A function may have them, because its name stands with
+/// a type or a receiver.
 const EMPTY: [&str; 4] = ["of", "its", "what", "who"];
 
-/// Words of a letter and digits that name a thing, not a line of a list.
+/// Words of a letter and digits that are real names, not the numbers of a list.
 const WORDS: [&str; 16] = [
     "u8", "u16", "u32", "u64", "u128", "i8", "i16", "i32", "i64", "i128", "h1", "h2", "p50", "p99", "x86",
     "v1",
 ];
 
-/// The uses of empty names in a source.
+/// Returns the places of a source that use an empty name, such as `of` for a binding.
 fn empty_names(source: &str) -> Vec<String> {
     let tokens = tokens(source);
     let mut found = Vec::new();
@@ -27,7 +27,7 @@ fn empty_names(source: &str) -> Vec<String> {
         let after = tokens.get(at + 1);
         let is_function = after == Some(&Token::Other('('))
             || before.is_some_and(|before| before.is("fn") || *before == Token::PathSeparator);
-        // `r#what` is a choice too, and a macro's name is none.
+        // `r#what` counts as a use. The name of a macro does not.
         if !is_function && after != Some(&Token::Other('!')) {
             found.push(word.to_owned());
         }
@@ -35,7 +35,7 @@ fn empty_names(source: &str) -> Vec<String> {
     found
 }
 
-/// The functions of a source that are named by a number of a list, as `f13_a_lost_answer`.
+/// Returns the functions of a source whose names begin with the number of a list, as `f13_a_lost_answer`.
 fn numbered(source: &str) -> Vec<String> {
     let tokens = tokens(source);
     let names = tokens.windows(2).filter(|pair| pair[0].is("fn")).filter_map(|pair| pair[1].word());
@@ -54,8 +54,8 @@ fn is_numbered(name: &str) -> bool {
         && !WORDS.contains(&first)
 }
 
-/// The tags that follow another tag of their letter on a line: in a paragraph of docs that starts with a tag, `I2` of
-/// `I1. It holds. I2. So does this.`
+/// Returns the tags that follow another tag of the same letter on one line. This happens in docs whose paragraph starts
+/// with a tag: `I2` of `I1. It holds. I2. So does this.`
 fn crowded(source: &str) -> Vec<String> {
     let (mut found, mut letter) = (Vec::new(), None);
     for line in source.lines().map(str::trim_start) {
@@ -82,12 +82,12 @@ fn crowded(source: &str) -> Vec<String> {
     found
 }
 
-/// The tag that a word with a full stop is.
+/// Returns the tag in `word` if `word` is a tag with a full stop.
 fn tag_of(word: &str) -> Option<&str> {
     word.strip_suffix('.').filter(|word| crate::is_tag(word))
 }
 
-/// The tags that several places of a crate explain, and those that share a line.
+/// Returns the tags that several places of a crate explain, and the tags that share a line.
 fn unclear_tags(files: &[(String, String)]) -> BTreeSet<String> {
     let (mut places, mut found) = (BTreeMap::<String, Vec<&str>>::new(), BTreeSet::new());
     for (file, source) in files {
@@ -103,7 +103,7 @@ fn unclear_tags(files: &[(String, String)]) -> BTreeSet<String> {
     found
 }
 
-/// The package that a file of the repository is of.
+/// Returns the name of the package to which a file of the repository belongs.
 fn package(path: &str) -> String {
     match path.split('/').collect::<Vec<_>>()[..] {
         ["crates", name, ..] => format!("crates/{name}"),

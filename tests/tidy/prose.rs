@@ -1,32 +1,32 @@
-//! The share of sentences that a reader must read twice: those with one of the [`HABITS`], in the comments of each
-//! crate and in the pages. `TOURBILLON_PROSE=1` prints the shares, and `TOURBILLON_PROSE=crates/redis` the marked
-//! sentences of that part:
+//! The share of sentences that a reader must read twice, in the comments of each crate and in the pages. These are the
+//! sentences with one of the [`HABITS`]. `TOURBILLON_PROSE=1` prints the shares. `TOURBILLON_PROSE=crates/redis` also
+//! prints the marked sentences of that part:
 //!
 //! ```sh
 //! TOURBILLON_PROSE=1 cargo test --test tidy --all-features prose -- --nocapture
 //! ```
 //!
-//! At f4e018f, where all of this was first counted by hand, it finds 3 % in `src` and up to 20 % elsewhere.
+//! At f4e018f such sentences were first counted by hand. There this test finds 3 % in `src`, and up to 20 % elsewhere.
 
 use crate::gate;
 use crate::words::{comment, repository};
 use std::collections::BTreeMap;
 use std::env;
 
-/// The share that no part may exceed, in per cent. Part of it are sentences that are right as they are.
+/// The largest permitted share of marked sentences, in per cent. Some marked sentences are right as they are.
 const SHARE: usize = 2;
 
-/// Parts with fewer sentences have no share.
+/// The smallest number of sentences for which a share is computed.
 const FEW: usize = 4;
 
-/// A way to write that a reader must read twice.
+/// A habit of writing that makes a reader read a sentence twice.
 struct Habit {
     name: &'static str,
     instead: &'static str,
-    /// The forms of the habit, each with its key in brackets. A word stands for itself, `a|b` for one of several, `*`
-    /// for any word, `*est` for an ending, and `.` for the end of a clause.
+    /// The forms of the habit. Each form has a key in brackets: the marked word. A word stands for itself, `a|b` for
+    /// either word, `*` for any word, `*est` for an ending, and `.` for the end of a clause.
     forms: &'static [&'static str],
-    /// Forms that are right, with the same keys.
+    /// Exceptions: forms with the same keys that are right, although a form of the habit fits.
     unless: &'static [&'static str],
 }
 
@@ -36,7 +36,7 @@ const HABITS: [Habit; 6] = [
         instead: "name the thing: the entries that, the first value read",
         forms: &["[what]"],
         unless: &[
-            // Questions that somebody or something answers.
+            // These words introduce a question that somebody or something answers.
             "say|says|said|saying|show|shows|know|knows|see|sees|decide|decides|explain|explains|describe|describes|\
              matter|about|exactly|state|states|clear|check|checks|ask|asks [what]",
             "[what] if|kind|happens|happened|to",
@@ -56,7 +56,7 @@ const HABITS: [Habit; 6] = [
              from|if|and|where|when|while|than|too|yet",
         ],
         unless: &[
-            // A number.
+            // Here the word is a number.
             "by|than|least|most|exactly|and|or|to [one]",
             "[one] or|and|to|by more|many|two|several|one|all|none",
             "there is [one]",
@@ -94,7 +94,7 @@ const HABITS: [Habit; 6] = [
     },
 ];
 
-/// A part of a sentence: a word in small letters, or the mark that ends a clause.
+/// Splits a sentence into words in lower case, and into marks that end a clause.
 fn parts(sentence: &str) -> Vec<String> {
     let mut parts = Vec::new();
     for word in sentence.split_whitespace() {
@@ -113,7 +113,7 @@ fn parts(sentence: &str) -> Vec<String> {
     parts
 }
 
-/// Whether a form stands in a sentence with its key at `key`.
+/// Returns whether `form` fits a sentence, with the form's key at the index `key` of `parts`.
 fn stands(form: &str, parts: &[String], key: usize) -> bool {
     let form: Vec<&str> = form.split_whitespace().collect();
     let own = form.iter().position(|word| word.starts_with('[')).expect("a form has a key");
@@ -129,7 +129,7 @@ fn stands(form: &str, parts: &[String], key: usize) -> bool {
         })
 }
 
-/// The habit that marks a sentence: a sentence is counted once.
+/// Returns the habit that marks a sentence. The first habit that fits counts.
 fn habit(sentence: &str) -> Option<&'static Habit> {
     let parts = parts(sentence);
     HABITS.iter().find(|habit| {
@@ -140,14 +140,15 @@ fn habit(sentence: &str) -> Option<&'static Habit> {
     })
 }
 
-/// The sentences of a page or of a source's comments: three words or more, code as `code`, without headings.
+/// Returns the sentences of a page, or of a source's comments. A sentence has at least three words. Code becomes the
+/// word `code`. Headings are left out.
 fn sentences(text: &str, is_page: bool) -> Vec<String> {
     let mut sentences = Vec::new();
     let (mut paragraph, mut is_code, mut is_made) = (String::new(), false, false);
     for line in text.lines().chain([""]) {
         let prose = if is_page { Some(line) } else { comment(line) };
         if !is_page && !line.trim_start().starts_with(['/', '*']) {
-            // A comment behind code starts anew.
+            // A comment behind code starts a new paragraph.
             split(&paragraph, &mut sentences);
             paragraph.clear();
         }
@@ -181,7 +182,7 @@ fn sentences(text: &str, is_page: bool) -> Vec<String> {
 }
 
 fn split(paragraph: &str, sentences: &mut Vec<String>) {
-    // Code is a word, and a link is its text.
+    // Code counts as a word, and a link counts as its text.
     let mut text = String::new();
     for (at, part) in paragraph.split('`').enumerate() {
         text.push_str(if at % 2 == 0 { part } else { "code" });
@@ -209,7 +210,7 @@ fn split(paragraph: &str, sentences: &mut Vec<String>) {
     }
 }
 
-/// The part of the repository that a text counts for: a crate, a folder of the root, or pages of one kind.
+/// Returns the part of the repository to which a text belongs: a crate, a folder of the root, or pages of one kind.
 fn part_of(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     let mut folders = path.split('/');
@@ -223,7 +224,7 @@ fn part_of(path: &str) -> String {
     }
 }
 
-/// The sentences of each part, with the habit that marks them.
+/// For each part of the repository, its sentences: the path, the text, and the habit that marks the sentence.
 type Parts = BTreeMap<String, Vec<(String, String, Option<&'static Habit>)>>;
 
 fn counted(texts: &[(String, String)]) -> Parts {
@@ -239,7 +240,7 @@ fn counted(texts: &[(String, String)]) -> Parts {
     parts
 }
 
-/// How many of the sentences are marked, in per cent, rounded up.
+/// Returns the percentage of marked sentences, rounded up.
 fn share(sentences: &[(String, String, Option<&Habit>)]) -> usize {
     let marked = sentences.iter().filter(|(_, _, habit)| habit.is_some()).count();
     (marked * 100).div_ceil(sentences.len())

@@ -9,12 +9,12 @@ use crate::floors;
 use crate::gate;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A crate as these rules see it.
+/// The modules of a crate and their uses of each other.
 struct House {
     floors: BTreeMap<String, usize>,
-    /// Modules that exist in tests alone, which may use everything.
+    /// The modules that exist only in tests. They may use all modules.
     tests: BTreeSet<String>,
-    /// Modules of the crate's program, which is a root of its own.
+    /// The modules of the crate's program. The program has its own root.
     program: BTreeSet<String>,
     uses: Uses,
     has_folders: bool,
@@ -41,7 +41,7 @@ impl House {
         }
     }
 
-    /// The uses by files that are not of tests: user, used file, the path that names it.
+    /// Returns the uses by files that are not tests: the user, the used file, and the path that names it.
     fn pairs(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let uses = self.uses.iter().filter(|(user, _)| !self.tests.contains(room(user)));
         uses.flat_map(|(user, used)| {
@@ -49,7 +49,8 @@ impl House {
         })
     }
 
-    /// Uses of a higher floor or of the root, and modules without a floor.
+    /// Returns the uses of a higher floor (level of the module order) or of the root. Also returns the modules without
+    /// a floor.
     fn climbs(&self) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         if self.floors.is_empty() {
@@ -70,7 +71,7 @@ impl House {
         found
     }
 
-    /// The folders that are in a circle.
+    /// Returns the folders from which a chain of uses leads through other folders and back.
     fn circles(&self) -> BTreeSet<String> {
         let mut arrows = BTreeMap::<String, BTreeSet<String>>::new();
         for (user, used, _) in self.pairs().filter(|(user, used, _)| !is_face(user) && !is_face(used)) {
@@ -82,17 +83,18 @@ impl House {
     }
 }
 
-/// The root, or a program's.
+/// Returns whether a file is the root of the crate, or the root of a program.
 fn is_face(file: &str) -> bool {
     ["lib.rs", "main.rs"].contains(&file) || file.starts_with("bin/")
 }
 
-/// The module of the root that a file is in.
+/// Returns the *room* of a file: the top-level module that contains the file.
 fn room(file: &str) -> &str {
     file.split_once('/').map_or_else(|| file.trim_end_matches(".rs"), |(folder, _)| folder)
 }
 
-/// The two rooms in which the ways to two files part: modules of the root, or folders.
+/// Returns the first parts in which the paths of two files differ: two top-level modules, or two folders. Returns
+/// `None` if one of the parts is a file inside a folder.
 fn apart(user: &str, used: &str) -> Option<(String, String)> {
     let (mut from, mut to): (Vec<_>, Vec<_>) = (user.split('/').collect(), used.split('/').collect());
     let depth = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
@@ -102,7 +104,7 @@ fn apart(user: &str, used: &str) -> Option<(String, String)> {
     (depth == 0 || are_folders).then(|| (from.join("/"), to.join("/")))
 }
 
-/// Whether arrows lead from a room to another one, or back to itself.
+/// Returns whether a chain of uses leads from the room (top-level module) `from` to the room `to`.
 fn reaches(arrows: &BTreeMap<String, BTreeSet<String>>, from: &str, to: &str) -> bool {
     let (mut open, mut seen) = (vec![from], BTreeSet::new());
     while let Some(room) = open.pop() {
@@ -118,7 +120,7 @@ fn reaches(arrows: &BTreeMap<String, BTreeSet<String>>, from: &str, to: &str) ->
     false
 }
 
-/// The modules of a root that only tests have.
+/// Returns the modules in the source `root` that exist only in tests.
 fn test_modules(root: &str) -> BTreeSet<String> {
     let mut modules = BTreeSet::from([String::from("tests")]);
     let mut is_test = false;
@@ -201,7 +203,7 @@ fn circles_of_folders_are_seen() {
         circles(&[files, &faces].concat())
     };
     assert_eq!(circles(&[one, two, y]), [""; 0]);
-    // No circle of files.
+    // The files use each other in no circle, but the folders do.
     assert_eq!(circles(&[one, two, y, ("b/two.rs", "use crate::a::two::Z;")]), ["a", "b"]);
     let inside = [
         ("a/b/one.rs", "use super::super::c::two::X;"),

@@ -1,7 +1,7 @@
-//! Sizes: of files, and of types by their methods.
+//! Limits on sizes: lines of files, and methods of types.
 //!
-//! The methods of a type are those of its `impl` blocks without a trait. A function without a receiver, in another file
-//! than the type's, is a constructor that stands with the value it makes, and does not count.
+//! The methods of a type are those of its `impl` blocks without a trait. A function without a receiver does not count
+//! if it is in another file than the type. It is a constructor that stands beside the value it makes.
 
 use crate::circles::{Sources, block, crates, files_of, module, modules};
 use crate::gate;
@@ -9,16 +9,16 @@ use crate::tokens::{Token, tokens};
 use crate::words::repository;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The lines of a file, without blank lines and comments.
+/// The largest number of lines that a file may have. Blank lines and comments do not count.
 const LINES: usize = 500;
 
-/// The methods of a type.
+/// The largest number of methods that a type may have.
 const METHODS: usize = 40;
 
-/// The files with methods of a type.
+/// The largest number of files that may have methods of one type.
 const FILES: usize = 4;
 
-/// The lines of a source, without blank lines and comments.
+/// Returns the number of a source's lines. Leaves out blank lines and comments.
 fn lines(source: &str) -> usize {
     let mut is_comment = false;
     source
@@ -32,20 +32,20 @@ fn lines(source: &str) -> usize {
         .count()
 }
 
-/// A function of an `impl` block.
+/// A function in an `impl` block.
 struct Method {
-    /// The type, as the block names it.
+    /// The path of the method's type, as the `impl` block writes it.
     path: String,
     name: String,
     has_receiver: bool,
 }
 
-/// The methods that a file adds to types, without those of traits.
+/// Returns the methods that a file adds to types. Leaves out methods of traits.
 fn methods(tokens: &[Token]) -> Vec<Method> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        // `impl` starts a block where an item may start, and a type elsewhere.
+        // At the start of an item, `impl` starts a block. Elsewhere it starts a type.
         let is_item = at == 0
             || matches!(&tokens[at - 1], Token::Other(';' | '}' | '{' | ']'))
             || tokens[at - 1].is("unsafe");
@@ -68,14 +68,15 @@ fn methods(tokens: &[Token]) -> Vec<Method> {
     found
 }
 
-/// The type of an `impl` without a trait, by what stands between the word and the brace.
+/// Returns the type of an `impl` block without a trait. `head` has the tokens between `impl` and the brace. `None` for
+/// an `impl` of a trait.
 fn inherent(head: &[Token]) -> Option<String> {
     let mut depth = 0_usize;
     let mut path = Vec::new();
     for (at, token) in head.iter().enumerate() {
         match token {
             Token::Other('<') => depth += 1,
-            // Not that of `->`.
+            // The `>` of `->` does not close a bracket.
             Token::Other('>') if at > 0 && head[at - 1] != Token::Other('-') => {
                 depth = depth.saturating_sub(1)
             }
@@ -88,7 +89,7 @@ fn inherent(head: &[Token]) -> Option<String> {
     (!path.is_empty()).then(|| path.join("::"))
 }
 
-/// The functions of a block: name, and whether there is a receiver.
+/// Returns the functions in a block: the name, and whether the function has a receiver.
 fn functions(body: &[Token]) -> impl Iterator<Item = (String, bool)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -108,10 +109,10 @@ fn functions(body: &[Token]) -> impl Iterator<Item = (String, bool)> {
     found.into_iter()
 }
 
-/// A type, by the file that defines it and its name.
+/// A type: the file that defines it, and its name.
 type Type = (String, String);
 
-/// The methods of the types of a crate, by their files.
+/// Returns the methods of each type in a crate. Each method comes with its file.
 fn types(files: &[(String, String)]) -> BTreeMap<Type, Vec<(String, Method)>> {
     let sources = Sources::new(files.iter().map(|(name, source)| (&**name, &**source)));
     let mut types = BTreeMap::<Type, Vec<(String, Method)>>::new();
@@ -141,7 +142,7 @@ fn types(files: &[(String, String)]) -> BTreeMap<Type, Vec<(String, Method)>> {
     types
 }
 
-/// What exceeds a limit in any crate: the place is the type, and the items are counted by `count`.
+/// Returns the types, in all crates, for which `count` returns more items than `limit`. Each type comes with its items.
 fn excesses(
     limit: usize,
     count: impl Fn(&[(String, Method)]) -> BTreeSet<String>,

@@ -1,6 +1,6 @@
-//! Sources as tokens, without comments and strings, and the paths that they name.
+//! Splits sources into tokens, without comments and strings, and finds the paths that they name.
 
-/// A piece of code without comments and strings.
+/// A token of source code. Comments and strings have no tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// An identifier or a keyword.
@@ -51,7 +51,7 @@ pub(crate) fn tokens(source: &str) -> Vec<Token> {
     tokens
 }
 
-/// The length of the literal that `text` starts with.
+/// Returns the length of the literal that begins `text`. `quote` ends the literal.
 fn quoted(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -65,7 +65,7 @@ fn quoted(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// The length of the raw string that `text` starts with, if it does.
+/// Returns the length of the raw string that begins `text`. `None` if `text` begins otherwise.
 fn raw(text: &str) -> Option<usize> {
     let start = text.strip_prefix("br").or_else(|| text.strip_prefix('r'))?;
     let inside = start.trim_start_matches('#');
@@ -76,7 +76,7 @@ fn raw(text: &str) -> Option<usize> {
     Some(text.len() - inside.len() + length)
 }
 
-/// Whether the quote that `text` starts with opens a character, not a lifetime.
+/// Returns whether the quote that begins `text` opens a character. Otherwise the quote opens a lifetime.
 fn is_character(text: &str) -> bool {
     let mut after = text.chars().skip(1);
     match (after.next(), after.next()) {
@@ -85,37 +85,37 @@ fn is_character(text: &str) -> bool {
     }
 }
 
-/// Every path that is named, the trees of `use` spread out.
+/// Returns every path that `tokens` name. The paths of a `use` tree are written out.
 pub(crate) fn paths(tokens: &[Token]) -> Vec<String> {
     let (imports, code) = imports(tokens);
     imports.into_iter().map(|import| import.path).chain(code_paths(&code)).collect()
 }
 
-/// A name that a `use` brings into a file.
+/// A name that a `use` item brings into a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Import {
-    /// What the name stands for.
+    /// The path that the imported name stands for.
     pub(crate) path: String,
-    /// The name by which the file knows it; `*` for a glob.
+    /// The name under which the file uses the import. `*` for a glob.
     pub(crate) name: String,
-    /// Whether it is visible outside of the module: a re-export.
+    /// Whether the import is a re-export: other modules can see it.
     pub(crate) is_exported: bool,
 }
 
-/// The imports of a source, and its other tokens.
+/// Splits a source's tokens into its imports and its other tokens.
 pub(crate) fn imports(tokens: &[Token]) -> (Vec<Import>, Vec<Token>) {
     let (mut imports, mut code) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < tokens.len() {
         let is_tree = matches!(&tokens[at..], [Token::Word(word), next, ..]
-            // `impl Trait + use<T>` is no tree.
+            // `impl Trait + use<T>` is not an import.
             if word == "use" && *next != Token::Other('<'));
         if is_tree {
             let from = imports.len();
             at = spread(tokens, at + 1, "", &mut imports);
             let is_exported = ends_in_visibility(&code);
             imports[from..].iter_mut().for_each(|import| import.is_exported = is_exported);
-            // What stands before the tree is not before the next one.
+            // The tokens before the import must not seem to stand before the tokens after it.
             code.push(Token::Other(';'));
         } else {
             code.push(tokens[at].clone());
@@ -125,7 +125,7 @@ pub(crate) fn imports(tokens: &[Token]) -> (Vec<Import>, Vec<Token>) {
     (imports, code)
 }
 
-/// Whether the tokens end in `pub` or `pub(...)`.
+/// Returns whether `tokens` end in `pub` or `pub(...)`.
 fn ends_in_visibility(tokens: &[Token]) -> bool {
     let before = match tokens.iter().rposition(|token| *token == Token::Other('(')) {
         Some(open) if tokens.last() == Some(&Token::Other(')')) => &tokens[..open],
@@ -134,7 +134,7 @@ fn ends_in_visibility(tokens: &[Token]) -> bool {
     before.last().is_some_and(|token| token.is("pub"))
 }
 
-/// The paths of a source outside of its imports.
+/// Returns the paths that `code` names. The tokens of imports are not part of `code`.
 pub(crate) fn code_paths(code: &[Token]) -> Vec<String> {
     let mut paths = Vec::new();
     let mut at = 0;
@@ -151,7 +151,7 @@ pub(crate) fn code_paths(code: &[Token]) -> Vec<String> {
     paths
 }
 
-/// The end of the path that starts at `at`.
+/// Returns the index behind the path that starts at the index `at`.
 fn path_end(tokens: &[Token], mut at: usize) -> usize {
     at += 1;
     while let [Token::PathSeparator, Token::Word(_), ..] = tokens[at..] {
@@ -164,7 +164,7 @@ fn joined(tokens: &[Token]) -> String {
     tokens.iter().filter_map(Token::word).collect::<Vec<_>>().join("::")
 }
 
-/// Spreads the tree of a `use` that starts at `at`; where it ends.
+/// Adds the paths of the `use` tree that starts at the index `at` to `imports`. Returns the index behind the tree.
 fn spread(tokens: &[Token], at: usize, prefix: &str, imports: &mut Vec<Import>) -> usize {
     let mut at = at;
     let (mut path, mut alias) = (prefix.to_owned(), None);
@@ -203,7 +203,7 @@ fn spread(tokens: &[Token], at: usize, prefix: &str, imports: &mut Vec<Import>) 
     at
 }
 
-/// The name that the end of a path gives: of `a::b::self` it is `b`.
+/// Returns the name that an import of `path` brings in. For `a::b::self` it is `b`.
 fn last_name(path: &str) -> &str {
     let path = path.strip_suffix("::self").unwrap_or(path);
     path.rsplit("::").next().unwrap_or(path)

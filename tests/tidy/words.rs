@@ -1,12 +1,13 @@
-//! Phrases that the prose does without: the documentation and comments of all sources, and the pages.
+//! Phrases that the prose must not have. The prose is the documentation and comments of all sources, and the pages.
 //!
-//! Code is no prose, in backticks or in a fence. Nor are the change log, which is history, and text that the book of
-//! benchmarks took along with its results.
+//! Code in backticks or in a fence is not prose. The change log is left out, since it is history. Text that the book of
+//! benchmarks took along with its results is left out, too.
 
 use std::fs;
 use std::path::Path;
 
-/// A phrase that is never wanted, and what to write. Lower case finds capitals, too; capitals find only themselves.
+/// A phrase that prose may not have, and the words to write instead. A phrase in lower case also finds capitals. A
+/// phrase with capitals finds only itself.
 const UNWANTED: [(&str, &str); 26] = [
     ("told", "say what the call does: returns, fails with, is called; `stays distinguishable from`"),
     ("hear", "say what the call does: gets, sees, is called with"),
@@ -36,10 +37,10 @@ const UNWANTED: [(&str, &str); 26] = [
     ("the begin", "the start"),
 ];
 
-/// Lines that follow each other, with their numbers.
+/// Successive lines of a comment or page, with their numbers.
 type Paragraph = Vec<(usize, String)>;
 
-/// The prose of a page or of a source's comments.
+/// Returns the paragraphs of a page, or those of a source's comments.
 fn prose(text: &str, is_page: bool) -> Vec<Paragraph> {
     let mut paragraphs: Vec<Paragraph> = Vec::new();
     let (mut is_code, mut is_made) = (false, false);
@@ -49,7 +50,7 @@ fn prose(text: &str, is_page: bool) -> Vec<Paragraph> {
         if line.starts_with("```") {
             is_code = !is_code;
         }
-        // Between these marks a page has what the results gave.
+        // Between these marks a page has generated text.
         is_made = line.starts_with("<!-- begin ") || is_made && !line.starts_with("<!-- end ");
         if is_code || is_made {
             continue;
@@ -63,7 +64,7 @@ fn prose(text: &str, is_page: bool) -> Vec<Paragraph> {
     paragraphs
 }
 
-/// The comment of a line of Rust or C.
+/// Returns the comment on a line of Rust or C. `None` without a comment.
 pub(crate) fn comment(line: &str) -> Option<&str> {
     let start = line.trim_start();
     if let Some(rest) = start.strip_prefix("/*").or_else(|| start.strip_prefix("* ")) {
@@ -73,7 +74,7 @@ pub(crate) fn comment(line: &str) -> Option<&str> {
     Some(rest.trim_start_matches(['/', '!']))
 }
 
-/// The unwanted phrases of a page or source: line, phrase, what to write.
+/// Returns the unwanted phrases in a page or source: the line, the phrase, and the words to write instead.
 fn unwanted(text: &str, is_page: bool) -> Vec<(usize, &'static str, &'static str)> {
     let mut found = Vec::new();
     for lines in prose(text, is_page) {
@@ -97,7 +98,7 @@ fn unwanted(text: &str, is_page: bool) -> Vec<(usize, &'static str, &'static str
     found
 }
 
-/// Whether the phrase at `at` neither starts nor ends inside a word.
+/// Returns whether the phrase at the index `at` begins and ends at the edges of words.
 fn is_whole(text: &str, at: usize, phrase: &str) -> bool {
     let is_inside = |c: char| c.is_alphanumeric() || c == '_';
     let before = text[..at].chars().next_back();
@@ -105,7 +106,7 @@ fn is_whole(text: &str, at: usize, phrase: &str) -> bool {
     !before.is_some_and(is_inside) && !after.is_some_and(is_inside)
 }
 
-/// The pages and sources below a folder, by their paths in the repository.
+/// Adds the pages and sources below `folder` to `texts`. Paths begin at the repository's root.
 fn texts(root: &Path, folder: &str, texts: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(root.join(folder)).unwrap() {
         let entry = entry.unwrap();
@@ -124,17 +125,18 @@ fn texts(root: &Path, folder: &str, texts: &mut Vec<(String, String)>) {
     }
 }
 
-/// All pages and sources of the repository.
+/// Returns all pages and sources of the repository, by their paths.
 pub(crate) fn repository() -> Vec<(String, String)> {
     let mut all = Vec::new();
     texts(Path::new(env!("CARGO_MANIFEST_DIR")), "", &mut all);
     all
 }
 
-/// The longest line of prose, in characters.
+/// The largest length of a line of prose, in characters.
 const COLUMNS: usize = 120;
 
-/// The lines of prose that are too long. A row of a table is one line, and an address is one word.
+/// Returns the numbers of the lines of prose that are too long. Rows of tables and addresses may be long, because a row
+/// is one line and an address is one word.
 fn too_long(text: &str, is_page: bool) -> Vec<usize> {
     let lines: Vec<&str> = text.lines().collect();
     let is_long = |number: &usize| {

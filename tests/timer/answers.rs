@@ -18,13 +18,13 @@ fn the_answers_tell_whether_the_timer_was_armed() {
     };
     assert_eq!(*timer.payload(), 7, "the timer has another payload");
     is(None);
-    // New.
+    // The timer is new.
     assert_eq!(
         (timer.disarm(), timer.disarm_and_wait()),
         (Disarm::Idle, Disarm::Idle),
         "a timer that was never armed"
     );
-    // Armed; its ticket in the lane, then in the wheel.
+    // The timer is armed. Its ticket is in the lane, and in the second round in the wheel.
     for _ in 0..2 {
         assert_eq!(timer.arm(SECOND), Ok(Armed::Pending));
         is(Some(at(SECOND)));
@@ -32,7 +32,7 @@ fn the_answers_tell_whether_the_timer_was_armed() {
         is(Some(at(2 * SECOND)));
         assert_eq!(timer.disarm(), Disarm::Disarmed);
         is(None);
-        // Disarmed, its ticket still out.
+        // The timer is disarmed, and its ticket is still queued.
         assert_eq!(
             (timer.disarm(), timer.disarm_and_wait()),
             (Disarm::Idle, Disarm::Idle),
@@ -40,11 +40,11 @@ fn the_answers_tell_whether_the_timer_was_armed() {
         );
         engine.turn();
     }
-    // Disarmed, no ticket out.
+    // The timer is disarmed, and no ticket is queued any more.
     engine.advance(5 * SECOND);
     assert_eq!((timer.disarm(), timer.disarm()), (Disarm::Idle, Disarm::Idle), "a timer without a ticket");
     is(None);
-    // Fired.
+    // The timer has fired.
     assert_eq!(timer.arm(SECOND), Ok(Armed::Pending));
     engine.advance(SECOND);
     assert_eq!(log.take().len(), 1, "it did not fire once");
@@ -54,7 +54,7 @@ fn the_answers_tell_whether_the_timer_was_armed() {
         (Disarm::Idle, Disarm::Idle),
         "a timer that has fired"
     );
-    // And again.
+    // The timer is armed again.
     assert_eq!(timer.arm(SECOND), Ok(Armed::Pending));
     assert_eq!(
         timer.disarm_and_wait(),
@@ -68,7 +68,7 @@ fn the_answers_tell_whether_the_timer_was_armed() {
 
 #[test]
 fn the_answers_while_its_own_handler_runs() {
-    // Through the handler's argument, and through the shared timer itself.
+    // The handler calls the timer through its argument, and through a shared reference to the timer.
     let shared: Arc<OnceLock<Timer<u64>>> = Arc::default();
     let (in_handler, log) = (Arc::downgrade(&shared), Log::new());
     let sink = log.clone();
@@ -78,7 +78,7 @@ fn the_answers_while_its_own_handler_runs() {
             let shared = in_handler.upgrade().unwrap();
             let (by_ref, timer) = (fired.timer().unwrap(), shared.get().unwrap());
             assert_eq!(fired.id(), timer.id(), "the handler runs for another timer");
-            // Running: it is not armed until it is armed again.
+            // The timer runs. It is not armed until the handler arms it again.
             assert_eq!(
                 (by_ref.deadline(), timer.deadline()),
                 (None, None),
@@ -164,7 +164,7 @@ fn a_due_timer_that_waits_for_a_worker_is_armed_and_may_be_put_off_and_disarmed(
         assert_eq!(timer.deadline(), deadline, "a due timer that waits for a worker has lost its deadline");
     };
     let run_jobs = || std::mem::take(&mut *lock(&jobs)).into_iter().for_each(Job::run);
-    // Disarmed.
+    // The timer is due, and is then disarmed.
     fall_due();
     assert_eq!(timer.disarm(), Disarm::Disarmed);
     assert_eq!(
@@ -174,7 +174,7 @@ fn a_due_timer_that_waits_for_a_worker_is_armed_and_may_be_put_off_and_disarmed(
     );
     run_jobs();
     assert_eq!((log.len(), timer.disarm()), (0, Disarm::Idle), "a due timer that was disarmed fired");
-    // Put off.
+    // The timer is due, and is then armed for a later moment.
     fall_due();
     assert_eq!(timer.arm(SECOND), Ok(Armed::Pending));
     let later = timer.deadline().unwrap();
@@ -192,7 +192,7 @@ fn a_due_timer_that_waits_for_a_worker_is_armed_and_may_be_put_off_and_disarmed(
         (0, Some(later)),
         "it came due before its new deadline"
     );
-    // Disarmed and armed again, for a moment that has come.
+    // The timer is disarmed, and armed again for a moment that has passed.
     clock.set(later);
     wait_until("it is handed over", || lock(&jobs).len() == 1);
     assert_eq!(timer.disarm(), Disarm::Disarmed);

@@ -1,4 +1,4 @@
-//! Arming, again and again: a timer fires once, for the deadline that was acknowledged last.
+//! Repeated arming. A timer fires once, for the deadline that was acknowledged last.
 
 use crate::support::{HOUR, Log, MS, Rng, Shot, recording, wait_until};
 use crate::{SECOND, at, due, on_time};
@@ -94,8 +94,8 @@ fn a_disarmed_timer_whose_ticket_comes_due_fires_nothing_and_is_armed_again() {
 
 #[test]
 fn many_timers_put_off_again_and_again_fire_on_their_ticks_once_nobody_does() {
-    // As a server's connections: each talks for a while at its own pace, and then no more. Looks gather, firings do
-    // not.
+    // The timers are like the connections of a server. Each is armed at its own pace for a while, and then no more.
+    // Many checks fall together, but the firings do not.
     for count in [10, 300, 5_000] {
         let (mut engine, log) = recording(Builder::new());
         let mut rng = Rng::new(count);
@@ -150,7 +150,7 @@ fn a_real_engine_fires_owned_timers_not_early() {
     let mut rng = Rng::new(8);
     let mut deadlines = Vec::new();
     for timer in &timers {
-        // Moved ahead and put off before it settles; never due before it does.
+        // Each timer is armed for later moments, and then for its last deadline. It is not due before that.
         for _ in 0..3 {
             timer.arm(HOUR + rng.nanos_below(HOUR)).unwrap();
         }

@@ -1,4 +1,4 @@
-//! The cost of an arming: it seldom takes a ticket, and it neither wakes a shard nor reads a clock without need.
+//! The cost of an arming. It rarely takes a ticket. It wakes a shard or reads a clock only if necessary.
 
 use crate::support::{HOUR, Log, MS, Shot, recording, wait_until};
 use crate::{SECOND, UNIT, YEAR, at, due, nanos, on_time};
@@ -9,7 +9,7 @@ use tourbillon::{Armed, Builder, Cancel, Clock, Disarm, Fired, ManualClock, Mono
 
 #[test]
 fn one_deadline_again_and_again_posts_once() {
-    // As of a caller that caches the time. Around the units and the ticks.
+    // The caller caches the time. The deadlines are around the edges of units and ticks.
     for offset in [0, 1, 17, 500_000, UNIT - 1, UNIT, UNIT + 1, 999_999, 1_000_000, 1_000_001] {
         for units in [0, 1, 10_000] {
             let (mut engine, log) = recording(Builder::new());
@@ -41,7 +41,8 @@ fn one_deadline_again_and_again_posts_once() {
 
 #[test]
 fn one_far_deadline_again_and_again_posts_once() {
-    // Delays beyond the range of the timer's word. "A store and a load while a ticket is out, whatever the deadlines."
+    // The delays exceed the range of the timer's word. The docs say: "A store and a load while a ticket is out,
+    // whatever the deadlines."
     for delay in [50 * YEAR, Duration::MAX] {
         let (engine, _log) = recording(Builder::new());
         let timer = engine.handle().timer(7).unwrap();
@@ -78,7 +79,8 @@ fn a_timer_armed_again_before_its_ticket_is_due_uses_that_ticket() {
 
 #[test]
 fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
-    // A connection: 30 s for each request, 60 s idle between them; 10,000 requests of 10 ms and 10 ms apart.
+    // A connection has 10,000 requests of 10 ms, 10 ms apart. The timeout is 30 s for a request, and 60 s between
+    // requests.
     let (mut engine, log) = recording(Builder::new());
     let timer = engine.handle().timer(7).unwrap();
     for _ in 0..10_000 {
@@ -89,7 +91,8 @@ fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
     }
     assert_eq!(log.len(), 0, "a connection that talks was closed");
     let owned = engine.handle().stats().owned;
-    // 200 s: a look every 30 s, and a posting for the short timeout after each look that found the long timeout.
+    // The test lasts 200 s. A ticket is checked every 30 s. After a check that finds the long timeout, the short
+    // timeout posts a ticket.
     assert!(
         owned.posted <= 8 && owned.postponed <= 8,
         "tickets or looks are counted by the request: {owned:?}"
@@ -103,7 +106,8 @@ fn short_and_long_timeouts_in_turn_cost_no_ticket_per_turn() {
     );
 }
 
-/// A user's clock may have its origin anywhere: in 1970, or as far back as a clock can show.
+/// The origin of a user's clock may be anywhere: in 1970, or as far back as a clock can show. No arming costs a ticket
+/// (an entry in the wheel) for this.
 #[test]
 fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
     for years in [0, 30, 57, 126, 583] {
@@ -122,12 +126,12 @@ fn a_clock_with_an_origin_long_ago_costs_no_ticket_per_arming() {
         for n in 1..=1_000 {
             timer.arm_at(engine.handle().now() + n * MS + SECOND).unwrap();
             if n == 1 {
-                // Time for a shard to look, if it was asked to look at once.
+                // In this time a shard looks, if the arming has woken it.
                 thread::sleep(5 * MS);
             }
         }
         assert_eq!(engine.handle().stats().owned.posted, 1, "each arming takes a ticket: {years} years");
-        // A deadline that has passed, even before the engine's start, comes at once, and so does the next arming.
+        // A deadline that has passed fires at once, even if it is before the engine's start. So does the next arming.
         timer.arm_at(nanos(1)).unwrap();
         clock.advance(MS);
         wait_until("the past comes", || log.len() == 1);
@@ -183,7 +187,7 @@ fn arming_for_later_than_the_next_wake_up_wakes_nobody() {
         (before, 100),
         "an arming for later than the end of the shard's sleep woke it"
     );
-    // An arming for sooner wakes it.
+    // An arming for an earlier moment wakes the shard.
     timers[0].arm(HOUR / 2).unwrap();
     assert_eq!(
         engine.handle().stats().total.unparks,
@@ -193,11 +197,11 @@ fn arming_for_later_than_the_next_wake_up_wakes_nobody() {
 }
 
 thread_local! {
-    /// Times that this thread read the clock below.
+    /// The number of times that this thread has read a `Watched` clock.
     static READINGS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A clock that counts the readings of each thread.
+/// A clock that counts each thread's readings.
 struct Watched(MonotonicClock);
 
 impl Clock for Watched {
@@ -228,6 +232,6 @@ fn who_brings_the_time_along_reads_no_clock() {
     }
     drop(timer);
     assert_eq!(READINGS.get(), 0, "a call that has the time already read the clock");
-    // The counter itself works.
+    // This shows that the counter itself works.
     assert!(engine.handle().now() > now && READINGS.get() == 1, "the readings are not counted");
 }

@@ -1,4 +1,4 @@
-//! Deadlines of all lengths, from any phase of a tick: none fires early, and none a tick late.
+//! Deadlines of all lengths, from any phase of a tick. No timer fires early, or a tick late.
 
 use crate::support::{HOUR, MS, Rng, payloads, recording};
 use crate::{SECOND, UNIT, YEAR, at, due, nanos, on_time};
@@ -24,7 +24,7 @@ fn zero_and_past_deadlines_fire_on_the_next_turn() {
         engine.handle().stats().total.lateness.max >= 5 * SECOND,
         "the lateness of a past deadline is not counted"
     );
-    // With a ticket out for later, too.
+    // Next, the timers get a deadline that has passed while a ticket for a later deadline is queued.
     for timer in &timers {
         timer.arm(HOUR).unwrap();
     }
@@ -74,7 +74,7 @@ fn a_timer_armed_for_never_does_not_fire_and_may_be_armed_for_sooner() {
 
 #[test]
 fn a_timer_armed_for_the_end_of_time_reads_as_armed_for_it() {
-    // As a scheduled timer does.
+    // A scheduled timer also keeps the last moment of time as its deadline.
     let (engine, _log) = recording(Builder::new());
     let timer = engine.handle().timer(7).unwrap();
     timer.arm_at(Timestamp::MAX).unwrap();
@@ -108,7 +108,7 @@ fn a_century_is_kept_to_the_tick_in_any_order_and_however_the_clock_jumps() {
                     go_to(nanos(to.as_nanos() - 1));
                     assert_eq!(log.len(), 0, "early: {from} {to} {tick:?}");
                     go_to(due(to, tick));
-                    // A look at an earlier ticket may find it due before its tick ends.
+                    // A check of an earlier ticket may find the timer due before its tick ends.
                     let shots = log.take();
                     assert_eq!(
                         (shots.len(), shots[0].deadline),
@@ -130,9 +130,9 @@ fn a_century_is_kept_to_the_tick_in_any_order_and_however_the_clock_jumps() {
 
 #[test]
 fn deadlines_around_the_units_of_the_timers_word_fire_on_their_ticks() {
-    // Goal: no order of deadlines within a unit, or on its edges, is taken for another. Method: all triples of
-    // deadlines around one multiple of a unit, of which the last is in force, each for a timer of its own; disarmed in
-    // between or not; the ticket in the lane or in the wheel.
+    // Goal: deadlines within a unit, or on its edges, are never confused. Method: the deadlines are all triples around
+    // a multiple of a unit, and the last deadline is in force. Each triple has its own timer. The timer may be disarmed
+    // in between, and its ticket may be in the lane or in the wheel.
     let ticks = [Duration::from_micros(1), Duration::from_micros(100), MS, HOUR];
     for tick in ticks {
         for units in [1, 2, 1_000, 3_433_200, (1 << 40) - 2, (1 << 40) - 1, 1 << 40, (1 << 40) + 5] {
@@ -148,7 +148,7 @@ fn deadlines_around_the_units_of_the_timers_word_fire_on_their_ticks() {
                 middle + UNIT - 1,
             ];
             if tick < Duration::from_nanos(UNIT / 2) || tick == MS {
-                // A tick's edge inside a unit, where a nanosecond makes a tick's difference.
+                // The edge of a tick is inside a unit. There a nanosecond makes the difference of a tick.
                 let tick = u64::try_from(tick.as_nanos()).unwrap();
                 let edge = (middle + UNIT / 4).next_multiple_of(tick);
                 deadlines.extend([edge - 1, edge, edge + 1]);
@@ -194,7 +194,7 @@ fn deadlines_around_the_units_of_the_timers_word_fire_on_their_ticks() {
 
 #[test]
 fn random_deadlines_at_random_phases_fire_on_their_ticks() {
-    // Moves of all lengths from all phases of a tick; time passes in steps of all lengths.
+    // The armings move the deadline by all lengths from all phases of a tick. Time passes in steps of all lengths.
     let mut rng = Rng::new(20);
     for _ in 0..60 {
         let tick = Duration::from_nanos(1_000 << rng.below(22));

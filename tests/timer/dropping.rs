@@ -1,4 +1,4 @@
-//! Dropping a timer: it fires no more, and its payload is dropped once, as soon as no handler uses it.
+//! Dropping a timer. It does not fire any more. Its payload is dropped once, as soon as no handler uses it.
 
 use crate::support::{Gate, HOUR, MS, lock, wait_until, within_patience};
 use crate::{Place, SECOND, Tracked, counting};
@@ -16,22 +16,22 @@ fn a_dropped_timer_does_not_fire_and_its_payload_goes_at_once() {
         let timer = engine.handle().timer(payload).unwrap();
         (timer, book)
     };
-    // At rest, never armed.
+    // The timer is at rest and was never armed.
     let (timer, book) = make();
     drop(timer);
     book.assert_gone();
-    // Armed, its ticket in the lane.
+    // The timer is armed, and its ticket is in the lane.
     let (timer, book) = make();
     timer.arm(SECOND).unwrap();
     drop(timer);
     book.assert_gone();
-    // Disarmed, its ticket still out.
+    // The timer is disarmed, and its ticket is still queued.
     let (timer, book) = make();
     timer.arm(SECOND).unwrap();
     timer.disarm();
     drop(timer);
     book.assert_gone();
-    // Armed, its ticket in the wheel.
+    // The timer is armed, and its ticket is in the wheel.
     let (timer, book) = make();
     timer.arm(SECOND).unwrap();
     engine.turn();
@@ -39,7 +39,7 @@ fn a_dropped_timer_does_not_fire_and_its_payload_goes_at_once() {
     book.assert_gone();
     engine.advance(2 * SECOND);
     assert_eq!(fired.load(Ordering::SeqCst), 0, "a dropped timer fired");
-    // At rest after it has fired.
+    // The timer has fired, and is at rest.
     let (payload, book) = Tracked::new();
     let timer = engine.handle().timer(payload).unwrap();
     timer.arm(SECOND).unwrap();
@@ -81,7 +81,7 @@ fn the_payload_of_a_timer_dropped_while_its_handler_runs_goes_when_that_has_ende
     let timer = engine.handle().timer(payload).unwrap();
     timer.arm(MS).unwrap();
     gate.await_arrival();
-    // Not waited for; and though it was armed again, it does not fire again.
+    // The drop does not wait for the handler. The timer was armed again, but does not fire again.
     assert_eq!(timer.arm(Duration::ZERO), Ok(Armed::Running));
     drop(timer);
     assert_eq!(
@@ -92,8 +92,8 @@ fn the_payload_of_a_timer_dropped_while_its_handler_runs_goes_when_that_has_ende
     gate.open();
     wait_until("the payload is dropped", || book.original_drops() == 1);
     assert!(ended.load(Ordering::SeqCst), "the payload was dropped before the end of its handler");
-    // By a thread of the engine: the thread that ran the handler, or the thread that found the ticket of the second
-    // arming.
+    // A thread of the engine drops the payload. It is the thread that ran the handler, or the thread that found the
+    // ticket of the second arming.
     assert!(
         lock(&book.dropped_by).as_deref().is_some_and(|name| name.starts_with("tb-")),
         "the payload was dropped by no thread of the engine"
@@ -178,7 +178,7 @@ fn a_due_timer_dropped_before_a_worker_takes_it_goes_with_the_job_or_with_the_en
 
 #[test]
 fn a_payloads_drop_may_use_the_engine_and_drop_another_timer_of_it() {
-    /// A chain of timers, each in the payload of the next.
+    /// A link in a chain of timers. Each timer is in the payload of the next.
     #[derive(Clone)]
     struct Link {
         previous: Option<Arc<Timer<Link>>>,

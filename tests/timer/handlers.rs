@@ -1,4 +1,4 @@
-//! Timers that handlers arm, disarm and drop, their own or those of others.
+//! Handlers that arm, disarm and drop timers, their own or others.
 
 use crate::support::{Log, MS, Shot, lock, within_patience};
 use crate::{Place, SECOND, Tracked, at, every_dispatch, on_time};
@@ -9,7 +9,7 @@ use tourbillon::{Armed, Builder, Disarm, Fired, Timer, Timestamp};
 
 #[test]
 fn a_handler_arms_its_own_timer_again() {
-    // Through its argument, and through a shared timer.
+    // The handler uses its argument, or a shared reference to the timer.
     for shared in [false, true] {
         let place: Arc<OnceLock<Arc<Timer<u64>>>> = Arc::default();
         let (in_handler, log) = (Arc::downgrade(&place), Log::new());
@@ -178,7 +178,8 @@ fn every_dispatch_lets_a_handler_arm_its_timer() {
 
 #[test]
 fn a_handler_drops_disarms_and_puts_off_a_timer_that_is_due_with_its_own() {
-    // All are due in one tick: 100 timers of which each takes one other out of the way, whichever is first.
+    // 100 timers are due in one tick. They form pairs: the timer of a pair that fires first drops, disarms or postpones
+    // the other.
     for way in 0..3 {
         let places: Arc<Vec<Place<Tracked>>> = Arc::new((0..100).map(|_| Place::default()).collect());
         let (in_handler, fired) = (Arc::clone(&places), Arc::new(AtomicUsize::new(0)));
@@ -233,7 +234,7 @@ fn a_handler_drops_disarms_and_puts_off_a_timer_that_is_due_with_its_own() {
         );
         engine.advance(SECOND - MS);
         assert_eq!(fired.load(Ordering::SeqCst), 0, "a timer fired before its new deadline: way {way}");
-        // Those that were put off fire now, and put the others off again, which are at rest.
+        // The timers that were postponed fire now. They arm the other timers of their pairs, which are at rest.
         engine.advance(MS);
         assert_eq!(
             fired.load(Ordering::SeqCst),

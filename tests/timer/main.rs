@@ -1,7 +1,7 @@
-//! Owned timers, seen from outside: the results of their calls, their firings, and the ends of their payloads. Each
-//! theme has a file; parts that several files use are here.
+//! Owned timers, used through their public interface: the results of their calls, their firings, and the ends of their
+//! payloads. Each theme has a file. Helpers that several files use are here.
 //!
-//! Mostly on the threadless engine, whose time is exact; with threads where it takes threads.
+//! Most tests use the threadless engine, whose time is exact. The others need threads.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -30,7 +30,7 @@ use tourbillon::{Builder, DrivenEngine, Engine, Fired, Job, ManualClock, Timer, 
 
 const SECOND: Duration = Duration::from_secs(1);
 const YEAR: Duration = Duration::from_secs(31_557_600);
-/// The unit in which a timer's word says when its ticket is looked at.
+/// The unit of a timer's word, in nanoseconds. The word says when the timer's ticket must be checked.
 const UNIT: u64 = 1 << 20;
 
 fn at(since_origin: Duration) -> Timestamp {
@@ -41,21 +41,21 @@ fn nanos(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
 }
 
-/// The moment at which a deadline is due.
+/// Returns the moment at which a deadline is due: the start of the first tick by which the deadline has passed.
 fn due(deadline: Timestamp, tick: Duration) -> Timestamp {
     let tick = u64::try_from(tick.as_nanos()).expect("a short tick");
     nanos(deadline.as_nanos().div_ceil(tick).saturating_mul(tick))
 }
 
-/// A shot on its deadline.
+/// Returns the firing of a timer that fires exactly when its deadline is due.
 fn on_time(payload: u64, deadline: Timestamp) -> Shot {
     Shot { at: deadline, deadline, payload }
 }
 
-/// A timer that handlers can reach; `None` once it was dropped.
+/// A place for a timer that handlers can reach. `None` once the timer was dropped.
 type Place<T> = Arc<Mutex<Option<Timer<T>>>>;
 
-/// A payload that counts its clones and drops, and panics there if its book says so.
+/// A payload that counts its clones and drops. A clone or a drop panics if the `Book` of the payload demands it.
 struct Tracked {
     book: Arc<Book>,
     is_original: bool,
@@ -66,7 +66,7 @@ struct Book {
     clones: AtomicUsize,
     clone_drops: AtomicUsize,
     original_drops: AtomicUsize,
-    /// The thread that dropped the original.
+    /// The name of the thread that dropped the payload itself, not a clone.
     dropped_by: Mutex<Option<String>>,
     clone_panics: AtomicBool,
     drop_panics: AtomicBool,
@@ -108,7 +108,7 @@ impl Book {
         self.original_drops.load(Ordering::SeqCst)
     }
 
-    /// The original and its clones are gone, each once.
+    /// Asserts that the payload and its clones were dropped, each exactly once.
     #[track_caller]
     fn assert_gone(&self) {
         assert_eq!(self.original_drops(), 1, "the payload was not dropped once");
@@ -117,7 +117,7 @@ impl Book {
     }
 }
 
-/// A threadless engine that counts its firings and looks at no payload.
+/// Makes a threadless engine whose handler counts its firings and reads no payload.
 fn counting() -> (DrivenEngine<Tracked>, Arc<AtomicUsize>) {
     let fired = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&fired);
@@ -129,7 +129,7 @@ fn counting() -> (DrivenEngine<Tracked>, Arc<AtomicUsize>) {
     (engine, fired)
 }
 
-/// An engine with one shard thread, on a clock that moves by hand, whose due timers wait in the list of jobs until the
+/// Makes an engine with one shard thread, on a clock that the test moves. Jobs for due timers wait in a list until the
 /// test runs them.
 fn with_held_jobs(log: &Log<Shot>) -> (Engine<u64>, ManualClock, Arc<Mutex<Vec<Job>>>) {
     let (clock, jobs, sink) = (ManualClock::new(), Arc::new(Mutex::new(Vec::new())), log.clone());
@@ -143,7 +143,7 @@ fn with_held_jobs(log: &Log<Shot>) -> (Engine<u64>, ManualClock, Arc<Mutex<Vec<J
     (engine, clock, jobs)
 }
 
-/// Every way to run handlers, each on two threads or fewer.
+/// Returns a builder for each way to run handlers. Each engine has at most two threads for handlers.
 fn every_dispatch() -> [Builder; 3] {
     let (jobs, queue) = mpsc::channel::<Job>();
     thread::spawn(move || queue.into_iter().for_each(Job::run));

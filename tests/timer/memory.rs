@@ -1,4 +1,5 @@
-//! The books: owned and scheduled timers are counted apart, and the tickets of dropped timers go.
+//! Statistics and memory: owned and scheduled timers are counted separately, and the tickets of dropped timers are
+//! freed.
 
 use crate::support::{HOUR, MS, assert_settled, recording};
 use crate::{SECOND, at};
@@ -60,7 +61,7 @@ fn the_books_of_both_kinds_are_kept_apart() {
         "tickets in the wheel, stale ones that were dropped"
     );
     assert!(engine.handle().is_empty(), "owned timers are among the pending ones");
-    // Ahead of their tickets: posted again.
+    // The new deadlines are earlier than the queued tickets, so new tickets are posted.
     for timer in &timers[..5] {
         timer.arm(MS).unwrap();
     }
@@ -102,7 +103,7 @@ fn tickets_of_dropped_timers_go_though_their_deadlines_are_far() {
 
 #[test]
 fn tickets_of_dropped_timers_go_though_their_slot_is_armed_for_the_same_deadline_again() {
-    // Connections that come and go one after the other, each with the same deadline, the hour of closing.
+    // Connections come and go one after the other. All have the same deadline, the hour of closing.
     let (mut engine, _log) = recording(Builder::new());
     let closing = at(10 * HOUR);
     for n in 0..300_000 {

@@ -1,4 +1,4 @@
-//! Panics in handlers, and in the clones and drops of payloads: each ends where it began.
+//! Panics in handlers, and in the clones and drops of payloads. Each panic ends where it began.
 
 use crate::support::lock;
 use crate::{Place, SECOND, Tracked, counting};
@@ -17,7 +17,7 @@ fn a_timer_whose_handler_panics_is_armed_again() {
             resume_unwind(Box::new("a handler"));
         })
         .unwrap();
-    // From outside, and by the handler before it panics.
+    // A timer is armed from outside, and by its handler before the handler panics.
     let (outside, inside) = (engine.handle().timer(0).unwrap(), engine.handle().timer(1).unwrap());
     outside.arm(SECOND).unwrap();
     inside.arm(SECOND).unwrap();
@@ -73,7 +73,7 @@ fn a_payload_whose_drop_panics_costs_nobody_else_anything() {
         book.drop_panics.store(true, Ordering::SeqCst);
         (engine.handle().timer(payload).unwrap(), book)
     };
-    // Dropped here: it unwinds here.
+    // The timer is dropped here, so the panic unwinds here.
     let (timer, book) = make();
     timer.arm(SECOND).unwrap();
     assert!(
@@ -81,7 +81,7 @@ fn a_payload_whose_drop_panics_costs_nobody_else_anything() {
         "the panic of the drop did not reach the caller"
     );
     book.assert_gone();
-    // Dropped inside its handler: it ends there, and so does another timer that fires in the same tick.
+    // The timer is dropped inside its handler. The panic ends there, and another timer of the same tick fires.
     let (timer, book) = make();
     timer.arm(SECOND).unwrap();
     let (another, another_book) = make();

@@ -1,4 +1,4 @@
-//! Threads that use the same timers at the same time, and threads that end.
+//! Threads that use the same timers at the same time, and threads that end in between.
 
 use crate::support::{HOUR, Log, MS, Rng, Shot, wait_until};
 use std::collections::HashSet;
@@ -35,7 +35,7 @@ fn threads_that_arm_one_timer_fire_it_for_deadlines_of_theirs_and_never_early() 
                         armed.push(deadline);
                         timer.arm_at(deadline).unwrap();
                         match n % 1_000 {
-                            // Lets it come due now and then.
+                            // Sometimes the thread sleeps, so that the timer comes due.
                             0 => thread::sleep(MS),
                             1..50 => drop(timer.disarm()),
                             _ => {}
@@ -68,8 +68,8 @@ fn threads_that_arm_one_timer_fire_it_for_deadlines_of_theirs_and_never_early() 
 
 #[test]
 fn an_arming_fires_once_though_its_deadline_has_come_when_it_is_told_to_the_handler() {
-    // Again and again a timer is armed for now while its handler begins for the deadline before. No two armings have
-    // the same deadline, so no deadline may be fired for twice.
+    // A timer is armed for now, repeatedly, while its handler begins for the deadline before. All deadlines differ, so
+    // no deadline may fire twice.
     let log = Log::new();
     let sink = log.clone();
     let engine = Builder::new()
@@ -87,7 +87,7 @@ fn an_arming_fires_once_though_its_deadline_has_come_when_it_is_told_to_the_hand
             last = deadline;
             timer.arm_at(deadline).unwrap();
         }
-        // At rest now and then, so that the next arming takes a ticket.
+        // Sometimes the timer comes to rest, so that the next arming takes a ticket.
         if rng.chance(10) {
             wait_until("it is at rest", || !timer.is_armed());
         }
@@ -102,7 +102,8 @@ fn an_arming_fires_once_though_its_deadline_has_come_when_it_is_told_to_the_hand
 
 #[test]
 fn handlers_of_one_timer_never_overlap() {
-    // Ten timers that their handlers arm again at once, on four workers, while another thread arms them too.
+    // The handlers of ten timers arm their own timers again at once, on four workers. Another thread arms the timers,
+    // too.
     let inside: Arc<Vec<AtomicBool>> = Arc::new((0..10).map(|_| AtomicBool::new(false)).collect());
     let (in_handler, overlaps) = (Arc::clone(&inside), Arc::new(AtomicUsize::new(0)));
     let (count, stop) = (Arc::clone(&overlaps), Arc::new(AtomicBool::new(false)));
@@ -141,7 +142,7 @@ fn handlers_of_one_timer_never_overlap() {
 
 #[test]
 fn a_timer_may_be_made_armed_and_dropped_by_different_threads() {
-    // Each thread ends after its step: its lanes and slots go to others.
+    // Each thread ends after its step. Its lanes and slots go to other threads.
     let log = Log::new();
     let sink = log.clone();
     let engine = Engine::new(move |fired: Fired<'_, u64>| sink.push(fired.payload)).unwrap();

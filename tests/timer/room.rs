@@ -1,4 +1,4 @@
-//! Full lanes: when an arming waits for its shard, and when it does not.
+//! Full lanes. The tests show when an arming waits for its shard, and when it does not.
 
 use crate::SECOND;
 use crate::support::{Gate, Log, MS, PATIENCE, payloads, recording, wait_until, within_patience};
@@ -10,7 +10,7 @@ use tourbillon::{ArmError, Armed, Builder, Fired, Refusal, Timer};
 
 #[test]
 fn arming_waits_for_no_shard_where_that_would_be_for_itself() {
-    // More arms that each take a ticket than the lane holds, without a turn in between.
+    // Without a turn in between, there are more armings than the lane holds, and each takes a ticket.
     let (mut engine, log) = recording(Builder::new().lane_capacity(64));
     let timers: Vec<_> = (0..1_024).map(|n| engine.handle().timer(n).unwrap()).collect();
     for timer in &timers {
@@ -27,7 +27,7 @@ fn arming_waits_for_no_shard_where_that_would_be_for_itself() {
         (0..1_024).collect::<Vec<u64>>(),
         "an arming that found the lane full was lost, or fired twice"
     );
-    // Inside a handler that runs on the shard's own thread.
+    // The arming is inside a handler that runs on the shard's own thread.
     within_patience(|| {
         let place: Arc<OnceLock<Vec<Timer<u64>>>> = Arc::default();
         let (in_handler, (sender, fired)) = (Arc::downgrade(&place), mpsc::channel());
@@ -87,7 +87,7 @@ fn arming_waits_for_a_shard_that_is_behind_until_it_is_not_or_is_shut_down() {
                 let opener = scope.spawn(|| {
                     thread::sleep(20 * MS);
                     if shut_down {
-                        // It waits for the handler, which waits for the gate.
+                        // This arming waits for the handler, which waits for the gate.
                         scope.spawn(|| {
                             assert!(engine.handle().shutdown().is_empty(), "owned timers are returned")
                         });

@@ -1,4 +1,4 @@
-//! The end of the engine: timers are forgotten, stay with their owners and can be armed no more.
+//! The end of the engine. Armings are forgotten. The timers stay with their owners, and cannot be armed any more.
 
 use crate::support::{
     Gate, HOUR, Log, MS, Rng, assert_settled, lock, recording, wait_until, within_patience,
@@ -20,7 +20,8 @@ fn a_shutdown_forgets_armed_timers_and_leaves_them_to_their_owners() {
         timers.push(engine.handle().timer(payload).unwrap());
         books.push(book);
     }
-    // Never armed, armed, disarmed with its ticket out, fired, disarmed with no ticket out.
+    // The timers are in five states: never armed, armed, disarmed with a queued ticket, fired, and disarmed without a
+    // ticket.
     timers[3].arm(SECOND).unwrap();
     timers[4].arm(SECOND).unwrap();
     timers[4].disarm();
@@ -30,7 +31,7 @@ fn a_shutdown_forgets_armed_timers_and_leaves_them_to_their_owners() {
     timers[2].disarm();
     let (payload, scheduled) = Tracked::new();
     engine.handle().schedule(SECOND, payload).unwrap();
-    // Only scheduled timers are returned.
+    // The shutdown returns only scheduled timers, not owned timers.
     assert_eq!(
         engine.handle().shutdown().len(),
         1,
@@ -111,7 +112,7 @@ fn a_refused_timer_hands_its_payload_back() {
     let (engine, _log) = recording(Builder::new().capacity(2));
     let scheduled = engine.handle().schedule(HOUR, 0).unwrap();
     let timer = engine.handle().timer(1).unwrap();
-    // Full of both kinds, for both kinds.
+    // The engine is full of timers of both kinds, and refuses both kinds.
     let error = engine.handle().timer(2).unwrap_err();
     assert_eq!(
         (error.kind, error.payload),
@@ -173,7 +174,7 @@ fn a_handler_that_shuts_the_engine_down_finds_every_other_timer_forgotten() {
             }
         })
         .unwrap();
-    // A timer that is due with it, and a timer that is due later.
+    // Another timer is due at the same time, and another timer is due later.
     let timer = engine.handle().timer(0).unwrap();
     assert!(place.set([1, 2].map(|n| engine.handle().timer(n).unwrap())).is_ok());
     let [with_it, later] = place.get().unwrap();
@@ -288,7 +289,7 @@ fn a_shutdown_waits_for_the_handler_and_the_timer_armed_meanwhile_is_forgotten()
             .workers(1)
             .start(move |fired: Fired<'_, u64>| {
                 at_gate.pass();
-                // Refused for the shutdown, or acknowledged and forgotten.
+                // The arming is refused, or is acknowledged and then forgotten.
                 let _either = fired.timer().unwrap().arm(Duration::ZERO);
                 sets.store(true, Ordering::SeqCst);
             })
@@ -317,7 +318,7 @@ fn a_shutdown_waits_for_the_handler_and_the_timer_armed_meanwhile_is_forgotten()
 
 #[test]
 fn timers_that_race_with_a_shutdown_end_armed_no_more_and_drop_their_payloads_once() {
-    // Threads make, arm, put off and drop timers until a call is refused for the shutdown.
+    // Threads make, arm, postpone and drop timers until a call is refused for the shutdown.
     for round in 0..30 {
         let (sender, books) = mpsc::channel();
         let engine = Builder::new()

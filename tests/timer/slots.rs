@@ -1,4 +1,4 @@
-//! Slots and ids: nothing that is left of a slot's former timers reaches its present timer.
+//! Slots and ids. Tickets and ids of a slot's former timers do not affect its present timer.
 
 use crate::support::recording;
 use crate::{SECOND, at, on_time};
@@ -66,7 +66,8 @@ fn a_timers_id_is_good_for_nothing_that_takes_scheduled_timers() {
 
 #[test]
 fn stale_ids_and_tickets_of_one_kind_never_reach_the_other_kind_in_their_slot() {
-    // One slot, which the two kinds use in turn. A ticket of the last timer comes due in the time of the next timer.
+    // The two kinds of timers use one slot in turn. A ticket of a former timer comes due while the next timer has the
+    // slot.
     let (mut engine, log) = recording(Builder::new().capacity(1));
     let mut stale = Vec::new();
     let assert_all_stale = |engine: &DrivenEngine<u64>, stale: &[_]| {
@@ -84,13 +85,13 @@ fn stale_ids_and_tickets_of_one_kind_never_reach_the_other_kind_in_their_slot() 
     };
     for round in 0..40 {
         let start = engine.handle().now();
-        // Scheduled and cancelled, once its ticket is in the wheel.
+        // The timer is scheduled, and is cancelled once its ticket is in the wheel.
         let id = engine.handle().schedule(SECOND, round).unwrap();
         assert_all_stale(&engine, &stale);
         engine.turn();
         assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(round), "the scheduled timer was lost");
         stale.push(id);
-        // Owned and armed, past the other's deadline; or dropped before that.
+        // The owned timer is armed for a moment after the other timer's deadline, or is dropped before that.
         let timer = engine.handle().timer(1_000 + round).unwrap();
         assert!(!stale.contains(&timer.id()), "the slot's owned timer has the id of a former timer");
         assert_all_stale(&engine, &stale);
@@ -109,7 +110,7 @@ fn stale_ids_and_tickets_of_one_kind_never_reach_the_other_kind_in_their_slot() 
         }
         stale.push(timer.id());
         drop(timer);
-        // Scheduled again, past the timer's deadline.
+        // A timer is scheduled again, for a moment after the owned timer's deadline.
         let id = engine.handle().schedule(3 * SECOND, 2_000 + round).unwrap();
         assert!(!stale.contains(&id), "the slot's scheduled timer has the id of a former timer");
         assert_all_stale(&engine, &stale);
@@ -128,7 +129,7 @@ fn stale_ids_and_tickets_of_one_kind_never_reach_the_other_kind_in_their_slot() 
 
 #[test]
 fn tickets_of_a_timers_predecessors_in_its_slot_fire_nothing() {
-    // Owned timers one after the other in one slot, with deadlines that stamp their tickets alike.
+    // Owned timers use one slot, one after the other. With these deadlines their tickets have equal stamps.
     let (mut engine, log) = recording(Builder::new().capacity(1));
     for n in 0..200 {
         let timer = engine.handle().timer(n).unwrap();

@@ -1,4 +1,4 @@
-//! `disarm_and_wait`: after its return no handler runs, and it returns the fate of the arming.
+//! `disarm_and_wait`. When it has returned, no handler runs. The result says whether the timer was armed.
 
 use crate::support::{Gate, HOUR, Log, MS, Rng, wait_until, within_patience};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ fn disarm_and_wait_returns_when_the_handler_has_ended() {
         timer.arm(MS).unwrap();
         gate.await_arrival();
         thread::scope(|scope| {
-            // Two that wait.
+            // Two threads wait for the handler.
             let another = scope.spawn(|| (timer.disarm_and_wait(), ended.load(Ordering::SeqCst)));
             scope.spawn(|| {
                 thread::sleep(10 * MS);
@@ -46,8 +46,8 @@ fn disarm_and_wait_returns_when_the_handler_has_ended() {
     });
 }
 
-/// A timer is armed again while its handler runs, and then disarmed. The disarm waits for that handler, and still
-/// returns that it took an arming away.
+/// A timer is armed again while its handler runs, and is then disarmed. The disarm waits for the handler. It still
+/// returns that it has taken an arming away.
 #[test]
 fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
     within_patience(|| {
@@ -95,8 +95,8 @@ fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
 
 #[test]
 fn no_handler_runs_after_disarm_and_wait_has_returned() {
-    // A timer that arms itself at once, stopped at any moment: after the answer its handler neither runs nor, once it
-    // has been stopped twice, comes again.
+    // A timer arms itself at once, and is stopped at any moment. After `disarm_and_wait`, its handler does not run.
+    // After a second stop, its handler does not come again.
     within_patience(|| {
         let (inside, stopped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (in_handler, is_stopped) = (Arc::clone(&inside), Arc::clone(&stopped));
@@ -118,7 +118,7 @@ fn no_handler_runs_after_disarm_and_wait_has_returned() {
             timer.arm(Duration::ZERO).unwrap();
             thread::sleep(rng.nanos_below(MS / 2));
             stopped.store(true, Ordering::SeqCst);
-            // The handler that ran may have armed it just before.
+            // The handler that ran may have armed the timer just before.
             assert_ne!(
                 timer.disarm_and_wait(),
                 Disarm::Running,
@@ -146,7 +146,8 @@ fn no_handler_runs_after_disarm_and_wait_has_returned() {
 
 #[test]
 fn disarm_and_wait_does_not_wait_inside_a_handler() {
-    // For its own timer, and for another timer whose handler runs at the time and waits for this timer in turn.
+    // A handler disarms its own timer, and another timer. The other timer's handler runs at the same time, and waits
+    // for the first timer.
     for builder in [Builder::new().workers(2), Builder::new().workers(4)] {
         within_patience(move || {
             let place: Arc<OnceLock<[Timer<usize>; 2]>> = Arc::default();

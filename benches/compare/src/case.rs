@@ -1,41 +1,42 @@
-//! The task of one turn. A child process or a foreign program gets it as JSON.
+//! The task of a turn, in which one contestant runs one workload. A child process or a foreign program gets it as JSON.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A case of a workload: numbers of timers and threads, and times. A workload uses the fields that it needs.
+/// A case of a workload: numbers of timers and threads, and times. Each workload reads only some of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Case {
-    /// The name in the heading of the table.
+    /// The case's name, in the heading of the table.
     pub(crate) name: String,
-    /// The number of timers that are pending or come due, or of a thread's connections.
+    /// The number of timers that are pending or come due, or the number of a thread's connections.
     pub(crate) timers: usize,
-    /// Numbers of pending timers, in ascending order; each population grows out of the population before.
+    /// Numbers of pending timers, in ascending order. The workload adds timers to the pending timers to reach the next
+    /// number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) sizes: Vec<usize>,
-    /// Numbers of threads that call, one measurement after the other.
+    /// The numbers of calling threads. The workload measures once for each number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) threads: Vec<usize>,
-    /// The number of different delays; 0 for any.
+    /// The number of different delays. 0 if any number may occur.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) durations: usize,
-    /// The number of shards, of our engine and of the sharded wheel.
+    /// The number of shards of our engine and of the sharded wheel.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) shards: usize,
-    /// The most operations.
+    /// The largest number of operations in the measurement.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) operations: usize,
-    /// Operations a second.
+    /// The number of operations a second.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) rate: u64,
-    /// The time of the measurement, or the time over which timers come due.
+    /// The duration of the measurement, or the time over which timers come due. In milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) time_ms: u64,
-    /// The time from the first insert to the first deadline.
+    /// The time from the first insert to the first deadline, in milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) lead_ms: u64,
-    /// The time for the contestant to bring scheduled timers to their places.
+    /// The time that the contestant gets, before the measurement, to file scheduled timers. In milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) settle_ms: u64,
 }

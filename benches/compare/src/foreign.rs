@@ -1,5 +1,5 @@
 //! Contestants in other languages: programs in Java, Go and C that use the same protocol. They take part if the machine
-//! has their tools.
+//! has the tools to build them.
 
 use crate::contestants::{Clock, Reads};
 use crate::results::LEFT_OUT;
@@ -11,35 +11,35 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// A program that takes turns.
+/// A program in another language that is measured as a contestant.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    /// The program's name for the contestant.
+    /// The text by which the program itself names the contestant.
     pub(crate) contestant: &'static str,
     pub(crate) reads: Reads,
     pub(crate) is_ours: bool,
     built: &'static LazyLock<Built>,
 }
 
-/// The start of a program, or the reason why it cannot be built here.
+/// The way to start a foreign program. Otherwise, the reason why the program cannot be built here.
 type Built = Result<Start, String>;
 
 #[derive(Debug)]
 struct Start {
     program: PathBuf,
     flags: Vec<OsString>,
-    /// Flags for runs whose figures mean little.
+    /// The flags for a quick run. Figures of quick runs mean little.
     quick_flags: Vec<OsString>,
-    /// Flags for runs whose figures mean nothing.
+    /// The flags for a smoke run. Figures of smoke runs mean nothing.
     hasty_flags: Vec<OsString>,
     arguments: Vec<OsString>,
-    /// The versions of its language and of the contestant.
+    /// The versions of the program's language and of the contestant.
     versions: BTreeMap<String, String>,
 }
 
 impl Start {
-    /// A program without flags.
+    /// Makes a program without flags.
     fn of(program: PathBuf, versions: BTreeMap<String, String>) -> Self {
         let none = Vec::new;
         Self { program, flags: none(), quick_flags: none(), hasty_flags: none(), arguments: none(), versions }
@@ -52,7 +52,7 @@ static PROGRAMS: [Program; 3] = [
     Program::peer("Go, runtime timers", "go", Reads::EachArm(Clock::Go), &GO),
 ];
 
-/// Event loops in C. They know the workload `loops`.
+/// The event loops in C, which take part only in the workload `loops`.
 static LOOPS: [Program; 4] = [
     Program {
         is_ours: true,
@@ -63,22 +63,23 @@ static LOOPS: [Program; 4] = [
     Program::peer("libevent, common timeout", "common", Reads::EachIteration(Clock::Loop), &C),
 ];
 
-// A program is built when it is first needed, before a turn and not in it.
+// A program is built when it is first needed. That is before a turn, not during it.
 static JAVA: LazyLock<Built> = LazyLock::new(build_java);
 static GO: LazyLock<Built> = LazyLock::new(build_go);
 static C: LazyLock<Built> = LazyLock::new(build_c);
 
-/// All programs with timers of a runtime, as entrants of a workload that they know.
+/// Returns all foreign programs except the event loops in C, as entrants.
 pub(crate) fn entrants() -> Vec<Entrant> {
     PROGRAMS.iter().map(Entrant::foreign).collect()
 }
 
-/// The event loops in C, as entrants of the workload that they know.
+/// Returns the event loops in C, as entrants of the workload `loops`.
 pub(crate) fn loops() -> Vec<Entrant> {
     LOOPS.iter().map(Entrant::foreign).collect()
 }
 
-/// The versions of the programs that can be built here; for each other program, a line with the reason.
+/// Returns the versions of all programs that can be built here. A program that cannot be built has a line with the
+/// reason.
 pub(crate) fn versions() -> BTreeMap<String, String> {
     let versions = |(language, built): (&str, &LazyLock<Built>)| match &**built {
         Ok(start) => start.versions.clone(),
@@ -97,7 +98,7 @@ impl Program {
         Self { name, contestant, reads, is_ours: false, built }
     }
 
-    /// The command that starts the program, or the reason why it cannot be started here.
+    /// Returns the command that starts the program. Otherwise, returns the reason why the program cannot start here.
     pub(crate) fn command(&self, scale: Scale) -> Result<Command, String> {
         let start = self.built.as_ref().map_err(Clone::clone)?;
         let mut command = Command::new(&start.program);
@@ -106,9 +107,9 @@ impl Program {
     }
 }
 
-/// The folder of Netty on Debian.
+/// The folder in which Debian keeps the jars of Netty.
 const JARS: &str = "/usr/share/java";
-/// The variable that names another place, with the jars as one class path.
+/// The environment variable with a class path of Netty's jars. It overrides Debian's folder.
 const NETTY_CLASS_PATH: &str = "NETTY_CLASS_PATH";
 
 fn build_java() -> Built {
@@ -139,7 +140,7 @@ fn build_java() -> Built {
     })
 }
 
-/// The version of the virtual machine that runs the turns, which need not be that of the compiler.
+/// Returns the version of the Java virtual machine that runs the measurements. The compiler may have another version.
 fn java_version() -> Result<String, String> {
     let version = output(Command::new("java").arg("--version"))?;
     Ok(version.lines().next().unwrap_or_default().to_owned())
@@ -159,7 +160,7 @@ fn netty() -> Result<OsString, String> {
     jar.map(PathBuf::into_os_string).ok_or_else(|| "no Netty here".to_owned())
 }
 
-/// The name of a jar's file, which contains its version.
+/// Returns the file name of the jar `path`. The name contains the version.
 fn version_of_jar(path: &str) -> String {
     Path::new(path).file_stem().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
 }
@@ -173,11 +174,11 @@ fn build_go() -> Built {
 
 /// The libraries of event loops, as pkg-config calls them.
 const LOOP_LIBRARIES: [&str; 2] = ["libuv", "libevent"];
-/// The program that has their operations, and the libraries that the static library of our C interface needs.
+/// The source of the event loops in C, and the libraries that the static library of our C interface needs.
 const LOOP_SOURCE: &str = "crates/c/benches/peers.c";
 const SYSTEM_LIBRARIES: [&str; 3] = ["-lpthread", "-ldl", "-lm"];
 
-/// The program of the C interface's package that measures loops. The package is built in the main workspace.
+/// Builds the program in the C interface's package that measures event loops. The main workspace contains the package.
 fn build_c() -> Built {
     let version = |library: &&str| {
         let version = output(Command::new("pkg-config").args(["--modversion", library]))?;
@@ -193,7 +194,8 @@ fn build_c() -> Built {
     output(cargo.current_dir(&root))?;
     let folder = made("c")?;
     let program = folder.join("loops");
-    // Another process may be running the program, or building it, so that it takes its place in one step.
+    // Another process may run or build the program at the same time. So the new program replaces the old program in one
+    // step.
     let draft = folder.join(format!("loops-{}", std::process::id()));
     let mut compiler = Command::new("cc");
     compiler.arg("-O2").arg("-o").arg(&draft).arg(root.join(LOOP_SOURCE));
@@ -207,7 +209,7 @@ fn source(language: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("foreign").join(language)
 }
 
-/// A folder beside this program for built files.
+/// Returns a folder for the files built from `language`, beside this program. Makes the folder if needed.
 fn made(language: &str) -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = program.with_file_name(format!("foreign-{language}"));
@@ -215,7 +217,7 @@ fn made(language: &str) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// The output of a command, if it succeeds.
+/// Runs a command, and returns its output if it succeeds.
 fn output(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|_| format!("no {program} here"))?;

@@ -1,4 +1,4 @@
-//! The machine of the measurement.
+//! Describes the machine of the measurement.
 
 use serde_json::{Value, json};
 use std::fs;
@@ -29,7 +29,7 @@ fn first_line(path: &str) -> Option<String> {
 
 fn commit() -> Option<String> {
     let commit = output("git", &["rev-parse", "--short", "HEAD"])?;
-    // New results of other workloads do not change the measured code.
+    // The results are excluded, since new results do not change the measured code.
     let but_results = [":/", ":(top,exclude)benches/results"];
     let status = ["status", "--porcelain", "--untracked-files=no", "--"];
     let changes = output("git", &[&status[..], &but_results].concat())?;

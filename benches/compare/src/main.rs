@@ -114,7 +114,7 @@ fn run(options: &Run) -> Result<(), Box<dyn Error>> {
         Some(_) => published(),
         None => default_path(scale, filter),
     });
-    // The file is opened before the figures are taken: a file that cannot be written should not cost a run.
+    // The file is opened before the measurement. Otherwise a file that cannot be written would cost a whole run.
     std::fs::OpenOptions::new()
         .append(true)
         .create(true)
@@ -142,7 +142,7 @@ fn run(options: &Run) -> Result<(), Box<dyn Error>> {
     if failures.is_empty() { Ok(()) } else { Err(format!("failed:\n{}", failures.join("\n")).into()) }
 }
 
-/// The file of the results: only a whole run of full size writes to that of the published results.
+/// Returns the default file for the results. Only a whole run of full size writes to the published results.
 fn default_path(scale: Scale, filter: &str) -> PathBuf {
     if scale == Scale::Full && filter.is_empty() {
         published()
@@ -155,7 +155,7 @@ fn published() -> PathBuf {
     of_project("benches/results/book.json")
 }
 
-/// A file of the project that this package is part of.
+/// Returns an absolute path. `path` is relative to the repository's root.
 fn of_project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }

@@ -3,12 +3,12 @@
 use std::fs;
 use std::time::Duration;
 
-/// Resident memory now, in bytes.
+/// Returns the process's present resident memory, in bytes.
 pub(crate) fn resident() -> Option<u64> {
     status_bytes("VmRSS:")
 }
 
-/// The largest resident memory so far, in bytes.
+/// Returns the process's largest resident memory so far, in bytes.
 pub(crate) fn peak_resident() -> Option<u64> {
     status_bytes("VmHWM:")
 }
@@ -22,13 +22,13 @@ fn field(status: &str, key: &str) -> Option<u64> {
     line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// The number of times that the threads other than the main one have gone to sleep.
+/// Returns the number of times that all threads except the main thread have gone to sleep.
 pub(crate) fn sleeps_of_other_threads() -> Option<u64> {
     let main = std::process::id().to_string();
     sleeps(|thread| thread != main)
 }
 
-/// The number of times that the present threads have gone to sleep.
+/// Returns the number of times that the process's present threads have gone to sleep.
 pub(crate) fn sleeps_of_all_threads() -> Option<u64> {
     sleeps(|_| true)
 }
@@ -38,7 +38,7 @@ fn sleeps(is_counted: impl Fn(&str) -> bool) -> Option<u64> {
     for thread in fs::read_dir("/proc/self/task").ok()? {
         let thread = thread.ok()?;
         if thread.file_name().to_str().is_some_and(&is_counted) {
-            // A thread may have ended since the folder was read.
+            // A thread may have ended since the folder was listed.
             let Ok(status) = fs::read_to_string(thread.path().join("status")) else { continue };
             sleeps += field(&status, "voluntary_ctxt_switches:")?;
         }
@@ -46,14 +46,14 @@ fn sleeps(is_counted: impl Fn(&str) -> bool) -> Option<u64> {
     Some(sleeps)
 }
 
-/// The time for which the calling thread could run and had no core, by the scheduler's own account. Linux has it if it
-/// was built with `CONFIG_SCHED_INFO`.
+/// Returns the total time for which the calling thread could run but had no core, by the scheduler's account. Linux
+/// keeps the account if it was built with `CONFIG_SCHED_INFO`.
 pub(crate) fn waited_for_a_core() -> Option<Duration> {
     let account = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     account.split_ascii_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
-/// The time, user and system, that this process has spent on processors.
+/// Returns the processor time of this process, in user and system mode.
 #[cfg(target_os = "linux")]
 pub(crate) fn cpu_time() -> Option<Duration> {
     use rustix::time::{ClockId, clock_gettime};
@@ -61,7 +61,7 @@ pub(crate) fn cpu_time() -> Option<Duration> {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()
 }
 
-/// Other systems: not measured.
+/// Returns `None`, because this system has no measurement of processor time.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn cpu_time() -> Option<Duration> {
     None

@@ -8,60 +8,61 @@ use std::error::Error;
 use std::path::Path;
 use std::{fs, io};
 
-/// A run.
+/// The results of a run of the book.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
-    /// Processor, kernel, toolchain, commit.
+    /// The machine: its processor, its kernel, its toolchain and the commit.
     pub(crate) machine: Value,
-    /// The versions of the other crates, of the JVM and the like.
+    /// The versions of other crates, of the Java virtual machine and of other programs.
     pub(crate) versions: BTreeMap<String, String>,
-    /// `full`, or sizes too small to mean anything.
+    /// The size of the run. Only figures of a `full` run mean something.
     pub(crate) scale: String,
-    /// The duration of the run.
+    /// The duration of the run, in seconds.
     pub(crate) seconds: u64,
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// The results of one workload in one of its cases.
+/// The results of a single workload in a single case.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) workload: String,
-    /// The operation, and the figure that is taken.
+    /// The workload's operation, and the measured figure, in words.
     #[serde(rename = "what")]
     pub(crate) operation: String,
     pub(crate) case: Case,
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Row>,
-    /// The commit at which the workload was measured, if not with the whole run.
+    /// The commit at which a later run measured the workload. `None` if the whole run measured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) commit: Option<String>,
 }
 
-/// A figure that is taken of each contestant.
+/// A figure that is measured for each contestant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Column {
-    /// The key in [`Row::numbers`].
+    /// The key of the column in [`Row::numbers`].
     pub(crate) key: String,
     pub(crate) heading: String,
     pub(crate) unit: String,
 }
 
-/// One contestant's figures.
+/// The figures of a single contestant.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) contestant: String,
-    /// The clock that is read inside the timed region, and how often.
+    /// The clock that the measured operations read, and how often.
     pub(crate) clock: String,
     pub(crate) is_ours: bool,
-    /// The reason why there are no figures, or fewer than rounds.
+    /// The reason why figures are missing. `None` if all figures exist.
     pub(crate) note: Option<String>,
-    /// Figures by column, one for each round.
+    /// The figures by the key of their column. Each column has a figure for each round.
     pub(crate) numbers: BTreeMap<String, Vec<f64>>,
-    /// Figures by part of the time or by quantile, one list for each round.
+    /// The series by name. A series has a list for each round, with a figure for each part of the time or for each
+    /// quantile.
     pub(crate) series: BTreeMap<String, Vec<Vec<f64>>>,
 }
 
-/// The figures of one turn of a contestant. Foreign programs print them too.
+/// The figures from one measurement of a contestant. Foreign programs print them as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) numbers: BTreeMap<String, f64>,
@@ -99,14 +100,14 @@ impl Row {
         }
     }
 
-    /// The figures of a column, one for each round.
+    /// Returns the figures of the column `key`, a figure for each round.
     pub(crate) fn samples(&self, key: &str) -> Option<Samples> {
         let samples = self.numbers.get(key)?;
         (!samples.is_empty()).then(|| Samples::new(samples))
     }
 }
 
-/// The beginning of the version of a program that a run has left out.
+/// The beginning of a version's text if the run left that program out.
 pub(crate) const LEFT_OUT: &str = "left out";
 
 impl Results {
@@ -115,11 +116,11 @@ impl Results {
         Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?)
     }
 
-    /// These results, in which the results of a later run replace those of the same workloads and cases.
+    /// Returns the results after a later run. The later run's workloads and cases replace the same workloads and cases.
     pub(crate) fn updated_by(mut self, later: Self) -> Self {
         let commit = later.machine["commit"].as_str().map(str::to_owned);
         for (program, version) in later.versions {
-            // A program that was left out this time keeps its earlier rows, and its earlier version.
+            // If the later run left a program out, the program keeps its earlier rows and its earlier version.
             if !version.starts_with(LEFT_OUT) || !self.versions.contains_key(&program) {
                 self.versions.insert(program, version);
             }
@@ -137,8 +138,8 @@ impl Results {
         self
     }
 
-    /// These results. If runs at one commit have replaced all that the whole run measured, they are the results of that
-    /// commit, gathered in more than one run.
+    /// Returns the results. If later runs at a single commit replaced all outcomes, the results get that commit. The
+    /// whole run's duration becomes zero.
     pub(crate) fn of_one_commit_if_gathered(mut self) -> Self {
         let Some(commit) = self.outcomes.first().and_then(|first| first.commit.clone()) else { return self };
         if self.outcomes.iter().all(|outcome| outcome.commit.as_ref() == Some(&commit)) {
@@ -155,12 +156,12 @@ impl Results {
     }
 }
 
-/// The figures of one contestant, one for each round; at least one.
+/// The figures of a contestant, a figure for each round. There is at least one figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples(Vec<f64>);
 
 impl Samples {
-    /// If the figures are further apart than this part of their median, they are called disturbed.
+    /// The largest spread of undisturbed figures, as a fraction of their median.
     pub(crate) const MOST_SPREAD: f64 = 0.25;
 
     pub(crate) fn new(samples: &[f64]) -> Self {

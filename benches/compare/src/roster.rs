@@ -1,6 +1,6 @@
-//! The contestants of each workload: workloads that need the same abilities have the same entrants.
+//! The contestants of each workload. Workloads that need the same abilities have the same entrants.
 
-/// The names in the lists below.
+/// The names of contestants, for the lists in this file.
 pub(crate) mod names {
     pub(crate) use crate::baselines::{LazyHeap, Locked, ShardedWheel, Tree};
     pub(crate) use crate::common::{OwnNow, ThroughHandle};
@@ -9,14 +9,15 @@ pub(crate) mod names {
     pub(crate) use crate::workload::Entrant;
 }
 
-/// An [`Entrant`](crate::workload::Entrant) for each contestant, whose turn is `$turn::<Contestant>`.
+/// Makes an [`Entrant`](crate::workload::Entrant) for each contestant. `$turn::<Contestant>` is the function that
+/// measures it.
 macro_rules! entrants {
     ($turn:ident: $($contestant:ty),* $(,)?) => {
         vec![$($crate::workload::Entrant::new::<$contestant>($turn::<$contestant>)),*]
     };
 }
 
-/// Contestants whose timers are scheduled and cancelled, and stay pending. No action is needed when a timer fires.
+/// Lists the contestants whose timers are scheduled and cancelled. Nothing must happen when a timer fires.
 macro_rules! schedule_and_cancel {
     ($turn:ident) => {{
         use $crate::roster::names::*;
@@ -41,8 +42,8 @@ macro_rules! schedule_and_cancel {
     }};
 }
 
-/// Contestants that call a handler for each timer that fires. `$pingora` is the entrant whose timers may be early, for
-/// workloads in which that is not a failure.
+/// Lists the contestants that call a handler for each timer that fires. Timers of the entrant `$pingora` may be early,
+/// so the list is for workloads that permit early timers.
 macro_rules! fire {
     ($turn:ident) => {
         $crate::roster::fire!($turn, $crate::roster::entrants![$turn: Tasks<PingoraSleeps>])
@@ -74,8 +75,8 @@ macro_rules! fire {
     }};
 }
 
-/// Contestants with a timer for each connection, in the loop of a server that reads the clock each time, and in a loop
-/// that does not.
+/// Lists the contestants with a timer for each connection. Some read the clock at each request, others once for an
+/// iteration of their loop.
 macro_rules! rearm {
     ($turn:ident) => {{
         use $crate::roster::names::*;
@@ -106,7 +107,7 @@ macro_rules! rearm {
     }};
 }
 
-/// Contestants whose pending timers can be moved.
+/// Lists the contestants whose pending timers can get another deadline.
 macro_rules! refresh {
     ($turn:ident) => {{
         use $crate::roster::names::*;

@@ -1,4 +1,4 @@
-//! The rounds: in each, all contestants take their turns, so that noise affects all of them alike.
+//! The rounds. In each round all contestants take their turns, so noise affects all of them alike.
 
 use crate::case::Case;
 use crate::results::{Outcome, Row};
@@ -7,21 +7,21 @@ use crate::turn::{self, Ending};
 use crate::workload::{Entrant, Family, Scale, Turn, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// One workload in one case, with its progress.
+/// A workload in one case, with the rounds that were played.
 pub(crate) struct Contest {
     scale: Scale,
     rounds: usize,
     case: Case,
     entrants: Vec<Entrant>,
-    /// Whether all contestants of the workload take part.
+    /// Whether all of the workload's contestants take part in the run.
     is_whole: bool,
-    /// Whether a standstill of the machine would be in the figures.
+    /// Whether a standstill of the machine would spoil the figures.
     needs_steadiness: bool,
     pub(crate) outcome: Outcome,
 }
 
-/// Selects the workloads, cases or contestants with the name `filter`; if there is none, those whose names contain it.
-/// Each runs for `rounds` rounds, or for as many as the workload has.
+/// Selects the workloads, cases or contestants with the name `filter`. Without an exact match, selects all whose names
+/// contain `filter`. Each contest gets `rounds` rounds, or the workload's own number.
 pub(crate) fn select(
     workloads: &[Workload],
     scale: Scale,
@@ -45,7 +45,7 @@ pub(crate) fn select(
     contests
 }
 
-/// The names of all workloads, cases and contestants.
+/// Returns the names of all workloads, cases and contestants.
 fn names(workloads: &[Workload], scale: Scale) -> impl Iterator<Item = String> {
     workloads.iter().flat_map(move |workload| {
         let cases = (workload.cases)(scale).into_iter().map(|case| case.name);
@@ -90,11 +90,12 @@ impl Contest {
         self.rounds * self.entrants.len()
     }
 
-    /// Plays one round: one more figure for each row. Each round begins with another contestant. Returns the failures.
+    /// Plays a round: measures each contestant once, and adds a figure to each row. Each round begins with another
+    /// contestant. Returns messages of failures.
     fn play(&mut self, round: usize, progress: &ProgressBar) -> Vec<String> {
         let mut failures = Vec::new();
-        // The turn before was that of another contest: perhaps of a foreign program, which has gigabytes, or hundreds
-        // of megabytes, as an event loop in C.
+        // The turn before belonged to another contest, perhaps to a foreign program. Such a program has gigabytes of
+        // memory, or hundreds of megabytes as an event loop in C.
         let mut follows_foreign = true;
         for turn in 0..self.entrants.len() {
             let at = (round + turn) % self.entrants.len();
@@ -129,10 +130,10 @@ fn take(entrant: &Entrant, workload: &str, case: &Case, scale: Scale) -> Ending 
     }
 }
 
-/// Plays all rounds of all contests, the first round of each first. Returns the failures.
+/// Plays all rounds of all contests: first each contest's first round, and so on. Returns messages of failures.
 pub(crate) fn run(contests: &mut [Contest]) -> Vec<String> {
     let turns: usize = contests.iter().map(Contest::turns).sum();
-    // The bar is drawn only between turns: a thread of its own would run beside the contestants.
+    // The bar is drawn only between turns. A thread that draws it would run beside the contestants.
     let progress = ProgressBar::new(turns as u64).with_style(style());
     let rounds = contests.iter().map(|contest| contest.rounds).max().unwrap_or(0);
     let mut failures = Vec::new();

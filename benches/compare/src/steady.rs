@@ -1,16 +1,17 @@
-//! A wait until the machine does not stand still any more.
+//! Waits until the machine no longer stands still at times.
 
 use std::time::{Duration, Instant};
 
-/// A time without a core that is longer than other processes cause here.
+/// The shortest time without a core that counts as a standstill of the machine. Other processes cause shorter times.
 const STANDSTILL: Duration = Duration::from_millis(10);
-/// The time without a standstill after which none is expected. The guest reports every two seconds, and may begin late.
+/// After this time without a standstill, the machine counts as steady. A virtual machine's guest reports every two
+/// seconds, and may begin late.
 const STEADY: Duration = Duration::from_secs(6);
-/// The longest wait.
+/// The longest time to wait until the machine is steady.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Waits until the machine does not stand still any more. A virtual machine may do so for some time after a process has
-/// ended that had gigabytes: while the guest reports its free memory, the host stops all cores for up to 36 ms at a
+/// Waits until the machine's standstills are over. A virtual machine may stand still for some time after the end of a
+/// process that had gigabytes. While the guest reports its free memory, the host stops all cores for up to 36 ms at a
 /// time.
 pub(crate) fn wait() {
     let begin = Instant::now();

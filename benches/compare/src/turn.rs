@@ -1,7 +1,8 @@
-//! One turn of one contestant, in a process of its own: threads, memory and CPU time of other contestants do not count.
+//! One turn of one contestant, in its own process. So the threads, memory and processor time of other contestants do
+//! not count.
 //!
 //! The process gets the workload, the contestant's name and the case as JSON, and prints its [`Figures`] as JSON. If a
-//! check fails, the process prints the reason on standard error, and fails.
+//! check fails, it prints the reason on standard error and fails.
 
 use crate::case::Case;
 use crate::foreign::Program;
@@ -13,22 +14,22 @@ use std::process::{self, Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The first argument of a process that is to take a turn.
+/// The first argument of a process that measures one contestant once.
 pub(crate) const COMMAND: &str = "turn";
 
-/// The ending of a turn.
+/// The result of a process that measured a contestant.
 pub(crate) enum Ending {
     Figures(Figures),
     Cannot(String),
     Failed(String),
 }
 
-/// The exit status of a program that cannot do the workload.
+/// The exit status of a foreign program that cannot do the workload.
 const CANNOT: i32 = 3;
-/// The time after which a process counts as hanging.
+/// The time after which a measuring process counts as hanging.
 const LONGEST: Duration = Duration::from_secs(180);
 
-/// Starts this program again to take the turn.
+/// Measures a contestant once, in a new process of this program.
 pub(crate) fn here(workload: &str, contestant: &str, case: &Case) -> Ending {
     match std::env::current_exe() {
         Ok(program) => run(Command::new(program), workload, contestant, case),
@@ -64,7 +65,7 @@ fn try_run(
     command.args([COMMAND, workload, contestant, &serde_json::to_string(case)?]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let status = wait(&mut child)?;
-    // The process has ended, and its output fits into a pipe.
+    // By now the process has ended. Its output fits into a pipe.
     let mut texts = [String::new(), String::new()];
     child.stdout.take().ok_or("no output")?.read_to_string(&mut texts[0])?;
     child.stderr.take().ok_or("no errors")?.read_to_string(&mut texts[1])?;
@@ -87,13 +88,13 @@ fn wait(child: &mut Child) -> Result<ExitStatus, Box<dyn Error>> {
     }
 }
 
-/// Ends the process with the status of a program that cannot do the workload.
+/// Ends the process with the exit status for a workload that the program cannot do. Prints `why`.
 pub(crate) fn cannot(why: &str) -> ! {
     eprintln!("{why}");
     process::exit(CANNOT)
 }
 
-/// Takes the turn that the arguments ask for, in this process.
+/// Measures the contestant that the arguments name once, in this process.
 pub(crate) fn take(workloads: &[Workload], arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let [workload, contestant, case] = arguments else {
         return Err("a turn is a workload, a contestant and a case".into());

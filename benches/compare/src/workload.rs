@@ -6,7 +6,7 @@ use crate::foreign::Program;
 use crate::results::{Column, Figures};
 use clap::ValueEnum;
 
-/// The size of a run.
+/// The size of a run: it decides the numbers of timers and operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scale {
     /// Sizes of the published results
@@ -31,7 +31,7 @@ impl Scale {
     }
 }
 
-/// Workloads whose tables stand in one file.
+/// A group of workloads whose tables are in the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Arming,
@@ -39,16 +39,16 @@ pub(crate) enum Family {
     Memory,
     Tasks,
     Structures,
-    /// Workloads of old results that the book no longer has.
+    /// Workloads that only old results have.
     Former,
 }
 
 impl Family {
-    /// All families, in the order of the page.
+    /// All families of workloads, in the order of the page.
     pub(crate) const ALL: [Self; 6] =
         [Self::Arming, Self::Firing, Self::Memory, Self::Tasks, Self::Structures, Self::Former];
 
-    /// The name of the file, in the folder of the results.
+    /// Returns the name of the family's file in the folder of tables.
     pub(crate) fn file(self) -> &'static str {
         match self {
             Self::Arming => "arming.md",
@@ -72,38 +72,39 @@ impl Family {
     }
 }
 
-/// A workload: the same operations for all its entrants.
+/// A workload. All its entrants do the same operations.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// The operation, and the figure that is taken.
+    /// The workload's operation and the measured figure, in words.
     pub(crate) operation: &'static str,
     pub(crate) family: Family,
-    /// The checks, and notes on the contestants: Markdown, above the tables.
+    /// Markdown above the workload's tables: its checks, and notes on the contestants.
     pub(crate) about: &'static str,
-    /// The limits of the figures: Markdown, below the tables, with places for figures (`publish::text`).
+    /// Markdown below the workload's tables: the limits of the figures. The text has places for figures
+    /// (`publish::text`).
     pub(crate) reading: &'static str,
     pub(crate) cases: fn(Scale) -> Vec<Case>,
     pub(crate) columns: fn(&Case) -> Vec<Column>,
-    /// The number of rounds in which the entrants take turns.
+    /// Returns the number of rounds in which the entrants take turns.
     pub(crate) rounds: fn(Scale, &Case) -> usize,
     pub(crate) entrants: fn() -> Vec<Entrant>,
 }
 
-/// A contestant in a workload.
+/// A contestant that takes part in a certain workload.
 pub(crate) struct Entrant {
     pub(crate) name: String,
-    /// The clock that is read inside the timed region, and how often.
+    /// The clock that the measured operations read, and how often.
     pub(crate) clock: String,
     pub(crate) is_ours: bool,
     pub(crate) turn: Turn,
 }
 
-/// How a contestant takes a turn, always in a process of its own.
+/// The way to measure a contestant once. Each measurement has its own process.
 pub(crate) enum Turn {
-    /// This program, started again. It checks its own result, and panics if a check fails.
+    /// A new process of this program calls the function. The function panics if the contestant fails a check.
     Here(fn(&Case) -> Figures),
     Foreign(&'static Program),
-    /// The contestant cannot take part, for this reason.
+    /// The contestant cannot take part. The text is the reason.
     Never(&'static str),
 }
 
@@ -113,7 +114,7 @@ impl Entrant {
         Self { name: C::NAME.to_owned(), clock: C::READS.to_string(), is_ours: C::IS_OURS, turn }
     }
 
-    /// An entrant of this workload only.
+    /// Makes an entrant for a contestant that takes part in only one workload.
     pub(crate) fn here(name: &str, is_ours: bool, turn: fn(&Case) -> Figures) -> Self {
         Self { name: name.to_owned(), clock: String::new(), is_ours, turn: Turn::Here(turn) }
     }
@@ -132,7 +133,7 @@ impl Entrant {
     }
 }
 
-/// A figure for each number of threads.
+/// Returns a column for each number of threads in the case.
 pub(crate) fn columns_by_threads(case: &Case) -> Vec<Column> {
     let column = |&threads: &usize| {
         let s = if threads == 1 { "" } else { "s" };

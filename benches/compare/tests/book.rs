@@ -1,4 +1,4 @@
-//! Runs the whole book at a tiny size: every contestant in every workload, each in its process.
+//! Runs the whole book at a tiny size. Every contestant runs in every workload, each in its own process.
 
 use serde_json::Value;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ fn scratch(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// The raw results of a tiny run.
+/// Runs the book with tiny sizes, and returns the raw results.
 fn run(name: &str, more: &[&str]) -> Value {
     let path = scratch(name);
     let output = book(&[&["--scale", "smoke", "--json", path.to_str().unwrap()], more].concat());

@@ -1,9 +1,9 @@
-//! Durable timers beside their peers: the same work, in one run, with the durability named.
+//! Measures durable timers and their peers. All do the same work in one run, and their durability is named.
 //!
 //! `cargo run --release` measures, and writes the raw results; `cargo run --release -- publish` makes the page from
 //! them.
 
-// Its tests are the book's.
+// The tests of this module run with the other book.
 #[path = "../../compare/src/machine.rs"]
 mod machine;
 mod ours;
@@ -84,7 +84,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error>> {
 }
 
 fn main() -> ExitCode {
-    // The service runs from the same file, under its own name and with its own flags.
+    // The same file is also the service, which runs under its own name with its own flags.
     let name = std::env::args_os().next().unwrap_or_default();
     if name == service::NAME {
         return tourbillon_server::main();

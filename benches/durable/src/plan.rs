@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-/// The failure that an answered change of a contestant survives.
+/// The failures after which an answered change is still stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Survives {
     PowerLoss,
     ProcessCrash,
-    /// The loss of power for creations, and not for the ends of deliveries.
+    /// A creation survives a loss of power. The end of a delivery does not.
     Mixed,
 }
 
@@ -24,9 +24,9 @@ impl Survives {
 pub(crate) struct Contestant {
     pub(crate) name: &'static str,
     pub(crate) survives: Survives,
-    /// The configuration in words, for the page.
+    /// The contestant's configuration in words, for the page.
     pub(crate) configuration: &'static str,
-    /// The module in `peers`; `None` for ours.
+    /// The name of the contestant's module in `peers`. `None` for our contestants.
     pub(crate) peer: Option<&'static str>,
     pub(crate) config: fn() -> Value,
     pub(crate) cases: &'static [&'static str],
@@ -36,14 +36,15 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) workload: &'static str,
     pub(crate) rounds: usize,
-    /// The contestants that take part in the first round only: with all rounds of theirs the run would be too long.
+    /// The contestants that take part in the first round only. All rounds would take them too long.
     pub(crate) once: &'static [&'static str],
     pub(crate) full: fn() -> Value,
     pub(crate) quick: fn() -> Value,
 }
 
 impl Case {
-    /// Whether `--only` with this text means the case: by its name, or by that of its workload.
+    /// Returns whether the option `--only` with this text selects the case. The text may be the name of the case or of
+    /// its workload.
     pub(crate) fn is_called(&self, text: &str) -> bool {
         self.name == text || self.workload == text
     }

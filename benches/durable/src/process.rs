@@ -3,30 +3,30 @@
 use std::fs;
 use std::path::Path;
 
-/// Clock ticks a second in `/proc`.
+/// The number of clock ticks a second in the files of `/proc`.
 const TICKS: f64 = 100.0;
 
-/// The memory of this process in bytes.
+/// Returns this process's present resident memory, in bytes.
 pub(crate) fn ram() -> f64 {
     kilobytes("/proc/self/smaps_rollup", "Pss:")
 }
 
-/// The memory of another process in bytes.
+/// Returns the present resident memory of the process `pid`, in bytes.
 pub(crate) fn ram_of(pid: u32) -> f64 {
     kilobytes(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
 
-/// The greatest memory of this process so far, in bytes.
+/// Returns the largest memory of this process so far, in bytes.
 pub(crate) fn peak() -> f64 {
     kilobytes("/proc/self/status", "VmHWM:")
 }
 
-/// The greatest memory of another process so far, in bytes.
+/// Returns the largest resident memory of the process `pid` so far, in bytes.
 pub(crate) fn peak_of(pid: u32) -> f64 {
     kilobytes(&format!("/proc/{pid}/status"), "VmHWM:")
 }
 
-/// The memory of a process that is resident, in bytes.
+/// Returns the resident memory of a process, in bytes.
 pub(crate) fn resident(pid: u32) -> f64 {
     kilobytes(&format!("/proc/{pid}/status"), "VmRSS:")
 }
@@ -40,14 +40,14 @@ fn field(text: &str, key: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(key))?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// The processor time of a process in seconds, to 10 ms.
+/// Returns the processor time of a process in seconds, exact to 10 ms.
 pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
     fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS
 }
 
-/// The number of times that the threads of a process were given a processor after they had given it up.
+/// Returns how often threads of the process `pid` got a processor again after they had given it up.
 pub(crate) fn wakes(pid: u32) -> f64 {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
     let statuses =
@@ -55,7 +55,7 @@ pub(crate) fn wakes(pid: u32) -> f64 {
     statuses.filter_map(|status| field(&status, "voluntary_ctxt_switches:")).sum()
 }
 
-/// The bytes of a folder on the disk, as `du` counts them.
+/// Returns the bytes that a folder occupies on the disk, as `du` counts them.
 pub(crate) fn disk(folder: &Path) -> f64 {
     use std::os::unix::fs::MetadataExt;
 

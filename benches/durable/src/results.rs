@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::Path;
 use std::{fs, mem};
 
-/// A run, or several of which the later replaced parts of the earlier.
+/// The results of a run, or of several runs. Later runs have replaced parts of earlier runs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) machine: Value,
@@ -15,20 +15,21 @@ pub(crate) struct Results {
     pub(crate) cases: Vec<Outcome>,
 }
 
-/// One case, for all contestants that take part.
+/// The results of one case, for all contestants that take part.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) case: String,
     pub(crate) sizes: Value,
-    /// `full`, or `quick`: sizes too small to mean anything.
+    /// The size of the case: `full`, or `quick`. The sizes of `quick` are too small to mean anything.
     pub(crate) scale: String,
     pub(crate) seconds: u64,
-    /// The last commit that changed the library.
+    /// The last commit that changed the library before the case was measured.
     pub(crate) commit: String,
-    /// The versions of the contestants and of the programs that they need.
+    /// The versions of the contestants, and of the programs that the contestants need.
     #[serde(default)]
     pub(crate) versions: BTreeMap<String, String>,
-    /// The median and the 99th percentile of a write and fdatasync of 4 KiB just before, in milliseconds.
+    /// The time of a write of 4 KiB with fdatasync just before the case, in milliseconds: the median and the 99th
+    /// percentile.
     pub(crate) fsync_ms: (f64, f64),
     pub(crate) rows: Vec<Row>,
 }
@@ -36,16 +37,16 @@ pub(crate) struct Outcome {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) contestant: String,
-    /// The reason why there are fewer figures than rounds.
+    /// The reason why some rounds have no figures. `None` if all rounds have figures.
     pub(crate) note: Option<String>,
-    /// Measured by itself, and not in turns with the others.
+    /// Whether the contestant was measured alone instead of in turns with others.
     #[serde(default)]
     pub(crate) is_alone: bool,
-    /// Figures by column, one for each round.
+    /// The figures by their keys. Each key has a figure for each round.
     pub(crate) numbers: BTreeMap<String, Vec<f64>>,
 }
 
-/// The figures of one turn.
+/// The figures from a single measurement of a contestant.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) numbers: BTreeMap<String, f64>,
@@ -58,7 +59,7 @@ impl Row {
 }
 
 impl Outcome {
-    /// The rounds of the contestants that took part in all.
+    /// Returns the largest number of rounds that a contestant of the case has.
     pub(crate) fn rounds(&self) -> usize {
         self.rows.iter().map(Row::rounds).max().unwrap_or(0)
     }
@@ -76,7 +77,7 @@ impl Results {
         Ok(())
     }
 
-    /// Sets the versions of the newest run. A case without versions of its own keeps those of the run before.
+    /// Sets the versions of the newest run. Cases without their own versions get the earlier run's versions.
     pub(crate) fn set_versions(&mut self, versions: BTreeMap<String, String>) {
         let before = mem::replace(&mut self.versions, versions);
         for case in self.cases.iter_mut().filter(|case| case.versions.is_empty()) {
@@ -84,13 +85,13 @@ impl Results {
         }
     }
 
-    /// Puts a case in the place of an earlier result of it.
+    /// Stores the results of a case. They replace an earlier result of the same case.
     pub(crate) fn put(&mut self, outcome: Outcome) {
         self.cases.retain(|old| old.case != outcome.case);
         self.cases.push(outcome);
     }
 
-    /// Puts rows of a case in the place of earlier rows of the same contestants.
+    /// Stores rows of a case. They replace earlier rows that have the same contestants.
     pub(crate) fn put_rows(&mut self, outcome: Outcome) -> Result<(), Box<dyn Error>> {
         let old = self
             .cases
@@ -117,14 +118,14 @@ impl Results {
         self.cases.iter().find(|outcome| outcome.case == name)
     }
 
-    /// The figures of one contestant, in order; none if it has no such figure.
+    /// Returns a contestant's figures with this key, in ascending order. Returns `None` if there are none.
     pub(crate) fn samples(&self, case: &str, contestant: &str, key: &str) -> Option<Samples> {
         let row = self.case(case)?.rows.iter().find(|row| row.contestant == contestant)?;
         Samples::new(row.numbers.get(key)?)
     }
 }
 
-/// Figures in order; at least one.
+/// Figures in ascending order. There is at least one.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Samples(Vec<f64>);
 
@@ -144,7 +145,7 @@ impl Samples {
         }
     }
 
-    /// The smallest and the largest.
+    /// Returns the smallest and the largest figure.
     pub(crate) fn range(&self) -> (f64, f64) {
         (self.0[0], self.0[self.0.len() - 1])
     }

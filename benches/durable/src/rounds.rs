@@ -1,4 +1,4 @@
-//! Measures: the contestants take turns round by round, each turn in processes and a folder of its own.
+//! Measures the contestants. They take turns round by round, and each turn has its own processes and its own folder.
 
 use crate::ours::now;
 use crate::plan::{CASES, CONTESTANTS, Case, Contestant};
@@ -19,7 +19,7 @@ pub(crate) struct Choice {
     pub(crate) quick: bool,
     pub(crate) only: Vec<String>,
     pub(crate) contestant: Option<String>,
-    /// In place of the rounds of the plan, for all contestants.
+    /// The number of rounds for all contestants. `None` for the number that each case plans.
     pub(crate) rounds: Option<usize>,
     pub(crate) data: PathBuf,
     pub(crate) results: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct Choice {
 
 const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
-/// A version that all clients support, whatever the machine has.
+/// The path of a Node.js that all client libraries support. The machine's own Node.js may have another version.
 const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/node_modules/.bin/node");
 
 pub(crate) fn measure(choice: &Choice) -> Result<(), Box<dyn Error>> {
@@ -52,7 +52,7 @@ pub(crate) fn measure(choice: &Choice) -> Result<(), Box<dyn Error>> {
         } else {
             results.put_rows(outcome)?;
         }
-        // After each case: a run that is broken off leaves whole cases.
+        // The results are written after each case. So a run that is stopped leaves whole cases.
         results.write(&choice.results)?;
     }
     if failures > 0 { Err(format!("{failures} rows have notes").into()) } else { Ok(()) }
@@ -119,7 +119,7 @@ fn measure_case(case: &Case, choice: &Choice) -> Result<Outcome, Box<dyn Error>>
 
 fn take_turn(one: &Contestant, case: &Case, sizes: &Value, data: &Path) -> Result<Figures, Box<dyn Error>> {
     let dir = tempfile::Builder::new().prefix("tourbillon-durable-").tempdir_in(data)?;
-    // PostgreSQL runs as another user if this program runs as root.
+    // If this program runs as root, PostgreSQL runs as another user, who must read the folder.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
     let dir_of = |name: &str| -> Result<PathBuf, Box<dyn Error>> {
         let path = dir.path().join(name);
@@ -162,7 +162,8 @@ fn take_turn(one: &Contestant, case: &Case, sizes: &Value, data: &Path) -> Resul
     Ok(figures)
 }
 
-/// Follows a turn to its end. It may ask, by a line of its output, for a measurement or for its death.
+/// Starts a measuring process and follows its output to the end. Through its output, the process may ask to be measured
+/// or killed.
 fn follow(mut command: Command, idle: Duration) -> Result<Figures, Box<dyn Error>> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let errors = child.stderr.take().map(|errors| thread::spawn(move || last_lines(errors)));
@@ -178,7 +179,7 @@ fn follow(mut command: Command, idle: Duration) -> Result<Figures, Box<dyn Error
     }
 }
 
-/// The line with the error, or else the last line.
+/// Returns the line of the output that has the error. Without such a line, returns the last line.
 fn last_lines(errors: impl std::io::Read) -> String {
     let lines: Vec<String> = BufReader::new(errors).lines().map_while(Result::ok).collect();
     lines.iter().find(|line| line.contains("Error: ")).or(lines.last()).cloned().unwrap_or_default()
@@ -207,21 +208,21 @@ fn read_lines(child: &mut Child, idle: Duration) -> Result<Option<Figures>, Box<
     Ok(None)
 }
 
-/// The processor time and the wake-ups of processes while nothing is due.
+/// Measures the processes `pids` during `time` while no timer is due. Returns their processor time and wake-ups.
 fn while_idle(pids: &[u32], time: Duration) -> BTreeMap<&'static str, f64> {
-    // The turn goes to sleep after its line.
+    // The turn goes to sleep after it has printed its line.
     thread::sleep(Duration::from_secs(1));
     let sum = |figure: fn(u32) -> f64| pids.iter().map(|pid| figure(*pid)).sum::<f64>();
     let (cpu, wakes) = (sum(process::cpu_seconds), sum(process::wakes));
     thread::sleep(time);
     BTreeMap::from([
-        // A process that ended during the pause takes its figures with it, so the difference may be below zero.
+        // If a process ended during the pause, its figures are gone, and the difference may be below zero.
         ("idle_cpu_ms", ((sum(process::cpu_seconds) - cpu) * 1e3).max(0.0)),
         ("idle_wakes", (sum(process::wakes) - wakes).max(0.0)),
     ])
 }
 
-/// The median and the 99th percentile of the time of a write of 4 KiB with fdatasync, in milliseconds.
+/// Measures a write of 4 KiB with fdatasync. Returns the median and the 99th percentile of its time, in milliseconds.
 fn fsync(data: &Path) -> Result<(f64, f64), Box<dyn Error>> {
     let dir = tempfile::tempdir_in(data)?;
     let mut file = File::create(dir.path().join("floor"))?;
@@ -236,7 +237,7 @@ fn fsync(data: &Path) -> Result<(f64, f64), Box<dyn Error>> {
     Ok((times[250], times[495]))
 }
 
-/// The last commit that changed the library.
+/// Returns the last commit that changed the library. `None` if git does not know.
 fn library_commit() -> Option<String> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     output("git", &["-C", root, "log", "-1", "--format=%h", "--", "src", "crates"])
@@ -271,7 +272,7 @@ fn versions() -> BTreeMap<String, String> {
     programs.chain(modules).chain(["redb", "hyper"].into_iter().filter_map(crate_version)).collect()
 }
 
-/// The version of a crate in the lock file.
+/// Returns the name and version of a crate, from the lock file.
 fn crate_version(name: &str) -> Option<(String, String)> {
     const LOCK: &str = include_str!("../Cargo.lock");
     let mut lines = LOCK.lines().skip_while(|line| *line != format!("name = \"{name}\""));
@@ -279,7 +280,7 @@ fn crate_version(name: &str) -> Option<(String, String)> {
     Some((name.to_owned(), version.to_owned()))
 }
 
-/// The first line of a program's output.
+/// Runs a program, and returns the first line of its output. `None` if the run fails.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     Some(output_all(program, arguments)?.lines().next()?.trim().to_owned())
 }
@@ -288,7 +289,7 @@ fn output_all(program: &str, arguments: &[&str]) -> Option<String> {
     String::from_utf8(Command::new(program).args(arguments).output().ok()?.stdout).ok()
 }
 
-/// The first word that begins as a version does: the programs say more.
+/// Returns the first word of `text` that begins with a digit, after an optional `v` or `v=`.
 fn version_in(text: &str) -> Option<&str> {
     let words = text.split_ascii_whitespace();
     let words = words.map(|word| word.trim_start_matches("v=").trim_start_matches('v'));

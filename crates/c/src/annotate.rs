@@ -26,12 +26,14 @@ static ANNOTATIONS: OnceLock<Annotations> = OnceLock::new();
 
 const PLACES: usize = 4_096;
 
-/// Addresses that stand for the `user` pointers in the sanitizer. It may access them, while a `user` may be just a
-/// number.
+/// Addresses that stand for the `user` pointers in calls of the sanitizer. The sanitizer may access such an address,
+/// but a `user` may be just a number.
 static USERS: [u8; PLACES] = [0; PLACES];
-/// The address that stands for all moved one-shots, since a move does not name the `user`.
+/// The address that stands for all moved one-shots in calls of the sanitizer. A call that moves a one-shot does not
+/// name its `user`.
 static MOVED: u8 = 0;
-/// The address that stands for all callbacks that have returned, since a wait for a callback does not name the `user`.
+/// The address that stands for all returned callbacks in calls of the sanitizer. A call that waits for a callback does
+/// not name its `user`.
 static RETURNED: u8 = 0;
 
 fn place_of(user: *mut c_void) -> *const u8 {
@@ -53,28 +55,28 @@ fn release(place: *const u8) {
     }
 }
 
-/// Notes that the next call hands `user` over to the thread that fires.
+/// Annotates for ThreadSanitizer that the next call of the library hands `user` over to the thread that fires.
 pub(crate) fn handed_over(user: *mut c_void) {
     release(place_of(user));
 }
 
-/// Notes that this thread has received a `user` that another thread handed over.
+/// Annotates for ThreadSanitizer that this thread has received a `user` that another thread handed over.
 pub(crate) fn arrived(user: *mut c_void) {
     acquire(place_of(user));
     acquire(&raw const MOVED);
 }
 
-/// Notes that the next call moves a one-shot.
+/// Annotates for ThreadSanitizer that the next call of the library moves a one-shot.
 pub(crate) fn moved() {
     release(&raw const MOVED);
 }
 
-/// Notes that a callback has returned.
+/// Annotates for ThreadSanitizer that a callback has returned.
 pub(crate) fn callback_returned() {
     release(&raw const RETURNED);
 }
 
-/// Notes that this thread has waited for callbacks.
+/// Annotates for ThreadSanitizer that this thread has waited for callbacks to return.
 pub(crate) fn waited_for_callbacks() {
     acquire(&raw const RETURNED);
 }

@@ -10,17 +10,19 @@ use std::sync::Arc;
 use tourbillon::TimerId;
 use tourbillon_tasks::Moment;
 
-/// The way in which an engine delivers due timers.
+/// Says how an engine delivers due timers.
 #[derive(Clone, Debug)]
 pub(crate) enum Delivery {
-    /// Calls the callback, on the thread that fires.
+    /// The engine calls the timer's callback, on the thread that fires.
     Call,
-    /// Makes an event. A poll runs the engine's jobs from this queue and puts the events into its array.
+    /// The engine makes an event. A poll runs the engine's jobs from this queue, and puts their events into the
+    /// caller's array.
     Poll(Arc<Events>),
 }
 
 impl Delivery {
-    /// Makes the target of a timer. Fails if the engine calls back and the callback is null.
+    /// Makes the target of a timer: the callback and its `user`. Fails if the engine calls callbacks and the callback
+    /// is null.
     pub(crate) fn target(&self, callback: tb_callback, user: *mut c_void) -> Result<Target, Failure> {
         match self {
             Self::Call if callback.is_none() => Err(Failure::null("callback")),
@@ -43,7 +45,7 @@ impl Delivery {
     }
 }
 
-/// The kind of a [`Delivery`], without its queue.
+/// Says how an engine delivers due timers, as [`Delivery`] does, without the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
     Call,
@@ -51,14 +53,14 @@ pub(crate) enum Means {
 }
 
 impl Means {
-    /// Returns whether the engine runs callbacks for which a call could wait.
+    /// Returns whether the engine calls callbacks, so that a call could wait for a running callback.
     pub(crate) fn has_callbacks(self) -> bool {
         self == Self::Call
     }
 
-    /// Returns the outcome of a cancel, a disarm or a stop for C. On a polled engine, `TB_RUNNING` becomes `TB_GONE`: a
-    /// running handler puts its event into another thread's array, so the event was polled. Waiting for the handler
-    /// would not show the event to the caller.
+    /// Converts the outcome of a cancel, a disarm or a stop for C. On an engine whose events are polled, `TB_RUNNING`
+    /// becomes `TB_GONE`. There, a running handler puts its event into the array of another thread, so the event was
+    /// polled. A wait for the handler would not show the event to the caller.
     pub(crate) fn outcome(self, outcome: impl Into<tb_outcome>) -> tb_outcome {
         match (self, outcome.into()) {
             (Self::Poll, tb_outcome::TB_RUNNING) => tb_outcome::TB_GONE,
@@ -68,12 +70,13 @@ impl Means {
 }
 
 thread_local! {
-    /// The target of the one-shot whose closure this thread has just called to get the target back.
+    /// The target of a returned one-shot. The one-shot's closure puts its target here when it is called without a
+    /// moment.
     static RETURNED: Cell<Option<Target>> = const { Cell::new(None) };
 }
 
-/// Makes the closure of a one-shot whose callback runs on a thread of the engine. Called with `None`, it only stores
-/// the target.
+/// Makes the closure of a one-shot whose callback runs on a thread of the engine. If the closure gets `None`, it gives
+/// the target back through [`RETURNED`].
 pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment<'_>>) + Send + use<> + 'static {
     move |moment| match moment {
         None => RETURNED.set(Some(target)),
@@ -81,20 +84,21 @@ pub(crate) fn one_shot(target: Target) -> impl FnOnce(Option<&Moment<'_>>) + Sen
     }
 }
 
-/// Returns the target of a one-shot whose closure a shutdown returned; `None` for any other closure.
+/// Calls the closure of a one-shot that a shutdown has returned, and returns the one-shot's target. Returns `None` for
+/// any other closure.
 pub(crate) fn returned(call: impl FnOnce()) -> Option<Target> {
     RETURNED.set(None);
     call();
     RETURNED.take()
 }
 
-/// Converts a timer's id into the id for C, which is never 0.
+/// Converts a timer's id into the id for C programs. The id for C is never 0.
 pub(crate) fn id_of(timer: TimerId) -> u64 {
     // This cannot overflow, since no slot has the last index.
     timer.to_bits() + 1
 }
 
-/// Converts an id from C into the timer's id; `None` for 0.
+/// Converts an id from C into the timer's id. Returns `None` for 0, the id of no timer.
 pub(crate) fn timer_of(id: u64) -> Option<TimerId> {
     Some(TimerId::from_bits(id.checked_sub(1)?))
 }

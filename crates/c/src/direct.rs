@@ -1,5 +1,5 @@
-//! The engine for one-shots by id and for timers, if callbacks run on the program's own threads or events are polled.
-//! The payload of its timers is just the callback and its `user`.
+//! The engine for one-shots by id and for timers. An engine has it if callbacks run on the program's own threads, or if
+//! events are polled. The payload of its timers is just the callback and its `user`.
 //!
 //! Keys and periodic tasks are closures, on an engine of `tourbillon_tasks`. A one-shot of that engine allocates its
 //! closure. For a loop that schedules and cancels a one-shot for each request, the allocation would cost as much as the
@@ -16,7 +16,7 @@ use crate::status::Failure;
 use tourbillon::extend::{Base, Due, Payload};
 use tourbillon::{Builder, Cancel, Engine, Handle, Timer, Unfired};
 
-/// The engine for callbacks that need no closure.
+/// The engine whose timers have a callback as their payload, and need no closure.
 #[derive(Debug)]
 pub(crate) struct Direct {
     engine: Engine<Target>,
@@ -46,7 +46,7 @@ impl Direct {
         if and_wait { handle.cancel_and_wait(id).map(drop) } else { handle.cancel(id).map(drop) }
     }
 
-    /// Shuts the engine down, and returns the one-shots that had not fired.
+    /// Shuts the engine down. Returns the one-shots that have not fired.
     pub(crate) fn shut_down(&self) -> Vec<Unfired<Target>> {
         self.handle().shutdown()
     }
@@ -57,7 +57,7 @@ fn call(due: Due<'_, Target>) {
     target.call(&event);
 }
 
-/// Makes the event of a due timer. The target of a timer is copied, since its callback may free the timer.
+/// Makes the event of a due timer. Returns a copy of the timer's target, because the callback may free the timer.
 fn event_of(due: Due<'_, Target>) -> (Target, tb_event) {
     let (target, id) = match due.payload {
         Payload::Taken(target) => (target, id_of(due.id.get())),

@@ -20,17 +20,18 @@ use tourbillon_tasks::{TaskEngine, Tasks};
 #[derive(Debug)]
 pub struct tb_engine {
     tasks: TaskEngine,
-    /// The engine for one-shots by id and for timers. `None` if the engine's own threads call the callbacks.
+    /// The engine for one-shots by id and for timers. `None` if these are tasks of `tasks`, because the engine's own
+    /// threads call the callbacks.
     direct: Option<Direct>,
     keys: Keys,
     delivery: Delivery,
     origin: Origin,
     turner: Turner,
-    /// Locked during a shutdown, so that a second shutdown waits.
+    /// Locked during a shutdown, so that a second shutdown waits for the first.
     shutdown: Mutex<()>,
 }
 
-/// The one-shots that had not fired at a shutdown.
+/// The one-shots that had not fired when the engine was shut down.
 struct Returned {
     by_id: Vec<tb_event>,
     by_key: Vec<Unkeyed>,
@@ -41,26 +42,26 @@ impl Returned {
         self.by_id.len() + self.by_key.len()
     }
 
-    /// Returns the events of all one-shots. A keyed event's key lives as long as `self`.
+    /// Returns the events of all returned one-shots. The key of an event lives as long as `self`.
     fn events(&self) -> impl Iterator<Item = &tb_event> {
         self.by_id.iter().chain(self.by_key.iter().map(|(event, _)| event))
     }
 }
 
-/// The part of the program that runs the engine's shards.
+/// Says which part of the program runs the engine's shards.
 #[derive(Debug)]
 enum Turner {
-    /// The engine's own threads, which end with the shutdown.
+    /// The engine's own threads run the shards, and end with the shutdown.
     Threads,
-    /// Calls of `tb_engine_advance`.
+    /// Calls of `tb_engine_advance` run the shards.
     Driver(Mutex<DrivenShards>),
-    /// Loops of the program. Each takes one of these shards.
+    /// Loops of the program run the shards. Each loop takes one shard of this set.
     Loops(Shards),
 }
 
 impl Turner {
-    /// Starts the shards. If they have threads, the threads end with the last engine, once the caller has dropped the
-    /// shards.
+    /// Starts the shards of an engine. If the shards have threads, the threads end with the last engine on the shards,
+    /// once the caller has dropped the shards.
     fn start(options: &tb_options, is_driven: bool) -> Result<(Self, Shards), Failure> {
         let (builder, loops) = (options.builder()?, options.loops()?);
         if loops != 0 && is_driven {
@@ -130,14 +131,15 @@ impl tb_engine {
         &self.delivery
     }
 
-    /// Returns the engine for one-shots by id and for timers. Returns `None` if they are closures of `tasks`.
+    /// Returns the engine for one-shots by id and for timers. Returns `None` if these are tasks, because the engine's
+    /// own threads call the callbacks.
     #[inline]
     pub(crate) fn direct(&self) -> Option<&Direct> {
         self.direct.as_ref()
     }
 
-    /// Returns the shards that loops run, and the engine that calls the callbacks there. Fails for an engine without
-    /// loops.
+    /// Returns the shards that loops of the program run, and the engine that calls callbacks in the loops. Fails for an
+    /// engine without loops.
     pub(crate) fn loops(&self) -> Result<(&Shards, &Direct), Failure> {
         match (&self.turner, &self.direct) {
             (Turner::Loops(shards), Some(direct)) => Ok((shards, direct)),
@@ -150,12 +152,13 @@ impl tb_engine {
         self.delivery.events().ok_or_else(none)
     }
 
-    /// Fills `room` with events, and returns their number.
+    /// Fills `room` with events, from its start. Returns the number of events.
     pub(crate) fn poll(&self, room: &mut [MaybeUninit<tb_event>]) -> Result<usize, Failure> {
         let (events, mut filled) = (self.events()?, 0);
         loop {
             filled += events.poll(room.get_mut(filled..).unwrap_or_default());
-            // A driven engine has no thread that hands over timers which were held back, so this call does it.
+            // A driven engine has no thread that hands over due timers which were held back. So this call hands them
+            // over.
             let Some(mut driver) = self.driver()? else { break };
             driver.turn();
             if filled == room.len() || events.is_empty() {
@@ -165,7 +168,7 @@ impl tb_engine {
         Ok(filled)
     }
 
-    /// Shuts the engine down, and returns the one-shots that had not fired.
+    /// Shuts the engine down. Returns the one-shots that have not fired.
     fn shut_down(&self) -> Returned {
         // A second shutdown waits for the first. In a callback it does not, since the first may wait for this callback.
         let _turn = (!is_in_callback()).then(|| self.shutdown.lock().unwrap_or_else(PoisonError::into_inner));
@@ -186,9 +189,9 @@ impl tb_engine {
         Returned { by_id, by_key: self.keys.close() }
     }
 
-    /// Locks the driver of a driven engine. Returns `None` for any other engine. If another call is advancing the
-    /// engine, this call waits only if events are polled. Otherwise it fails, since it may come from a callback of that
-    /// other call.
+    /// Locks the driver of a driven engine. Returns `None` for any other engine. Another call may be advancing the
+    /// engine. If events are polled, this call then waits. Otherwise it fails, because it may come from a callback of
+    /// that other call.
     fn driver(&self) -> Result<Option<MutexGuard<'_, DrivenShards>>, Failure> {
         let Turner::Driver(driver) = &self.turner else { return Ok(None) };
         if self.delivery.events().is_some() {

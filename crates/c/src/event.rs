@@ -38,7 +38,7 @@ pub struct tb_event {
     pub reserved: [u64; 5],
 }
 
-/// A callback, and the `user` pointer that it gets.
+/// A callback of the program, and the `user` pointer that the callback gets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) callback: tb_callback,
@@ -76,11 +76,11 @@ impl Target {
 }
 
 thread_local! {
-    /// How many callbacks, of any engine, this thread is inside of.
+    /// The number of callbacks, of any engine, that have begun on this thread and have not returned.
     static CALLBACKS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Returns whether this thread is inside of a callback.
+/// Returns whether a callback, of any engine, is running on this thread.
 pub(crate) fn is_in_callback() -> bool {
     CALLBACKS.get() > 0
 }

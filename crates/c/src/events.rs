@@ -19,7 +19,7 @@
 //!   the jobs that wait are dropped, and so is a job that a poll would put back.
 //!
 //! # Progress and cost
-//! A push is lock-free, O(1). A poll takes a lock for each job that it begins or goes on with, which no shard takes.
+//! A push is lock-free, O(1). A poll takes a lock for each job that it begins or continues. No shard takes this lock.
 //! While jobs wait, their shard looks at them once a millisecond. While 128 jobs of a shard wait, the shard holds
 //! further due timers back until a poll makes room.
 
@@ -37,18 +37,18 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::{Executor, Job};
 
-/// The jobs of a polled engine that wait for a poll.
+/// The jobs of an engine that wait for a poll. A job makes the events of some due timers.
 pub(crate) struct Events {
     jobs: SegQueue<Job>,
     begun: Mutex<Begun>,
     notifier: Notifier,
 }
 
-/// The jobs of which a poll has run a part.
+/// The jobs that polls have run in part and put back.
 #[derive(Debug, Default)]
 struct Begun {
     jobs: Vec<Job>,
-    /// Whether the engine was shut down. Then no job is put back.
+    /// Whether the engine was shut down. If it was, a poll drops a job that it has run in part.
     is_closed: bool,
 }
 
@@ -57,7 +57,7 @@ impl Events {
         Ok(Self { jobs: SegQueue::new(), begun: Mutex::default(), notifier: Notifier::new()? })
     }
 
-    /// Makes the executor whose jobs wait here.
+    /// Makes the executor that adds the engine's jobs to this queue.
     pub(crate) fn executor(self: &Arc<Self>) -> impl Executor + use<> + 'static {
         let events = Arc::clone(self);
         move |job| {
@@ -66,7 +66,7 @@ impl Events {
         }
     }
 
-    /// Fills `room` with events, and returns their number.
+    /// Fills `room` with events, from its start. Returns the number of events.
     pub(crate) fn poll(&self, room: &mut [MaybeUninit<tb_event>]) -> usize {
         let room = Opened::open(room);
         while room.left() > 0 {
@@ -83,7 +83,7 @@ impl Events {
     }
 
     /// Drops all jobs. The engine was shut down, and pushes no further jobs. A job refers to its engine, and the
-    /// engine's executor refers to the jobs. Without this call, the cycle would keep both for ever.
+    /// engine's executor refers to the jobs. Without this call, the cycle would keep both alive for ever.
     pub(crate) fn close(&self) {
         self.begun().is_closed = true;
         while self.take_job().is_some() {}
@@ -94,7 +94,7 @@ impl Events {
         self.notifier.descriptor()
     }
 
-    /// Takes the next job. Jobs of which a part has run come first.
+    /// Takes the next job from the queue. Jobs that have run in part come first.
     fn take_job(&self) -> Option<Job> {
         let begun = self.begun().jobs.pop();
         begun.or_else(|| self.jobs.pop())
@@ -109,7 +109,7 @@ impl Events {
         }
     }
 
-    /// Returns whether no job waits.
+    /// Returns whether no job waits for a poll.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty() && self.begun().jobs.is_empty()
     }
@@ -125,7 +125,7 @@ impl fmt::Debug for Events {
     }
 }
 
-/// The part of an array of events that is still free.
+/// The free part of an array that a poll fills with events.
 #[derive(Clone, Copy)]
 struct Room {
     next: *mut tb_event,
@@ -137,16 +137,17 @@ impl Room {
 }
 
 thread_local! {
-    /// The free room of the poll that this thread runs (V2). It needs no drop, so it exists even while the thread ends.
+    /// The free part of the array that a poll on this thread fills (V2). The value needs no drop, so it exists even
+    /// while the thread ends.
     static ROOM: Cell<Room> = const { Cell::new(Room::NONE) };
-    /// The keys of the events that this thread has polled last.
+    /// The keys of the events that this thread has polled last, kept alive for the program.
     static POLLED_KEYS: RefCell<Vec<Arc<CStr>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps an array open for events of jobs on this thread. Dropping this value closes the array.
+/// Opens an array, so that jobs on this thread put their events there. Dropping this value closes the array.
 struct Opened<'a> {
     length: usize,
-    /// The thread's room before this array was opened.
+    /// The free part of the array that was open on this thread before.
     before: Room,
     array: PhantomData<&'a mut [MaybeUninit<tb_event>]>,
 }
@@ -173,8 +174,8 @@ impl Drop for Opened<'_> {
     }
 }
 
-/// Puts an event into the array of the poll that this thread runs. Only handlers of jobs that the poll runs may call
-/// it.
+/// Puts an event into the array of the poll on this thread. Only handlers of jobs that the poll runs may call this
+/// function.
 pub(crate) fn put(event: tb_event) {
     let Room { next, left } = ROOM.get();
     debug_assert!(left > 0, "a handler of a polled engine was called outside of a poll");
@@ -190,14 +191,14 @@ pub(crate) fn put(event: tb_event) {
 }
 
 /// Works as `put`, for an event with a key. The key lives until this thread polls again. A thread that is ending has no
-/// thread-local storage, so its event gets no key.
+/// thread-local storage, so the event gets no key there.
 pub(crate) fn put_keyed(event: tb_event, key: Arc<CStr>) {
     let keyed = event.with_key(&key);
     let is_kept = POLLED_KEYS.try_with(|keys| keys.borrow_mut().push(key)).is_ok();
     put(if is_kept { keyed } else { event });
 }
 
-/// Drops the keys of the events that this thread has polled before.
+/// Drops the keys of the events that this thread has polled last.
 pub(crate) fn forget_keys() {
     let _ = POLLED_KEYS.try_with(|keys| keys.borrow_mut().clear());
 }

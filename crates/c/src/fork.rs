@@ -7,17 +7,17 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The number of forks between this process and the first process that started an engine.
+/// The number of forks from the first process that started an engine to this process.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the number of [`FORKS`].
+/// Returns the number of forks from the first process that started an engine to this process.
 #[inline]
 pub(crate) fn count() -> u32 {
     // Ordering: Relaxed. The count changes only while its process has one thread.
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Counts forks from now on. Later calls do nothing.
+/// Starts to count forks. Later calls have no effect.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(watch_forks);
@@ -29,7 +29,7 @@ fn watch_forks() {
     use std::ffi::c_int;
 
     type Handler = Option<extern "C" fn()>;
-    // As POSIX declares it.
+    // POSIX declares the function with these types.
     unsafe extern "C" {
         fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
     }

@@ -8,22 +8,23 @@ use crate::register;
 use crate::status::{Failure, tb_status};
 use std::mem::MaybeUninit;
 
-/// A type that C uses through handles.
+/// A type of the library that C programs use through handles.
 pub(crate) trait Handle: Sync + Send {
-    /// The name of the type in C.
+    /// The name of the type in C programs.
     const NAME: &'static str;
 
     fn origin(&self) -> Origin;
 }
 
-/// Moves `value` to the heap for C, and returns its handle.
+/// Moves `value` to the heap, and returns the handle that a C program uses for the value.
 pub(crate) fn give<T: Handle>(value: T) -> *mut T {
     let handle = Box::into_raw(Box::new(value));
     register::insert(handle.addr(), T::NAME);
     handle
 }
 
-/// Returns the value of a handle. Fails in the child of a fork, which has the engine's memory but not its threads.
+/// Returns the value behind a handle. Fails in the child of a fork, because the child has the engine's memory but not
+/// its threads.
 ///
 /// # Safety
 ///
@@ -46,8 +47,8 @@ fn forked() -> Failure {
     Failure::new(tb_status::TB_FORKED, message)
 }
 
-/// Takes a handle back from C, and returns its value. In the child of a fork it returns `None`, and leaves the value
-/// alone.
+/// Takes a handle back from a C program, and returns the value behind it. In the child of a fork, returns `None` and
+/// leaves the value alone.
 ///
 /// # Safety
 ///
@@ -65,7 +66,7 @@ pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Result<Option<T>, Failur
     {
         // SAFETY: `give` made the handle, the handle was live until now, and its box is not read again.
         let value = unsafe { handle.read() };
-        // Without pointers in it, the memory hides no leak from a leak checker.
+        // The memory stays allocated. With its pointers cleared, it hides no leak from a leak checker.
         // SAFETY: the memory has room for the value, which was moved out.
         unsafe { handle.write_bytes(0, 1) };
         Ok(Some(value))
@@ -77,7 +78,8 @@ pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Result<Option<T>, Failur
     }
 }
 
-/// Returns the place for a required result. Fails if the pointer is null.
+/// Returns the memory into which a call writes a required result. Fails if the pointer is null. `name` is the pointer's
+/// name in the message.
 ///
 /// # Safety
 ///
@@ -88,7 +90,7 @@ pub(crate) unsafe fn place<'a, T>(place: *mut T, name: &str) -> Result<&'a mut M
     place.ok_or_else(|| Failure::null(name))
 }
 
-/// Writes an optional result. Does nothing if the pointer is null.
+/// Writes an optional result of a call to `place`. Does nothing if the pointer is null.
 ///
 /// # Safety
 ///

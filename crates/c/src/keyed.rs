@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 use std::time::Duration;
 
-/// Reads a key from C. Fails if it is null or not UTF-8.
+/// Reads a key from a C program. Fails if the pointer is null or the key is not UTF-8.
 ///
 /// # Safety
 ///

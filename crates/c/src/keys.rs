@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! K1. An entry's target leaves the map once: by its timer, by a call that replaces or cancels, or by the shutdown.
-//!     Each of them holds the stripe's lock.
+//!     Each of these holds the lock of the key's stripe. A stripe is one of 64 parts of the map.
 //! K2. A timer is scheduled, and named by its entry, within one critical section, so a timer that is due finds its
 //!     entry.
 //! K3. Nothing is put into a closed stripe. After the engine has ended, the shutdown closes and empties each stripe
@@ -56,7 +56,7 @@ struct Table {
 #[derive(Debug, Default)]
 struct Entries {
     pending: Option<Pending>,
-    /// The timers whose callbacks have begun and have not returned.
+    /// The timers of the key whose callbacks have begun and have not returned.
     running: Vec<TimerId>,
 }
 
@@ -67,15 +67,15 @@ struct Pending {
     target: Target,
 }
 
-/// The result of a cancel by key.
+/// The result of a cancel of the one-shot of a key.
 pub(crate) struct Found {
-    /// The target that was pending. The caller owns it again.
+    /// The target of the one-shot that was pending. The caller owns the target again.
     pub(crate) cancelled: Option<Target>,
-    /// Whether a callback of the key is running.
+    /// Whether a callback of the key is running at the moment of the cancel.
     pub(crate) is_running: bool,
 }
 
-/// A keyed one-shot that a shutdown returns: the event that it would have had, and its key.
+/// A one-shot by key that a shutdown returns: the event with which the one-shot would have fired, and its key.
 pub(crate) type Unkeyed = (tb_event, Arc<CStr>);
 
 impl Keys {
@@ -89,7 +89,7 @@ impl Keys {
         &self.stripes[usize::try_from(hash % STRIPES as u64).unwrap_or_default()]
     }
 
-    /// Schedules `target` under `key`, and returns the target that it replaces.
+    /// Schedules `target` under `key`. Returns the target that the new one replaces, if a one-shot was pending.
     pub(crate) fn schedule(
         &self,
         tasks: &Tasks,
@@ -105,7 +105,7 @@ impl Keys {
         }))
     }
 
-    /// Moves the one-shot that is pending under `key`.
+    /// Moves the one-shot that is pending under `key` to another deadline. Fails if no one-shot is pending.
     pub(crate) fn reschedule(&self, tasks: &Tasks, key: &CStr, deadline: Timestamp) -> Result<(), Failure> {
         let stripe = self.stripe(key);
         match with_room(tasks, || stripe.move_to(tasks, key, deadline))? {
@@ -117,7 +117,8 @@ impl Keys {
         }
     }
 
-    /// Takes the pending target of `key` back. With `and_wait`, waits for running callbacks of the key.
+    /// Cancels the one-shot of `key`, and returns its target. If `and_wait` is true, waits for running callbacks of the
+    /// key.
     pub(crate) fn cancel(&self, tasks: &Tasks, key: &CStr, and_wait: bool) -> Found {
         let (pending, running) = self.stripe(key).take(key);
         let is_running = if and_wait {
@@ -135,20 +136,19 @@ impl Keys {
         Found { cancelled, is_running }
     }
 
-    /// Closes all stripes, so that later calls are refused. Returns the one-shots that were pending. The engine must
-    /// have ended.
+    /// Refuses later calls, and returns the one-shots that were pending. The engine must have ended before.
     pub(crate) fn close(&self) -> Vec<Unkeyed> {
         self.stripes.iter().flat_map(|stripe| stripe.close()).collect()
     }
 }
 
-/// Cancels a timer whose id no entry stores any more. If the timer is due already, it finds no entry.
+/// Cancels a timer that belongs to no key any more. If the timer is due already, its callback does nothing.
 fn abandon(tasks: &Tasks, timer: TimerId) {
     drop(tasks.cancel(timer));
 }
 
-/// Calls `attempt` until the lane to the shard has room, and waits in between. Fails as `attempt` does if this thread
-/// may not wait.
+/// Repeats `attempt` while the thread's lane (queue to the shard) is full, and waits between the calls. If this thread
+/// may not wait, fails as `attempt` does.
 fn with_room<T>(tasks: &Tasks, mut attempt: impl FnMut() -> Result<T, Refusal>) -> Result<T, Failure> {
     let mut rounds = 0;
     loop {
@@ -180,7 +180,8 @@ impl Stripe {
         Ok(entries.pending.replace(Pending { timer, deadline, target }))
     }
 
-    /// Gives the pending one-shot of a key a new timer. Returns the old timer; `None` if nothing is pending.
+    /// Replaces the timer of a key's pending one-shot by a timer with another deadline. Returns the old timer, or
+    /// `None` if no one-shot is pending.
     fn move_to(
         self: &Arc<Self>,
         tasks: &Tasks,
@@ -232,7 +233,8 @@ impl Stripe {
         }
     }
 
-    /// Takes the target of an entry whose timer is due. Returns `None` if the entry has another timer by now.
+    /// Takes the target of the one-shot of `key` whose timer is due. Returns `None` if the key has another timer by
+    /// now. `runs` says that the caller runs the callback.
     fn take_due(&self, key: &CStr, timer: TimerId, runs: bool) -> Option<Target> {
         let mut table = self.lock();
         let entries = table.entries.get_mut(key)?;
@@ -252,7 +254,7 @@ impl Stripe {
         table.forget_if_empty(key);
     }
 
-    /// Takes the pending one-shot of a key out. Also returns the timers whose callbacks run.
+    /// Takes the pending one-shot of `key` away. Also returns the timers of the key whose callbacks run.
     fn take(&self, key: &CStr) -> (Option<Pending>, Vec<TimerId>) {
         let mut table = self.lock();
         let Some(entries) = table.entries.get_mut(key) else { return (None, Vec::new()) };

@@ -32,7 +32,7 @@ pub type tb_wake = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
 /// A loop of the program, which turns a shard of its engine.
 pub struct tb_loop {
-    /// The number of the thread that created the loop.
+    /// The number of the thread that created the loop, and that may use the loop's shard.
     owner: NonZeroU64,
     shard: RefCell<LoopShard>,
     notifier: Arc<Notifier>,
@@ -50,7 +50,7 @@ impl Handle for tb_loop {
     }
 }
 
-/// Returns the number of the calling thread.
+/// Returns the number of the calling thread, different from the numbers of all other threads.
 fn here() -> NonZeroU64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
@@ -79,7 +79,8 @@ impl tb_loop {
         Ok(Self { owner: here(), shard: RefCell::new(shard), notifier, origin: engine.origin() })
     }
 
-    /// Calls `f` with the loop's shard. Fails on any thread but the loop's own, and inside of the loop's turns.
+    /// Calls `f` with the loop's shard. Fails on any thread but the loop's own. Also fails in a callback of the loop's
+    /// turn.
     #[inline]
     fn lend<R>(&self, f: impl FnOnce(&mut LoopShard) -> R) -> Result<R, Failure> {
         if self.owner != here() {
@@ -99,7 +100,7 @@ impl fmt::Debug for tb_loop {
     }
 }
 
-/// Checks the number of a loop. Fails if the engine has no such loop.
+/// Converts the number of a loop. Fails if the engine has no loop with this number.
 fn index_of(shards: &Shards, index: u32) -> Result<usize, Failure> {
     let (index, count) = (index as usize, shards.count());
     if index >= count {
@@ -153,7 +154,7 @@ pub unsafe extern "C" fn tb_loop_fd(looped: *const tb_loop, fd: *mut c_int) -> t
     })
 }
 
-/// A wake function, and the `user` pointer that it gets.
+/// A function that wakes a loop, and the `user` pointer that the function gets.
 struct Waker {
     wake: unsafe extern "C" fn(user: *mut c_void),
     user: *mut c_void,
@@ -263,7 +264,7 @@ pub unsafe extern "C" fn tb_loop_turn(
         // SAFETY: the contract.
         let looped = unsafe { handles::lend(looped) }?;
         let left = looped.lend(|shard| {
-            // Before the shard reads its words: see `Notifier::acknowledge`.
+            // This must come before the shard looks at its work: see `Notifier::acknowledge`.
             looped.notifier.acknowledge();
             shard.turn(Timestamp::from_nanos(now_ns), budget)
         })?;

@@ -46,11 +46,11 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Keeps a descriptor readable while a queue is not empty.
+/// Keeps a descriptor readable while a queue has entries.
 #[derive(Debug)]
 pub(crate) struct Notifier {
     event_fd: EventFd,
-    /// Whether a thread has written to the descriptor, or is about to, since the last clear.
+    /// Whether a thread has written to the descriptor, or is about to write, after the last clear.
     is_signalled: AtomicBool,
 }
 
@@ -59,7 +59,7 @@ impl Notifier {
         Ok(Self { event_fd: EventFd::new()?, is_signalled: AtomicBool::new(false) })
     }
 
-    /// Makes the descriptor readable. The caller must have pushed an entry before.
+    /// Makes the descriptor readable. The caller must have pushed an entry into the queue before.
     pub(crate) fn signal(&self) {
         // Ordering: AcqRel [N1]. Each swap is in the release sequence of the swaps before it.
         if !self.is_signalled.swap(true, Ordering::AcqRel) {
@@ -67,8 +67,8 @@ impl Notifier {
         }
     }
 
-    /// Makes the descriptor unreadable, unless an entry is pushed during the call. The caller must have found the queue
-    /// empty.
+    /// Makes the descriptor unreadable. If an entry is pushed during the call, the descriptor becomes readable again.
+    /// The caller must have found the queue empty.
     pub(crate) fn clear(&self, is_empty: impl FnOnce() -> bool) {
         let _is_read = self.event_fd.read();
         // Ordering: AcqRel [N1].
@@ -78,8 +78,8 @@ impl Notifier {
         }
     }
 
-    /// Clears the descriptor if it was signalled. For a reader that looks at its work afterwards: that look takes the
-    /// place of c3. If it was not signalled, the call costs only a load.
+    /// Makes the descriptor unreadable, if it was signalled. For a reader that looks at its work after this call. The
+    /// reader's look takes the place of c3. Without a signal, the call costs only a load.
     ///
     /// If the read finds nothing, the write of a signal is still to come. Then the flag stays set, so that the turn
     /// after that write reads again.
@@ -91,7 +91,7 @@ impl Notifier {
         }
     }
 
-    /// Returns the descriptor; `None` on systems without `eventfd`.
+    /// Returns the descriptor. Returns `None` on systems without `eventfd`.
     pub(crate) fn descriptor(&self) -> Option<i32> {
         self.event_fd.descriptor()
     }
@@ -116,7 +116,7 @@ mod event_fd {
             let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
         }
 
-        /// Returns false if nothing was written, so that the descriptor was not readable.
+        /// Reads the descriptor. Returns false if the descriptor was not readable.
         pub(super) fn read(&self) -> bool {
             rustix::io::read(&self.0, &mut [0; 8]).is_ok()
         }
@@ -175,11 +175,11 @@ mod tests {
         assert!(is_readable(&notifier));
         notifier.clear(|| true);
         assert!(!is_readable(&notifier));
-        // An entry pushed before c2: its signal found the flag set.
+        // The entry was pushed before step c2, so its signal finds the flag set.
         notifier.signal();
         notifier.clear(|| false);
         assert!(is_readable(&notifier));
-        // An entry pushed after c2: its signal finds the flag unset, and writes.
+        // The entry is pushed after step c2, so its signal finds the flag unset, and writes.
         notifier.clear(|| {
             notifier.signal();
             true
@@ -187,16 +187,17 @@ mod tests {
         assert!(is_readable(&notifier));
     }
 
-    /// The protocol, and ways to get it wrong.
+    /// The protocol as it is, and wrong variants. The exploration of all interleavings must find the faults of each
+    /// wrong variant.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Variant {
         Right,
         FlagBeforeRead,
         NoRecheck,
         NoRead,
-        /// A poll puts an entry back without a signal.
+        /// Wrong: a poll puts an entry back without a signal.
         NoSignalOfReturn,
-        /// An acknowledgement unsets the flag although its read found nothing.
+        /// Wrong: an acknowledgement unsets the flag although its read found nothing.
         UnsetWithoutRead,
     }
 
@@ -211,7 +212,7 @@ mod tests {
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
     struct Thread {
         at: Step,
-        /// The operations after the present operation, in reverse order.
+        /// The operations that the thread has yet to begin, the last first.
         rest: Vec<Operation>,
     }
 
@@ -219,9 +220,9 @@ mod tests {
     enum Operation {
         Push,
         Poll,
-        /// A poll that takes an entry out, and puts it back.
+        /// A poll that takes an entry out of the queue, and puts the entry back.
         PollInPart,
-        /// The turn of a loop.
+        /// The turn of an event loop, which acknowledges the signal.
         Turn,
     }
 
@@ -314,14 +315,16 @@ mod tests {
 
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Endings {
-        /// A world at rest has entries, and its descriptor is not readable.
+        /// Whether some world in which no thread can move has entries, although its descriptor is not readable.
         unsignalled: bool,
-        /// A world at rest has no entries, and its descriptor is readable, although a poll came last.
+        /// Whether some world in which no thread can move has a readable descriptor, although a poll or a turn came
+        /// last and left nothing to do.
         stuck: bool,
         worlds: usize,
     }
 
-    /// Explores all worlds that two producers and two pollers reach. Then one more poll runs, alone.
+    /// Explores all states that two producers and two pollers can reach. From each state in which no thread can move,
+    /// one more poll runs alone.
     fn endings(variant: Variant) -> Endings {
         use Operation::*;
         let thread = |rest: &[Operation]| Thread { at: Step::Idle, rest: rest.to_vec() };
@@ -339,7 +342,8 @@ mod tests {
         endings
     }
 
-    /// Explores all worlds that two producers and a loop reach. Then the loop turns once more if its poll returns.
+    /// Explores all states that two producers and a loop can reach. From each state in which no thread can move, the
+    /// loop turns once more if its poll returns.
     fn endings_of_turns(variant: Variant) -> Endings {
         use Operation::*;
         let thread = |rest: &[Operation]| Thread { at: Step::Idle, rest: rest.to_vec() };

@@ -126,7 +126,7 @@ impl tb_options {
         }
     }
 
-    /// Returns the number of loops; 0 for an engine without loops.
+    /// Returns the number of loops of the program that run the shards. Returns 0 for an engine without loops.
     pub(crate) fn loops(&self) -> Result<usize, Failure> {
         if self.reserved != 0 {
             return invalid("options.reserved is not 0");
@@ -140,7 +140,7 @@ impl tb_options {
         Ok(self.loops as usize)
     }
 
-    /// Makes a builder with these options, for an engine or for the shards of loops.
+    /// Makes a builder with these options: for an engine, or for the shards that loops run.
     pub(crate) fn builder(&self) -> Result<Builder, Failure> {
         let mut builder = self.of_an_engine(Builder::new());
         if self.tick_ns != 0 {
@@ -169,7 +169,7 @@ impl tb_options {
         })
     }
 
-    /// Adds the options that belong to an engine, and not to its shards.
+    /// Adds to `builder` the options that belong to an engine and not to its shards.
     pub(crate) fn of_an_engine(&self, mut builder: Builder) -> Builder {
         if self.lane_capacity != 0 {
             builder = builder.lane_capacity(self.lane_capacity);

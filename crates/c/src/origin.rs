@@ -3,11 +3,11 @@
 use crate::delivery::Means;
 use crate::fork;
 
-/// Says from which kind of engine, and from which process, a handle comes. Each handle has a copy. A shared value would
-/// need a reference count that all threads change.
+/// Says from which kind of engine, and from which process, a handle comes. Each handle has a copy of this value. A
+/// shared value would need a reference count that all threads change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
-    /// The number of forks before the engine was started.
+    /// The number of forks, counted from the first process with an engine, when the handle's engine was started.
     forks: u32,
     pub(crate) means: Means,
     pub(crate) has_loops: bool,
@@ -19,8 +19,8 @@ impl Origin {
         Self { forks: fork::count(), means, has_loops }
     }
 
-    /// Returns whether this process is the child of a fork after the engine's start: it has the engine's memory, but
-    /// not its threads.
+    /// Returns whether this process is the child of a fork after the engine's start. Such a process has the engine's
+    /// memory but not its threads.
     #[inline(always)]
     pub(crate) fn is_of_parent(self) -> bool {
         self.forks != fork::count()

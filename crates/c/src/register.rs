@@ -18,7 +18,7 @@ mod imp {
         lives: bool,
     }
 
-    /// All handles, live and freed, by their addresses. The map also lets leak checkers find the freed handles.
+    /// All handles, live and freed, by their addresses. Through this map, leak checkers also find freed handles.
     static HANDLES: Mutex<BTreeMap<usize, Entry>> = Mutex::new(BTreeMap::new());
 
     fn handles() -> MutexGuard<'static, BTreeMap<usize, Entry>> {
@@ -26,16 +26,16 @@ mod imp {
     }
 
     thread_local! {
-        /// The guard of the register's lock, while this thread forks.
+        /// The guard of the register's lock while this thread forks. `None` at any other time.
         static GUARD: Cell<Option<MutexGuard<'static, BTreeMap<usize, Entry>>>> = const { Cell::new(None) };
     }
 
-    /// Locks the register before a fork, so that no other thread holds the lock at that moment.
+    /// Locks the register of handles before a fork, so that no other thread holds the lock during the fork.
     pub(crate) extern "C" fn lock() {
         let _ = GUARD.try_with(|guard| guard.set(Some(handles())));
     }
 
-    /// Unlocks the register after a fork, in both processes.
+    /// Unlocks the register of handles after a fork, in the parent and in the child.
     pub(crate) extern "C" fn unlock() {
         // The access fails if the thread is ending. Then `lock` has failed, too.
         drop(GUARD.try_with(Cell::take));

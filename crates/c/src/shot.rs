@@ -11,16 +11,16 @@ use std::ffi::c_void;
 use std::time::Duration;
 use tourbillon::{Cancel, TimerId, Timestamp};
 
-/// Chooses the shard of a one-shot.
+/// Says to which shard a one-shot is scheduled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// The shard that the calling thread uses.
+    /// The shard to which the calling thread schedules.
     Here,
-    /// The shard of the loop with this index.
+    /// The shard that the loop with this index runs.
     Loop(usize),
 }
 
-/// Schedules a one-shot, and returns its id. Only an engine with loops accepts another place than `Here`.
+/// Schedules a one-shot, and returns its id. An engine without loops accepts only `Here` as the place.
 #[inline(always)]
 pub(crate) fn place(
     engine: &tb_engine,
@@ -41,7 +41,7 @@ pub(crate) fn place(
     Ok(id_of(timer?))
 }
 
-/// Returns the timer of a one-shot that the caller is about to move. Fails for the id 0.
+/// Converts the id of a one-shot that the caller is about to move. Fails for 0, the id of no timer.
 pub(crate) fn timer_to_move(id: u64) -> Result<TimerId, Failure> {
     let none = || Failure::new(tb_status::TB_NOT_PENDING, "0 is the id of no timer");
     annotate::moved();

@@ -71,7 +71,7 @@ impl tb_stats {
         }
     }
 
-    /// Returns the sum of two snapshots, of two engines on the same shards.
+    /// Adds the snapshots of two engines that run on the same shards.
     fn plus(&self, other: &Self) -> Self {
         Self {
             size: self.size,
@@ -84,7 +84,7 @@ impl tb_stats {
             timers_fired: self.timers_fired + other.timers_fired,
             timers_posted: self.timers_posted + other.timers_posted,
             tickets: self.tickets + other.tickets,
-            // Both count the sleeps of the same shards.
+            // Both engines count the sleeps of the same shards.
             wakes: self.wakes.max(other.wakes),
             queued_chunks: self.queued_chunks + other.queued_chunks,
             lateness_p50_ns: self.lateness_p50_ns.max(other.lateness_p50_ns),

@@ -51,7 +51,7 @@ pub enum tb_status {
     TB_WRONG_THREAD = -14,
 }
 
-/// The status and the message of a failed call.
+/// The status and the message of a call that has failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: tb_status,
@@ -125,12 +125,12 @@ impl From<BuildError> for Failure {
 }
 
 thread_local! {
-    /// The message of this thread's last failed call.
+    /// The message of the last failed call of this thread. Empty before the first.
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call from C. Stores the message of a failure, and catches a panic. The code for failures is in other
-/// functions, so that a call that succeeds has a small stack frame.
+/// Runs the body of a function that C calls. Stores the message of a failure, and catches a panic. The code for
+/// failures is in separate functions, so that a call that succeeds has a small stack frame.
 #[inline(always)]
 pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> tb_status {
     match catch_unwind(AssertUnwindSafe(call)) {

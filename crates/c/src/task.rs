@@ -53,17 +53,17 @@ impl tb_task {
     }
 }
 
-/// Counts the instants of a task, so that exactly one event counts each instant.
+/// Counts the instants at which a periodic task is due, so that exactly one event counts each instant.
 struct Instants {
-    /// The period, in nanoseconds.
+    /// The period of the task, in nanoseconds.
     period: u64,
-    /// The first instant that was not counted yet, in nanoseconds; `None` before the first run.
+    /// The first instant that no event has counted, in nanoseconds. `None` before the first run.
     next: Option<u64>,
 }
 
 impl Instants {
-    /// Makes the event for all instants up to a run. An instant that came while the previous run lasted has no run of
-    /// its own. This event counts it, and also the instants that the run missed.
+    /// Makes the event of a run, which counts all instants up to the run. An instant that came during the previous run
+    /// has no run of its own. The event counts such instants, and also the instants that the run missed.
     fn event(&mut self, target: Target, run: &Run) -> tb_event {
         let scheduled = run.scheduled.as_nanos();
         let first = self.next.unwrap_or(scheduled).min(scheduled);

@@ -22,7 +22,7 @@ pub struct tb_timer {
 
 enum Kind {
     Direct(Timer<Target>),
-    /// A timer of an engine whose own threads call the callbacks.
+    /// The timer of an engine whose own threads call the callbacks. The closure of the timer calls the target.
     Closure(TaskTimer, Target),
 }
 
@@ -70,7 +70,7 @@ impl tb_timer {
         }
     }
 
-    /// Arms the timer, on the shard of the loop `index`.
+    /// Arms the timer on the shard that the loop `index` runs. Fails for an engine without loops.
     pub(crate) fn arm_on(&self, index: u32, deadline: Timestamp) -> Result<(), Failure> {
         let (Kind::Direct(timer), true) = (&self.kind, self.origin.has_loops) else {
             return Err(no_loops());

@@ -1,8 +1,8 @@
-//! The header that is checked in is the header that the sources generate.
+//! Checks that the header in the repository is the header that the sources generate.
 
 use std::path::{Path, PathBuf};
 
-/// In the order of the header.
+/// The source files of the library, in the order in which the header has their items.
 const SOURCES: [&str; 14] = [
     "version", "status", "outcome", "options", "event", "engine", "shot", "keyed", "timer", "task", "poll",
     "loops", "stats", "annotate",
@@ -31,7 +31,8 @@ fn with_version(header: &str) -> String {
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"))
 }
 
-/// Drops the sections on safety for Rust programmers: the head of the header has the rules for C.
+/// Removes the safety sections from the header's text, because they are for Rust programmers. The top of the header has
+/// the rules for C.
 fn without_safety(header: &str) -> String {
     let (mut kept, mut is_safety) = (Vec::new(), false);
     for line in header.lines() {
@@ -44,7 +45,7 @@ fn without_safety(header: &str) -> String {
             kept.push(line.trim_end());
         }
     }
-    // Text that cbindgen puts after the guard belongs within it.
+    // cbindgen puts some text after the include guard. This moves the text inside.
     let mut text = kept.join("\n");
     const END: &str = "\n#endif  /* TOURBILLON_H */\n";
     if let Some((before, after)) = text.split_once(END).filter(|(_, after)| !after.trim().is_empty()) {
@@ -76,7 +77,7 @@ fn every_source_with_a_function_is_in_the_header() {
     }
 }
 
-/// A function without `guard` would let panics out.
+/// Each exported function must use `guard`, because a panic would leave any other function.
 #[test]
 fn every_function_goes_through_the_guard() {
     const WITHOUT: [&str; 5] =

@@ -1,4 +1,4 @@
-//! The installed library: programs find it by pkg-config and by CMake, shared and static.
+//! Tests the installed library. Programs find it by pkg-config and by CMake, and link it shared and static.
 
 #![cfg(target_os = "linux")]
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::*;
 
-/// An empty prefix.
+/// Returns an empty folder to install into. Removes an older folder of this name.
 fn fresh_prefix(name: &str) -> PathBuf {
     let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if prefix.exists() {
@@ -17,7 +17,7 @@ fn fresh_prefix(name: &str) -> PathBuf {
     prefix
 }
 
-/// Installs the libraries that cargo built for the tests into a fresh prefix.
+/// Installs the libraries that cargo built for the tests into a new folder. Returns the folder.
 fn install(name: &str, arguments: &[&str]) -> PathBuf {
     let prefix = fresh_prefix(name);
     let mut script = Command::new("sh");
@@ -48,7 +48,7 @@ fn the_files_have_the_names_that_linkers_look_for() {
     assert_eq!(target("libtourbillon.so"), Path::new(&soname));
     assert_eq!(target(&soname), PathBuf::from(format!("libtourbillon.so.{version}")));
     assert!(libdir.join("libtourbillon.a").exists());
-    // The destination is a prefix for copying only: no file has it in its text.
+    // `--destdir` only says where the files are copied. No file may contain that path.
     let pc = std::fs::read_to_string(libdir.join("pkgconfig/tourbillon.pc")).unwrap();
     assert!(
         pc.contains("\nlibdir=/usr/lib/elsewhere\n") && pc.contains(&format!("\nVersion: {version}\n")),
@@ -70,7 +70,7 @@ fn the_script_refuses_what_it_does_not_know() {
     assert_eq!(status(&["--prefix", "/tmp/none", "--from", "/nowhere"]), Some(1));
 }
 
-/// The commands of the README's shell block that contains `mark`, a line each.
+/// Returns the commands of the README's shell block that contains `mark`, one command for each line.
 fn commands_of_the_readme(mark: &str) -> Vec<String> {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let mut blocks = readme.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
@@ -78,7 +78,8 @@ fn commands_of_the_readme(mark: &str) -> Vec<String> {
     block.replace("\\\n", " ").lines().map(str::to_owned).collect()
 }
 
-/// Builds programs by the README's commands, against the library that is installed under a prefix, and runs them.
+/// Builds programs by the README's commands, against the library that is installed under `prefix`. Then runs the
+/// programs.
 fn assert_programs_are_built_as_the_readme_says(prefix: &Path) {
     let commands = commands_of_the_readme("pkg-config --variable=archive");
     let [for_shared, for_static] = &commands[..] else { panic!("{commands:?}") };
@@ -112,8 +113,8 @@ fn pkg_config_finds_it() {
     assert_programs_are_built_as_the_readme_says(&prefix);
 }
 
-/// Follows the README as a user does, from its first command on: builds and installs the release libraries, builds
-/// programs against them, and unloads the shared library while its threads run.
+/// Follows the README as a user does. Builds and installs the release libraries, builds programs against them, and
+/// unloads the shared library while its threads run.
 #[test]
 #[ignore = "builds the release libraries; a step of .ci/run"]
 fn the_release_is_installed_as_the_readme_says() {
@@ -122,7 +123,7 @@ fn the_release_is_installed_as_the_readme_says() {
     let commands = commands_of_the_readme("install.sh --prefix");
     let [command] = &commands[..] else { panic!("{commands:?}") };
     let command = command.replace("/usr/local", prefix.to_str().unwrap());
-    // The folder from which the README's path is right.
+    // In this folder, the path in the README's command is right.
     run(Command::new("sh").current_dir(root().join("../..")).arg("-ec").arg(command));
     assert_programs_are_built_as_the_readme_says(&prefix);
     assert_stays_loaded(&prefix.join("lib/libtourbillon.so"));

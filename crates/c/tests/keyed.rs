@@ -1,4 +1,4 @@
-//! One-shots by key.
+//! Tests one-shots that are named by keys.
 
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the tests keep the contract, as C has to")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
@@ -61,7 +61,7 @@ fn a_key_is_moved() {
     assert_eq!((stats.fired, stats.cancelled, stats.pending), (1, 2, 0));
 }
 
-/// The key that the callback below found.
+/// The key of the last event that the callback `see_key` got. `None` before the first.
 static SEEN_KEY: Mutex<Option<CString>> = Mutex::new(None);
 
 unsafe extern "C" fn see_key(_: *mut c_void, event: *const tb_event) {
@@ -89,7 +89,7 @@ fn an_event_has_its_key() {
     assert_eq!(unsafe { tb_schedule(driven.engine, MS, None, null_mut(), null_mut()) }, TB_OK);
     driven.advance(5 * MS);
     let events = driven.poll(9);
-    // The strings live until this thread polls again.
+    // The keys' strings live until this thread polls again.
     let keys: Vec<_> = events[..2].iter().map(|event| unsafe { CStr::from_ptr(event.key) }).collect();
     assert_eq!(keys, [c"one", c"two"]);
     assert!(events[2].key.is_null() && events.iter().all(|event| event.reserved == [0; 5]));
@@ -136,7 +136,7 @@ impl Gate {
 
 unsafe extern "C" fn pass_gate(user: *mut c_void, event: *const tb_event) {
     let gate = unsafe { &*user.cast::<Gate>() };
-    // In the callback itself the call does not wait.
+    // In a callback of the key, the cancel does not wait, since it would wait for itself.
     assert_eq!(cancel_and_wait(gate.engine, unsafe { CStr::from_ptr((*event).key) }), TB_RUNNING);
     gate.has_begun.store(true, Ordering::Release);
     while !gate.may_end.load(Ordering::Acquire) {
@@ -167,7 +167,7 @@ fn a_cancel_returns_running_for_a_keyed_callback_that_runs_and_can_wait_for_it()
         gate.await_begin();
         assert_eq!(cancel(engine, key), (TB_RUNNING, null_mut()));
         assert_eq!(unsafe { tb_reschedule_keyed(engine, key.as_ptr(), 0) }, TB_NOT_PENDING);
-        // Scheduled again while the callback runs, the key has a pending one-shot.
+        // If the key is scheduled again while its callback runs, it has a pending one-shot.
         schedule(HOUR);
         assert_eq!(cancel(engine, key), (TB_CANCELLED, user));
         assert_eq!(cancel(engine, key), (TB_RUNNING, null_mut()));
@@ -191,10 +191,12 @@ fn a_cancel_returns_running_for_a_keyed_callback_that_runs_and_can_wait_for_it()
 
 const SCHEDULERS: usize = 2;
 const ROUNDS: usize = 400;
-/// The most tokens that a scheduler may use in a round.
+/// The greatest number of tokens that a scheduling thread may use in a round. A token is a number in place of a `user`
+/// pointer.
 const MOST: usize = 2_000;
 
-/// How often each token has ended. Token 0 is `NULL`, and no scheduler uses it.
+/// For each token (a number in place of a `user`), the number of its endings. Token 0 is `NULL`, and no thread
+/// schedules it.
 static ENDS: [AtomicU8; SCHEDULERS * MOST * ROUNDS + 1] =
     [const { AtomicU8::new(0) }; SCHEDULERS * MOST * ROUNDS + 1];
 
@@ -206,8 +208,8 @@ unsafe extern "C" fn end_unfired(user: *mut c_void, _: *const tb_event) {
     end(user);
 }
 
-/// Schedules tokens under keys that the other scheduler uses too, until the engine refuses one. Returns the number of
-/// tokens used.
+/// Schedules tokens (numbers in place of `user` pointers) under keys that another thread also uses, until the engine
+/// refuses a call. Returns the number of tokens used.
 fn schedule_until_the_shutdown(
     engine: *const tb_engine,
     tokens: Range<usize>,

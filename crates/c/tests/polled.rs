@@ -1,4 +1,4 @@
-//! The events that a poll may return after a cancel, and the state of the descriptor.
+//! Tests the events that a poll may return after a cancel, and the state of the descriptor.
 
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the tests keep the contract, as C has to")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]
@@ -35,7 +35,7 @@ fn cancel(engine: *const tb_engine, id: u64) -> tb_outcome {
     outcome
 }
 
-/// A timer that is freed when it is dropped.
+/// A timer that is freed when this value is dropped.
 struct Timer(*mut tb_timer);
 
 // SAFETY: timers may be used on any thread.
@@ -102,7 +102,7 @@ fn a_one_shot_is_cancelled_or_polled() {
     let [first, second] = [1, 2].map(|number| schedule(driven.engine, MS, number));
     let late = schedule(driven.engine, 10 * MS, 3);
     driven.advance(5 * MS);
-    // The event of the second one-shot waits.
+    // One event was polled, and the event of the second one-shot still waits.
     assert_eq!(driven.poll(1)[0].id, first);
     assert_eq!(cancel(driven.engine, first), TB_GONE);
     assert_eq!(cancel(driven.engine, second), TB_CANCELLED);
@@ -162,7 +162,8 @@ fn a_one_shot_with_a_key_is_cancelled_moved_and_replaced_while_its_event_waits()
     assert_eq!(cancel(), (TB_GONE, null_mut()));
 }
 
-/// More events than the shards hand over at a time: the driven engine hands the rest over as polls make room.
+/// More events wait than the shards hand over at a time. The driven engine hands over the remaining events as polls
+/// make room.
 #[test]
 fn however_many_events_wait_all_are_polled_and_the_descriptor_is_readable_until_then() {
     const COUNT: usize = 200_000;
@@ -235,14 +236,14 @@ fn no_event_of_an_earlier_arming_is_polled() {
     driven.advance(20 * MS);
     assert_eq!(driven.poll(9).len(), 1);
 
-    // Armed anew while the check of the earlier arming is in the queue: one event.
+    // The timer is armed anew while the check of the earlier arming is still in the queue. Only one event may come.
     fire();
     timer.arm(MS);
     let deadline = driven.now() + MS;
     driven.advance(5 * MS);
     assert_eq!(driven.poll(9).iter().map(|event| event.deadline_ns).collect::<Vec<_>>(), [deadline]);
 
-    // The same deadline again, which has come.
+    // The timer is armed twice for the same deadline, which has passed by the second time.
     let deadline = driven.now();
     timer.arm_at(deadline);
     driven.advance(5 * MS);
@@ -318,7 +319,7 @@ fn a_shutdown_returns_the_one_shots_whose_events_wait() {
     }
     unsafe { tb_schedule_keyed(driven.engine, c"k".as_ptr(), MS, None, user(4), null_mut()) };
     driven.advance(5 * MS);
-    // One event is polled, so that a job is begun.
+    // A poll takes one event, so that a job has run in part.
     let first = driven.poll(1)[0].user;
     let mut count = 99;
     assert_eq!(unsafe { tb_engine_shutdown(driven.engine, None, &mut count) }, TB_OK);
@@ -344,8 +345,8 @@ fn threads(shards: u32) -> *mut tb_engine {
     engine
 }
 
-/// Goal: every one-shot is cancelled or polled, once, and the descriptor is readable while an event waits. Method: two
-/// threads schedule and cancel; two more poll, and sleep only on the descriptor.
+/// Goal: each one-shot is either cancelled or polled, once. The descriptor is readable while an event waits. Method:
+/// two threads schedule and cancel one-shots. Two other threads poll, and sleep only on the descriptor.
 #[test]
 fn of_one_shots_that_race_with_polls_none_is_lost_and_none_comes_twice() {
     const EACH: usize = 40_000;
@@ -383,7 +384,7 @@ fn of_one_shots_that_race_with_polls_none_is_lost_and_none_comes_twice() {
                     if is_readable(fd, Duration::from_secs(2)) {
                         poll(engine_here(), 16).iter().for_each(|event| end(event.user.addr()));
                     } else {
-                        // An event that is left now had no signal.
+                        // No signal came for two seconds, so no event may be left.
                         assert_eq!(total.load(Ordering::Relaxed), 2 * EACH as u64);
                     }
                     if total.load(Ordering::Relaxed) == 2 * EACH as u64 {
@@ -399,14 +400,14 @@ fn of_one_shots_that_race_with_polls_none_is_lost_and_none_comes_twice() {
     assert_eq!(unsafe { tb_engine_free(engine) }, TB_OK);
 }
 
-/// Goal: each polled event belongs to the last arming, is not early, and is not of a timer that was disarmed; each
-/// arming that is not withdrawn has one event. Method: one loop arms and disarms at random while the shard fires, and
-/// polls in between.
+/// Goal: each polled event belongs to the last arming of its timer and is not early. A disarmed timer has no event.
+/// Each arming that is not withdrawn has one event. Method: a thread arms and disarms timers at random while the shard
+/// fires, and polls now and then.
 #[test]
 fn of_timers_that_race_with_the_shard_only_the_last_arming_is_polled_and_once() {
     let engine = threads(1);
     let timers: Vec<Timer> = (0..16).map(|number| Timer::new(engine, number)).collect();
-    // The deadline of each timer that is armed and was not polled.
+    // The deadlines of the timers that are armed and whose event was not polled yet, by the timer's number.
     let mut expected: HashMap<usize, u64> = HashMap::new();
     let (mut seed, mut polled, mut withdrawn, mut now) = (7_u64, 0, 0, 0);
     let mut random = |bound: usize| {
@@ -456,8 +457,8 @@ fn of_timers_that_race_with_the_shard_only_the_last_arming_is_polled_and_once() 
     assert_eq!(unsafe { tb_engine_free(engine) }, TB_OK);
 }
 
-/// Goal: each instant of a task is counted by one event, whenever the program polls. Method: polls at random times;
-/// each event begins where the event before it ended.
+/// Goal: exactly one event counts each instant of a task, whenever the program polls. Method: the test polls at random
+/// times. Each event must begin where the event before it ended.
 #[test]
 fn no_instant_of_a_task_is_lost() {
     const PERIOD: u64 = 50_000;
@@ -485,7 +486,7 @@ fn no_instant_of_a_task_is_lost() {
     }
 }
 
-/// Goal: of two shutdowns at the same time, one returns all one-shots.
+/// Goal: if two shutdowns come at the same time, one shutdown returns all one-shots.
 #[test]
 fn of_two_shutdowns_one_returns_everything() {
     for _round in 0..50 {
@@ -515,7 +516,8 @@ fn of_two_shutdowns_one_returns_everything() {
     }
 }
 
-/// Goal: if threads arm one timer at the same time, it is armed for a deadline of one of these calls, and is polled.
+/// Goal: if threads arm one timer at the same time, the timer gets the deadline of one of the calls, and its event is
+/// polled.
 #[test]
 fn of_threads_that_arm_one_timer_one_wins() {
     let engine = threads(1);

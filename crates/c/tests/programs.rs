@@ -1,4 +1,4 @@
-//! Programs in C, compiled with all warnings, linked both ways, and run, also under valgrind.
+//! Compiles programs in C with all warnings, links them statically and dynamically, and runs them, also under valgrind.
 
 #![cfg(target_os = "linux")]
 
@@ -53,7 +53,8 @@ fn run_once(program: &Path, arguments: &[&OsStr]) -> String {
     String::from_utf8(run(Command::new(program).args(arguments)).stdout).unwrap()
 }
 
-/// Every call of a child process with its parent's handles returns, and is refused; engines of the child's own run.
+/// In a child process, each call with a handle of the parent is refused without a wait. Engines that the child makes
+/// run.
 #[test]
 fn forked() {
     if has("cc") {
@@ -62,7 +63,7 @@ fn forked() {
     }
 }
 
-/// A library whose engine was freed in a callback is closed while the engine's thread is still in it.
+/// A program closes the library after a callback has freed an engine. A thread of that engine is still in the library.
 #[test]
 fn unloaded() {
     if has("cc") {
@@ -70,7 +71,7 @@ fn unloaded() {
     }
 }
 
-/// Whether programs under the sanitizer run here; prints a line if they do not.
+/// Returns whether programs under ThreadSanitizer run on this machine. Prints a line if they do not.
 fn has_thread_sanitizer() -> bool {
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nothing.c");
     std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
@@ -91,7 +92,7 @@ fn thread_sanitizer_reports_a_hand_over_unless_it_is_annotated() {
         return;
     }
     let source = root().join("tests/c/handed_over.c");
-    // The suppression of `TB_TSAN`: nothing that the library allocates itself is reported.
+    // With this suppression of `TB_TSAN`, the sanitizer reports nothing about memory that the library allocates.
     let suppressions = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tsan-suppressions");
     std::fs::write(&suppressions, "called_from_lib:libtourbillon.so\n").unwrap();
     let output = |compiler, name, options: &str| {
@@ -147,7 +148,7 @@ fn the_header_compiles_as_c_and_cpp() {
 
 // --- The benchmark ---
 
-/// Whether pkg-config knows the peers; prints a line if it does not.
+/// Returns whether pkg-config finds libuv and libevent. Prints a line if it does not.
 fn has_peers() -> bool {
     let found = Command::new("pkg-config").args(["--exists", "libuv", "libevent"]).status();
     let has = found.is_ok_and(|status| status.success());
@@ -157,7 +158,8 @@ fn has_peers() -> bool {
     has
 }
 
-/// At tiny sizes, so that it does not rot: each contestant checks what its calls did.
+/// Runs the benchmark beside other libraries at tiny sizes, so that the benchmark keeps working. Each contestant checks
+/// the effects of its calls.
 #[test]
 fn the_benchmark_beside_libuv_and_libevent_runs() {
     if !has("cc") || !has_peers() {
@@ -183,7 +185,7 @@ fn the_benchmark_beside_libuv_and_libevent_runs() {
 
 // --- The examples ---
 
-/// The server, until it is dropped.
+/// An example server that is running. Dropping this value ends the server.
 struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -208,7 +210,7 @@ impl Server {
         stream
     }
 
-    /// Waits until the server stops by itself. Returns the output after its address.
+    /// Waits until the server stops by itself. Returns the server's output after the line with the address.
     fn finish(mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -234,8 +236,8 @@ fn echo(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sends messages for five idle timeouts. Returns `None` if this thread slept for so long that the server was free to
-/// close.
+/// Sends messages to a server for five times its idle timeout. Returns `None` if the server has closed the connection
+/// because this thread slept too long.
 fn talk(server: &Server, idle: Duration) -> Option<(TcpStream, Instant)> {
     let stream = server.connect();
     let mut before = Instant::now();
@@ -251,7 +253,7 @@ fn talk(server: &Server, idle: Duration) -> Option<(TcpStream, Instant)> {
 }
 
 fn await_end(mut stream: &TcpStream) {
-    // Goes on after a signal, as `read` does not.
+    // Unlike `read`, `read_exact` goes on after a signal.
     let end = stream.read_exact(&mut [0]).expect_err("the server sends nothing more").kind();
     assert!(matches!(end, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{end:?}");
 }
@@ -267,7 +269,7 @@ fn serve_and_close(command: Command, idle: Duration) -> String {
                 assert!(before.elapsed() >= idle, "closed early");
             });
         }
-        // More bytes than the server's buffer holds.
+        // This client sends more bytes than the server's buffer holds.
         let shout = scope.spawn(|| {
             let (stream, before) = (server.connect(), Instant::now());
             let bytes: Vec<u8> = (0..200_000_u32).map(|i| i.to_le_bytes()[0]).collect();
@@ -298,7 +300,8 @@ fn example() -> PathBuf {
     compile(&root().join("examples/echo_server.c"), "echo_server", Link::Static)
 }
 
-/// Each of the two loops served its part of the connections that the first loop accepted.
+/// Verifies from the server's summary that each of its two loops served a part of the connections. The first loop has
+/// accepted all connections.
 fn assert_shared(summary: &str) {
     assert!(summary.starts_with("loop 0 served 17\nloop 1 served 16\n"), "{summary}");
 }

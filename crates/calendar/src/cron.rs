@@ -1,7 +1,7 @@
-//! Cron expressions, and the civil times that they name.
+//! Computes the civil times that a cron expression matches.
 //!
-//! croner parses the [fields] and decides which days of a year match. The search itself is in this module, since
-//! croner's own search ends in the year 5000 and in gaps above two hours.
+//! The crate croner parses the [fields] and decides which days of a year match. The search is in this module, since
+//! croner's own search ends in the year 5000, and in gaps of more than two hours.
 //!
 //! [fields]: crate::fields
 
@@ -43,12 +43,14 @@ impl Cron {
         Ok(cron)
     }
 
-    /// Whether the expression is fixed: neither second nor minute nor hour begins with `*`.
+    /// Returns whether the expression is fixed: its fields of the second, the minute and the hour do not begin with
+    /// `*`.
     pub(super) fn is_fixed(&self) -> bool {
         self.is_fixed
     }
 
-    /// The first civil time of the expression that is not before `from`.
+    /// Returns the first civil time at `from` or later that the expression matches. Returns `None` if it matches no
+    /// later time.
     pub(super) fn at_or_after(&self, from: DateTime) -> Option<DateTime> {
         let day = self.days.at_or_after(from.date())?;
         if day > from.date() {
@@ -78,7 +80,7 @@ impl Cron {
     }
 }
 
-/// Numbers below 64, as bits.
+/// A set of numbers below 64. Bit `n` is 1 if the set contains the number `n`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Values(u64);
 
@@ -91,31 +93,35 @@ impl Values {
         self.0 >> value & 1 == 1
     }
 
-    /// The least number that is not below `value`, which is at most 60.
+    /// Returns the least number of the set that is `value` or more. Returns `None` if the set has no such number.
+    /// `value` is at most 60.
     fn at_or_after(self, value: i8) -> Option<i8> {
         let bits = self.0 >> value;
         (bits != 0).then(|| value + i8::try_from(bits.trailing_zeros()).unwrap_or(i8::MAX))
     }
 }
 
-/// The days that match.
+/// The days that an expression matches.
 ///
-/// Whether a year has a matching day depends on its *kind* only: on the weekday on which it begins, and on whether it
-/// is a leap year. So a search skips all years without a matching day, except perhaps the first year.
+/// The *kind* of a year is the weekday of its first day, and whether it is a leap year. The kind alone decides whether
+/// the year has a matching day. So a search reads only years of kinds that have a matching day.
 #[derive(Clone, PartialEq, Eq)]
 struct Days {
-    /// One pattern for all months, or one each for those of 28, 29, 30 and 31 days.
+    /// The patterns of the parser croner: a single pattern for all months, or four patterns for months of 28 to 31
+    /// days.
     patterns: Box<[CronPattern]>,
-    /// The years that are listed, in order; `None` means all years.
+    /// The years that the expression lists, in order. `None` means all years.
     years: Option<Box<[i16]>>,
-    /// The kinds of years that have a matching day, as bits.
+    /// The kinds of years (weekday of the first day, leap year or not) that have a matching day. Bit `n` is 1 if kind
+    /// `n` has.
     kinds: u16,
 }
 
 impl Days {
-    /// The days of one pattern, or of four: see [`Days`].
+    /// Makes the days that an expression matches. `patterns` has a single pattern for all months, or four patterns for
+    /// months of 28, 29, 30 and 31 days.
     fn new(mut patterns: Vec<CronPattern>) -> Self {
-        // The years of a pattern take 5 KB.
+        // The years of a pattern take 5 KB of memory, so they are taken out of the patterns.
         let mut all = CronComponent::default();
         for pattern in &mut patterns {
             all = core::mem::take(&mut pattern.years);
@@ -124,7 +130,7 @@ impl Days {
         let is_every_year = all.from_wildcard && years.len() == usize::from(all.max - all.min + 1);
         let years = (!is_every_year).then(|| years.into_iter().filter_map(|year| i16::try_from(year).ok()));
         let mut days = Self { patterns: patterns.into(), years: years.map(Iterator::collect), kinds: 0 };
-        // These 28 years contain all 14 kinds.
+        // These 28 years contain each of the 14 kinds of years.
         for year in 2000..2028 {
             if days.within(year, 1, 1).is_some() {
                 days.kinds |= 1 << kind(year);
@@ -150,7 +156,8 @@ impl Days {
         }
     }
 
-    /// The first matching day of `year` that is not before `day` of `month`.
+    /// Returns the first matching day of `year` from `day` of `month` on. Returns `None` if the rest of the year has no
+    /// matching day.
     fn within(&self, year: i16, month: i8, day: i8) -> Option<Date> {
         let months =
             (month..=12).filter(|&month| self.patterns[0].month_match(u32_of(month)).unwrap_or(false));
@@ -162,7 +169,7 @@ impl Days {
     fn matching(&self, of_month: Date, day: i8) -> Option<Date> {
         let date = Date::new(of_month.year(), of_month.month(), day).ok()?;
         let weekday = Weekday::from_days_from_sunday(u32_of(date.weekday().to_sunday_zero_offset()));
-        // `day_match` fails for days that do not exist.
+        // croner's `day_match` fails for days that do not exist.
         let (year, month) = (i32::from(date.year()), u32_of(date.month()));
         let length = usize::try_from(date.days_in_month() - 28).unwrap_or(0);
         let pattern = &self.patterns[length % self.patterns.len()];
@@ -170,7 +177,8 @@ impl Days {
     }
 }
 
-/// The kind of a year, below 14.
+/// Returns the kind of `year`, a number below 14. The kind is the weekday of the year's first day, plus 7 in a leap
+/// year.
 fn kind(year: i16) -> u32 {
     Date::new(year, 1, 1).map_or(0, |first| {
         u32_of(first.weekday().to_sunday_zero_offset()) + if first.in_leap_year() { 7 } else { 0 }

@@ -1,48 +1,49 @@
-//! The error of a calendar that could not be made.
+//! Defines the error of a calendar that could not be made.
 
 use core::fmt;
 
-/// The reason why a [`Calendar`](crate::Calendar) could not be made. Each variant contains the offending value.
+/// The reason why a [`Calendar`](crate::Calendar) could not be made. A variant about a wrong value contains this value.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CalendarError {
-    /// The cron expression is empty.
+    /// The caller gave an empty cron expression.
     EmptyExpression,
-    /// The text is not a cron expression.
+    /// The text that the caller gave is not a cron expression.
     Syntax {
-        /// The expression as it was given.
+        /// The cron expression, as the caller gave it.
         expression: String,
-        /// The fault in the expression.
+        /// The description of the fault in the expression.
         fault: String,
     },
-    /// The cron expression never matches: no year has a day that it names, or no listed year has one.
+    /// The cron expression never matches. Its days never exist, or do not exist in the years that it lists.
     NeverFires {
-        /// The expression as it was given.
+        /// The cron expression, as the caller gave it.
         expression: String,
     },
-    /// The name of the time zone is empty.
+    /// The caller gave an empty name of a time zone.
     EmptyZone,
-    /// The time zone is not in this machine's database.
+    /// The name of the time zone is not in this machine's database of zones.
     UnknownZone {
-        /// The name as it was given.
+        /// The name of the zone, as the caller gave it.
         zone: String,
-        /// The name that was probably meant, if one resembles it.
+        /// The name of a zone that the caller probably meant. `None` if no zone has a similar name.
         meant: Option<String>,
-        /// The error of the database, if there is one.
+        /// The error that the database of zones returned. `None` if the database returned a zone without a name.
         source: Option<jiff::Error>,
     },
-    /// The name stands for the zone of a machine, such as `localtime`, or for none, as `Factory` does.
+    /// The name of the time zone does not stand for a place. `localtime` means a different zone on each machine, and
+    /// `Factory` means no zone.
     NoPlace {
-        /// The name as it was given.
+        /// The name of the zone, as the caller gave it.
         zone: String,
     },
-    /// A month or a day of a month does not exist.
+    /// The number of a month, or of a day in a month, is out of range.
     OutOfBounds {
-        /// The name of the argument.
+        /// The name of the argument that is out of range.
         argument: &'static str,
-        /// The value of the argument.
+        /// The value that the caller gave for the argument.
         value: i8,
-        /// The greatest value that is allowed; the least is 1.
+        /// The greatest value that the argument may have. The least value is 1.
         most: i8,
     },
 }

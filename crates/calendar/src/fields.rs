@@ -1,22 +1,26 @@
-//! The fields of a cron expression, translated from common notations to that of croner.
+//! Translates the fields of a cron expression from common notations to croner's notation.
 //!
-//! croner knows no start without an end (`0/5`), no range that goes beyond the end of its field (`22-4`, `FRI-MON`), no
-//! day counted from the last day (`L-3`) and no `@midnight`. They are translated here. On the other hand croner accepts
-//! texts that are not proper cron expressions; they are refused here.
+//! This module translates four notations that croner does not know:
+//! - a start without an end (`0/5`)
+//! - a range that goes beyond the end of its field (`22-4`, `FRI-MON`)
+//! - a day counted from the last day (`L-3`)
+//! - `@midnight`
+//!
+//! croner also accepts texts that are not proper cron expressions. This module refuses them.
 
 use core::iter;
 use croner::errors::CronError;
 use croner::parser::CronParser;
 
-/// The values and words that a field may have.
+/// The values and words that are permitted in a certain field of a cron expression.
 struct Kind {
     name: &'static str,
     least: u32,
     most: u32,
     longest_step: u32,
-    /// Words for the least value and the values after it.
+    /// The names that stand for values, in order, such as `JAN`. The first name stands for the least value.
     names: &'static [&'static str],
-    /// Words that are not values.
+    /// The words that the field permits although they stand for no number, such as `L`.
     signs: &'static [&'static str],
 }
 
@@ -43,16 +47,17 @@ const FIELDS: [Kind; 7] = [
     },
     Kind { name: "year", least: 1, most: 5000, longest_step: 4999, names: &[], signs: &[] },
 ];
-/// The last of the fields that name a time of the day.
+/// The index of the hour in [`FIELDS`]. Fields up to this index select the time of the day, later fields select the
+/// day.
 const HOUR: usize = 2;
 const DAY: usize = 3;
 const WEEKDAY: usize = 5;
 const YEAR: usize = 6;
-/// The most days before the last day that each month has.
+/// The greatest number `n` that an item `L-n` may have. Every month has this number of days before its last day.
 const MOST_BEFORE_LAST: u32 = 27;
 
 impl Kind {
-    /// The value of a number or a name.
+    /// Returns the value that a word stands for: a number, or a name of this field. Returns `None` for any other word.
     fn value(&self, word: &str) -> Option<u32> {
         let named = self.names.iter().position(|name| *name == word);
         let named = named.and_then(|at| u32::try_from(at).ok()).map(|at| self.least + at);
@@ -68,19 +73,20 @@ fn is_number(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The fields of an expression, or a nickname.
+/// The fields of a cron expression, or a nickname such as `@daily`.
 pub(super) struct Fields {
-    /// The fields by their indices in [`FIELDS`]; none for a nickname. `L-3` still stands in them.
+    /// The texts of the fields, each with its index in [`FIELDS`]. Items such as `L-3` are not translated yet. Empty
+    /// for a nickname.
     all: Vec<(usize, String)>,
     nickname: Option<String>,
 }
 
 impl Fields {
-    /// Reads an expression. The error describes the fault, if a field is wrong.
+    /// Reads a cron expression. If a field is wrong, fails with a description of the fault.
     ///
-    /// The checks are stricter than croner, which accepts `1,,2`, `1MON` for 11, `MON` for January, `15W3` for `15W`,
-    /// `L,LW` for `LW`, and letters of other scripts. In the weekday croner ignores an `L` alone, and it takes seconds
-    /// to parse `,` as a minute.
+    /// The checks are stricter than croner's. Besides letters of other scripts, croner accepts `1,,2`, `1MON` for 11,
+    /// `MON` for January, `15W3` for `15W`, and `L,LW` for `LW`. In the field of the weekday, croner ignores a lone
+    /// `L`. In the field of the minute, croner needs seconds to parse `,`.
     pub(super) fn parse(expression: &str) -> Result<Self, String> {
         if let Some(letter) = expression.chars().find(|letter| !letter.is_ascii()) {
             return Err(format!("{letter:?} is not understood"));
@@ -99,7 +105,8 @@ impl Fields {
         Ok(Self { all: all.collect::<Result<_, String>>()?, nickname: None })
     }
 
-    /// Whether neither second nor minute nor hour begins with `*`.
+    /// Returns whether the expression is fixed: its fields of the second, the minute and the hour do not begin with
+    /// `*`.
     pub(super) fn are_fixed(&self) -> bool {
         match &self.nickname {
             Some(nickname) => nickname != "@HOURLY",
@@ -107,7 +114,8 @@ impl Fields {
         }
     }
 
-    /// The expression for croner: one text, or one each for months of 28, 29, 30 and 31 days.
+    /// Returns the expression in croner's notation. If an item counts from the last day of the month, returns four
+    /// expressions instead, for months of 28, 29, 30 and 31 days.
     pub(super) fn by_length(&self) -> Vec<String> {
         if let Some(nickname) = &self.nickname {
             return vec![nickname.clone()];
@@ -120,7 +128,7 @@ impl Fields {
         lengths.map(|length| self.in_months_of(length)).collect()
     }
 
-    /// The expression for months of `length` days.
+    /// Returns the expression in croner's notation for months of `length` days.
     fn in_months_of(&self, length: u32) -> String {
         let of_day = |item: &str| {
             before_last(item).map_or_else(|| item.to_owned(), |days| (length - days).to_string())
@@ -132,7 +140,7 @@ impl Fields {
         self.all.iter().map(text).collect::<Vec<_>>().join(" ")
     }
 
-    /// croner's objection, with the field that it is about.
+    /// Returns the message of croner's error, beginning with the name and the text of the faulty field.
     pub(super) fn blame(&self, error: &CronError) -> String {
         let alone = |index: usize, field: &str| {
             let mut all = ["*"; FIELDS.len()];
@@ -153,12 +161,13 @@ impl Fields {
     }
 }
 
-/// The number of days before the last day, of an item such as `L-3`.
+/// Returns `n` if the item is `L-n`, the day `n` days before the last day of the month. Returns `None` for any other
+/// item.
 fn before_last(item: &str) -> Option<u32> {
     item.strip_prefix("L-")?.parse().ok().filter(|days| (1..=MOST_BEFORE_LAST).contains(days))
 }
 
-/// Checks a field, and translates its items to croner's notation.
+/// Checks the text of a field. Returns the text with its items in croner's notation.
 fn understood(index: usize, field: &str) -> Result<String, String> {
     let name = FIELDS[index].name;
     let (plus, items) = match field.strip_prefix('+') {
@@ -186,7 +195,7 @@ fn understood(index: usize, field: &str) -> Result<String, String> {
     Ok(format!("{plus}{}", items.join(",")))
 }
 
-/// Whether an item has only names and numbers between its signs.
+/// Returns whether an item of a field consists of permitted words, with `-`, `/` or `#` between the words.
 fn is_item(index: usize, item: &str) -> bool {
     let item = match index {
         DAY => item.strip_suffix('W').unwrap_or(item),
@@ -196,13 +205,13 @@ fn is_item(index: usize, item: &str) -> bool {
     item.split(['-', '/', '#']).all(|word| FIELDS[index].is_word(word))
 }
 
-/// The item as croner understands it: a range without its end gets one, and a range beyond the end of the field becomes
-/// a list. A wrong item stays as it is, for croner to refuse.
+/// Returns an item of a field in croner's notation. A range without an end gets an end. A range that runs past the
+/// field's greatest value becomes a list. A wrong item is returned unchanged, so that croner refuses it.
 fn in_other_words(index: usize, item: &str) -> String {
     let kind = &FIELDS[index];
     let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));
     let (from, to) = range.split_once('-').map_or((range, None), |(from, to)| (from, Some(to)));
-    // croner would take the second Sunday for 7, and the range for all days.
+    // In this range croner would read the second Sunday as 7, and so take the range for all days.
     if index == WEEKDAY && matches!((from, to), ("SUN", Some("SUN" | "7")) | ("0", Some("SUN"))) {
         return "SUN".to_owned();
     }
@@ -222,7 +231,8 @@ fn in_other_words(index: usize, item: &str) -> String {
     }
 }
 
-/// The values from one to a lesser one, by way of the end of the field.
+/// Returns every `step`th value from `from` to the field's greatest value, and on from its least value to `to`. Commas
+/// separate the values.
 fn wrapped(kind: &Kind, from: u32, to: u32, step: usize) -> String {
     let count = kind.most - kind.least + 1;
     let after = |value: &u32| Some(kind.least + (value + 1 - kind.least) % count);

@@ -1,8 +1,8 @@
 //! Moments by the calendar: cron expressions and days of the month, in the time zones of the world.
 //!
 //! A [`Calendar`] answers one question: when is the next run? It has no clock, no thread and no engine. A calendar is
-//! made from text that people write, such as an expression and the name of a zone. It is never made from an offset,
-//! since offsets change, by the year and by law.
+//! made from text that people write, such as an expression and the name of a zone. It never has a fixed offset, since
+//! the offsets of a zone change during the year and by law.
 //!
 //! ```
 //! use tourbillon_calendar::Calendar;
@@ -18,10 +18,10 @@
 //!
 //! # When clocks are changed
 //!
-//! A calendar is *fixed* if it names times of the day. These are [`monthly`](Calendar::monthly) and
-//! [`yearly`](Calendar::yearly) calendars, and every cron expression in which neither the second nor the minute nor the
-//! hour begins with `*`, such as `30 2,14 * * *`. Every other cron expression is *repeating*. Vixie's cron, which has
-//! no seconds, draws the same line.
+//! A calendar is *fixed* if it names times of the day. [`monthly`](Calendar::monthly) and [`yearly`](Calendar::yearly)
+//! calendars are fixed. A cron expression is fixed if neither its second nor its minute nor its hour begins with `*`,
+//! such as `30 2,14 * * *`. Every other cron expression is *repeating*. Vixie's cron, which has no seconds, makes the
+//! same distinction.
 //!
 //! | a local time that | fixed | repeating |
 //! |---|---|---|
@@ -29,14 +29,14 @@
 //! | does not exist, by [`DstPolicy::SkipGap`] | does not run | does not run |
 //! | exists twice | runs once, at the earlier instant | runs at both instants |
 //!
-//! The first instant after a gap may be on another day: Samoa had no 30 December 2011, and a run for that day is at the
-//! start of the 31st. Several runs at one instant are one run.
+//! The first instant after a gap may be on another day. Samoa had no 30 December 2011: a run on that day comes at the
+//! start of the 31st. If several runs have the same instant, they are one run.
 //!
 //! # Cron expressions
 //!
-//! The fields are `minute hour day-of-month month weekday`. A field for the second may come before them (without it the
-//! second is 0). If it does, a field for the year may come after them (without it every year matches). Capitals and
-//! small letters are the same:
+//! The fields are `minute hour day-of-month month weekday`. A field for the second may come before them; without this
+//! field the second is 0. After a field for the second, a field for the year may come at the end; without this field
+//! every year matches. Capitals and small letters are the same:
 //!
 //! | | |
 //! |---|---|
@@ -50,26 +50,29 @@
 //! | `FRI#2`, `5#L`, `5L` | the second Friday of the month, the last Friday, the last Friday |
 //! | `@yearly`, `@annually`, `@monthly`, `@weekly`, `@daily`, `@midnight`, `@hourly` | the first instant of each year, month, week, day or hour; each stands alone, without fields |
 //!
-//! If neither the day of the month nor the weekday is `*`, a day matches if either of them does; `+` before the weekday
-//! demands both: `0 0 13 * +FRI`. So `0 0 */2 * MON` is each odd day *or* Monday here. Vixie's cron checks whether the
-//! field begins with `*`, and takes this expression for each odd day *and* Monday; here that is `0 0 */2 * +MON`.
-//! Listed years are 1 to 5000. Without a list every year matches, and runs end with the year 9999, the last that the
-//! crate jiff has.
+//! If neither the day of the month nor the weekday is `*`, a day matches if either of them does. A `+` before the
+//! weekday demands that both match: `0 0 13 * +FRI`. So `0 0 */2 * MON` matches each odd day *or* Monday. Vixie's cron
+//! checks whether the field begins with `*`, and takes the same expression for each odd day *and* Monday. Here that is
+//! `0 0 */2 * +MON`. Listed years are 1 to 5000. Without a list every year matches. Runs end with the year 9999, the
+//! last year in the crate jiff.
 //!
 //! # Cost
 //!
-//! However rarely a calendar runs, a search looks into the days of two years at most for each local time that it tries.
-//! A search for a repeating calendar also looks at each transition of its zone up to the run. A search takes a fraction
-//! of a microsecond if the next run is within a year, 10 µs for a repeating calendar whose next run is in 40 years. The
-//! worst known case is 10 ms, for a time that clocks skip in every year until 9999 (`* 2 * 3 0L` in `Europe/Berlin`).
-//! Finding that a repeating calendar has ended, because its listed years are over, takes up to 2 ms, in a zone whose
-//! clocks change each year: the search looks at each of the zone's transitions until the year 9999. Making a calendar
-//! takes 50 µs; refusing a calendar that never runs takes 500 µs. A calendar's memory is about 700 bytes, plus the
-//! listed years, and four times as much with `L-3`.
+//! For each local time that it tries, a search looks into the days of two years at most, even if the calendar runs
+//! rarely. A search for a repeating calendar also looks at each transition of its zone up to the run.
+//!
+//! - If the next run is within a year, a search takes a fraction of a microsecond. If the next run of a repeating
+//!   calendar is in 40 years, it takes 10 µs.
+//! - The worst known case takes 10 ms: a time that clocks skip in every year until 9999 (`* 2 * 3 0L` in
+//!   `Europe/Berlin`).
+//! - A repeating calendar has ended when its listed years are over. Finding this takes up to 2 ms in a zone whose
+//!   clocks change each year, since the search looks at each of the zone's transitions until the year 9999.
+//! - Making a calendar takes 50 µs. Refusing a calendar that never runs takes 500 µs.
+//! - A calendar takes about 700 bytes of memory, plus the listed years. With `L-3` it takes four times as much.
 //!
 //! # Out of scope
 //!
-//! Missed runs. The scheduler that uses a calendar decides about them.
+//! Missed runs are out of scope. The scheduler that uses a calendar decides about them.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -84,7 +87,7 @@ mod similar;
 mod zone;
 
 pub use error::CalendarError;
-/// The crate jiff, whose instants, times and zones are in this crate's signatures.
+/// The crate jiff. Its instants, times and zones are in the signatures of this crate.
 pub use jiff;
 pub use occurrence::{ClockChange, Occurrence, Run};
 pub use policies::{DstPolicy, ShortMonth};
@@ -96,7 +99,7 @@ use jiff::Timestamp;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 
-/// A rule for instants by the calendar, in one time zone; see the [crate].
+/// A rule that gives the instants of runs, such as "daily at 8:00", by the clocks of a time zone. See the [crate].
 ///
 /// # Examples
 ///
@@ -125,13 +128,13 @@ enum Rule {
 }
 
 impl Calendar {
-    /// A calendar that runs when a [cron expression](self#cron-expressions) matches the clocks of `zone`, an IANA name
-    /// such as `Europe/Berlin` or `UTC`.
+    /// Makes a calendar from a [cron expression](self#cron-expressions), which is compared with the clocks of `zone`.
+    /// `zone` is an IANA name such as `Europe/Berlin` or `UTC`.
     ///
     /// # Errors
     ///
-    /// Fails if the expression or the zone is empty, if the expression is not a cron expression or names only days that
-    /// do not exist (`0 0 30 2 *`), or if the zone is unknown.
+    /// Fails if the expression or the zone is empty, or if the zone is unknown. Also fails if the text is not a cron
+    /// expression, or names only days that do not exist (`0 0 30 2 *`).
     ///
     /// # Examples
     ///
@@ -153,7 +156,8 @@ impl Calendar {
         Self::new(expression, zone, rule)
     }
 
-    /// A calendar that runs at `time` on `day` of each month, by the clocks of `zone`.
+    /// Makes a calendar that runs at `time` on `day` of each month, by the clocks of `zone`. `short` decides about
+    /// months without that day.
     ///
     /// # Errors
     ///
@@ -176,8 +180,8 @@ impl Calendar {
         Self::new(&expression, zone, rule)
     }
 
-    /// A calendar that runs at `time` on `day` of `month`, each year, by the clocks of `zone`. `short` matters only for
-    /// 29 February.
+    /// Makes a calendar that runs each year at `time` on `day` of `month`, by the clocks of `zone`. `short` matters
+    /// only for 29 February.
     ///
     /// # Errors
     ///
@@ -216,7 +220,7 @@ impl Calendar {
         Self::new(&expression, zone, rule)
     }
 
-    /// A calendar that runs at `instant`, and never again.
+    /// Makes a calendar that runs once, at `instant`.
     ///
     /// # Examples
     ///
@@ -238,7 +242,7 @@ impl Calendar {
         Ok(Self { expression: expression.into(), zone: named(zone)?, dst: DstPolicy::default(), rule })
     }
 
-    /// The same calendar with another policy; the default is [`DstPolicy::Vixie`].
+    /// Sets the policy for local times that clocks skip. The default is [`DstPolicy::Vixie`].
     ///
     /// # Examples
     ///
@@ -255,7 +259,8 @@ impl Calendar {
         Self { dst, ..self }
     }
 
-    /// The first run after `instant`, and not at `instant` itself; `None` if none is left before the year 10000 begins.
+    /// Returns the calendar's first run after `instant`. A run at `instant` itself does not count. Returns `None` if
+    /// there is no further run before the year 10000.
     ///
     /// # Time complexity
     ///
@@ -274,7 +279,7 @@ impl Calendar {
         }
     }
 
-    /// All runs after `instant`, in order, each once.
+    /// Returns all runs after `instant`, in order, each once.
     ///
     /// # Examples
     ///
@@ -290,9 +295,9 @@ impl Calendar {
         iter::successors(self.next_after(instant), |&run| self.next_after(run))
     }
 
-    /// The next `count` runs after `instant`, with the effects of clock changes. A local time that is left out because
-    /// clocks skip it stands between the runs and does not count. Of a repeating calendar only the first local time of
-    /// each gap stands there.
+    /// Returns the next `count` runs after `instant`, with the effects of clock changes. Local times that clocks skip
+    /// are listed between the runs, and do not count. A repeating calendar, such as "each minute", lists only the first
+    /// skipped local time of a gap.
     ///
     /// # Examples
     ///
@@ -328,7 +333,8 @@ impl Calendar {
         }
     }
 
-    /// The cron expression, as it was given; for another calendar, its description in words.
+    /// Returns the cron expression, as the caller gave it. For a calendar without an expression, returns a description
+    /// in words.
     ///
     /// # Examples
     ///
@@ -346,13 +352,13 @@ impl Calendar {
         &self.expression
     }
 
-    /// The name of the zone, as the database writes it.
+    /// Returns the name of the zone, as the database of zones spells it.
     #[must_use]
     pub fn zone(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// The policy for local times that clocks skip.
+    /// Returns the policy for local times that clocks skip.
     #[must_use]
     pub fn dst(&self) -> DstPolicy {
         self.dst
@@ -375,10 +381,11 @@ impl fmt::Debug for Calendar {
     }
 }
 
-/// Files in the folders of zones that name no place: they are another zone on each machine, or none.
+/// The names in the database of zones that stand for no place. `localtime` and `posixrules` mean a different zone on
+/// each machine, and `Factory` means no zone.
 const OF_MACHINE: [&str; 3] = ["localtime", "posixrules", "Factory"];
 
-/// Finds the zone of that name.
+/// Returns the time zone with this name. Fails if the name is empty, stands for no place, or is unknown.
 fn named(zone: &str) -> Result<TimeZone, CalendarError> {
     if zone.trim().is_empty() {
         return Err(CalendarError::EmptyZone);
@@ -389,7 +396,7 @@ fn named(zone: &str) -> Result<TimeZone, CalendarError> {
     let unknown =
         |source| CalendarError::UnknownZone { zone: zone.to_owned(), meant: similar::zone(zone), source };
     let found = TimeZone::get(zone).map_err(|error| unknown(Some(error)))?;
-    // `Etc/Unknown` is found, and has no name.
+    // The database also has `Etc/Unknown`, which has no name.
     if found.iana_name().is_some() { Ok(found) } else { Err(unknown(None)) }
 }
 
@@ -405,7 +412,7 @@ fn or_last(day: i8, short: ShortMonth) -> &'static str {
     if day > 28 && short == ShortMonth::LastDay { " or the last" } else { "" }
 }
 
-/// The README's examples, as tests.
+/// Runs the examples of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! The rule for a day of the month, every month or every year.
+//! Computes the civil times of a rule with one day of the month, in every month or in one month of every year.
 
 use crate::policies::ShortMonth;
 use jiff::civil::{Date, DateTime, Time};
@@ -18,7 +18,8 @@ pub(super) enum Which {
 }
 
 impl Months {
-    /// The first civil time of the rule that is not before `from`.
+    /// Returns the first civil time of the monthly or yearly rule that is at `from` or later. Returns `None` after the
+    /// year 9999.
     pub(super) fn at_or_after(&self, from: DateTime) -> Option<DateTime> {
         let (first, last) = match self.months {
             Which::All => (1, 12),

@@ -1,4 +1,4 @@
-//! Runs as a preview shows them, with the effects of clock changes.
+//! Computes the runs that a preview shows, with the effects of clock changes.
 
 use crate::policies::DstPolicy;
 use crate::zone::{beyond, next_repeating};
@@ -7,40 +7,40 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 
-/// The kind of a clock change's effect on a run.
+/// The effect that a change of the zone's clocks has on a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClockChange {
-    /// The local time does not exist. The run is at the first instant after the gap.
+    /// The planned local time does not exist. The run comes at the first instant after the gap.
     Moved,
-    /// The local time does not exist, and there is no run.
+    /// The planned local time does not exist, and there is no run for it.
     Skipped,
-    /// The local time exists twice. A fixed calendar runs at the earlier instant, a repeating calendar at both.
+    /// The planned local time exists twice. A fixed calendar runs at the earlier instant, a repeating calendar at both.
     Doubled,
 }
 
-/// A local time of a calendar, and its run.
+/// A local time of a calendar, with the run for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occurrence {
-    /// The local time that the rule names.
+    /// The local time that the calendar's rule calls for.
     pub planned: DateTime,
-    /// The run. `None` if it is skipped.
+    /// The run for the local time. `None` if clocks skip the local time and there is no run.
     pub run: Option<Run>,
-    /// The effect of a clock change on the run.
+    /// The effect of a clock change. `None` if no clock change affects the run.
     pub change: Option<ClockChange>,
 }
 
-/// A run: an instant, and the local time of the zone at that instant. Its text is the local time with the offset, after
-/// RFC 3339.
+/// A run: an instant, with the local time and the offset of the zone at that instant. As a text it is the local time
+/// with the offset, in the form of RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Run {
-    /// The instant.
+    /// The instant at which the calendar runs.
     pub instant: Timestamp,
-    /// The local time.
+    /// The local time that clocks of the zone show at the run.
     pub local: DateTime,
-    /// The offset of the local time.
+    /// The offset of the zone's local time from Coordinated Universal Time at the run.
     pub offset: Offset,
 }
 
@@ -59,10 +59,11 @@ impl fmt::Display for Run {
     }
 }
 
-/// More local times are not skipped one after the other before a preview ends.
+/// The number of local times skipped by clock changes after which a preview ends, even if it has too few runs.
 const MOST_SKIPPED: usize = 1_000;
 
-/// The next runs of a fixed rule. See [`next_fixed`](crate::zone::next_fixed).
+/// Returns the next `count` runs of a rule for fixed times of the day. The list also has the local times that clocks
+/// skip. See [`next_fixed`](crate::zone::next_fixed).
 pub(super) fn fixed(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,
@@ -104,7 +105,8 @@ pub(super) fn fixed(
     occurrences
 }
 
-/// The next runs of a repeating rule.
+/// Returns the next `count` runs of a repeating rule, such as "each minute". The list also has the first local time
+/// that each clock change skips.
 pub(super) fn repeating(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,

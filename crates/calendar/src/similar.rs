@@ -1,19 +1,19 @@
-//! The zone that a misspelt name means.
+//! Finds the time zone that a misspelt name means.
 
-/// The zone of this machine's database whose name resembles a text most, if any name does: `Europe/Zurich` for
-/// `Europe/Zurch` or `zurich`.
+/// Returns the zone of this machine's database whose name is most similar to a text. For example, `Europe/Zurch` and
+/// `zurich` give `Europe/Zurich`. Returns `None` if no name is similar.
 pub(super) fn zone(text: &str) -> Option<String> {
-    // A text that is far longer than a name resembles none.
+    // A longer text is not similar to any name.
     const LONGEST: usize = 40;
     if text.len() > LONGEST {
         return None;
     }
     let text = text.trim().to_ascii_lowercase().replace(' ', "_");
     let names = jiff::tz::db().available().map(|name| name.as_str().to_owned());
-    // Some databases have each zone three times.
+    // Some databases list each zone three times: by its name, and again in these two folders.
     let names = names.filter(|name| !name.starts_with("posix/") && !name.starts_with("right/"));
     let distance = |name: &str| strsim::osa_distance(&text, &name.to_ascii_lowercase());
-    // The region is often left out.
+    // People often leave out the region, so the text is also compared with the city.
     let city = |name: &str| name.rsplit_once('/').map_or(usize::MAX, |(_, city)| distance(city));
     let scored = names.map(|name| (distance(&name).min(city(&name)), name));
     let best = scored.min()?;

@@ -1,24 +1,24 @@
-//! The conversion of the civil times of a rule to instants in a time zone.
+//! Converts the civil times of a rule to instants in a time zone.
 //!
-//! A rule's civil times are given as a function, which returns the rule's first civil time at or after a given civil
-//! time. The civil times of a *fixed* rule are runs, and each is converted to one instant, or to none. The civil times
-//! of a *repeating* rule are the times that a clock shows when a run is due, however often it shows them.
+//! A rule is given as a function that returns the rule's first civil time at or after a given civil time. If the rule
+//! is *fixed*, each of its civil times becomes one instant or none. If the rule is *repeating*, a run is due whenever a
+//! clock shows one of its civil times, even if the clock shows that time twice.
 
 use crate::policies::DstPolicy;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 
-/// The civil time right after `civil`.
+/// Returns the civil time a nanosecond after `civil`. Returns `None` if `civil` is the last civil time.
 pub(super) fn beyond(civil: DateTime) -> Option<DateTime> {
     civil.checked_add(SignedDuration::from_nanos(1)).ok()
 }
 
-/// The next run of a fixed rule.
+/// Returns the next run after `instant` of a rule for fixed times of the day.
 ///
-/// A later civil time never becomes an earlier instant. So the next run is the first civil time that becomes an instant
-/// after `instant`. Neither the civil time that the clock shows at `instant` nor any earlier time becomes such an
-/// instant.
+/// The instants of later civil times are never earlier. So the next run belongs to the first civil time whose instant
+/// is after `instant`. The search begins after the civil time that the clock shows at `instant`: this time and earlier
+/// times have no instant after `instant`.
 pub(super) fn next_fixed(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,
@@ -33,7 +33,7 @@ pub(super) fn next_fixed(
                 Some(offset.to_timestamp(due).ok()?)
             }
             AmbiguousOffset::Gap { after, .. } => match dst {
-                // The offset after the gap leads to an instant before the gap.
+                // With the offset that holds after the gap, the civil time becomes an instant before the gap.
                 DstPolicy::Vixie => Some(zone.following(after.to_timestamp(due).ok()?).next()?.timestamp()),
                 DstPolicy::SkipGap => None,
             },
@@ -45,9 +45,9 @@ pub(super) fn next_fixed(
     }
 }
 
-/// The next run of a repeating rule.
+/// Returns the next run after `instant` of a repeating rule, such as "each minute".
 ///
-/// Between two transitions of the zone a clock shows each civil time once, and in order.
+/// Between two transitions of the zone, a clock shows each civil time at most once, and in order.
 pub(super) fn next_repeating(
     at_or_after: impl Fn(DateTime) -> Option<DateTime>,
     zone: &TimeZone,
@@ -63,7 +63,8 @@ pub(super) fn next_repeating(
         }
         offset = transition.offset();
         let shown = offset.to_datetime(transition.timestamp());
-        // Nothing is due from `from` to `due`.
+        // The rule has no civil time from `from` up to `due`. So the search only needs a new start outside of that
+        // range.
         if shown < from || due.is_some_and(|due| due < shown) {
             from = shown;
             due = at_or_after(from);

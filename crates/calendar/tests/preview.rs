@@ -1,4 +1,4 @@
-//! Previews: the runs are those of the search, and clock changes are named.
+//! Tests previews: their runs agree with the search, and they name the clock changes.
 
 use tourbillon_calendar::jiff::Timestamp;
 use tourbillon_calendar::jiff::civil::time;
@@ -8,7 +8,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// Planned local time, instant, change.
+/// Returns the planned local time, the instant and the clock change of each occurrence.
 fn texts(occurrences: &[Occurrence]) -> Vec<(String, Option<String>, Option<ClockChange>)> {
     occurrences
         .iter()

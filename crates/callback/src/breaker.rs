@@ -6,45 +6,47 @@
 //!     ▲                                                         │ until      │ failure: twice the pause
 //!     └──────────────────── success ◄── half open: one callback ◄┘ ──────────┘
 //! ```
-//! A callback may still be under way when the breaker opens. Its end then changes nothing, since it shows how the
-//! receiver was before.
+//! A callback may still be under way when the breaker opens. Its end then changes nothing, since it shows the
+//! receiver's former state.
 
 use crate::limits::HostLimits;
 use core::time::Duration;
 use std::time::Instant;
 
-/// The number of recent outcomes that count. If half of them are failures, the breaker opens.
+/// The number of recent outcomes of callbacks that a breaker remembers. If half of them are failures, the breaker
+/// opens.
 const WINDOW: u32 = 20;
-/// How long a callback waits while another callback probes whether the receiver works.
+/// The pause of a callback while another callback probes whether the receiver works again.
 const PROBED: Duration = Duration::from_millis(250);
 
 /// The evidence that a finished callback gives about its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
-    /// The receiver works.
+    /// The callback shows that the receiver works.
     Works,
-    /// The receiver fails.
+    /// The receiver fails in this way.
     Fails(Cause),
     /// The callback shows nothing about the receiver.
     Nothing,
 }
 
-/// The way in which a receiver fails.
+/// The way in which a receiver of callbacks fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The receiver cannot be reached, or does not answer in time.
     Silence,
-    /// The receiver answers that it does not work.
+    /// The receiver answers with a status by which it says that it does not work.
     Answer,
 }
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// The kind of failure of which half of the recent outcomes are too many. Failures of the other kind count only in
-    /// a row.
+    /// The cause whose failures open the breaker in two ways: many in a row, or half of the recent outcomes. Failures
+    /// of the other cause open the breaker only in a row.
     frequent: Cause,
     in_a_row: u32,
-    /// The recent outcomes as bits, the latest in the lowest bit. A failure is 1.
+    /// The recent outcomes of callbacks, a bit for each: 1 for a failure, 0 for a success. The lowest bit is the latest
+    /// outcome.
     window: u32,
     known: u32,
     open: Option<Open>,
@@ -54,7 +56,7 @@ pub(crate) struct Breaker {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
-    /// When the breaker opened for the first time since it was closed. `cause` is the failure that opened it.
+    /// The moment at which the breaker, closed until then, opened. `cause` is the failure that opened the breaker.
     pub(crate) since: Instant,
     pub(crate) cause: Cause,
     pub(crate) until: Instant,
@@ -63,12 +65,13 @@ pub(crate) struct Open {
 }
 
 impl Breaker {
-    /// Makes a closed breaker. Failures of the kind `frequent` also open it if they are half of the recent outcomes.
+    /// Makes a closed breaker. Failures of the cause `frequent` open the breaker in a row, and also if they are half of
+    /// the recent outcomes.
     pub(crate) fn new(frequent: Cause) -> Self {
         Self { frequent, in_a_row: 0, window: 0, known: 0, open: None, openings: 0 }
     }
 
-    /// Returns how long no callback may be sent; `None` if a callback may be sent now.
+    /// Returns for how long from now no callback may be sent. Returns `None` if a callback may be sent now.
     pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
         let open = self.open?;
         if open.is_probed {
@@ -77,8 +80,8 @@ impl Breaker {
         open.until.checked_duration_since(now).filter(|rest| !rest.is_zero())
     }
 
-    /// Begins a callback. If the breaker is not closed, this callback is the probe. Returns a number that
-    /// [`end`](Self::end) needs.
+    /// Records that a callback begins. If the breaker is open, this callback is the probe. Returns a number for
+    /// [`end`](Self::end).
     pub(crate) fn begin(&mut self) -> u64 {
         if let Some(open) = &mut self.open {
             open.is_probed = true;
@@ -86,8 +89,8 @@ impl Breaker {
         self.openings
     }
 
-    /// Ends a callback. `openings` is the number that [`begin`](Self::begin) returned. If the breaker has opened since
-    /// then, nothing changes.
+    /// Records the end of a callback. `openings` is the number that [`begin`](Self::begin) returned. If the breaker has
+    /// opened between the two calls, nothing changes.
     pub(crate) fn end(&mut self, openings: u64, sign: Sign, limits: &HostLimits, now: Instant) {
         if self.openings != openings {
             return;
@@ -115,7 +118,8 @@ impl Breaker {
         }
     }
 
-    /// Returns the state of the breaker after a failure that opens it. Returns `None` if the failure leaves it closed.
+    /// Returns the new open state of the breaker after a failure. Returns `None` if the failure leaves the breaker
+    /// closed.
     fn opened(&mut self, cause: Cause, limits: &HostLimits, now: Instant) -> Option<Open> {
         let fails = self.in_a_row >= limits.failures
             || self.known >= WINDOW && self.window.count_ones() >= WINDOW / 2;
@@ -133,27 +137,28 @@ impl Breaker {
         self.known = (self.known + 1).min(WINDOW);
     }
 
-    /// Returns the details of the opening, if the breaker is not closed.
+    /// Returns when, why and until when the breaker is open. Returns `None` if the breaker is closed.
     pub(crate) fn open(&self) -> Option<Open> {
         self.open
     }
 
-    /// Returns the number of failures since the last success.
+    /// Returns the number of failures after the last success.
     pub(crate) fn in_a_row(&self) -> u32 {
         self.in_a_row
     }
 
-    /// Returns whether the breaker is open, so that no callback may be sent.
+    /// Returns whether the breaker pauses now, so that no callback may be sent.
     pub(crate) fn rests(&self, now: Instant) -> bool {
         self.open.is_some_and(|open| open.until > now)
     }
 
-    /// Returns whether the breaker remembers no failure.
+    /// Returns whether the breaker is closed and remembers no failure.
     pub(crate) fn is_spotless(&self) -> bool {
         self.open.is_none() && self.window == 0 && self.in_a_row == 0
     }
 
-    /// Closes the breaker, and forgets all failures. The ends of callbacks under way change nothing.
+    /// Closes the breaker, and forgets all failures. A callback that is under way does not change the breaker when it
+    /// ends.
     pub(crate) fn close(&mut self) {
         *self = Self { openings: self.openings + 1, ..Self::new(self.frequent) };
     }

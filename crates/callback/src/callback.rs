@@ -1,4 +1,4 @@
-//! A callback to send: its URL, method, headers and body. Also the reasons for which a callback is refused.
+//! Defines callbacks, with their URL, method, headers and body, and the reasons for which a callback is refused.
 
 use crate::guard::Blocked;
 use bytes::Bytes;
@@ -7,7 +7,8 @@ use core::net::{IpAddr, SocketAddr};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use url::{Host, Url};
 
-/// A callback whose text is permitted. Its address is checked later, when it is dialled.
+/// A callback whose URL, method, headers and body have passed the checks. The address of the host is checked later,
+/// when a connection is made.
 #[derive(Clone, Debug)]
 pub struct Callback {
     pub(crate) url: Url,
@@ -16,11 +17,11 @@ pub struct Callback {
     pub(crate) body: Bytes,
 }
 
-/// Rules for the text of callbacks.
+/// The limits and rules for the parts of callbacks.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Rules {
-    /// Whether `http` is permitted; by default only `https` is.
+    /// Whether `http` is permitted. By default only `https` is permitted.
     pub allow_http: bool,
     /// The greatest length of the URL, in bytes; 2,048 by default.
     pub url: usize,
@@ -40,15 +41,15 @@ impl Default for Rules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The text is not a URL.
+    /// The text that stands for the URL is not a URL.
     Url(Box<str>),
-    /// The destination is blocked.
+    /// The callback must not go to this destination, for the contained reason.
     Destination(Blocked),
-    /// The method is none of GET, POST, PUT, PATCH and DELETE.
+    /// The method is not GET, POST, PUT, PATCH or DELETE.
     Method(Box<str>),
     /// The header is not permitted, or its name or value is not valid.
     Header(Box<str>),
-    /// The named part is too long.
+    /// The part with this name, for example the body, is too long.
     TooLong(&'static str),
 }
 
@@ -66,7 +67,7 @@ impl fmt::Display for Refusal {
 
 impl core::error::Error for Refusal {}
 
-/// Headers that a callback may not set, since they belong to the connection or to this crate.
+/// The headers that a callback must not set, because the connection or this crate sets them.
 const RESERVED: [&str; 15] = [
     "connection",
     "content-length",
@@ -85,7 +86,7 @@ const RESERVED: [&str; 15] = [
     "traceparent",
 ];
 
-/// Ports of other protocols, whose servers might take a request for a command.
+/// Ports of other protocols. Servers at these ports might take a request for a command.
 const OTHER_PROTOCOLS: [u16; 3] = [2_049, 6_379, 11_211];
 
 fn is_port_permitted(port: u16) -> bool {
@@ -152,8 +153,8 @@ impl Callback {
         Ok(Self { url, method, headers: map, body })
     }
 
-    /// Returns the address and port if the URL itself names an address, in any notation. Returns `None` if it names a
-    /// host.
+    /// Returns the address and port if the URL contains an address, in any notation. Returns `None` if the URL contains
+    /// the name of a host.
     #[must_use]
     pub fn literal(&self) -> Option<SocketAddr> {
         let address = match self.url.host()? {
@@ -164,15 +165,15 @@ impl Callback {
         Some(SocketAddr::new(address, self.url.port_or_known_default()?))
     }
 
-    /// Returns the host and port, for which callbacks share their limits. A full stop at the end of the host's name is
-    /// ignored.
+    /// Returns the host and port of the URL. All callbacks to this host and port share their breakers. A full stop at
+    /// the end of the host's name is ignored.
     #[must_use]
     pub fn host(&self) -> String {
         let host = self.url.host_str().unwrap_or("").trim_end_matches('.');
         format!("{host}:{}", self.url.port_or_known_default().unwrap_or(0))
     }
 
-    /// Returns the path, without the query.
+    /// Returns the path of the callback's URL, without the query.
     #[must_use]
     pub fn path(&self) -> &str {
         self.url.path()
@@ -208,7 +209,8 @@ mod tests {
         assert_eq!(only_https.unwrap_err(), Refusal::Destination(Blocked::Scheme));
     }
 
-    /// The same host in every notation. The address is dialled, and the check is made on the address.
+    /// Checks that an address in a URL is read in every notation, for example 127.0.0.1 as `2130706433`. The guard
+    /// checks the address that was read.
     #[test]
     fn literal_addresses_are_read_in_every_notation() {
         for url in [

@@ -1,4 +1,4 @@
-//! The client that sends callbacks and interprets the answers.
+//! Sends callbacks, and interprets the answers.
 
 use crate::callback::Callback;
 use crate::dial::{Dialler, blocked_in};
@@ -27,24 +27,24 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct CallerSettings {
-    /// Decides which addresses may be called.
+    /// Decides to which addresses callbacks may be sent.
     pub guard: Guard,
-    /// When the breakers of hosts open, and for how long.
+    /// The limits that decide when the breakers of hosts open, and for how long.
     pub hosts: HostLimits,
-    /// How long resolving a name may take, and connecting to an address; 5 s by default.
+    /// The longest time for resolving a name, and also for connecting to an address. 5 s by default.
     pub connect_timeout: Duration,
     /// The greatest number of bytes of an answer's body that are read and returned; 4 KiB by default. A longer body is
-    /// cut off, and its connection closed.
+    /// cut off, and the connection is closed.
     pub answer: usize,
     /// The longest pause that a receiver may ask for by `Retry-After`; a day by default.
     pub longest_retry_after: Duration,
-    /// Resolves names. The default resolver blocks no thread, remembers addresses for at most a minute, and asks
-    /// `name_servers`.
+    /// The function that resolves names. `None` means the default resolver. It blocks no thread, remembers addresses
+    /// for at most a minute, and asks `name_servers`.
     pub resolver: Option<Resolver>,
-    /// The name servers to ask; by default the servers of the system (`/etc/resolv.conf`), read at the first look-up.
-    /// Names in `/etc/hosts` come first.
+    /// The name servers that the default resolver asks. An empty list means the servers of the system
+    /// (`/etc/resolv.conf`), as read at the first look-up. Names in `/etc/hosts` come first.
     pub name_servers: Vec<SocketAddr>,
-    /// Certificates to trust in addition to the web's authorities, in DER.
+    /// Certificates, in DER, that are trusted in addition to the public authorities of the web.
     pub certificates: Vec<Vec<u8>>,
 }
 
@@ -75,46 +75,48 @@ impl fmt::Debug for CallerSettings {
 /// A single attempt to send a callback.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// The tenant to which the callback belongs. A tenant's callbacks affect only that tenant's breakers. Empty if
-    /// there is only one tenant.
+    /// The tenant to which the callback belongs. The callbacks of a tenant affect only the breakers of this tenant.
+    /// Empty if there is only one tenant.
     pub tenant: &'a str,
-    /// The id of the callback, the same for all attempts. By the id, a receiver recognises an attempt that it has had
-    /// before. It must not contain a full stop.
+    /// The id of the callback. All attempts of a callback have the same id, by which a receiver recognises a repeated
+    /// attempt. The id must not contain a full stop.
     pub id: &'a str,
-    /// The number of the attempt, counted from 1.
+    /// The number of this attempt among the attempts of the callback, counted from 1.
     pub number: u32,
-    /// When the callback was due, as a text of RFC 3339.
+    /// The moment at which the callback was due, as a text of RFC 3339.
     pub scheduled_for: &'a str,
-    /// The trace context, for the header `traceparent`.
+    /// The value of the header `traceparent`. `None` leaves the header out.
     pub trace: Option<&'a str>,
-    /// The secrets that sign the attempt. Each adds a signature.
+    /// The secrets with which the attempt is signed. Each secret adds a signature.
     pub secrets: &'a [Secret],
-    /// How long the whole attempt may take.
+    /// The longest time that the attempt may take, from its start to the head of the answer.
     pub timeout: Duration,
 }
 
-/// The outcome of an attempt.
+/// The outcome of an attempt to send a callback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The receiver has taken the callback.
     Delivered(Answer),
-    /// The receiver has refused the callback, or nobody knows whether it took it. The callback may be sent again.
+    /// The receiver has refused the callback, or it is unknown whether the receiver took it. The caller may send the
+    /// callback again.
     Failed {
-        /// The reason of the failure.
+        /// The reason why the attempt failed.
         failure: Failure,
-        /// The pause that the receiver asks for by `Retry-After`.
+        /// The pause that the receiver asks for by `Retry-After`. `None` without this header.
         retry_after: Option<Duration>,
     },
-    /// The receiver answered 410: it wants no more callbacks at this URL.
+    /// The receiver answered 410. By this status it asks for no more callbacks to the URL.
     Gone(Answer),
     /// The destination is blocked. Another attempt would not help.
     Blocked(Blocked),
-    /// The callback was not sent, because the host or the path fails. This does not count as an attempt.
+    /// The callback was not sent, because earlier callbacks to its host or path have failed. The refusal to send does
+    /// not count as an attempt.
     Parked {
-        /// The part that gets no callbacks now: the host or the path.
+        /// The part of the receiver that gets no callbacks now: the host or the path.
         at: Part,
-        /// How long to wait before the next try.
+        /// The time until a callback may be sent again.
         for_: Duration,
     },
 }
@@ -123,31 +125,31 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer {
-    /// The HTTP status.
+    /// The HTTP status of the answer.
     pub status: StatusCode,
-    /// The start of the body.
+    /// The start of the answer's body, up to [`CallerSettings::answer`] bytes.
     pub head: Bytes,
-    /// The time between the call and the answer.
+    /// The time from the start of the attempt until the start of the body was read.
     pub took: Duration,
 }
 
 impl Answer {
-    /// Returns whether the answer says that the receiver does not work at present: 429 or 5xx.
+    /// Returns whether the answer, 429 or 5xx, means that the receiver does not work at present.
     #[must_use]
     pub fn is_of_fault(&self) -> bool {
         self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
     }
 }
 
-/// The reason why a callback was not taken.
+/// The reason why an attempt to send a callback failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The receiver's answer is a refusal. A redirection counts as a refusal, and is never followed.
+    /// The receiver answered with a refusal. A redirection counts as a refusal, and is never followed.
     Status(Answer),
     /// The receiver did not answer in time.
     Timeout,
-    /// The connection failed, for this reason.
+    /// The connection failed, for the reason in this text.
     Connection(Box<str>),
 }
 
@@ -164,20 +166,20 @@ impl fmt::Display for Failure {
     }
 }
 
-/// How long an idle connection is kept. It is shorter than the 5 s after which common servers close theirs.
+/// How long an idle connection is kept. Common servers close an idle connection after 5 s, so this time is shorter.
 const IDLE: Duration = Duration::from_secs(4);
-/// How long the body of an answer is read. By then, the head has decided the outcome.
+/// The longest time for which the body of an answer is read. The head of the answer has already decided the outcome.
 const BODY: Duration = Duration::from_secs(1);
 /// The greatest number of headers in an answer.
 const HEADERS: usize = 512;
-/// How many kept connections may end before an attempt has sent anything, until the attempt fails.
+/// The number of connections that may end before any byte of a request is sent on them. Then the attempt fails.
 const CLOSED: usize = 32;
 
 /// Sends callbacks. Clones share the connections and the breakers.
 #[derive(Clone)]
 pub struct Caller {
     client: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
-    /// Another client, which makes a new connection for each request.
+    /// A client that makes a new connection for each request.
     on_new: Client<Watched<HttpsConnector<Dialler>>, Full<Bytes>>,
     hosts: Hosts,
     settings: Arc<CallerSettings>,
@@ -240,9 +242,9 @@ impl Caller {
         Ok(Self { client, on_new, hosts: Hosts::new(settings.hosts), settings: Arc::new(settings) })
     }
 
-    /// Sends a callback once. A kept connection may be closed by the server at any moment. If that happens within a
-    /// second, and before any byte of an answer has come, the callback is sent again at once, on a new connection. The
-    /// head of the answer must come within the attempt's time, and decides the outcome. Then the body is read for at
+    /// Sends a callback once. A server may close a kept connection at any moment. If a connection closes within a
+    /// second of the request, before any byte of an answer, the callback is sent again at once on a new connection. The
+    /// head of the answer must come within the attempt's timeout, and decides the outcome. Then the body is read for at
     /// most a second.
     ///
     /// # Cancellation
@@ -264,7 +266,7 @@ impl Caller {
         outcome
     }
 
-    /// Sends the request, and waits for the head of the answer.
+    /// Sends the request of an attempt, and waits for the head of the answer.
     async fn request(
         &self,
         callback: &Callback,
@@ -290,13 +292,14 @@ impl Caller {
             Err(Some(error)) => error,
             Err(None) => return Err(failed(&"the connections end before the request is sent")),
         };
-        // The error's own text names only a part of the client. Its cause says what happened.
+        // The text of the error only names a part of the client. The error's cause says what happened.
         let cause = || core::error::Error::source(&error).map_or_else(|| error.to_string(), with_causes);
         Err(blocked_in(&error).map_or_else(|| failed(&cause()), Outcome::Blocked))
     }
 
-    /// Sends the request, and repeats that while nothing of it was sent. If a kept connection was closed while the
-    /// request was on its way, sends it once more. Fails without an error if nothing could be sent.
+    /// Sends the request, and returns the head of the answer. A connection may end before any byte of the request is
+    /// sent. Then the request goes to another connection. If a kept connection closes while the request is on its way,
+    /// the request is sent once more. Fails without an error if no connection took the request.
     async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Option<Error>> {
         for _ in 0..CLOSED {
             let (mut tried, mut exchange) = (request.clone(), None);
@@ -319,11 +322,11 @@ impl Caller {
         Err(None)
     }
 
-    /// Reads the body of an answer, and returns the outcome.
+    /// Reads the body of an answer, and returns the outcome of the attempt.
     async fn outcome(&self, response: Response<Incoming>, begin: Instant) -> Outcome {
         let (parts, mut body) = response.into_parts();
         let mut head = Vec::new();
-        // The status has decided. A broken or endless body changes nothing.
+        // The status has already decided the outcome. So a broken or endless body changes nothing.
         let until = tokio::time::Instant::now() + BODY;
         while head.len() < self.settings.answer
             && let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until, body.frame()).await
@@ -350,15 +353,16 @@ impl Caller {
         self.hosts.close_breakers(host);
     }
 
-    /// Reports on the hosts that have had callbacks, for each tenant, and on their paths whose breakers are not closed.
+    /// Returns a report on each host that has had callbacks, for each tenant. A path has a report of its own while its
+    /// breaker is not closed.
     #[must_use]
     pub fn hosts(&self) -> Vec<HostReport> {
         self.hosts.report(Instant::now())
     }
 }
 
-/// Returns the evidence that the outcome gives about the receiver. If an answer refuses only this callback, the
-/// receiver works.
+/// Returns the evidence that an outcome gives about the receiver. If an answer refuses only this callback, the receiver
+/// itself works.
 fn shown(outcome: &Outcome) -> Shown {
     match outcome {
         Outcome::Failed { failure: Failure::Status(answer), .. } if answer.is_of_fault() => Shown::Refuses,
@@ -394,7 +398,7 @@ fn add_headers(
         .entry(USER_AGENT)
         .or_insert(HeaderValue::from_static(concat!("tourbillon/", env!("CARGO_PKG_VERSION"))));
     if callback.body.is_empty() {
-        // Some front ends answer 411 if the length is missing.
+        // For these methods some servers answer 411 if the length is missing.
         if [Method::POST, Method::PUT, Method::PATCH].contains(&callback.method) {
             headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
@@ -413,7 +417,7 @@ fn pause_of(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     Some(httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default())
 }
 
-/// Returns the texts of an error and of all its causes, which say more.
+/// Returns the text of an error, followed by the texts of all its causes.
 fn with_causes(error: &(dyn core::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! The connector: resolves a name, checks the addresses, and dials exactly these addresses.
+//! The connector of the client. It resolves a name, checks the addresses, and dials only these addresses.
 
 use crate::guard::{Blocked, Guard};
 use crate::names::Resolver;
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower_service::Service;
 
-/// Dials only addresses that the guard permits.
+/// A connector that connects only to addresses that the guard permits.
 #[derive(Clone)]
 pub(crate) struct Dialler {
     pub(crate) guard: Arc<Guard>,
@@ -63,7 +63,7 @@ impl Service<Uri> for Dialler {
     }
 }
 
-/// Looks for the guard's refusal in an error and its causes.
+/// Returns the guard's refusal of an address if the error, or a cause of the error, contains it.
 pub(crate) fn blocked_in(error: &(dyn core::error::Error + 'static)) -> Option<Blocked> {
     let mut next = Some(error);
     while let Some(error) = next {

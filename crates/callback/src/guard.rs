@@ -1,13 +1,13 @@
 //! Decides to which addresses callbacks may be sent.
 //!
-//! The service calls addresses that its users choose, and it may stand inside a network that they cannot reach. So each
-//! address is checked when it is dialled, after the name was resolved. A check of the URL's text alone would miss names
-//! that resolve to inner addresses, names that resolve to another address the second time, and the many notations of an
-//! address. The crate `url` reads literal addresses in URLs, and knows all notations.
+//! The service calls addresses that its users choose. It may stand inside a network that its users cannot reach. So
+//! each address is checked when it is dialled, after the name was resolved. A check of the URL's text alone would miss
+//! three cases: a name that resolves to an inner address, a name that resolves to another address the second time, and
+//! an unusual notation of an address. The crate `url` reads the addresses in URLs, in all notations.
 //!
-//! Blocked are the ranges that IANA's registries mark as not globally reachable. Also blocked are the IPv6 ranges
-//! through which IPv4 addresses are reached: 6to4, Teredo, NAT64. In IPv6 only `2000::/3` is in use, so all else is
-//! blocked. Clouds keep the secrets of a machine at certain addresses, which are blocked in private ranges, too.
+//! Ranges that IANA's registries mark as not globally reachable are blocked. So are the IPv6 ranges through which IPv4
+//! addresses are reached: 6to4, Teredo, NAT64. In IPv6 only `2000::/3` is in use, so all other addresses are blocked.
+//! At certain addresses clouds keep the secrets of a machine. These are blocked even if private ranges are permitted.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,7 +22,7 @@ pub struct Range {
     bits: u8,
 }
 
-/// The error for a text that is not a [`Range`]. It holds the text.
+/// The error for a text that is not a [`Range`]. The error contains the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRange(Box<str>);
 
@@ -87,7 +87,7 @@ impl FromStr for Range {
     }
 }
 
-/// Private ranges. They are blocked unless [`Guard::allow_private`] is set.
+/// Private ranges of addresses. Addresses in them are blocked unless [`Guard::allow_private`] is set.
 const PRIVATE: [Range; 5] = [
     Range::v4(10, 0, 0, 0, 8),
     Range::v4(127, 0, 0, 0, 8),
@@ -96,7 +96,8 @@ const PRIVATE: [Range; 5] = [
     Range::v6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),
 ];
 
-/// Ranges that are always blocked, even if private addresses are allowed. No callback has a use for them.
+/// The ranges that are always blocked, even if private addresses are permitted. No receiver of callbacks has an address
+/// in them.
 const BLOCKED: [Range; 14] = [
     Range::v4(0, 0, 0, 0, 8),
     Range::v4(100, 64, 0, 0, 10),
@@ -117,11 +118,11 @@ const BLOCKED: [Range; 14] = [
 /// The IPv6 addresses that are in use on the public internet.
 const GLOBAL: Range = Range::v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
-/// Link-local addresses, where most clouds keep the metadata of a machine.
+/// Link-local addresses. At these addresses most clouds serve the metadata of a machine.
 const LINK_LOCAL: [Range; 2] = [Range::v4(169, 254, 0, 0, 16), Range::v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10)];
 
-/// Addresses outside of the link-local ranges where clouds keep the metadata of a machine, which has secrets: Azure,
-/// Oracle, Alibaba, AWS, Google.
+/// The addresses, outside of the link-local ranges, at which Azure, Oracle, Alibaba, AWS and Google serve a machine's
+/// metadata. The metadata contains secrets.
 const METADATA: [Range; 5] = [
     Range::v4(168, 63, 129, 16, 32),
     Range::v4(192, 0, 0, 192, 32),
@@ -135,15 +136,15 @@ const METADATA: [Range; 5] = [
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Guard {
-    /// Whether private addresses and this machine's own are permitted: 10/8, 127/8, 172.16/12, 192.168/16, `fc00::/7`
-    /// and `::1`. Link-local addresses, and other addresses of clouds' metadata, stay blocked.
+    /// Whether private addresses and the addresses of this machine are permitted: 10/8, 127/8, 172.16/12, 192.168/16,
+    /// `fc00::/7` and `::1`. Link-local addresses stay blocked, and so do all addresses where clouds keep metadata.
     pub allow_private: bool,
-    /// Ranges that are permitted whatever the other rules say, except for `own`. An address of a cloud's metadata needs
-    /// a range of exactly this address.
+    /// Ranges that are permitted even if another rule blocks them. Only the addresses in `own` stay blocked. To permit
+    /// an address where a cloud keeps metadata, a range of exactly this address is needed.
     pub allowed: Vec<Range>,
-    /// The addresses at which the service itself listens. They are never called, since a callback could command the
-    /// service. An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine. Then its port is
-    /// blocked on this machine's addresses and on private addresses.
+    /// The addresses at which the service itself listens. These addresses are never called, because a callback could
+    /// command the service. An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine. The port
+    /// of an unspecified address is blocked on this machine's addresses and on private addresses.
     pub own: Vec<SocketAddr>,
 }
 
@@ -155,17 +156,17 @@ pub enum Blocked {
     NotGlobal(IpAddr),
     /// The service itself listens at this address.
     Own(SocketAddr),
-    /// The name has no address.
+    /// The host's name has no address.
     NoAddress,
-    /// The scheme is not `http` or `https`, or it is `http` where only `https` is permitted.
+    /// The scheme is neither `http` nor `https`, or `http` is not permitted.
     Scheme,
-    /// The URL has a user's name or password.
+    /// The URL contains a user's name or password.
     UserInfo,
-    /// The port belongs to another protocol, or is not permitted.
+    /// The port is not permitted, or belongs to another protocol.
     Port(u16),
 }
 
-/// The text names no address: a client must not learn the addresses of names inside the network.
+/// The text of a refusal leaves the address out: a client must not learn the addresses of names inside the network.
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -181,9 +182,9 @@ impl fmt::Display for Blocked {
 
 impl core::error::Error for Blocked {}
 
-/// Returns whether an address belongs to this machine: a packet to it would be sent from the address itself. The system
-/// computes that without a packet. If no route leads to the address, it belongs to another machine. After any other
-/// error the result is true.
+/// Returns whether an address belongs to this machine. For such an address the system would choose the address itself
+/// as the source of a packet. The system answers without sending a packet. If no route leads to the address, the
+/// address belongs to another machine. After any other error the result is true.
 fn is_local(address: IpAddr) -> bool {
     let any =
         if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -203,7 +204,7 @@ fn is_local(address: IpAddr) -> bool {
     }
 }
 
-/// Returns the IPv4 address inside an IPv6 address `::ffff:a.b.c.d`, and any other address unchanged.
+/// Returns the IPv4 address inside an IPv6 address of the form `::ffff:a.b.c.d`. Returns any other address unchanged.
 fn canonical(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
@@ -241,8 +242,8 @@ impl Guard {
         if BLOCKED.iter().any(|range| range.contains(ip)) { Err(Blocked::NotGlobal(ip)) } else { Ok(()) }
     }
 
-    /// Checks all addresses of a name. A single blocked address is enough to fail. A name with public and inner
-    /// addresses is a trap, since either address could be dialled.
+    /// Checks all addresses of a name. Fails if a single address is blocked. A name with public and inner addresses is
+    /// a trap, because any of its addresses could be dialled.
     ///
     /// # Errors
     ///
@@ -263,7 +264,8 @@ mod tests {
         guard.check(SocketAddr::new(address.parse().unwrap(), 443)).is_ok()
     }
 
-    /// Each address, whether it is called by default, and whether it is called if private addresses are allowed.
+    /// Addresses of all kinds. The first flag says whether an address is called by default, the second whether it is
+    /// called if private addresses are allowed.
     const ADDRESSES: [(&str, bool, bool); 74] = [
         ("1.1.1.1", true, true),
         ("8.8.8.8", true, true),
@@ -371,11 +373,11 @@ mod tests {
 
     #[test]
     fn an_unspecified_listener_is_at_every_address_of_this_machine() {
-        // The address by which this machine would reach another machine. Nothing is sent.
+        // This socket shows the address from which this machine would reach another machine. Nothing is sent.
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         let own = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
         assert!(is_local(IpAddr::V4(Ipv4Addr::LOCALHOST)) && !is_local("192.0.2.1".parse().unwrap()));
-        // A machine without a network has no address but its own.
+        // A machine without a network has no such address, so the rest of the test is left out.
         let Ok(own) = own else { return };
         assert!(is_local(own.ip()), "{own}");
         let everywhere = Range::from_str("0.0.0.0/0").unwrap();

@@ -1,23 +1,23 @@
 //! Keeps track of hosts that fail, for each tenant, and holds back callbacks to them.
 //!
 //! # Tenants
-//! Each tenant has its own breakers for a host. Other tenants' callbacks do not affect them. Otherwise a tenant could
-//! shut a host for others by callbacks that must fail, for example with a path that does not exist or a time that is
-//! too short.
+//! Each tenant has its own breakers for a host, which callbacks of other tenants do not affect. With common breakers, a
+//! tenant could shut a host for others by callbacks that must fail. It could, for example, call a path that does not
+//! exist, or set a timeout that is too short.
 //!
 //! # Hosts and paths
-//! Each host of a tenant has a [`Breaker`]. So has each path of the host that has refused lately:
+//! Each host of a tenant has a [`Breaker`]. Each path of the host that has refused callbacks lately has a breaker, too:
 //!
 //! | a callback | its path | its host |
 //! |---|---|---|
-//! | the receiver takes it, or refuses this callback (4xx) | works | works |
+//! | the receiver takes it, or refuses only this callback (4xx) | works | works |
 //! | no connection, or no answer in time | | fails |
-//! | 429 or 5xx | fails | fails, unless the path has refused before since the host's last success |
+//! | 429 or 5xx | fails | fails, unless the same path has already refused since the host's last success |
 //!
-//! So a path that keeps refusing is shut. A host is shut if enough of its paths refuse in a row. If a host was shut
-//! because it was silent, any answer shows that it is back.
+//! So a path that keeps refusing is shut: it gets no callbacks for a pause. A host is shut if many of its paths refuse
+//! in a row. If a host was shut because it was silent, any answer shows that it works again.
 //!
-//! A callback that may not be sent now is *parked*: it is tried later, and the delay does not count as an attempt.
+//! A callback that must not be sent now is *parked*: it is tried later, and the delay does not count as an attempt.
 
 use crate::breaker::{Breaker, Cause, Sign};
 use crate::limits::HostLimits;
@@ -27,14 +27,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// How many hosts are remembered, over all tenants. Beyond this number, hosts without running callbacks and without a
-/// pause are forgotten. If that is not enough, so are the hosts of the tenant that has most, except those with running
-/// callbacks.
+/// The number of hosts that are remembered, over all tenants. Beyond this number, hosts without running callbacks and
+/// without a pause are forgotten. If too many hosts remain, the tenant with the most hosts loses its hosts without
+/// running callbacks.
 const MOST_HOSTS: usize = 10_000;
-/// How many paths of a host are remembered for a tenant. Beyond this number, paths without a pause are forgotten.
+/// The number of paths that are remembered for each host of a tenant. Beyond this number, paths without a pause are
+/// forgotten.
 const MOST_PATHS: usize = 64;
 
-/// The state of all hosts. Clones share it.
+/// The breakers and running callbacks of all hosts. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Hosts {
     limits: HostLimits,
@@ -52,18 +53,18 @@ struct Key {
 struct Host {
     running: usize,
     breaker: Breaker,
-    /// The paths that have refused callbacks lately.
+    /// The paths of the host that have refused callbacks lately.
     paths: HashMap<Box<str>, Path>,
 }
 
 #[derive(Debug)]
 struct Path {
     breaker: Breaker,
-    /// Whether the path has refused a callback since the host's last success.
+    /// Whether the path has refused a callback after the host's last success.
     has_refused: bool,
 }
 
-/// Names the part of a host that gets no callbacks for a while.
+/// The part of a receiver that gets no callbacks for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The whole host gets no callbacks.
@@ -72,33 +73,35 @@ pub enum Part {
     Path,
 }
 
-/// The state of a host, or of a path, for people to read.
+/// A report on the state of a host or of a path, for people to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostReport {
-    /// The tenant to which this state belongs.
+    /// The tenant whose callbacks the report is about.
     pub tenant: Box<str>,
-    /// The host and the port.
+    /// The name or address of the host, and the port.
     pub host: Box<str>,
-    /// The path, whose breaker is not closed. `None` if the report is about the host itself.
+    /// The path, if the report is about a path. `None` for the report on a host. A path has a report while its breaker
+    /// is not closed.
     pub path: Option<Box<str>>,
     /// The number of callbacks to the host that are under way.
     pub running: usize,
-    /// The number of failures since the last success.
+    /// The number of failed callbacks after the last successful callback.
     pub failures: u32,
-    /// How long nothing is sent, if the breaker is not closed. After that, a single callback probes whether the
-    /// receiver works.
+    /// The time from now in which no callbacks are sent. Afterwards a single callback probes whether the receiver
+    /// works. `None` if the breaker is closed.
     pub open_for: Option<Duration>,
-    /// How long ago the breaker opened, if it is not closed.
+    /// The time for which the breaker has been open. `None` if the breaker is closed.
     pub open_since: Option<Duration>,
 }
 
-/// The permission to send a callback. It counts as running until it is settled or dropped.
+/// The permission to send a callback. The callback counts as running until the permission is settled or dropped.
 pub(crate) struct Permit {
     hosts: Hosts,
     key: Key,
     path: Box<str>,
-    /// The numbers that the breakers of the host and of the path returned at the start.
+    /// The numbers that the breakers of the host and of the path had at the start of the callback. They show at the end
+    /// whether a breaker has opened in between.
     openings: (u64, u64),
     is_settled: bool,
 }
@@ -106,11 +109,11 @@ pub(crate) struct Permit {
 /// The evidence about a receiver that a finished callback gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
-    /// The receiver works.
+    /// The callback shows that the receiver works.
     Works,
     /// The receiver cannot be reached, or does not answer in time.
     Silent,
-    /// The receiver answers that it does not work.
+    /// The receiver answers with a status by which it says that it does not work.
     Refuses,
     /// The callback shows nothing about the receiver.
     Nothing,
@@ -125,8 +128,8 @@ impl Hosts {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Permits a callback of the tenant to a path of the host. Fails with the part that gets no callbacks now, and with
-    /// the time after which to ask again.
+    /// Permits a tenant's callback to a path of a host. If the host or the path gets no callbacks now, fails with this
+    /// part and with the time until the next try.
     pub(crate) fn admit(
         &self,
         (tenant, host, path): (&str, &str, &str),
@@ -186,7 +189,7 @@ impl Hosts {
     }
 }
 
-/// Makes room for another host, since at most [`MOST_HOSTS`] are remembered.
+/// Forgets hosts, to make room for another host. At most [`MOST_HOSTS`] hosts are remembered.
 fn forget_some(states: &mut HashMap<Key, Host>, now: Instant) {
     states.retain(|_, host| host.running > 0 || host.rests(now));
     if states.len() < MOST_HOSTS {
@@ -234,7 +237,7 @@ impl Host {
         }
     }
 
-    /// Notes that a path has refused a callback. Returns the evidence about the host.
+    /// Records that a path has refused a callback. Returns the evidence that the refusal gives about the host.
     fn refusal(&mut self, path: &str, now: Instant) -> Sign {
         let is_new = !self.paths.contains_key(path);
         if is_new && self.paths.len() >= MOST_PATHS {
@@ -259,14 +262,14 @@ impl Host {
 }
 
 impl Permit {
-    /// Ends the callback, with the evidence that it gave.
+    /// Ends the permitted callback. `shown` is the evidence that the callback gave about the receiver.
     pub(crate) fn settle(mut self, shown: Shown) {
         self.is_settled = true;
         self.hosts.settle(&self, shown, Instant::now());
     }
 }
 
-/// Ends a callback that was given up. It shows nothing about the receiver.
+/// Ends a callback that was given up. Such a callback shows nothing about the receiver.
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_settled {
@@ -305,7 +308,8 @@ mod tests {
         hosts.admit(to, Instant::now()).err()
     }
 
-    /// Returns the part of a host that gets no callbacks now.
+    /// Returns the part of the receiver that gets no callbacks now. Returns `None` if both the host and the path get
+    /// callbacks.
     fn shut(hosts: &Hosts, to: (&str, &str, &str)) -> Option<Part> {
         rest(hosts, to).map(|(part, _)| part)
     }
@@ -315,7 +319,7 @@ mod tests {
         let hosts = hosts();
         send(&hosts, A, Shown::Silent, 9);
         send(&hosts, A, Shown::Works, 1);
-        // Nine of ten have failed, and twenty are not known yet.
+        // The first nine outcomes and this success are fewer than the twenty that count for the share of failures.
         send(&hosts, A, Shown::Silent, 9);
         assert_eq!(rest(&hosts, A), None);
         send(&hosts, A, Shown::Silent, 1);
@@ -409,7 +413,7 @@ mod tests {
             send(&hosts, at(&path.to_string()), Shown::Refuses, 1);
         }
         assert_eq!(shut(&hosts, at("good")), Some(Part::Host));
-        // A probe that is refused says that the host goes on so.
+        // A probe that is refused doubles the pause of the host.
         hosts.admit(at("0"), Instant::now() + Duration::from_secs(11)).ok().unwrap().settle(Shown::Refuses);
         assert!(rest(&hosts, at("good")).unwrap().1 > Duration::from_secs(19));
     }

@@ -1,17 +1,19 @@
-//! Settings that decide when a breaker opens, and for how long.
+//! Settings for the breakers of hosts and paths.
 
 use core::time::Duration;
 
-/// Limits for the breakers of each host and tenant. The caller decides how many callbacks run at a time.
+/// Decides when the breakers of a host and its paths open, and for how long. The limits do not concern the number of
+/// callbacks that run at a time.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HostLimits {
-    /// How many failures in a row open the breaker of a host or of a path, so that it gets no callbacks for a pause; 10
-    /// by default.
+    /// The number of failures in a row that open the breaker of a host or a path. The host or the path then gets no
+    /// callbacks for a pause. 10 by default.
     pub failures: u32,
-    /// The first pause; 10 s by default. It doubles with each further failure.
+    /// The length of the first pause after a breaker opens. If the callback that ends a pause fails, the next pause is
+    /// twice as long. 10 s by default.
     pub first_pause: Duration,
-    /// The longest pause; 5 min by default.
+    /// The longest pause after which a callback probes the receiver again. 5 min by default.
     pub longest_pause: Duration,
 }
 

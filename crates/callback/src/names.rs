@@ -19,24 +19,24 @@ use std::sync::{Arc, OnceLock};
 /// The future that a [`Resolver`] returns.
 pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
-/// A function that resolves the name of a host, for a port.
+/// A function that resolves the name of a host to addresses, each with the given port.
 pub type Resolver = Arc<dyn Fn(&str, u16) -> Resolving + Send + Sync>;
 
-/// How often a look-up asks. The tries share its time.
+/// The number of times that a look-up asks the name servers. All tries together must fit into the look-up's time.
 const TRIES: u32 = 3;
-/// How many names the resolver remembers.
+/// The number of names whose addresses the resolver remembers.
 const CACHED: u64 = 4_096;
-/// How long an address is remembered at most. [`MISSED`] is the limit for a name that has no address.
+/// The longest time for which the resolver remembers an address. [`MISSED`] is the limit for a name without an address.
 const BELIEVED: Duration = Duration::from_secs(60);
 const MISSED: Duration = Duration::from_secs(5);
-/// How many look-ups may be under way on a connection to a name server.
+/// The number of look-ups that may be under way on one connection to a name server.
 const UNDER_WAY: usize = 4_096;
 
-/// Makes a resolver that asks these name servers, or the system's servers if the list is empty. Each look-up may take
-/// `time`.
+/// Makes a resolver that asks these name servers. If the list is empty, the resolver asks the system's servers. Each
+/// look-up may take `time`.
 ///
-/// The system's names (`/etc/hosts`) and servers (`/etc/resolv.conf`) are read at the first look-up. If they cannot be
-/// read, the system's own resolver is used.
+/// The system's names (`/etc/hosts`) and servers (`/etc/resolv.conf`) are read at the first look-up. If these files
+/// cannot be read, the system's own resolver is used.
 pub(crate) fn resolver(servers: Vec<SocketAddr>, time: Duration) -> Resolver {
     let made: Arc<OnceLock<TokioResolver>> = Arc::default();
     Arc::new(move |host, port| {
@@ -76,11 +76,11 @@ fn of_servers(servers: &[SocketAddr]) -> ResolverBuilder<TokioRuntimeProvider> {
 }
 
 fn set_options(options: &mut ResolverOpts, time: Duration) {
-    // The look-up must end before the caller gives up: the addresses of one family may have come while the other is not
-    // answered.
+    // The look-up must end before the caller gives up. If the server answers for one family of addresses only, the
+    // addresses of that family are then still used.
     options.timeout = time / (TRIES + 1);
     options.attempts = TRIES as usize - 1;
-    // All addresses are needed, since a single blocked address blocks the name.
+    // All addresses are needed, since the name is blocked if a single address is blocked.
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     options.cache_size = CACHED;
     options.positive_max_ttl = Some(BELIEVED);
@@ -88,7 +88,7 @@ fn set_options(options: &mut ResolverOpts, time: Duration) {
     options.max_active_requests = UNDER_WAY;
 }
 
-/// Describes the error without naming a server.
+/// Converts an error of a look-up into an I/O error whose text does not name the name servers.
 fn words(error: &NetError) -> io::Error {
     if error.is_no_records_found() {
         return io::Error::new(io::ErrorKind::NotFound, "the name is not known");

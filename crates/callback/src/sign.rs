@@ -1,4 +1,4 @@
-//! Signs callbacks as Standard Webhooks 1.0 asks: HMAC-SHA256 over id, time and body.
+//! Signs callbacks by Standard Webhooks 1.0: by HMAC-SHA256 over id, time and body.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::fmt;
@@ -15,7 +15,7 @@ pub struct Secret(Box<[u8]>);
 pub enum SecretError {
     /// The text does not begin with `whsec_`, or the rest is not base 64.
     Form,
-    /// The secret has this many bytes, not 24 to 64.
+    /// The secret has this number of bytes. A secret must have 24 to 64 bytes.
     Length(usize),
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn signatures(secrets: &[Secret], id: &str, timestamp: u64, body: &[u
 mod tests {
     use super::*;
 
-    /// Verified by the library that the standard's authors publish.
+    /// Checks the signatures with the verifier of the Standard Webhooks' authors. A receiver may have either secret.
     #[test]
     fn receivers_of_either_secret_accept_what_was_signed() {
         let texts = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"];

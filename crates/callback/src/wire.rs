@@ -1,14 +1,15 @@
 //! Connections that record how far the exchange on them has come.
 //!
-//! A server may close a kept connection at any moment. If the next request is on its way then, it fails though nobody
-//! has refused it. The connection shows that this happened: it was used before, no byte of an answer has come since the
-//! request, and it ended shortly after the request was written. It looks the same if a receiver has read the request
-//! and crashed. So such a request is sent once more, on a new connection, and never a third time.
+//! A server may close a kept connection at any moment. If the next request is on its way then, the request fails
+//! although the server has not refused it. The connection shows this by three facts: it was used before, no byte of an
+//! answer has come since the request, and it ended shortly after the request was written. If a receiver has read the
+//! request and crashed, the facts are the same. So such a request is sent once more, on a new connection, and never a
+//! third time.
 //!
-//! A request may be lost if it reaches a connection just as the connection ends. The connection's task has already
-//! emptied its channel, and the request stays in the channel as long as the sender waits for an answer. (Seen with
-//! hyper 1.9, once in some ten thousand requests to a receiver that closes when the next request comes.) So a caller
-//! also waits for the end of the connection ([`lost`]).
+//! A request may be lost if it reaches a connection just as the connection ends. The connection's task has then already
+//! emptied its channel, and the request stays in the channel while the sender waits for an answer. (Seen with hyper
+//! 1.9, once in some ten thousand requests to a receiver that closes when the next request comes.) So a caller also
+//! waits for the end of the connection ([`lost`]).
 
 use core::future::Future;
 use core::pin::Pin;
@@ -26,12 +27,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower_service::Service;
 
-/// How long after the end of its connection a request counts as lost.
+/// The time after the end of a connection from which on a request on the connection counts as lost, if it has no
+/// outcome.
 const GRACE: Duration = Duration::from_millis(100);
-/// How soon after the last write a connection must end to count as closed while the request was on its way.
+/// The longest time between the last write and the end of a connection for which the request counts as on its way.
 const SHORTLY: Duration = Duration::from_secs(1);
 
-/// Records how far the exchanges on a connection have come. Clones refer to the same connection.
+/// The bytes read, the last write and the end of a connection, as far as they have come. Clones refer to the same
+/// connection.
 #[derive(Clone, Debug, Default)]
 struct Progress(Arc<watch::Sender<State>>);
 
@@ -50,7 +53,7 @@ impl Progress {
         extras.remove()
     }
 
-    /// Changes the state. Waiting tasks are woken only when the connection has closed.
+    /// Changes the state of the connection. Waiting tasks are woken only once the connection has closed.
     fn change(&self, change: impl FnOnce(&mut State)) {
         self.0.send_if_modified(|state| {
             change(state);
@@ -63,15 +66,15 @@ impl Progress {
     }
 }
 
-/// The connection that a request uses.
+/// The connection that a request uses, with its state before the request.
 pub(crate) struct Exchange {
     progress: Progress,
-    /// The number of bytes that had been read from the connection before the request.
+    /// The number of bytes that were read from the connection before this request.
     read_before: usize,
 }
 
 impl Exchange {
-    /// Returns whether the failed request was on its way when the server closed the kept connection.
+    /// Returns whether the server closed a kept connection while the failed request was on its way.
     pub(crate) fn met_a_close(&self) -> bool {
         let state = *self.progress.0.borrow();
         let ended_shortly = state.written.is_some_and(|written| written.elapsed() <= SHORTLY);
@@ -79,14 +82,14 @@ impl Exchange {
     }
 }
 
-/// Returns whether nothing of the request was sent.
+/// Returns whether the error shows that no byte of the request was sent.
 pub(crate) fn is_unsent(error: &Error) -> bool {
     let cause = core::error::Error::source(error).and_then(|cause| cause.downcast_ref::<hyper::Error>());
     cause.is_some_and(hyper::Error::is_canceled)
 }
 
-/// Completes shortly after the end of the request's connection. A request that has no outcome by then is lost. Stores
-/// the connection in `exchange` as soon as the request has it.
+/// Waits until the request's connection has ended, and for [`GRACE`] more. If the request then has no outcome, it is
+/// lost. Stores the connection in `exchange` as soon as the request has a connection.
 pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<Exchange>) {
     let progress = capture.wait_for_connection_metadata().await.as_ref().and_then(Progress::of);
     let Some(progress) = progress else { return core::future::pending().await };
@@ -98,7 +101,7 @@ pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<E
     tokio::time::sleep(GRACE).await;
 }
 
-/// A connector that makes connections which record how far their exchanges have come.
+/// A connector that records, for each of its connections, the bytes read, the last write and the end.
 #[derive(Clone)]
 pub(crate) struct Watched<C>(pub(crate) C);
 
@@ -124,7 +127,7 @@ where
     }
 }
 
-/// A connection that [`Watched`] has made.
+/// A connection that a [`Watched`] connector has made and whose bytes are recorded.
 pub(crate) struct Wire<T> {
     inner: TokioIo<T>,
     progress: Progress,

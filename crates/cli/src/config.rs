@@ -1,4 +1,5 @@
-//! Reads the settings: flags, environment variables, a file, defaults, in this order.
+//! Reads the settings. A flag wins over an environment variable, a variable over the settings file, and the file over
+//! the default.
 
 use crate::exit::{Code, Failure};
 use crate::parse;
@@ -31,10 +32,10 @@ pub(crate) struct Flags {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// The origin of a setting that has its default value.
+/// The word that `config` prints as the origin of a setting with its default value.
 const DEFAULT: &str = "default";
 
-/// A setting, its value, and where the value comes from.
+/// A setting: its name, its value, and the origin of the value.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
@@ -42,7 +43,7 @@ pub(crate) struct Setting {
     pub(crate) origin: String,
 }
 
-/// The settings of a run of the program.
+/// The settings with which the program runs. Each setting knows its origin, such as a flag or a variable.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     url: Setting,
@@ -62,12 +63,12 @@ struct File {
     timeout: Option<String>,
 }
 
-/// Returns an environment variable, if it is set and not empty.
+/// Returns the value of an environment variable. `None` if the variable is not set, or empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Returns the path of the settings file, and whether the file must exist.
+/// Returns the path of the settings file, and whether the user named the file. Only a named file must exist.
 fn file_path(flag: Option<&Path>) -> Option<(PathBuf, bool)> {
     if let Some(path) = flag {
         return Some((path.to_owned(), true));
@@ -86,7 +87,8 @@ fn file_path(flag: Option<&Path>) -> Option<(PathBuf, bool)> {
 }
 
 impl Config {
-    /// Reads all settings. Fails if a file was named but does not exist.
+    /// Reads the settings from flags, environment variables and the settings file. Fails if the user names a settings
+    /// file that does not exist.
     pub(crate) fn load(flags: &Flags) -> Result<Self, Failure> {
         let (mut file, mut path) = (File::default(), PathBuf::new());
         if let Some((found, is_named)) = file_path(flags.config.as_deref()) {
@@ -126,7 +128,7 @@ impl Config {
         })
     }
 
-    /// Returns all settings with their origins.
+    /// Returns all settings. Each setting has the origin of its value.
     pub(crate) fn settings(&self) -> [&Setting; 5] {
         [&self.url, &self.token_file, &self.namespace, &self.ca, &self.timeout]
     }
@@ -135,7 +137,8 @@ impl Config {
         self.namespace.value.as_deref().unwrap_or("default")
     }
 
-    /// Returns the namespace, if a setting names it. The default does not count.
+    /// Returns the namespace that the user has set by a flag, a variable or the settings file. `None` if nobody has set
+    /// a namespace.
     pub(crate) fn named_namespace(&self) -> Option<&str> {
         let is_named = self.namespace.origin != DEFAULT;
         self.namespace.value.as_deref().filter(|_| is_named)
@@ -150,7 +153,7 @@ impl Config {
             .map_err(|fault| Failure::new(Code::Usage, format!("{}: {fault}", self.timeout.origin)))
     }
 
-    /// Makes a client of the service with these settings.
+    /// Makes a client that calls the service with these settings: the URL, the token, the certificates and the timeout.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         let mut builder = Client::builder(self.url()).timeout(self.timeout()?);
         if let Some(path) = &self.token_file.value {

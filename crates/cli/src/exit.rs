@@ -1,4 +1,4 @@
-//! Exit codes, and messages about failures.
+//! Defines the program's exit codes, and the failures of commands with their messages.
 
 use serde_json::json;
 use std::io;
@@ -17,14 +17,14 @@ pub(crate) enum Code {
     NotPermitted = 6,
 }
 
-/// The reason why a command failed, with the exit code.
+/// The reason for which a command failed, with the exit code of the program.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
-    /// The message to print; `None` if the output already says everything.
+    /// The message to print. `None` if the command's output has already shown the reason.
     pub(crate) message: Option<String>,
     pub(crate) problem: Option<Box<tourbillon_client::api::Problem>>,
-    /// Whether the program that reads the output has ended. Then the exit code is 0.
+    /// Whether the output failed because its reader, such as `head`, has ended. Then the program's exit code is 0.
     pub(crate) is_reader_gone: bool,
 }
 
@@ -33,18 +33,19 @@ impl Failure {
         Self { code, message: Some(message.into()), problem: None, is_reader_gone: false }
     }
 
-    /// Appends a hint to the message.
+    /// Appends `remedy` to the failure's message. Does nothing if the failure has no message.
     pub(crate) fn and(self, remedy: &str) -> Self {
         let message = self.message.map(|message| format!("{message}; {remedy}"));
         Self { message, ..self }
     }
 
-    /// Makes a failure whose message the output has already shown.
+    /// Makes a failure without a message, because the command's output has already shown the reason.
     pub(crate) fn shown(code: Code) -> Self {
         Self { code, message: None, problem: None, is_reader_gone: false }
     }
 
-    /// Returns the failure's text, for people or as one line of JSON.
+    /// Returns the text that the program prints for the failure. With `is_json` it is one line of JSON, and otherwise a
+    /// line for people. `None` if the failure has no message.
     pub(crate) fn text(&self, is_json: bool) -> Option<String> {
         let message = self.message.as_ref()?;
         Some(if is_json {
@@ -80,7 +81,7 @@ impl From<BuildError> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Makes the failure for an error while printing.
+    /// Makes the failure for an error that occurred while the program printed.
     fn from(error: io::Error) -> Self {
         let is_reader_gone = error.kind() == io::ErrorKind::BrokenPipe;
         Self { is_reader_gone, ..Self::new(Code::NotFulfilled, format!("the output failed: {error}")) }

@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-// Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
+// The modules are on floors. A module uses only modules of its own floor and of lower floors, which `tests/tidy`
+// checks.
 
 // Floor 0: forms of input and output.
 mod output;
@@ -10,7 +11,7 @@ mod parse;
 // Floor 1: exit codes and failures.
 mod exit;
 
-// Floor 2: the settings, and the load of `tourbillon bench`.
+// Floor 2: the settings, and the measurement `tourbillon bench`.
 mod bench;
 mod config;
 
@@ -195,8 +196,8 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// The groups of arguments that exclude each other. clap takes all arguments of a struct into its group: a flag
-    /// with another purpose must not be among them.
+    /// Checks that each group of flags that exclude each other has only these flags. clap adds all arguments of a
+    /// struct to the struct's group. So a flag with another purpose needs a struct of its own.
     #[test]
     fn a_flag_excludes_no_other_by_being_beside_it() {
         fn groups(command: &clap::Command, path: &str, found: &mut Vec<(String, Vec<String>)>) {

@@ -1,17 +1,17 @@
-//! Prints results: as JSON, or as lines and tables for people.
+//! Prints the results of commands: as JSON, or as lines and tables for people.
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::io::{self, Write as _};
 
-/// Prints results in the form that the flag `--json` chooses.
+/// Prints the results of commands. The flag `--json` selects JSON. Without the flag, prints text for people.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub(crate) is_json: bool,
 }
 
 impl Output {
-    /// Prints a value as one line of JSON, or as the line for people that `line` returns.
+    /// Prints a value as one line of JSON. For people, prints the line that `line` makes of the value.
     pub(crate) fn value<T: Serialize>(self, value: &T, line: impl FnOnce(&T) -> String) -> io::Result<()> {
         if self.is_json { self.json(value) } else { print(&line(value)) }
     }
@@ -21,7 +21,8 @@ impl Output {
         print(&serde_json::to_string(value)?)
     }
 
-    /// Prints each value as one line of JSON, or all values as a table with these columns.
+    /// Prints each value as one line of JSON. For people, prints a table: `columns` are its headings, and `row` makes
+    /// its rows.
     pub(crate) fn list<T: Serialize, const N: usize>(
         self,
         values: &[T],
@@ -34,7 +35,8 @@ impl Output {
         print(&table(Some(columns), values.iter().map(row)))
     }
 
-    /// Prints a value as one line of JSON, or prints a line for each field whose text is not empty.
+    /// Prints a value as one line of JSON. For people, prints each field of the value on its own line, and leaves empty
+    /// fields out.
     pub(crate) fn fields<T: Serialize>(
         self,
         value: &T,
@@ -48,7 +50,7 @@ impl Output {
     }
 }
 
-/// Prints a text and a line's end, and flushes the output.
+/// Prints a text and a line feed, and flushes the output.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -56,7 +58,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Builds an aligned table. Control characters in cells are escaped.
+/// Builds a table with aligned columns. Escapes control characters in the cells.
 pub(crate) fn table<const N: usize>(
     columns: Option<[&str; N]>,
     rows: impl Iterator<Item = [String; N]>,
@@ -76,7 +78,7 @@ pub(crate) fn table<const N: usize>(
     lines.join("\n")
 }
 
-/// Escapes characters that control a terminal, or the direction of its text.
+/// Escapes characters that control a terminal, and characters that change the direction of text.
 pub(crate) fn plain(text: &str) -> String {
     let is_hidden = |c: char| {
         c.is_control()
@@ -92,7 +94,7 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// Returns the word by which a value, such as an enum's, is written in JSON.
+/// Returns the JSON text of a value without quotes, such as the word for a variant of an enum.
 pub(crate) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -101,7 +103,7 @@ pub(crate) fn word(value: &impl Serialize) -> String {
     }
 }
 
-/// Returns the text of an optional value; empty if there is none.
+/// Returns the text of an optional value, or an empty text if there is no value.
 pub(crate) fn or_none(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! Reads the values of flags.
+//! Parses the values of flags, such as durations and limits.
 
 use core::time::Duration;
 use tourbillon_client::api::Backoff;
 
-/// The units of durations, the longest first, each with its length in milliseconds.
+/// The units of durations, from the longest to the shortest, each with its length in milliseconds.
 const UNITS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
@@ -25,16 +25,16 @@ pub(crate) fn millis(text: &str) -> Result<u64, String> {
     if text.is_empty() { Err(fault()) } else { Ok(sum) }
 }
 
-/// Reads a duration, as [`millis`] does.
+/// Parses a duration such as `30d`, `1h30m` or `250ms`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     millis(text).map(Duration::from_millis)
 }
 
-/// Writes a duration in the form that [`millis`] reads.
+/// Writes a duration, given in milliseconds, in a form such as `1h30m`.
 pub(crate) fn short(mut millis: u64) -> String {
     let mut text = String::new();
     for (unit, length) in UNITS {
-        // Weeks are not used, since they are hard to compare with days.
+        // Weeks are left out, since they are hard to compare with days.
         if unit != "w" && millis >= length {
             text.push_str(&format!("{}{unit}", millis / length));
             millis %= length;
@@ -61,7 +61,7 @@ pub(crate) fn backoff(text: &str) -> Result<Backoff, String> {
     }
 }
 
-/// Reads a day of the month: 1 to 31, or `last`, which is the 31st or the last day of a shorter month.
+/// Parses a day of the month: 1 to 31, or `last`. `last` means 31: a shorter month uses its last day.
 pub(crate) fn day(text: &str) -> Result<i8, String> {
     if text == "last" {
         return Ok(31);
@@ -76,7 +76,7 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// The value of a flag that is a limit, or the word `none` for no limit.
+/// The value of a flag that sets a limit: a number, or the word `none` for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit<T> {
     None,
@@ -92,7 +92,7 @@ impl<T> Limit<T> {
     }
 }
 
-/// Reads a limit: a number, or `none`.
+/// Parses a limit: a number, or the word `none` for no limit.
 pub(crate) fn limit<T: core::str::FromStr>(text: &str) -> Result<Limit<T>, String> {
     if text == "none" {
         return Ok(Limit::None);
@@ -100,7 +100,7 @@ pub(crate) fn limit<T: core::str::FromStr>(text: &str) -> Result<Limit<T>, Strin
     text.parse().map(Limit::Of).map_err(|_| format!("neither a number in range nor `none`: {text:?}"))
 }
 
-/// Reads a limit: a duration, or `none`.
+/// Parses a limit in milliseconds: a duration such as `30d`, or the word `none` for no limit.
 pub(crate) fn limit_millis(text: &str) -> Result<Limit<u64>, String> {
     if text == "none" { Ok(Limit::None) } else { millis(text).map(Limit::Of) }
 }

@@ -1,4 +1,4 @@
-//! Receives backups of a service, and verifies them as they come.
+//! Receives backups of a service, and verifies them while they come.
 
 use crate::error::{Error, with_causes};
 use bytes::Bytes;
@@ -8,10 +8,10 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::Deserialize;
 
-/// The greatest length of a backup's last line, in bytes.
+/// The greatest length of the last line of a backup, in bytes.
 const LONGEST_END: usize = 200;
 
-/// The last line of a backup: the number of timers, and a checksum.
+/// The last line of a backup. The line contains the number of timers and a checksum.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct End {
@@ -19,15 +19,15 @@ struct End {
     crc32: u32,
 }
 
-/// Counts and sums of the part of a backup that has come so far. The last line must agree with them.
+/// The counts and checksums of the part of a backup that has come so far. The backup's last line must agree with them.
 #[derive(Default)]
 struct Seen {
-    /// The number of complete lines.
+    /// The number of complete lines that have come.
     lines: u64,
-    /// The checksum of all bytes. `sum_before` is the checksum of the bytes before the last line.
+    /// The checksum of all bytes so far. `sum_before` is the checksum without the last line.
     sum: crc32fast::Hasher,
     sum_before: crc32fast::Hasher,
-    /// The last line as far as it has come, cut off after [`LONGEST_END`] bytes.
+    /// The part of the last line that has come. Only the line's first [`LONGEST_END`] bytes are kept.
     last: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ impl Seen {
             self.last.extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
                 self.lines += 1;
-                // A line that is longer than the kept part also ends here.
+                // A longer line was cut, so its end is missing and is added here.
                 if !self.last.ends_with(b"\n") {
                     self.last.push(b'\n');
                 }
@@ -51,7 +51,8 @@ impl Seen {
         }
     }
 
-    /// Returns the number of timers if the backup is complete and agrees with its last line.
+    /// Returns the number of timers in a complete backup. Returns `None` if the backup is incomplete, or does not agree
+    /// with its last line.
     fn end(&self) -> Option<u64> {
         let line = self.last.strip_suffix(b"\n")?;
         let end: End = serde_json::from_slice(line).ok()?;
@@ -61,7 +62,7 @@ impl Seen {
     }
 }
 
-/// A copy of all timers, schedules and namespaces of a service. It is read piece by piece.
+/// A copy of all timers, schedules and namespaces of a service. The caller reads it in pieces.
 pub struct Backup {
     body: Incoming,
     patience: Duration,
@@ -74,13 +75,13 @@ impl Backup {
         Self { body, patience, seen: Seen::default(), timers: None }
     }
 
-    /// Returns the next piece, or `None` after the last piece. Once it has returned `None`, the pieces together are a
-    /// complete backup, and [`timers`](Self::timers) returns the number of timers.
+    /// Returns the next piece of the backup, or `None` after the last piece. After `None`, the pieces together are a
+    /// complete backup. [`timers`](Self::timers) then returns the number of timers.
     ///
     /// # Errors
     ///
     /// Fails with [`Error::Connection`] if the backup breaks off, or if its number of timers or its checksum is wrong.
-    /// Fails with [`Error::Timeout`] if no byte comes within the client's timeout. In both cases the pieces are not a
+    /// Fails with [`Error::Timeout`] if no byte comes within the client's timeout. After any error the pieces are not a
     /// complete backup.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
@@ -102,7 +103,7 @@ impl Backup {
         }
     }
 
-    /// Returns the number of timers, once the backup is complete.
+    /// Returns the number of timers in the backup. Returns `None` until the whole backup has come.
     #[must_use]
     pub fn timers(&self) -> Option<u64> {
         self.timers
@@ -119,7 +120,7 @@ impl fmt::Debug for Backup {
 mod tests {
     use super::*;
 
-    /// Makes a backup whose lines have these lengths.
+    /// Makes a backup with a first line, lines of these lengths, and a last line.
     fn backup(lengths: &[usize]) -> Vec<u8> {
         let mut bytes = b"{\"tourbillon\":\"backup\"}\n".to_vec();
         for length in lengths {

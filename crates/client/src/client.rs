@@ -1,4 +1,4 @@
-//! The client of a service, and its settings.
+//! Defines the client of a service, and its settings.
 
 use crate::audit::Audit;
 use crate::backup::Backup;
@@ -22,15 +22,15 @@ use tourbillon_api::{
     ServiceStats,
 };
 
-/// How long an idle connection is kept. It is shorter than the 5 s after which common servers close theirs. A change
-/// that is sent on a connection while it closes would have an unknown outcome.
+/// How long an idle connection is kept. Common servers close an idle connection after 5 s, so this time is shorter. If
+/// a change is sent while its connection closes, the outcome is unknown.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// A client of a service. Clones share the connections.
+/// The client of a service. Clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Transport>);
 
-/// Settings of a [`Client`].
+/// The settings from which a [`Client`] is made.
 #[derive(Clone)]
 pub struct Builder {
     url: String,
@@ -54,13 +54,13 @@ enum Pem {
 }
 
 impl Builder {
-    /// Sets the token that each request carries.
+    /// Sets the token that the client sends with each request.
     #[must_use]
     pub fn token(self, token: impl Into<String>) -> Self {
         Self { token: Some(Token::Text(token.into())), ..self }
     }
 
-    /// Sets a file that contains only the token. It is read when the client is made.
+    /// Sets the path of a file that contains only the token. The file is read when the client is made.
     #[must_use]
     pub fn token_file(self, path: impl Into<PathBuf>) -> Self {
         Self { token: Some(Token::File(path.into())), ..self }
@@ -81,28 +81,29 @@ impl Builder {
         self
     }
 
-    /// Sets how long resolving the name, connecting and agreeing on TLS may take together; 5 s by default.
+    /// Sets the time for a new connection: resolving the name, connecting and agreeing on TLS. The default is 5 s.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { connect_timeout: timeout, ..self }
     }
 
-    /// Sets how long sending a request once and reading its answer may take; 10 s by default. In
+    /// Sets the time in which a request must be sent once and its answer be read. The default is 10 s. For
     /// [`Queue::claim`](crate::Queue::claim), the time for which the service waits for a timer is added.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Sets how often a request is repeated at most; 3 by default. Reads, creations, and requests that were not sent
-    /// are repeated. The pause before a repetition is at most 100 ms, then 200 ms, and so on up to 3.2 s, or as long as
-    /// the service asks for.
+    /// Sets the number of times that the client may repeat a request. The default is 3. Only some requests are
+    /// repeated: reads, creations, and requests that were not sent. The pause before the first repetition is at most
+    /// 100 ms, then 200 ms, and so on up to 3.2 s. If the service asks for a longer pause, the client waits for that
+    /// time.
     #[must_use]
     pub fn repeats(self, repeats: u32) -> Self {
         Self { repeats, ..self }
     }
 
-    /// Makes the client. It connects when it sends its first request.
+    /// Makes the client. The client connects when it sends its first request.
     ///
     /// # Errors
     ///
@@ -164,7 +165,7 @@ fn authorisation(token: &str) -> Result<HeaderValue, BuildError> {
     Ok(value)
 }
 
-/// Returns scheme, host and path of a service's URL, without a slash at the end.
+/// Returns the scheme, host and path of a service's URL, without a slash at the end.
 fn base_of(url: &str) -> Result<Box<str>, BuildError> {
     let refused = |reason: &str| BuildError::Url(reason.into());
     let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| refused(&error.to_string()))?;
@@ -183,8 +184,9 @@ fn base_of(url: &str) -> Result<Box<str>, BuildError> {
 }
 
 impl Client {
-    /// Returns default settings for the service at this URL, such as `http://127.0.0.1:7670`. For a service behind a
-    /// proxy, the URL may have a path, which is put before all paths. Over `http` the token is sent in the clear.
+    /// Returns the default settings for the service at this URL, such as `http://127.0.0.1:7670`. The URL of a service
+    /// behind a proxy may have a path, which comes before all paths of requests. Over `http` the token is sent in the
+    /// clear.
     pub fn builder(url: impl Into<String>) -> Builder {
         Builder {
             url: url.into(),
@@ -211,7 +213,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "namespaces"]))).await
     }
 
-    /// Returns the present numbers of the service.
+    /// Returns the present counters and numbers of the service.
     ///
     /// # Errors
     ///
@@ -220,8 +222,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "stats"]))).await
     }
 
-    /// Returns the service's numbers over time, since a moment or over the last 72 hours. They come in at most `points`
-    /// intervals, by default at most 360.
+    /// Returns the service's numbers over time, from `since` on, or over the last 72 hours. The numbers are summed up
+    /// in at most `points` intervals, by default in at most 360.
     ///
     /// # Errors
     ///
@@ -232,7 +234,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "history"]) + &query)).await
     }
 
-    /// Returns how late the deliveries of the last hour were, for each second of the minute in which they were due.
+    /// Returns how late the deliveries of the last hour were. The deliveries are grouped by the second of the minute in
+    /// which they were due.
     ///
     /// # Errors
     ///
@@ -250,7 +253,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "horizon"]))).await
     }
 
-    /// Returns the hosts to which callbacks were sent lately.
+    /// Returns the hosts to which the service has lately sent callbacks.
     ///
     /// # Errors
     ///
@@ -259,7 +262,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "endpoints"]))).await
     }
 
-    /// Returns the nodes that share the timers, and the shards that each node delivers.
+    /// Returns the nodes of the service, and the shards of timers that each node delivers.
     ///
     /// # Errors
     ///
@@ -268,8 +271,8 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "nodes"]))).await
     }
 
-    /// Returns the queues in which timers or receivers wait, by namespace and name. Includes all namespaces that the
-    /// token may read.
+    /// Returns the queues in which timers or receivers wait, sorted by namespace and name. The queues of all namespaces
+    /// that the token may read are included.
     ///
     /// # Errors
     ///
@@ -278,21 +281,22 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "queues"]))).await
     }
 
-    /// Makes a list of timers. Unless narrowed, it has the timers of all namespaces. Sends no request.
+    /// Makes a list of the timers of all namespaces. Conditions can narrow it. Sends no request.
     #[must_use]
     pub fn list(&self) -> List {
         List::new(Arc::clone(&self.0), join(&["v1", "timers"]))
     }
 
-    /// Makes a list of the audit trail: the changes, and the people and programs that made them. For administrators.
-    /// Sends no request.
+    /// Makes a list of the audit trail, which shows all changes and the people and programs that made them. Needs the
+    /// rights of an administrator. Sends no request.
     #[must_use]
     pub fn audit(&self) -> Audit {
         Audit::new(Arc::clone(&self.0))
     }
 
-    /// Begins a copy of all timers, schedules and namespaces as they are at one moment. The caller reads it piece by
-    /// piece. The service keeps running. For administrators, since the copy contains bodies and signing secrets.
+    /// Begins a backup: a copy of all timers, schedules and namespaces as they are at one moment. The caller reads it
+    /// piece by piece. The service keeps running. Needs the rights of an administrator, because the copy contains
+    /// bodies and signing secrets.
     ///
     /// # Errors
     ///
@@ -303,15 +307,15 @@ impl Client {
         Ok(Backup::new(response.into_body(), self.0.timeout))
     }
 
-    /// Makes a stream of the events of a namespace, or of all namespaces, as they happen. It connects at the first call
-    /// of [`Events::next`].
+    /// Makes a stream of events as they happen, in a namespace or in all namespaces. The stream connects at the first
+    /// call of [`Events::next`].
     #[must_use]
     pub fn events(&self, namespace: Option<&str>) -> Events {
         let path = join(&["v1", "events"]) + &query(&[("namespace", namespace)]);
         Events::new(Arc::clone(&self.0), path)
     }
 
-    /// Succeeds if the service is alive.
+    /// Succeeds if the service answers that it is alive.
     ///
     /// # Errors
     ///
@@ -324,13 +328,13 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// See [`Error`]. An answer that the service cannot work is not an error.
+    /// See [`Error`]. If the service answers that it cannot work, the call succeeds.
     pub async fn readiness(&self) -> Result<Readiness, Error> {
         let not_ready = Some(StatusCode::SERVICE_UNAVAILABLE);
         self.0.send(&Call { also: not_ready, ..Call::read(join(&["readyz"])) }).await
     }
 
-    /// Returns the service's numbers in Prometheus' text format.
+    /// Returns the service's numbers in the text format of Prometheus.
     ///
     /// # Errors
     ///

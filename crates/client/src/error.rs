@@ -1,11 +1,11 @@
-//! The errors of a client's calls.
+//! Defines the errors of a client's calls.
 
 use core::fmt;
 use std::io;
 use std::path::PathBuf;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The reason why a call failed.
+/// The reason why a call of the client failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,17 +13,17 @@ pub enum Error {
     Problem(Box<Problem>),
     /// The connection failed. The request has changed nothing.
     Connection(Box<str>),
-    /// No answer came in time to a request that only reads. Other requests have an
-    /// [unknown outcome](Self::UnknownOutcome) then, since they may have changed something.
+    /// A request that only reads got no answer in time. A request that may have changed something fails with an
+    /// [unknown outcome](Self::UnknownOutcome) instead.
     Timeout,
-    /// Nobody knows whether the service has fulfilled the request. After it was sent, the connection broke, the time
-    /// was over, or the answer could not be read.
+    /// It is unknown whether the service has fulfilled the request. After the request was sent, the connection broke,
+    /// the time was over, or the answer could not be read.
     UnknownOutcome(Box<str>),
     /// The answer cannot be read. The request has changed nothing.
     Decode {
-        /// The HTTP status.
+        /// The HTTP status of the answer.
         status: u16,
-        /// Says why the answer cannot be read, and shows its start.
+        /// The reason why the answer cannot be read, with the start of the answer.
         reason: Box<str>,
     },
     /// The request cannot be encoded, so it was not sent.
@@ -70,22 +70,23 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// The reason why a client was not made.
+/// The reason why a client could not be made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The URL must have `http` or `https`, a host, perhaps a path, and nothing else.
+    /// The URL is not valid. A URL of a service has the scheme `http` or `https` and a host, and may have a path. Other
+    /// parts are not permitted.
     Url(Box<str>),
-    /// The token is empty, or contains characters that a header must not have.
+    /// The token is empty, or contains characters that are not permitted in a header.
     Token,
-    /// A file cannot be read.
+    /// A file that the settings name cannot be read.
     File {
-        /// The path of the file.
+        /// The path of the file that cannot be read.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The error that the operating system returned.
         error: io::Error,
     },
-    /// A certificate cannot be read.
+    /// A certificate cannot be read, for the reason in this text.
     Certificate(Box<str>),
 }
 
@@ -102,7 +103,7 @@ impl fmt::Display for BuildError {
 
 impl core::error::Error for BuildError {}
 
-/// Returns the texts of an error and of its causes, which say more.
+/// Returns the text of an error, followed by the texts of its causes.
 pub(crate) fn with_causes(error: &(dyn core::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -10,23 +10,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tourbillon_api::Event;
 
-/// The greatest size of an event, in bytes.
+/// The greatest size of an event that a stream may bring, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// How long a connection may bring no byte before it counts as broken. The service sends a comment every 15 s.
+/// The time without any byte after which a connection counts as broken. The service sends a comment every 15 s.
 const SILENCE: Duration = Duration::from_secs(45);
 
-/// An item of a stream of events.
+/// An item of a stream of events: an event, or a gap in the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Seen {
-    /// An event. [`Event::missed`] counts the events just before it that this reader missed. The reader was too slow
-    /// for them, or a later version of the service sent them, so that they could not be read.
+    /// An event. [`Event::missed`] counts the events just before it that this reader missed. Either the reader was too
+    /// slow for them, or a later version of the service sent them in an unknown form.
     Event(Box<Event>),
-    /// The connection broke, and a new connection was made. The events in between are missed. They are not stored, and
-    /// their number is not known.
+    /// The connection broke, and a new connection was made. The reader has missed the events between the two
+    /// connections. The service does not store events, so their number is unknown.
     Gap {
-        /// The reason why the connection ended.
+        /// The reason why the broken connection ended.
         reason: Box<str>,
     },
 }
@@ -38,7 +38,7 @@ pub struct Events {
     path: String,
     reading: Option<Incoming>,
     parser: Parser,
-    /// Why the last connection ended. It is set until there is a new connection.
+    /// The reason why the last connection of the stream ended. `None` while there is a connection.
     lost: Option<Box<str>>,
     failures: u32,
     silence: Duration,
@@ -57,15 +57,15 @@ impl Events {
         }
     }
 
-    /// Sets how long a connection may bring no byte before it counts as broken; 45 s by default. The service sends a
-    /// comment every 15 s.
+    /// Sets the time without any byte after which a connection counts as broken. The default is 45 s. The service sends
+    /// a comment every 15 s.
     #[must_use]
     pub fn silence(self, silence: Duration) -> Self {
         Self { silence, ..self }
     }
 
-    /// Connects now. Later calls of [`Events::next`] return the events from now on. Without this call, the first call
-    /// of `next` connects.
+    /// Connects at once, so that no event after this call is missed. Without this call, the first call of
+    /// [`Events::next`] connects.
     ///
     /// # Errors
     ///
@@ -77,16 +77,16 @@ impl Events {
         Ok(())
     }
 
-    /// Waits for the next event. If the connection breaks, connects again as long as the caller waits, with pauses of
-    /// up to 3 s.
+    /// Waits for the next event. If the connection breaks, the call connects again, with pauses of up to 3.2 s, as long
+    /// as the caller waits.
     ///
     /// # Errors
     ///
-    /// Fails if the first connection cannot be made, or if the service refuses the request. A later call tries again.
+    /// Fails if the first connection cannot be made, or if the service refuses the request. The caller may try again.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, no event is lost: a later call returns it.
+    /// If the future is dropped, no event is lost: the next call returns the event.
     pub async fn next(&mut self) -> Result<Seen, Error> {
         loop {
             if let Some(event) = self.parser.events.pop_front() {
@@ -113,7 +113,8 @@ impl Events {
         }
     }
 
-    /// Connects. If there was a connection before, returns the gap since it broke.
+    /// Connects to the stream of events. If an earlier connection has broken, returns the gap between the two
+    /// connections.
     async fn connect(&mut self) -> Result<Option<Seen>, Error> {
         if self.failures > 0 || self.lost.is_some() {
             let longest = 200_u64 << self.failures.min(4);
@@ -138,7 +139,7 @@ impl Events {
         }
     }
 
-    /// Turns the events into a stream, which ends after an error.
+    /// Converts this value into a stream of events. The stream ends after an error.
     pub fn into_stream(self) -> impl Stream<Item = Result<Seen, Error>> + Send {
         stream::try_unfold(self, async |mut events| Ok(Some((events.next().await?, events))))
     }
@@ -147,13 +148,13 @@ impl Events {
 /// Parses a body of the type `text/event-stream`.
 #[derive(Debug, Default)]
 struct Parser {
-    /// The start of an incomplete line.
+    /// The start of a line that has not come completely.
     line: Vec<u8>,
-    /// The data of an incomplete event.
+    /// The data of an event that has not come completely.
     data: Vec<u8>,
     events: VecDeque<Box<Event>>,
-    /// The number of events since the last readable event that could not be read, since a later version of the service
-    /// sent them.
+    /// The number of unreadable events after the last readable event. Unreadable events are of a later version of the
+    /// service.
     unread: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A namespace of a service: its timers, its limits and its secrets.
+//! Offers the calls about a namespace of a service: its timers, its limits and its secrets.
 
 use crate::error::Error;
 use crate::pages::List;
@@ -20,7 +20,7 @@ use tourbillon_api::{
 #[derive(Clone, Debug)]
 pub struct Namespace {
     transport: Arc<Transport>,
-    /// The path of the namespace, `/v1/namespaces/{name}`.
+    /// The path of the namespace on the service, `/v1/namespaces/{name}`.
     path: Arc<str>,
 }
 
@@ -29,15 +29,16 @@ impl Namespace {
         Self { transport, path: join(&["v1", "namespaces", name]).into() }
     }
 
-    /// Returns a path below the namespace's path.
+    /// Returns the path of `segments` below the path of the namespace.
     fn below(&self, segments: &[&str]) -> String {
         let mut path = String::from(&*self.path);
         segments.iter().for_each(|segment| push(&mut path, segment));
         path
     }
 
-    /// Prepares the creation of a timer. Awaiting the result makes the timer. The request carries an idempotency key, a
-    /// fresh key by default. So it can be repeated if its outcome is unknown, and still makes a single timer.
+    /// Prepares the creation of a timer. Awaiting the result sends the request. The request has an idempotency key, by
+    /// default a fresh key. So the client can repeat the request after an unknown outcome, and the service still makes
+    /// a single timer.
     #[must_use = "the timer is made when this is awaited"]
     pub fn place<'a>(&'a self, timer: &'a NewTimer) -> Place<'a> {
         Place::new(&self.transport, &self.path, timer)
@@ -55,8 +56,8 @@ impl Namespace {
         TimerAt::new(&self.transport, &self.path, "ids", id)
     }
 
-    /// Delivers a dead timer again, as if it were new. It is found only by its id, since another timer may have its
-    /// key.
+    /// Delivers a dead timer again, as if it were new. The timer is found by its id, because its key may now belong to
+    /// another timer.
     ///
     /// # Errors
     ///
@@ -66,7 +67,7 @@ impl Namespace {
         self.id(id).verb("replay").await
     }
 
-    /// Makes a list of timers. Unless narrowed, it has all timers of the namespace. Sends no request.
+    /// Makes a list of all timers of the namespace. Conditions can narrow it. Sends no request.
     #[must_use]
     pub fn list(&self) -> List {
         List::new(Arc::clone(&self.transport), self.below(&["timers"]))
@@ -78,13 +79,13 @@ impl Namespace {
         ScheduleAt::new(&self.transport, &self.path, key)
     }
 
-    /// Makes a list of the namespace's schedules, to be read page by page. Sends no request.
+    /// Makes a list of the namespace's schedules, which is read page by page. Sends no request.
     #[must_use]
     pub fn schedules(&self) -> SchedulePages {
         SchedulePages::new(Arc::clone(&self.transport), self.below(&["schedules"]))
     }
 
-    /// Returns the next ten instants of a schedule without making it.
+    /// Returns the next ten instants that a schedule with this rule would have. The schedule is not made.
     ///
     /// # Errors
     ///
@@ -94,11 +95,11 @@ impl Namespace {
         self.transport.send(&Call { effect: Effect::Read, ..call }).await
     }
 
-    /// Makes many changes, in order, in one transaction. The request is never repeated.
+    /// Makes many changes in one transaction, in their order. The request is never repeated.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. If a change is refused, the answer says so, and the call succeeds.
+    /// See [`Error`]. If a single change is refused, its answer says so, and the call succeeds.
     pub async fn batch(&self, batch: &Batch) -> Result<BatchAnswer, Error> {
         self.transport.send(&Call::change(Method::POST, self.below(&["batch"])).json(batch)?).await
     }
@@ -130,7 +131,7 @@ impl Namespace {
         self.transport.send(&Call::read(self.below(&["queues"]))).await
     }
 
-    /// Returns the operations that run, or have ended within the last hour, the newest first.
+    /// Returns the operations that run or have ended within the last hour, the newest first.
     ///
     /// # Errors
     ///
@@ -149,12 +150,12 @@ impl Namespace {
         self.transport.send(&Call::read(self.below(&["operations", id]))).await
     }
 
-    /// Waits until an operation has ended. Asks for its state after 50 ms, then less and less often, at least once a
-    /// second. Calls `progress` with each state.
+    /// Waits until an operation has ended. The first check of its state comes after 50 ms. Later checks come less
+    /// often, but at least once a second. Calls `progress` with each state.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. An operation that failed is not an error.
+    /// See [`Error`]. If the operation has failed, the call still succeeds.
     pub async fn wait_for(
         &self,
         operation: Operation,
@@ -178,15 +179,16 @@ impl Namespace {
         Queue::new(Arc::clone(&self.transport), self.below(&["queues", name, "claims"]))
     }
 
-    /// Reports that a fetched timer is done, which ends its delivery. Returns once the service has stored this: a
-    /// service that is killed later does not hand the timer over again. With a store in a file, a loss of power within
-    /// some 20 ms can still lose the report. Then the timer is delivered again under the same id.
+    /// Reports that a fetched timer is done, which ends its delivery. Returns once the service has stored the report.
+    /// Even if the service is killed later, it does not hand out the timer again. With a store in a file, a loss of
+    /// power within some 20 ms can still lose the report. If the report is lost, the timer is delivered again under the
+    /// same id.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `claim-ended` if the time of the claim was over: then the timer is, or
-    /// was, delivered again. After an error whose outcome is unknown, the call may be repeated. Then `claim-ended` can
-    /// also mean that the first call took effect.
+    /// See [`Error`]. Fails with the problem `claim-ended` if the time of the claim was over. Then the timer is
+    /// delivered again, or already was. After an unknown outcome the call may be repeated. In that case `claim-ended`
+    /// can also mean that the first call took effect.
     pub async fn ack(&self, claim: &str) -> Result<(), Error> {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "ack"]))).await
     }
@@ -200,7 +202,8 @@ impl Namespace {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "nack"])).json(nack)?).await
     }
 
-    /// Prolongs the delivery of a fetched timer by the time that its policy gives an attempt.
+    /// Prolongs the delivery of a fetched timer. From now on, the delivery has the time that the timer's policy sets
+    /// for an attempt.
     ///
     /// # Errors
     ///
@@ -213,7 +216,7 @@ impl Namespace {
         self.transport.send_for(call, |_| Ok(())).await
     }
 
-    /// Returns the namespace's limits and numbers.
+    /// Returns the limits and the present numbers of the namespace.
     ///
     /// # Errors
     ///
@@ -222,7 +225,7 @@ impl Namespace {
         self.transport.send(&Call::read(self.path.to_string())).await
     }
 
-    /// Makes the namespace, or sets all its limits.
+    /// Makes the namespace with these limits, or replaces all limits of an existing namespace.
     ///
     /// # Errors
     ///
@@ -240,7 +243,7 @@ impl Namespace {
         self.settle(&Call::change(Method::DELETE, self.path.to_string())).await
     }
 
-    /// Makes a new signing secret. Older secrets keep signing for a while.
+    /// Makes a new signing secret. Older secrets still sign for a while.
     ///
     /// # Errors
     ///

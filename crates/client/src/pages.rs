@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use tourbillon_api::{Moment, Page, Phase, Timer};
 
-/// A list of any items: its conditions, and the position of the next page.
+/// A list that is read page by page, with its conditions and the position of the next page.
 #[derive(Clone)]
 pub(crate) struct Paged {
     transport: Arc<Transport>,
@@ -25,15 +25,15 @@ impl Paged {
         Self { transport, path, conditions: Vec::new(), cursor: None, is_done: false }
     }
 
-    /// Sets a condition. Replaces an earlier condition with the same name.
+    /// Sets a condition of the list. Replaces an earlier condition with the same name.
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.conditions.retain(|(other, _)| *other != name);
         self.conditions.push((name, value.into()));
         self
     }
 
-    /// Fetches the next page; returns `None` after the last page. After an error, the next call asks for the same page
-    /// again.
+    /// Fetches the next page of the list. Returns `None` after the last page. If a call fails, the next call asks for
+    /// the same page again.
     pub(crate) async fn next_page<T: DeserializeOwned>(&mut self) -> Result<Option<Vec<T>>, Error> {
         if self.is_done {
             return Ok(None);
@@ -58,13 +58,13 @@ impl fmt::Debug for Paged {
     }
 }
 
-/// Returns the word by which an enum's value is written in a query.
+/// Returns the word by which a query names the value of an enum.
 pub(crate) fn word(value: impl Serialize) -> String {
     let value = serde_json::to_value(value).ok();
     value.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
 }
 
-/// A list of timers, with conditions.
+/// A list of timers, narrowed by conditions. [`pages`](Self::pages) and [`stream`](Self::stream) read the list.
 #[derive(Clone, Debug)]
 pub struct List(Paged);
 
@@ -103,26 +103,26 @@ impl List {
         Self(self.0.with("due_after", moment.to_string()))
     }
 
-    /// Keeps only timers that were made after this moment. A moment in the future finds timers that were made while the
-    /// service's clock was ahead.
+    /// Keeps only timers that were made after this moment. With a moment in the future, the list has the timers that
+    /// were made while the service's clock was ahead.
     #[must_use]
     pub fn created_after(self, moment: Moment) -> Self {
         Self(self.0.with("created_after", moment.to_string()))
     }
 
-    /// Sets the greatest number of timers in a page; 50 by default, at most 200.
+    /// Sets the greatest number of timers in a page. The default is 50, the maximum 200.
     #[must_use]
     pub fn page_size(self, timers: u32) -> Self {
         Self(self.0.with("limit", timers.to_string()))
     }
 
-    /// Starts to read the list page by page. Sends no request yet.
+    /// Makes a reader of the list's pages. Sends no request yet.
     #[must_use]
     pub fn pages(self) -> Pages {
         Pages(self.0)
     }
 
-    /// Returns the list's timers as a stream, which sends a request for each page.
+    /// Returns a stream of the list's timers. The stream sends a request for each page.
     pub fn stream(self) -> impl Stream<Item = Result<Timer, Error>> + Send {
         let pages = stream::try_unfold(self.pages(), async |mut pages| {
             let page = pages.next_page().await?;
@@ -132,17 +132,17 @@ impl List {
     }
 }
 
-/// Reads a list page by page. A timer that is made, moved or ended while the pages are read may be left out or come
-/// twice.
+/// Reads a list of timers page by page. If a timer is made, moved or ended while the pages are read, it may be left out
+/// or come twice.
 #[derive(Clone, Debug)]
 pub struct Pages(Paged);
 
 impl Pages {
-    /// Fetches the next page; returns `None` after the last page. An empty page may be followed by further pages.
+    /// Fetches the next page of timers. Returns `None` after the last page. Further pages may follow an empty page.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. After an error, the next call asks for the same page again.
+    /// See [`Error`]. If a call fails, the next call asks for the same page again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<Timer>>, Error> {
         self.0.next_page().await
     }

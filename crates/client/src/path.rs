@@ -3,10 +3,10 @@
 use core::fmt::Write as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// The characters to escape: all except the unreserved characters of RFC 3986.
+/// The characters that are escaped in a path: all except the unreserved characters of RFC 3986.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Appends a segment to a path. Escapes the segments `.` and `..`, since proxies would resolve them.
+/// Appends a segment to a path. The segments `.` and `..` are escaped, because proxies would resolve them.
 pub(crate) fn push(path: &mut String, segment: &str) {
     path.push('/');
     match segment {
@@ -16,20 +16,20 @@ pub(crate) fn push(path: &mut String, segment: &str) {
     }
 }
 
-/// Builds a path from segments.
+/// Builds the path of a request from its segments, and escapes each segment.
 pub(crate) fn join(segments: &[&str]) -> String {
     let mut path = String::new();
     segments.iter().for_each(|segment| push(&mut path, segment));
     path
 }
 
-/// Builds a query from the pairs that have a value.
+/// Builds the query of a URL from the pairs of a name and a value. Pairs without a value are left out.
 pub(crate) fn query(pairs: &[(&str, Option<&str>)]) -> String {
     let mut query = String::new();
     for (name, value) in pairs {
         if let Some(value) = value {
             let start = if query.is_empty() { '?' } else { '&' };
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _written = write!(query, "{start}{name}={}", utf8_percent_encode(value, ESCAPED));
         }
     }

@@ -1,4 +1,4 @@
-//! The creation of a timer.
+//! Creates a timer.
 
 use crate::error::Error;
 use crate::path::push;
@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Method};
 use tourbillon_api::{NewTimer, Placed};
 use uuid::Uuid;
 
-/// A prepared creation of a timer. Awaiting it sends the request.
+/// A prepared creation of a timer. Awaiting this value sends the request.
 #[derive(Clone)]
 pub struct Place<'a> {
     transport: &'a Transport,
@@ -26,20 +26,20 @@ impl<'a> Place<'a> {
         Self { transport, namespace, timer, key: None, idempotency_key: None, trace: None }
     }
 
-    /// Gives the timer a key. By its key, a timer is shown, moved, cancelled and replaced.
+    /// Gives the timer a key. The key finds the timer in later calls that show, move, cancel or replace it.
     #[must_use]
     pub fn key(self, key: &'a str) -> Self {
         Self { key: Some(key), ..self }
     }
 
-    /// Sets the idempotency key. With it, another process, or this process after a restart, can repeat the creation. By
-    /// default each creation has a fresh key.
+    /// Sets the idempotency key. By default each creation has a fresh key. With a known key, another process can repeat
+    /// the creation, or this process after a restart.
     #[must_use]
     pub fn idempotency_key(self, key: &'a str) -> Self {
         Self { idempotency_key: Some(key), ..self }
     }
 
-    /// Sets the trace context, a `traceparent` of W3C. Each delivery of the timer carries it.
+    /// Sets the trace context, in the form of the W3C header `traceparent`. Each delivery of the timer has this header.
     #[must_use]
     pub fn trace(self, traceparent: &'a str) -> Self {
         Self { trace: Some(traceparent), ..self }

@@ -7,7 +7,7 @@ use http::Method;
 use std::sync::Arc;
 use tourbillon_api::{Claim, ClaimRequest, Claims};
 
-/// Gives access to a queue from which timers are fetched.
+/// Gives access to a queue, from which the program fetches due timers.
 #[derive(Clone, Debug)]
 pub struct Queue {
     transport: Arc<Transport>,
@@ -19,16 +19,16 @@ impl Queue {
         Self { transport, path }
     }
 
-    /// Fetches up to `max` (1 to 100) due timers. If no timer is due, the service waits for the first, up to `wait` (at
-    /// most 20 s). If none becomes due in time, the result is empty.
+    /// Fetches up to `max` (1 to 100) due timers. If no timer is due, the service waits for up to `wait` (at most 20 s)
+    /// until a timer becomes due. If no timer becomes due in that time, the result is empty.
     ///
-    /// Acknowledge each timer ([`Namespace::ack`](crate::Namespace::ack)) before its claim ends. Otherwise the timer is
-    /// delivered again.
+    /// The caller must acknowledge each timer ([`Namespace::ack`](crate::Namespace::ack)) before the timer's claim
+    /// ends. Otherwise the timer is delivered again.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. If the outcome is unknown, the service may have handed out timers that this call does not return.
-    /// They are delivered again.
+    /// See [`Error`]. After an unknown outcome, the service may have handed out timers that this call has not returned.
+    /// These timers are delivered again.
     pub async fn claim(&self, max: u32, wait: Duration) -> Result<Vec<Claim>, Error> {
         let wait_ms = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX).unsigned_abs();
         let request = ClaimRequest { max: Some(max), wait_ms: Some(wait_ms) };

@@ -1,4 +1,4 @@
-//! Schedules, which make timers repeatedly.
+//! Offers the calls about a schedule, which makes timers repeatedly.
 
 use crate::error::Error;
 use crate::pages::Paged;
@@ -32,7 +32,7 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&Call::read(self.path.clone())).await
     }
 
-    /// Makes the schedule, or replaces it as a whole.
+    /// Makes the schedule, or replaces an existing schedule completely.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&Call::change(Method::PUT, self.path.clone()).json(schedule)?).await
     }
 
-    /// Changes only the fields that the patch sets.
+    /// Changes the fields that the patch sets. The other fields of the schedule stay.
     ///
     /// # Errors
     ///
@@ -50,8 +50,8 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&Call::change(Method::PATCH, self.path.clone()).json(patch)?).await
     }
 
-    /// Removes the schedule. Timers that it has made stay. If the schedule does not exist, the answer says so, and the
-    /// call succeeds.
+    /// Removes the schedule. The timers that it has made stay. If there was no schedule, the call succeeds, and the
+    /// answer says so.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&Call::change(Method::DELETE, self.path.clone())).await
     }
 
-    /// Pauses the schedule: its instants pass without a timer.
+    /// Pauses the schedule. During the pause, instants pass without timers.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&self.verb("resume")).await
     }
 
-    /// Makes a timer of the schedule now.
+    /// Makes a timer of the schedule that is due now.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&self.verb("trigger")).await
     }
 
-    /// Starts an operation that makes the timers of a range in the past.
+    /// Starts an operation that makes the timers of past instants, in a given range.
     ///
     /// # Errors
     ///
@@ -122,11 +122,11 @@ impl SchedulePages {
         Self(self.0.with("key_prefix", prefix))
     }
 
-    /// Fetches the next page; returns `None` after the last page.
+    /// Fetches the next page of schedules. Returns `None` after the last page.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. After an error, the next call asks for the same page again.
+    /// See [`Error`]. If a call fails, the next call asks for the same page again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<ScheduleView>>, Error> {
         self.0.next_page().await
     }

@@ -1,4 +1,4 @@
-//! A stored timer.
+//! Offers the calls about a stored timer.
 
 use crate::error::Error;
 use crate::path::push;
@@ -22,27 +22,27 @@ impl<'a> TimerAt<'a> {
         Self { transport, path }
     }
 
-    /// Returns the timer as it is stored.
+    /// Returns the timer as the service has stored it.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found` if the timer is not stored: it never was, or it has ended.
+    /// See [`Error`]. Fails with the problem `not-found` if there is no such timer, or if it has ended.
     pub async fn get(&self) -> Result<Timer, Error> {
         self.transport.send(&Call::read(self.path.clone())).await
     }
 
-    /// Returns the timer's attempts and its end. By key, it is the last timer that had the key. A timer that has ended
-    /// is still known for some time.
+    /// Returns the timer's attempts and its end. A key stands for the last timer that had it. After its end a timer
+    /// stays known for some time.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found` if the service no longer knows the timer.
+    /// See [`Error`]. Fails with the problem `not-found` if the service does not know the timer, or no longer does.
     pub async fn past(&self) -> Result<Past, Error> {
         self.transport.send(&Call::read(format!("{}/past", self.path))).await
     }
 
-    /// Cancels the timer, or drops it if it is dead. If the timer does not exist, the answer says so, and the call
-    /// succeeds.
+    /// Cancels the timer. A dead timer is removed. If there is no such timer, the call succeeds, and the answer says
+    /// so.
     ///
     /// # Errors
     ///
@@ -51,16 +51,17 @@ impl<'a> TimerAt<'a> {
         self.transport.send(&Call::change(Method::DELETE, self.path.clone())).await
     }
 
-    /// Sets the timer's due moment.
+    /// Moves the timer's due moment to `due`.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. Fails with the problem `not-found`, or with `wrong-phase` if the timer does not wait.
+    /// See [`Error`]. Fails with the problem `not-found` if there is no such timer. Fails with `wrong-phase` if the
+    /// timer's phase does not permit the change.
     pub async fn move_to(&self, due: Moment) -> Result<Changed, Error> {
         self.moved(&Delay { due: Some(due), delay_ms: None }).await
     }
 
-    /// Sets the timer's due moment to `delay` from now, by the service's clock.
+    /// Moves the timer's due moment to `delay` from now, by the service's clock.
     ///
     /// # Errors
     ///
@@ -83,7 +84,7 @@ impl<'a> TimerAt<'a> {
         self.verb("fire").await
     }
 
-    /// Puts the timer aside until it is resumed.
+    /// Pauses the timer. A paused timer is not delivered until it is resumed.
     ///
     /// # Errors
     ///

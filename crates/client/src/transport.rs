@@ -1,4 +1,4 @@
-//! Sends a request, repeats it if that is safe, and decides on the outcome.
+//! Sends a request, repeats it if that is safe, and decides whether it succeeded, failed, or has an unknown outcome.
 //!
 //! | what happens | a read | a creation with an idempotency key | another change |
 //! |---|---|---|---|
@@ -6,14 +6,14 @@
 //! | the connection breaks after the request was sent | again | again | unknown outcome |
 //! | no answer in time | [`Error::Timeout`] | again | unknown outcome |
 //! | 5xx or 408 without a problem | again if a gateway answered | again | unknown outcome |
-//! | a problem with an unknown outcome, or of a service that cannot work now | again | again | [`Error::Problem`] |
+//! | a problem with an unknown outcome, or the service cannot work now | again | again | [`Error::Problem`] |
 //! | another problem | [`Error::Problem`] | [`Error::Problem`] | [`Error::Problem`] |
 //! | 2xx that cannot be read | [`Error::Decode`] | unknown outcome | unknown outcome |
 //! | another status without a problem | [`Error::Decode`] | [`Error::Decode`] | [`Error::Decode`] |
 //!
-//! If no repetition succeeds and the outcome of any attempt is unknown, the call's outcome is unknown, whatever the
-//! last answer was. The exceptions are problems that hold for the first attempt as well: the request cannot be read, or
-//! its content is refused.
+//! *Again* means that the request is repeated. If no repetition succeeds, and the outcome of any attempt is unknown,
+//! the outcome of the call is unknown. The last answer changes this only if it holds for the first attempt as well.
+//! There are three such answers: the request cannot be read, its content is refused, or another timer has its key.
 
 use crate::connect::Connector;
 use crate::error::{Error, with_causes};
@@ -28,35 +28,36 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tourbillon_api::{FieldFault, Problem, ProblemKind};
 
-/// The greatest size of an answer, in bytes.
+/// The greatest size of an answer of the service, in bytes.
 const LARGEST_ANSWER: usize = 16 << 20;
 
-/// The longest pause before a repetition. If the service asks for a longer pause, the call fails instead.
+/// The longest pause before a request is repeated. If the service asks for a longer pause, the request is not repeated.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The effect of a request on the service, which decides about repetitions.
+/// The effect of a request on the service. The effect decides whether the request may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The request changes nothing.
+    /// The request changes nothing at the service.
     Read,
-    /// The request makes a timer under an idempotency key, so it can be repeated.
+    /// The request makes a timer under an idempotency key, so it may be repeated.
     Creation,
     /// The request makes another change, so it must not be repeated.
     Change,
 }
 
-/// A request to the service.
+/// A request of the client to the service.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
-    /// The path, with the query.
+    /// The path of the request's URL, with the query.
     pub(crate) path: String,
     pub(crate) body: Option<Bytes>,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) effect: Effect,
-    /// How long the service itself waits before it answers.
+    /// The longest time for which the service itself may wait before it answers. This time is added to the client's
+    /// timeout.
     pub(crate) wait: Duration,
-    /// A status outside of 2xx that also counts as a success.
+    /// A status outside of 2xx that counts as a success of this request. `None` if only 2xx counts.
     pub(crate) also: Option<StatusCode>,
 }
 
@@ -83,30 +84,32 @@ impl Call {
     }
 }
 
-/// Sends requests to one service.
+/// Sends all requests of a client to its service.
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) client: Client<Connector, Full<Bytes>>,
-    /// Scheme, host, and the start of all paths, without a slash at the end.
+    /// The scheme and the host of the service's URL, and the start of all paths, without a slash at the end.
     pub(crate) base: Box<str>,
     pub(crate) authorisation: Option<HeaderValue>,
     pub(crate) timeout: Duration,
     pub(crate) repeats: u32,
 }
 
-/// An attempt to send a request that failed, and whether to repeat it.
+/// A failed attempt to send a request. The value says whether the request may be repeated.
 #[derive(Debug)]
 struct Failed {
     error: Error,
-    /// The shortest pause before a repetition; `None` if the request must not be repeated.
+    /// The shortest pause before a repetition. `None` if the request must not be repeated.
     again: Option<Duration>,
 }
 
-/// Says when an exchange with the service broke, which decides whether the service may have fulfilled the request.
+/// The state in which an exchange with the service broke. The state decides whether the service may have fulfilled the
+/// request.
 enum Broken {
-    /// The request was not sent.
+    /// The exchange broke before the request was sent, for the reason in this text.
     Before(String),
-    /// The request may have been received.
+    /// The exchange broke after the request was sent, for the reason in this text. The service may have received the
+    /// request.
     After(String),
     /// The answer did not come within the client's time limit.
     Late,
@@ -180,14 +183,14 @@ impl Transport {
         Err(refused(status, &body, call.effect))
     }
 
-    /// Sends a request for events, whose answer has no end. Returns once the head of the answer has come.
+    /// Sends a request for a stream of events. The answer does not end. Returns once the head of the answer has come.
     pub(crate) async fn open(&self, path: &str) -> Result<Response<Incoming>, Error> {
         let mut call = Call::read(path.to_owned());
         call.headers.push((ACCEPT, HeaderValue::from_static("text/event-stream")));
         self.begin(&call).await
     }
 
-    /// Sends a request that changes nothing, without repetitions. Returns once the head of the answer has come.
+    /// Sends a request that changes nothing, and does not repeat it. Returns once the head of the answer has come.
     pub(crate) async fn begin(&self, call: &Call) -> Result<Response<Incoming>, Error> {
         let head = tokio::time::timeout(self.timeout, self.head(call)).await.unwrap_or(Err(Broken::Late));
         let response = head.map_err(|broken| failed_exchange(broken, Effect::Read).error)?;
@@ -218,7 +221,7 @@ impl Transport {
         }
         headers.extend(call.headers.iter().cloned());
         self.client.request(request).await.map_err(|error| {
-            // The error's own text names only a part of the client. Its cause says what happened.
+            // The text of the error only names a part of the client. The error's cause says what happened.
             let cause = core::error::Error::source(&error).map_or_else(|| error.to_string(), with_causes);
             let text = format!("{}: {cause}", self.base);
             if error.is_connect() || is_unsent(&error) { Broken::Before(text) } else { Broken::After(text) }
@@ -226,7 +229,7 @@ impl Transport {
     }
 }
 
-/// Returns whether hyper gave the request back unsent, since the connection had ended before.
+/// Returns whether the request was not sent because its connection had already ended.
 fn is_unsent(error: &(dyn core::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -261,7 +264,8 @@ fn failed_exchange(broken: Broken, effect: Effect) -> Failed {
     Failed { error, again: may_repeat.then_some(Duration::ZERO) }
 }
 
-/// Returns the failure for an answer without a success status, and whether the request may be repeated.
+/// Returns the failure for an answer whose status is not a success. The failure says whether the request may be
+/// repeated.
 fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     if let Some(problem) = problem(status, body) {
         let may_repeat = match problem.kind {
@@ -287,7 +291,7 @@ fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     }
 }
 
-/// A problem, read leniently: a later version of the service may have sent it.
+/// A problem that a later version of the service may have sent. So unknown fields and kinds are accepted.
 #[derive(Deserialize)]
 struct LaterProblem {
     #[serde(rename = "type")]
@@ -303,7 +307,7 @@ struct LaterProblem {
     retry_after_ms: Option<u64>,
 }
 
-/// Reads the problem in an answer. An unknown kind becomes the general kind for its status.
+/// Reads the problem in an answer. An unknown kind is replaced by the general kind for the status.
 fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
     if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
         return Some(problem);
@@ -322,7 +326,8 @@ fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
     Some(Problem { kind: known, title, status: status.as_u16(), detail, errors, outcome, retry_after_ms })
 }
 
-/// Returns whether the error of a repetition also holds for the first attempt.
+/// Returns whether the service would have answered the first attempt with the same error. Then no attempt has changed
+/// anything.
 fn holds_for_all(error: &Error) -> bool {
     match error {
         Error::Problem(problem) => {
@@ -333,14 +338,14 @@ fn holds_for_all(error: &Error) -> bool {
     }
 }
 
-/// Returns the pause before a repetition: a random part between half and the whole of 100 ms, 200 ms and so on up to
-/// 3.2 s.
+/// Returns the pause before a repetition. The bound of the pause is 100 ms at first, then 200 ms, and so on up to 3.2
+/// s. The pause is random, between half the bound and the bound.
 fn back_off(sent: u32) -> Duration {
     let longest = 100_u64 << sent.min(5);
     Duration::from_millis(longest / 2 + fastrand::u64(..=longest / 2))
 }
 
-/// Returns the start of a body as text for people.
+/// Returns the start of a body as text, for people to read.
 fn beginning(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(200)]);
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

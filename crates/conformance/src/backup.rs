@@ -1,4 +1,4 @@
-//! Tests export and import.
+//! Tests the export of all timers and their import into another store.
 
 use crate::bench::{Bench, Case, LEASE, Make, at};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Sets up a store under test, with the operations that the cases use.
+//! Sets up a store under test, and offers the operations that the cases use.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -13,18 +13,19 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
-/// Makes an empty store on a clock, which counts from the start of 1970. The author of a store supplies it.
+/// A function by which a store's author makes an empty store on the given clock. The clock counts from the start of
+/// 1970.
 pub type Make<'a> = &'a dyn Fn(ManualClock) -> Arc<dyn TimerStore>;
 
-/// A case of the tests: its name, and the function that panics where a store deviates.
+/// A test case: its name, and a function that panics if a store deviates.
 pub type Case = (&'static str, fn(Make<'_>));
 
-/// The moment at which each case starts, in milliseconds: a day in 2026.
+/// The moment at which each test case starts, in milliseconds since 1970. The moment is on a day in 2026.
 pub(crate) const START: u64 = 1_780_000_000_000;
 
 pub(crate) const HOUR: u64 = 3_600_000;
 
-/// A store under test, with its clock and one claimant.
+/// A store under test, with its clock and a claimant of its timers.
 pub(crate) struct Bench {
     pub(crate) clock: ManualClock,
     pub(crate) store: Arc<dyn TimerStore>,
@@ -33,12 +34,12 @@ pub(crate) struct Bench {
     pub(crate) ids: Cell<u128>,
 }
 
-/// Returns the moment this number of milliseconds after the start.
+/// Returns the moment that is `millis` milliseconds after the start of the test case.
 pub(crate) fn at(millis: u64) -> UtcMillis {
     UtcMillis::from_millis(START + millis)
 }
 
-/// The length of a lease, in milliseconds.
+/// The length of a lease that the bench's claimant gets, in milliseconds.
 pub(crate) const LEASE: u64 = 30_000;
 
 impl Bench {
@@ -53,7 +54,7 @@ impl Bench {
         bench
     }
 
-    /// Moves the clock to this number of milliseconds after the start.
+    /// Sets the clock to `millis` milliseconds after the start of the test case.
     pub(crate) fn set(&self, millis: u64) {
         self.clock.set(Timestamp::from_nanos((START + millis) * 1_000_000));
     }
@@ -63,13 +64,13 @@ impl Bench {
         TimerId::from_u128(self.ids.get() << 64 | 0x5a)
     }
 
-    /// Makes a pending timer that is due this number of milliseconds after the start.
+    /// Makes a pending timer that is due `due` milliseconds after the start of the test case.
     pub(crate) fn timer(&self, due: u64) -> Timer {
         timer(self.fresh(), at(due))
     }
 
-    /// Makes a pending timer with a key, in the namespace whose name is empty. It is due this number of milliseconds
-    /// after the start.
+    /// Makes a pending timer with this key, due `due` milliseconds after the start of the test case. The name of its
+    /// namespace is empty.
     pub(crate) fn keyed(&self, key: &str, due: u64) -> Timer {
         Timer { key: Some(key.into()), ..self.timer(due) }
     }
@@ -89,7 +90,7 @@ impl Bench {
         self.apply_all(vec![op]).pop().expect("one operation has one outcome")
     }
 
-    /// Checks that the operations fail and have no effect. Returns the kind of the error.
+    /// Checks that the store refuses these operations and changes nothing. Returns the kind of the error.
     #[track_caller]
     pub(crate) fn refuses(&self, ops: Vec<Op>) -> StoreErrorKind {
         let before = self.all();
@@ -100,7 +101,7 @@ impl Bench {
         kind
     }
 
-    /// Stores a timer, which must not exist yet.
+    /// Stores a timer that must not exist in the store yet.
     #[track_caller]
     pub(crate) fn create(&self, timer: &Timer) -> TimerId {
         assert_eq!(self.place(timer, IfPresent::Reject), Outcome::Created(timer.id));
@@ -131,13 +132,13 @@ impl Bench {
         claimed
     }
 
-    /// Claims all timers that are due.
+    /// Claims all timers that are due in the store.
     #[track_caller]
     pub(crate) fn due(&self) -> Vec<Leased> {
         self.claim(u32::MAX, u64::MAX).leased
     }
 
-    /// Claims the only timer that is due.
+    /// Claims the only due timer of the store. Fails unless exactly a single timer is due.
     #[track_caller]
     pub(crate) fn the_due(&self) -> Leased {
         let mut due = self.due();
@@ -145,7 +146,7 @@ impl Bench {
         due.remove(0)
     }
 
-    /// Claims all timers that are due, and returns their ids. The timers stay leased.
+    /// Claims all due timers, and returns their ids. The timers stay leased.
     #[track_caller]
     pub(crate) fn due_ids(&self) -> Vec<TimerId> {
         self.due().into_iter().map(|leased| leased.timer.id).collect()
@@ -180,7 +181,7 @@ impl Bench {
         all(&*self.store)
     }
 
-    /// Checks that the structure has no fault, and that the counts are those of a recount.
+    /// Checks that the store finds no fault in its structure, and that its counts agree with a recount.
     #[track_caller]
     pub(crate) fn audit(&self) {
         audit(&*self.store);
@@ -192,7 +193,7 @@ pub(crate) fn timer(id: TimerId, due: UtcMillis) -> Timer {
     Timer { payload: Payload(Box::new([1, 2, 3])), ..Timer::new(id, "test", due) }
 }
 
-/// Returns all stored timers, by an export, in the order of their ids.
+/// Exports the store, and returns all stored timers in the order of their ids.
 #[track_caller]
 pub(crate) fn all(store: &dyn TimerStore) -> Vec<Timer> {
     let found = Arc::new(Mutex::new(BTreeMap::new()));
@@ -220,7 +221,7 @@ pub(crate) fn audit(store: &dyn TimerStore) {
     audit_horizon(store, counts.of(Phase::Pending));
 }
 
-/// Checks that the spans of the horizon have the pending timers that are due in them.
+/// Checks that each span of the horizon counts the pending timers that are due in it.
 #[track_caller]
 fn audit_horizon(store: &dyn TimerStore, pending: u64) {
     let horizon = pollster::block_on(store.horizon()).expect("the horizon could not be read");

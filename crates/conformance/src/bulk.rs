@@ -1,4 +1,4 @@
-//! Tests labels, and cancels by label.
+//! Tests labels of timers, and cancels by label.
 
 use crate::bench::{Bench, Case, LEASE, Make};
 use tourbillon_durable::state::Phase;

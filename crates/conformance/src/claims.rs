@@ -1,4 +1,4 @@
-//! Tests claims.
+//! Tests claims of due timers and of parked timers.
 
 use crate::bench::{Bench, Case, LEASE, Make, at};
 use core::time::Duration;
@@ -29,7 +29,7 @@ fn a_timer_is_claimed_when_it_is_due_and_once(make: Make<'_>) {
     bench.set(999);
     let early = bench.claim(9, 9_999);
     assert_eq!((early.leased.len(), early.next_due), (0, Some(at(1_000))));
-    // Half a millisecond earlier than due is early.
+    // A microsecond before its due moment the timer is still early.
     bench.clock.advance(Duration::from_micros(999));
     assert_eq!(bench.due_ids(), []);
     bench.clock.advance(Duration::from_micros(1));
@@ -129,7 +129,7 @@ fn a_lost_answer_is_recovered(make: Make<'_>) {
     assert_eq!(recover(bench.by, number + 1), more);
     assert_eq!(recover(bench.by, number + 2), []);
     assert_eq!(recover(by_others, number), []);
-    // Only the leases that are still the claim's.
+    // The recovery returns only the leases that still belong to the claim.
     let _done = bench.apply(Op::Ack(taken[0].timer.id, taken[0].token));
     assert_eq!(recover(bench.by, number), taken[1..]);
     bench.set(100 + LEASE);
@@ -147,7 +147,7 @@ fn a_store_calls_for_earlier_timers(make: Make<'_>) {
     let called = |name: &str, act: &dyn Fn()| {
         let before = calls.load(Ordering::Relaxed);
         act();
-        // The call may come after the answer, from a thread of the store's.
+        // A thread of the store may call the subscriber, even after the answer.
         let begin = Instant::now();
         while calls.load(Ordering::Relaxed) == before {
             assert!(begin.elapsed() < Duration::from_secs(5), "{name} calls nobody");
@@ -212,7 +212,7 @@ fn a_clock_that_steps_back_makes_no_timer_early(make: Make<'_>) {
     assert_eq!(bench.due_ids(), [timer.id]);
 }
 
-/// Ends at once if the store has no claim of parked timers.
+/// Checks that a claim takes the parked timers of a reason. Ends at once if the store cannot claim parked timers.
 fn parked_timers_are_claimed_by_their_reason(make: Make<'_>) {
     let bench = Bench::new(make);
     let fetch = |reason: &str, wanted: u32, most: u32| {

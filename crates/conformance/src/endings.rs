@@ -1,4 +1,4 @@
-//! Tests the ends of deliveries, dead timers and their replay.
+//! Tests the ends of deliveries, and dead timers with their replay.
 
 use crate::bench::{Bench, Case, Make, at};
 use core::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a dead timer's key may be another timer's", a_dead_timers_key_may_be_another_timers),
 ];
 
-/// Stores a timer with this policy and claims it.
+/// Stores a timer with this policy, and claims it.
 fn delivered(bench: &Bench, policy: Policy) -> Leased {
     let timer = Timer { policy, ..bench.timer(0) };
     bench.create(&timer);
@@ -90,7 +90,7 @@ fn failures_end_in_death(make: Make<'_>) {
     assert_eq!(bench.apply(Op::Snooze(timer.id, token, at(4_001))), ended(timer.id, Phase::Dead));
     bench.set(1_000_000);
     assert_eq!(bench.due_ids(), []);
-    // A dead timer is dropped by a cancel.
+    // A cancel removes a dead timer.
     for dead in bench.all() {
         assert_eq!(bench.apply(Op::Cancel(dead.id.into(), None)), Outcome::Cancelled(Box::new(dead)));
     }
@@ -145,7 +145,7 @@ fn a_dead_timers_key_may_be_another_timers(make: Make<'_>) {
     assert_eq!(bench.apply(Op::Replay(dead.id)), exists);
     assert_eq!(bench.apply(Op::Fire(dead.id.into())), exists);
     assert_eq!(bench.phase(dead.id), Some(Phase::Dead));
-    // To drop the dead timer leaves the key with its owner.
+    // After the dead timer is removed, the key still belongs to its owner.
     assert!(matches!(bench.apply(Op::Cancel(dead.id.into(), None)), Outcome::Cancelled(_)));
     assert_eq!(bench.get("k").map(|timer| timer.id), Some(owner.id));
 }

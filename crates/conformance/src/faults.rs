@@ -1,4 +1,4 @@
-//! Makes a store fail, as a seed decides.
+//! Makes a store with faults, which a seed decides.
 
 use core::fmt;
 use core::future::poll_fn;
@@ -6,16 +6,16 @@ use core::task::Poll;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, StoreError, StoreErrorKind, TimerStore};
 
-/// The faults of a [`Faulty`] store. Each number is the share of calls that have the fault, in percent.
+/// The faults of a [`Faulty`] store. Each number is the percentage of calls that have this fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// The call fails and has no effect ([`StoreErrorKind::Io`]).
+    /// The call fails and has no effect (an error of the kind [`StoreErrorKind::Io`]).
     pub before: u8,
-    /// The call has its effect, and its answer is lost ([`StoreErrorKind::Unknown`]).
+    /// The call takes effect, but its answer is lost (an error of the kind [`StoreErrorKind::Unknown`]).
     pub after: u8,
-    /// The answer comes only after several polls of the future, although the effect is there.
+    /// The call takes effect, but its future has to be polled several times before it returns the answer.
     pub delayed: u8,
-    /// A timer has become due, and a subscriber is not called.
+    /// A timer becomes due, but the store does not call its subscriber.
     pub dropped_wakes: u8,
 }
 
@@ -25,11 +25,11 @@ impl Default for Faults {
     }
 }
 
-/// A store in front of another store, which fails. A seed decides which calls fail: before their operations take
-/// effect, or after. The same seed and the same order of calls give the same faults.
+/// A store that passes calls on to another store, and adds faults. A seed decides which calls fail, before or after
+/// their operations take effect. The same seed with the same order of calls gives the same faults.
 pub type Faulty = Hooked<SeededFaults>;
 
-/// The hook of a [`Faulty`] store.
+/// The hook that gives a [`Faulty`] store its faults.
 #[derive(Clone)]
 pub struct SeededFaults(Arc<Mutex<Luck>>);
 
@@ -48,25 +48,25 @@ impl Luck {
 }
 
 impl SeededFaults {
-    /// Makes a hook with these faults, as the seed decides.
+    /// Makes a hook with these faults. The seed decides which calls have them.
     #[must_use]
     pub fn new(seed: u64, faults: Faults) -> Self {
         let luck = Luck { rng: fastrand::Rng::with_seed(seed), faults, injected: 0 };
         Self(Arc::new(Mutex::new(luck)))
     }
 
-    /// Puts the hook in front of `store`.
+    /// Returns a store that has the faults, in front of `store`.
     #[must_use]
     pub fn on(self, store: Arc<dyn TimerStore>) -> Faulty {
         Hooked::new(store, self)
     }
 
-    /// Ends all faults.
+    /// Ends all faults of the store: later calls succeed.
     pub fn heal(&self) {
         self.luck().faults = Faults { before: 0, after: 0, delayed: 0, dropped_wakes: 0 };
     }
 
-    /// Returns the number of faults so far.
+    /// Returns the number of faults that the hook has caused so far.
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.luck().injected
@@ -87,12 +87,12 @@ impl fmt::Debug for SeededFaults {
     }
 }
 
-/// The faults that one call gets.
+/// The faults that a single call at the store gets.
 #[derive(Clone, Copy, Debug)]
 pub struct Strikes {
     before: bool,
     after: bool,
-    /// The number of polls that are pending before the answer.
+    /// The number of polls of the call that return "pending" before the answer comes.
     polls: u32,
 }
 
@@ -100,7 +100,7 @@ impl Hook for SeededFaults {
     type Seen = Strikes;
 
     fn see(&self, call: Call<'_>) -> Strikes {
-        // These calls concern the process, and no timers.
+        // These calls concern the process, not its timers. They have no faults.
         if matches!(call, Call::Leave | Call::Nodes) {
             return Strikes { before: false, after: false, polls: 0 };
         }

@@ -1,4 +1,4 @@
-//! Tests leases: renewals, ends of leases, timers that are parked.
+//! Tests leases: their renewal, their end, and timers that are parked.
 
 use crate::bench::{Bench, Case, LEASE, Make, at};
 use core::time::Duration;
@@ -30,7 +30,7 @@ fn a_lease_is_renewed_while_its_holder_has_it(make: Make<'_>) {
     assert_eq!(bench.renew(both.clone()), []);
     bench.set(LEASE);
     assert_eq!(bench.reap(9), Reaped { next: Some(at(2 * LEASE - 1)), ..Reaped::default() });
-    // A lease whose end has come is its holder's until it is reaped.
+    // After its end, a lease still belongs to its holder until it is reaped.
     bench.set(3 * LEASE);
     assert_eq!(bench.renew(vec![(kept.id, token)]), []);
     assert_eq!(bench.reap(9).returned, [lost.id]);
@@ -42,7 +42,7 @@ fn a_lease_is_renewed_while_its_holder_has_it(make: Make<'_>) {
     assert_eq!(bench.renew(both), [lost.id], "the lease is another claim's");
     assert_eq!(bench.apply(Op::Ack(lost.id, token)), Outcome::Refused(Refusal::Stale));
     assert!(matches!(bench.apply(Op::Ack(lost.id, again.token)), Outcome::Ended { phase: Phase::Done, .. }));
-    // A renewal for a shorter time shortens nothing.
+    // A renewal by a shorter time does not shorten the lease.
     let short = Claimant { lease: Duration::ZERO, ..bench.by };
     let renewed = pollster::block_on(bench.store.renew(short, vec![(kept.id, token)])).expect("a renewal");
     assert_eq!(renewed, []);
@@ -135,7 +135,7 @@ fn a_withdrawn_timer_ends_with_its_lease(make: Make<'_>) {
     assert_eq!(bench.apply(Op::Cancel("c".into(), None)), Outcome::InFlight(cancelled.id));
     let new = bench.keyed("r", 900);
     let _replaced = bench.place(&new, tourbillon_durable::store::IfPresent::Replace);
-    // The delivery goes on as long as its holder wants.
+    // The holder may renew the leases of withdrawn timers, so their deliveries go on.
     assert_eq!(bench.renew(vec![(cancelled.id, token), (replaced.id, token)]), []);
     bench.set(LEASE);
     assert_eq!(bench.reap(9), Reaped { withdrawn: 2, ..Reaped::default() });
@@ -184,7 +184,7 @@ fn a_timer_is_paused_and_resumed(make: Make<'_>) {
     let leased = bench.the_due();
     assert_eq!(leased.timer.due, at(10));
     assert_eq!(bench.apply(Op::Pause("k".into())), refused(Phase::Leased));
-    // A timer that is parked for another reason is not resumed.
+    // A resume does not affect a timer that is parked for another reason.
     let _parked = bench.apply(Op::Park(timer.id, leased.token, "limit".into()));
     assert_eq!(bench.apply(Op::Resume("k".into())), refused(Phase::Parked));
     assert_eq!(bench.apply(Op::Unpark(PAUSED.into(), 9)), Outcome::Unparked(0));
@@ -205,6 +205,6 @@ fn a_timer_is_fired_before_its_time(make: Make<'_>) {
     let _parked = bench.apply(Op::Park(timer.id, leased.token, "limit".into()));
     bench.set(7);
     assert_eq!(bench.apply(Op::Fire("k".into())), Outcome::Changed(timer.id));
-    // A timer that has been due for long does not go to the end of the line.
+    // The fired timer was already due, and keeps its due moment. So it is claimed before timers that became due later.
     assert_eq!(bench.the_due().timer.due, at(5));
 }

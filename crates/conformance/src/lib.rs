@@ -1,9 +1,9 @@
-//! Tests that every store must pass, for the authors of stores.
+//! Contains the tests that every store must pass, for the authors of stores.
 //!
-//! [`run`] runs all cases on a store. [`CASES`] has them by name, for a test framework that wants a test for each. A
-//! case gets an empty store on a manual clock from the author's function. It uses only the store's interface, and
-//! panics where the store deviates. After each step of a case the store's own check must find no fault, and its counts
-//! must be those of a recount.
+//! [`run`] runs all cases on a store. [`CASES`] lists the cases by name, for a test framework that runs each case as a
+//! test. A function of the author makes an empty store on a manual clock for each case. A case uses only the interface
+//! of the store, and panics if the store deviates. After each step of a case, the store's own check must find no fault.
+//! The store's counts must then agree with a recount.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -12,8 +12,8 @@
 //! tourbillon_conformance::run(&|clock| Arc::new(MemoryStore::new(clock)));
 //! ```
 //!
-//! A [`Faulty`] store fails as a seed decides. [`histories`] gives a store random operations, which a checker follows.
-//! [`differential`] gives two stores the same random operations, and compares all that is visible.
+//! A [`Faulty`] store has faults that a seed decides. [`histories`] gives a store random operations, and checks their
+//! effects. [`differential`] gives two stores the same random operations, and compares all visible results.
 
 // Floor 0: a store under test, and stores that fail.
 mod bench;
@@ -35,7 +35,7 @@ pub use faults::{Faults, Faulty, SeededFaults, Strikes};
 pub use history::{Life, Tally, differential, histories};
 pub use turns::Turns;
 
-/// All cases, without the random [`histories`].
+/// All test cases for any store. The random [`histories`] are not among them.
 pub const CASES: &[&[Case]] = &[
     placing::CASES,
     claims::CASES,
@@ -47,17 +47,18 @@ pub const CASES: &[&[Case]] = &[
     backup::CASES,
 ];
 
-/// The cases for a store that claims in turn ([`TimerStore::claim_in_turn`]): it passes over a namespace that has its
-/// share. [`Turns`] serves for further cases that an author writes.
+/// The test cases for a store that divides the handlers between namespaces ([`TimerStore::claim_in_turn`]). Such a
+/// store does not claim the timers of a namespace that uses its whole share of the handlers. Authors can write further
+/// cases with [`Turns`].
 ///
 /// [`TimerStore::claim_in_turn`]: tourbillon_durable::store::TimerStore::claim_in_turn
 pub const TURNS: &[Case] = turns::CASES;
 
-/// Runs [`CASES`], and 200 random [`histories`].
+/// Runs [`CASES`], and 200 random lives by [`histories`].
 ///
 /// # Panics
 ///
-/// Panics if the store deviates from the meaning of the operations. The message names the case.
+/// Panics if the store deviates from the meaning of the operations. The message has the name of the case.
 pub fn run(make: Make<'_>) {
     for (name, case) in CASES.iter().copied().flatten() {
         let _named = Named(name);
@@ -66,7 +67,7 @@ pub fn run(make: Make<'_>) {
     let _tally = histories(make, 0..200, &Life::default());
 }
 
-/// Prints the name of a case, if the case panics.
+/// Prints the name of the test case, if the case panics.
 struct Named(&'static str);
 
 impl Drop for Named {

@@ -1,4 +1,4 @@
-//! Tests lists by each index.
+//! Tests lists in the order of each index of a store.
 
 use crate::bench::{Bench, Case, HOUR, Make, at};
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,13 @@ pub(crate) const CASES: &[Case] = &[
     ("reasons are counted and put back", reasons_are_counted_and_put_back),
 ];
 
-/// Reads all pages of a list.
+/// Reads all pages of a list, each with at most `limit` timers. Returns the timers of the list.
 #[track_caller]
 pub(crate) fn pages(bench: &Bench, filter: &Filter, limit: u32) -> Vec<Timer> {
     walk(bench, filter, limit, &mut || ())
 }
 
-/// Reads all pages of a list, and calls `between` after each page but the last.
+/// Reads all pages of a list, and returns its timers. Calls `between` after each page except the last page.
 #[track_caller]
 fn walk(bench: &Bench, filter: &Filter, limit: u32, between: &mut dyn FnMut()) -> Vec<Timer> {
     let (mut timers, mut cursor) = (Vec::new(), None);
@@ -38,7 +38,7 @@ fn walk(bench: &Bench, filter: &Filter, limit: u32, between: &mut dyn FnMut()) -
     timers
 }
 
-/// Stores timers in all phases, with labels and kinds, in three namespaces.
+/// Stores timers in all phases, in three namespaces, with various labels and kinds.
 fn fill(bench: &Bench) {
     let created = (0..96_usize).map(|n| {
         let timer = Timer {
@@ -153,8 +153,8 @@ fn a_list_in_its_order(make: Make<'_>) {
     assert!(listed(parked).iter().map(|timer| (timer.due, timer.id)).is_sorted());
 }
 
-/// Stores timers of a namespace that are due `delay` milliseconds or up to a second more after the start. Two of three
-/// have a key.
+/// Stores `number` timers of a namespace. The timers become due within about a second, from `delay` milliseconds after
+/// the start of the test case on. Two of three timers have a key.
 fn crowd(bench: &Bench, namespace: &str, number: u64, delay: u64) {
     let ops = (0..number).map(|n| {
         let timer = Timer {
@@ -169,7 +169,7 @@ fn crowd(bench: &Bench, namespace: &str, number: u64, delay: u64) {
     }
 }
 
-/// Claims all timers that are due.
+/// Claims all due timers, by several claims if necessary.
 fn claim_all(bench: &Bench) -> Vec<Leased> {
     let mut all = Vec::new();
     loop {
@@ -181,7 +181,8 @@ fn claim_all(bench: &Bench) -> Vec<Leased> {
     }
 }
 
-/// Checks lists of a small namespace whose timers come after those of a large namespace, in the order of each phase.
+/// Checks the lists of a small namespace in a store that also has a large namespace. In each phase, the timers of the
+/// small namespace come after the timers of the large namespace.
 fn a_small_namespace_beside_a_large_one(make: Make<'_>) {
     const LARGE: [(Phase, u64); 4] =
         [(Phase::Dead, 500), (Phase::Parked, 400), (Phase::Leased, 300), (Phase::Pending, 1_800)];
@@ -271,7 +272,7 @@ fn a_list_while_timers_come_and_go(make: Make<'_>) {
         let (stay, go): (Vec<_>, Vec<_>) = ids.iter().enumerate().partition(|(nth, _)| nth % 3 == 0);
         let (mut go, mut fresh) = (go.into_iter(), 100..200);
         let listed = walk(&bench, &filter, 5, &mut || {
-            // Two timers go and one comes for each page.
+            // For each page, two timers are cancelled and a timer is created.
             for (_, id) in go.by_ref().take(2) {
                 let _cancelled = bench.apply(Op::Cancel((*id).into(), None));
             }
@@ -302,7 +303,8 @@ fn a_cursor_survives_as_bytes(make: Make<'_>) {
     assert!(second.timers.iter().all(|timer| timer.due == at(HOUR)));
 }
 
-/// Reads all pages of the reasons, and adds up their counts.
+/// Reads all pages of the list of reasons for which timers are parked. Returns the number of parked timers for each
+/// reason.
 #[track_caller]
 fn reasons(bench: &Bench, limit: u32) -> BTreeMap<Box<str>, u64> {
     let (mut counts, mut cursor) = (BTreeMap::new(), None);

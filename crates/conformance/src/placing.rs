@@ -60,7 +60,8 @@ fn a_timer_is_stored_as_it_was_given(make: Make<'_>) {
     assert_eq!(bench.get(plain.id), Some(Timer { created: at(3), ..plain }));
 }
 
-/// Stores a timer in each phase. Returns each with its phase, and whether it owns its key in that phase.
+/// Stores a timer in each phase. Returns each timer with its phase, and whether a timer in that phase still owns its
+/// key.
 fn olds(bench: &Bench) -> Vec<(Timer, Phase, bool)> {
     let mut olds = Vec::new();
     for phase in ["pending", "leased", "withdrawn", "parked", "dead"] {
@@ -132,7 +133,7 @@ fn keys_by_mode_and_phase(make: Make<'_>) {
             assert_eq!(bench.get(&*key), Some(old), "the old timer stays as it was");
             assert_eq!(bench.get(new.id), None);
         }
-        // Once more, to every delivery's end: no timer that was withdrawn comes back.
+        // The clock moves on, so that each delivery ends. No withdrawn timer comes back.
         bench.set(super::bench::LEASE);
         let reaped = bench.reap(100);
         let replaces = matches!(mode, IfPresent::Replace | IfPresent::ReplaceKeepDue);
@@ -182,7 +183,7 @@ fn a_repeated_creation_makes_one_timer(make: Make<'_>) {
         Op::Place(Box::new(bench.keyed("k", 1)), IfPresent::Reject),
     ]);
     assert!(matches!(in_one[..], [Outcome::Repeated(_), Outcome::Created(_)]), "the key is free: {in_one:?}");
-    // Every other end is remembered, too.
+    // The ids of timers are remembered after every other end, too.
     let [cancelled, replaced, once] = [0, 1, 2].map(|n| Timer {
         key: Some(format!("end {n}").into()),
         policy: Policy {
@@ -214,7 +215,7 @@ fn ids_are_forgotten_after_an_hour(make: Make<'_>) {
     assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Repeated(timer.id));
     bench.set(HOUR);
     assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Created(timer.id));
-    // An id that its caller did not choose is not remembered.
+    // An id that the caller has not chosen is not remembered.
     let other = bench.timer(0);
     bench.create(&other);
     assert!(matches!(bench.apply(Op::Cancel(other.id.into(), None)), Outcome::Cancelled(_)));
@@ -231,7 +232,7 @@ fn an_id_is_forgotten_however_many_are_over(make: Make<'_>) {
     bench.set(HOUR);
     let last = timers.last().expect("there are some");
     assert_eq!(bench.place(last, IfPresent::Reject), Outcome::Created(last.id));
-    // The timer's next end is remembered for a whole hour, although its earlier end is forgotten in between.
+    // The second end of the timer is remembered for a whole hour. The first end is forgotten in between.
     assert!(matches!(bench.apply(cancel(last)), Outcome::Cancelled(_)));
     for _ in 0..10 {
         bench.create(&bench.timer(10 * HOUR));
@@ -248,13 +249,13 @@ fn an_id_is_remembered_from_its_last_end_on(make: Make<'_>) {
     bench.create(&timer);
     let leased = bench.due();
     assert_eq!(leased.iter().map(|leased| leased.timer.id).collect::<Vec<_>>(), [timer.id]);
-    // It has ended, comes back, and ends again.
+    // The timer has ended, is stored again, and ends again.
     let later = Timer { due: at(HOUR / 2), ..timer.clone() };
     assert_eq!(bench.apply(Op::Return(Box::new(later), leased[0].token)), Outcome::Created(timer.id));
     bench.set(HOUR / 2);
     assert_eq!(bench.due_ids(), [timer.id]);
     bench.set(HOUR);
-    // Memories that are over are dropped with the next creation.
+    // The next creation drops the ids whose hour is over.
     bench.create(&bench.timer(10 * HOUR));
     assert_eq!(bench.place(&timer, IfPresent::Reject), Outcome::Repeated(timer.id));
     bench.set(HOUR + HOUR / 2);
@@ -324,7 +325,7 @@ fn cancels_say_what_became_of_the_timer(make: Make<'_>) {
     let stored = bench.get("k").expect("it is stored");
     assert_eq!(bench.apply(Op::Cancel("k".into(), Some(pending.id))), Outcome::Cancelled(Box::new(stored)));
     assert_eq!(bench.due_ids(), [], "a cancelled timer is not claimed");
-    // In flight: no further delivery, however the present delivery ends.
+    // A timer that is cancelled during its delivery is not delivered again, no matter how this delivery ends.
     for end in 0..5 {
         let timer = bench.keyed("k", 0);
         bench.create(&timer);

@@ -1,4 +1,4 @@
-//! Tests series of occurrences.
+//! Tests series of occurrences, where each occurrence follows the last.
 
 use crate::bench::{Bench, Case, LEASE, Make, START, at};
 use core::time::Duration;
@@ -51,7 +51,8 @@ fn of(timer: &Timer) -> &Series {
     timer.series.as_ref().expect("it has a series")
 }
 
-/// Returns the next occurrence that the end of a delivery names, and the number of instants that were left out.
+/// Returns the next occurrence of a series after a delivery has ended, and the number of instants that were left out
+/// before it.
 #[track_caller]
 fn next_of(outcome: &Outcome) -> (Option<TimerId>, u64) {
     match outcome {
@@ -74,7 +75,7 @@ fn the_next_occurrence_comes_with_the_end_of_the_last(make: Make<'_>) {
         let (next, skipped) = next_of(&bench.apply(op.clone()));
         let next = next.expect("the series goes on");
         assert_eq!((skipped, ids.contains(&next)), (0, false));
-        // A repeated answer makes no second occurrence.
+        // If the answer is reported again, it makes no second occurrence.
         assert!(matches!(bench.apply(op), Outcome::Refused(_)));
         let [stored] = &bench.all()[..] else { panic!("a series has one occurrence") };
         let wanted = Timer {
@@ -91,7 +92,7 @@ fn the_next_occurrence_comes_with_the_end_of_the_last(make: Make<'_>) {
 }
 
 fn an_occurrence_has_the_same_id_whenever_computed(make: Make<'_>) {
-    // Early, late, after a failure, after a crash, in another store: the instant makes the id.
+    // The id follows from the instant alone: early, late, after a failure, after a crash, and in another store.
     let mut all = Vec::new();
     for way in 0..4_u64 {
         let bench = Bench::new(make);
@@ -143,21 +144,21 @@ fn a_dead_occurrence_does_not_stop_its_series(make: Make<'_>) {
     let policy = Policy { deliveries: 1, ..Policy::default() };
     let timer = Timer { policy, ..every(&bench, 100_000, 0) };
     bench.create(&timer);
-    // By the handler's word.
+    // The first occurrence dies by the handler's answer.
     let Leased { timer: first, token } = bench.the_due();
     let failure = Failure { is_final: true, ..Failure::default() };
     let outcome = bench.apply(Op::Fail(first.id, token, failure));
     let (next, _) = next_of(&outcome);
     assert!(matches!(outcome, Outcome::Ended { phase: Phase::Dead, .. }));
     assert_eq!(bench.get("s").map(|timer| timer.id), next, "the series goes on under the key");
-    // By a crash.
+    // The second occurrence dies by a crash.
     bench.set(100_000);
     let second = bench.the_due().timer;
     bench.set(100_000 + LEASE);
     assert_eq!(bench.reap(9).dead, [second.id]);
     let third = bench.get("s").expect("the series goes on");
     assert_eq!((third.due, of(&third)), (at(200_000), of(&timer)));
-    // A replay delivers the occurrence, and starts no second series.
+    // If a dead occurrence is replayed, it is delivered and starts no second series.
     for dead in [first, second] {
         let _cancelled = bench.apply(Op::Cancel("s".into(), None));
         assert_eq!(bench.apply(Op::Replay(dead.id)), Outcome::Changed(dead.id));
@@ -221,7 +222,8 @@ fn a_paused_series(make: Make<'_>) {
     let bench = Bench::new(make);
     let timer = every(&bench, 1_000, 0);
     bench.create(&timer);
-    // While an occurrence waits, while an occurrence is delivered, and again after a failure.
+    // The series is paused in three situations: its occurrence waits, is delivered, or is delivered again after a
+    // failure.
     for nth in 0..3 {
         bench.set(nth * 10_000);
         let leased = (nth > 0).then(|| bench.the_due());
@@ -243,7 +245,7 @@ fn a_paused_series(make: Make<'_>) {
         let Leased { timer, token } = bench.the_due();
         assert!(next_of(&bench.apply(Op::Ack(timer.id, token))).0.is_some());
     }
-    // A delivery that a crash ends while the series is paused does not come back before it is resumed.
+    // A crash may end a delivery while the series is paused. Then the occurrence comes back only after the resume.
     bench.set(40_000);
     let occurrence = bench.the_due().timer;
     let _paused = bench.apply(Op::Pause("s".into()));
@@ -266,7 +268,7 @@ fn a_paused_series_stays_paused(make: Make<'_>) {
     assert_eq!(bench.apply(Op::Unpark("limit".into(), 9)), Outcome::Unparked(0));
     assert_eq!(bench.apply(Op::Resume("s".into())), Outcome::Changed(timer.id));
     assert_eq!(bench.due_ids(), [timer.id]);
-    // An unpark of paused timers resumes them.
+    // If timers are unparked from the reason of a pause, they are resumed.
     bench.set(LEASE);
     let _reaped = bench.reap(9);
     let _paused = bench.apply(Op::Pause("s".into()));
@@ -278,7 +280,7 @@ fn a_paused_series_stays_paused(make: Make<'_>) {
 
 fn an_unpark_does_not_count_what_stays_paused(make: Make<'_>) {
     let bench = Bench::new(make);
-    // Two series that are paused while their occurrences are put aside, and two timers that are due later.
+    // Two series are paused while their occurrences are parked for another reason. Two single timers are due later.
     let mut aside: Vec<Timer> = (0..2)
         .map(|nth| Timer {
             key: Some(format!("s{nth}").into()),
@@ -313,7 +315,7 @@ fn an_unpark_does_not_count_what_stays_paused(make: Make<'_>) {
 }
 
 fn an_occurrence_that_is_moved_keeps_its_instant(make: Make<'_>) {
-    // Earlier than the occurrence before it, and later than those after it.
+    // The occurrence is moved to before the last occurrence, and then to after the next instants.
     for (to, after) in [(3_500, 6_000), (6_200, 7_000)] {
         let bench = Bench::new(make);
         bench.create(&every(&bench, 1_000, 3_000));
@@ -328,7 +330,7 @@ fn an_occurrence_that_is_moved_keeps_its_instant(make: Make<'_>) {
         bench.set(to.max(4_000));
         let Leased { timer, token } = bench.the_due();
         assert_eq!((timer.id, timer.due, timer.scheduled), (moved.id, at(to), at(5_000)));
-        // Dead, it is stored beside the next occurrence.
+        // The dead occurrence stays stored beside the next occurrence.
         let failure = Failure { is_final: true, ..Failure::default() };
         let (next, _) = next_of(&bench.apply(Op::Fail(timer.id, token, failure)));
         assert_ne!(next, Some(moved.id), "two instants have one id");
@@ -359,7 +361,7 @@ fn a_series_that_is_placed_again(make: Make<'_>) {
     assert_eq!(dead.timer.id, taken);
     let failure = Failure { is_final: true, ..Failure::default() };
     let _dead = bench.apply(Op::Fail(taken, dead.token, failure));
-    // The same series from the start: its second instant is the dead timer's.
+    // The same series starts again. Its second instant is that of the dead occurrence.
     bench.set(0);
     let again = Timer { id: bench.fresh(), ..first };
     assert!(matches!(

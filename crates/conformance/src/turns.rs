@@ -1,4 +1,5 @@
-//! Tests claims in turn: a namespace that has its share is passed over.
+//! Tests claims in turn, which divide the handlers between namespaces. They leave the timers of a namespace that uses
+//! its whole share. In the cases, the namespace `herd` has many due timers.
 
 use crate::bench::{Case, Make, START, at};
 use core::fmt;
@@ -41,17 +42,17 @@ pub(crate) const CASES: &[Case] = &[
 
 const CLAIMANT: Claimant = Claimant { incarnation: 1, lease: Duration::from_secs(600) };
 const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
-/// The greatest number of operations of one transaction.
+/// The greatest number of operations in a transaction of [`Turns`].
 const BATCH: usize = 500;
 
-/// Drives a store that claims in turn, with a manual clock. It keeps account of the deliveries under way, as a runtime
-/// does.
+/// Makes claims that divide the handlers between namespaces, on a store with a manual clock. Records the deliveries
+/// under way, as a runtime does.
 pub struct Turns {
     /// The store under test.
     pub store: Arc<dyn TimerStore>,
-    /// The deliveries under way by namespace, the oldest first.
+    /// The deliveries under way, by namespace, the oldest first.
     pub under_way: BTreeMap<Box<str>, Vec<(TimerId, Token)>>,
-    /// The limits of late timers with which the next claims are made.
+    /// The limits that the next claims set for late timers. `None` means no limits.
     pub late: Option<Late>,
     clock: ManualClock,
     room: usize,
@@ -66,7 +67,7 @@ impl fmt::Debug for Turns {
 }
 
 impl Turns {
-    /// Makes a store, with places for this number of deliveries.
+    /// Makes a store, and permits at most `room` deliveries at a time.
     pub fn new(make: Make<'_>, room: usize) -> Self {
         let clock = ManualClock::new();
         clock.set(Timestamp::from_nanos(START * 1_000_000));
@@ -74,13 +75,13 @@ impl Turns {
         Self { store, under_way: BTreeMap::new(), late: None, clock, room, claims: 0, made: 0 }
     }
 
-    /// Sets the clock to this number of milliseconds after the start.
+    /// Sets the clock to `millis` milliseconds after the start of the test case.
     pub fn set(&self, millis: u64) {
         self.clock.set(Timestamp::from_nanos((START + millis) * 1_000_000));
     }
 
-    /// Stores timers of a namespace that are due this number of milliseconds after the start. Over all calls the timers
-    /// get ids in order, from 1 on.
+    /// Stores `count` timers of a namespace, which are due `due` milliseconds after the start of the test case. The ids
+    /// are consecutive over all calls, from 1 on.
     ///
     /// # Panics
     ///
@@ -102,7 +103,7 @@ impl Turns {
         block_on(self.store.apply(ops, Durability::Volatile)).expect("the store fails");
     }
 
-    /// Claims timers. Returns the number of claimed timers by namespace, and the answer.
+    /// Claims timers. Returns the number of claimed timers of each namespace, and the store's answer.
     ///
     /// # Panics
     ///
@@ -123,7 +124,7 @@ impl Turns {
         (counts, claimed)
     }
 
-    /// Ends the `count` oldest deliveries of a namespace with an operation for each.
+    /// Ends the `count` oldest deliveries of a namespace. `op` makes the operation that ends the delivery of a timer.
     ///
     /// # Panics
     ///
@@ -141,7 +142,7 @@ fn a_herd_gets_its_share_and_those_behind_it_are_claimed(make: Make<'_>) {
     turns.place("other", 1, 5);
     turns.clock.advance(Duration::from_millis(10));
     let (mut herd, mut other) = (0, 0);
-    // A bounded number of entries is passed over by one claim.
+    // A claim passes over a limited number of timers, so several claims may be needed.
     for _ in 0..4 {
         let (counts, _) = turns.claim(ALL);
         herd += counts.get("herd").copied().unwrap_or(0);
@@ -150,7 +151,7 @@ fn a_herd_gets_its_share_and_those_behind_it_are_claimed(make: Make<'_>) {
     assert_eq!((herd, other), (75, 5));
     let (counts, claimed) = turns.claim(ALL);
     assert!(counts.is_empty() && claimed.next_due.is_some() && claimed.next_claim.is_none());
-    // The herd's timers are claimed in their order as soon as its share permits.
+    // As soon as its share permits, the timers of the herd are claimed in their order.
     turns.end("herd", 10, Op::Ack);
     let (counts, claimed) = turns.claim(ALL);
     let ids: Vec<_> = claimed.leased.iter().map(|leased| leased.timer.id.as_u128()).collect();
@@ -169,7 +170,7 @@ fn namespaces_that_wait_are_served_in_turn(make: Make<'_>) {
         if round > 20 {
             counts.into_iter().for_each(|(namespace, count)| *sums.entry(namespace).or_default() += count);
         }
-        // Deliveries of all end.
+        // Some deliveries of each namespace end.
         for namespace in ["a", "b", "c"] {
             let has = turns.under_way.get(namespace).map_or(0, Vec::len);
             if has > 0 {
@@ -191,7 +192,7 @@ fn no_timer_is_forgotten_whatever_makes_it_due_again(make: Make<'_>) {
     for round in 0..20_000 {
         let (counts, _) = turns.claim(ALL);
         for (namespace, count) in counts {
-            // Some timers come back, with due moments that claims have passed.
+            // Some timers are given back. Their due moments are earlier than those of timers already claimed.
             if round % 7 == 0 && returned < 500 {
                 returned += count;
                 turns.end(&namespace, count, Op::Release);
@@ -263,7 +264,7 @@ fn those_that_wait_are_served_while_the_frontier_has_far_to_go(make: Make<'_>) {
     turns.clock.advance(Duration::from_millis(10));
     turns.claim(ALL);
     turns.place("other", 0, 1);
-    // This holds for a claim of a single timer, too.
+    // The same must hold for claims of a single timer.
     for limit in [ALL, Limit { timers: 1, ..ALL }] {
         let mut came = 0;
         for _ in 0..3 {
@@ -279,7 +280,7 @@ fn a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim(make: Make<'_
     let mut turns = Turns::new(make, 1_024);
     turns.place("herd", 0, 5_000);
     turns.clock.advance(Duration::from_millis(10));
-    // The herd never ends, and has places for all timers of a claim.
+    // The herd always has due timers, and its share permits all timers of a claim.
     for round in 0..20 {
         turns.place("other", 10 + round, 3);
         let (counts, claimed) = turns.claim(ALL);
@@ -287,7 +288,7 @@ fn a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim(make: Make<'_
         assert!(herd > 100, "{counts:?}");
         let next = claimed.next_claim;
         assert!(next.is_some_and(|next| next <= claimed.now), "the next claim takes more of it");
-        // A claim may go past a bounded number of timers.
+        // A claim passes over a limited number of timers, so the first claims may leave the other timers.
         if round > 2 {
             assert_eq!(counts.get("other"), Some(&3), "{round}: {counts:?}");
         }
@@ -315,7 +316,7 @@ fn each_namespace_has_its_own_rate_of_late_timers(make: Make<'_>) {
     turns.late = limited(&[("herd", 0)]);
     let (counts, _) = turns.claim(ALL);
     assert_eq!(counts, BTreeMap::from([("other".into(), 10)]));
-    // Those that wait are claimed in their order once there are permits.
+    // Without limits, the remaining timers are claimed.
     turns.late = None;
     let mut all = BTreeMap::<Box<str>, usize>::new();
     for _ in 0..4 {

@@ -1,10 +1,12 @@
-//! Figures of the store in a file: creations a second one by one, by 64 callers that wait, and in batches of 1,000;
-//! bytes on the disk for a timer; the time from the opening after SIGKILL to the first creation; cancels by key and
-//! creations among a million pending timers, and the tables that have the bytes of the file.
+//! Measures the store in a file:
+//! - creations a second, one by one, by 64 callers that wait, and in batches of 1,000
+//! - the bytes on the disk for each timer
+//! - the time from the opening after SIGKILL to the first creation
+//! - cancels by key and creations among a million pending timers, and the tables that occupy the file
 //!
-//! `cargo bench -p tourbillon-durable --bench redb`. The folder of the files is the system's for temporary files, or
-//! `TOURBILLON_BENCH_DIR`. A number as an argument takes the place of a million pending
-//! timers; `reopening` leaves the rates out, and `stock` has only the last two.
+//! `cargo bench -p tourbillon-durable --bench redb`. The files are in the folder `TOURBILLON_BENCH_DIR`, or in the
+//! system's folder for temporary files. A number as an argument replaces the million pending timers. `reopening` leaves
+//! out the creations a second; `stock` measures only the last item.
 
 #![expect(clippy::print_stdout, reason = "it prints figures")]
 
@@ -21,10 +23,10 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, RedbStore, TimerStore};
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
-/// The length of one measurement.
+/// The duration of a single measurement.
 const SPAN: Duration = Duration::from_secs(3);
 const CALLERS: usize = 64;
-/// Longer than the time between two checkpoints.
+/// A pause that is longer than the time between two checkpoints.
 const QUIET: Duration = Duration::from_secs(12);
 
 fn mixed(number: u64) -> u64 {
@@ -35,7 +37,7 @@ fn key(number: u64) -> String {
     format!("{:016x}", mixed(number))
 }
 
-/// A timer with a key of 16 bytes and a payload of 64, due at some time within a year.
+/// Makes a timer with a key of 16 bytes and a payload of 64 bytes. The timer is due at some time within a year.
 fn timer(store: &RedbStore, number: u64) -> Timer {
     let due = UtcMillis::from_millis(store.now().as_millis() + 60_000 + mixed(number) % (365 * 86_400_000));
     Timer {
@@ -49,7 +51,7 @@ fn place(timer: Timer) -> Op {
     Op::Place(Box::new(timer), IfPresent::Reject)
 }
 
-/// Creations of one caller until the span is over.
+/// Creates timers for [`SPAN`], in batches of `at_once`. Returns the number of created timers.
 fn create(store: &RedbStore, durability: Durability, at_once: u64, first: u64) -> u64 {
     let started = Instant::now();
     let mut created = 0;
@@ -98,7 +100,7 @@ fn rates(folder: &Path) {
     }
 }
 
-/// Creates this many timers, in batches.
+/// Creates `count` timers in the store, in batches of 1,000.
 fn fill(store: &RedbStore, count: u64) {
     let mut at = 0;
     while at < count {
@@ -108,7 +110,8 @@ fn fill(store: &RedbStore, count: u64) {
     }
 }
 
-/// Fills the store at a path, prints a line and waits to be killed.
+/// Fills the store at `path`, and prints a line as soon as it is full. Then creates timers one by one until the process
+/// is killed.
 fn fill_and_wait(path: &Path, count: u64) {
     let store = RedbStore::open(path).unwrap();
     fill(&store, count);
@@ -160,7 +163,7 @@ fn reopening(folder: &Path, count: u64) {
     println!("compaction took {:.1?}", started.elapsed());
 }
 
-/// Operations on `total` timers by all callers, which take turns with the numbers.
+/// Makes `total` operations by all callers together, and prints their rate. Each caller takes the next free number.
 fn by_callers(store: &RedbStore, noun: &str, total: u64, op: impl Fn(u64) -> Op + Sync) {
     let before = store.stats();
     let (next, started) = (AtomicU64::new(0), Instant::now());
@@ -193,7 +196,7 @@ fn by_callers(store: &RedbStore, noun: &str, total: u64, op: impl Fn(u64) -> Op 
     );
 }
 
-/// Cancels and creations in a store that is full, and its bytes. All keys are at random places.
+/// Measures cancels and creations in a full store, and the size of the store on the disk. The keys have a random order.
 fn stock(folder: &Path, count: u64) {
     let path = folder.join("stock");
     let store = RedbStore::open(&path).unwrap();
@@ -220,7 +223,7 @@ fn stock(folder: &Path, count: u64) {
     print_tables(&path);
 }
 
-/// Prints the times of the searches for damage.
+/// Prints how long the two searches for damage take: the check of the pages, and the check of the structure.
 #[expect(clippy::cast_precision_loss, reason = "figures")]
 fn checks(path: &Path) {
     let bytes = std::fs::metadata(path).unwrap().len();
@@ -252,7 +255,7 @@ fn print_bytes(store: &RedbStore, when: &str) {
     println!("{when}: {bytes} bytes for {stored} timers, {} each", bytes / stored);
 }
 
-/// Where the bytes of a closed store are.
+/// Prints how many bytes each table of a closed store occupies.
 fn print_tables(path: &Path) {
     let database = redb::Database::open(path).unwrap();
     let reading = database.begin_read().unwrap();

@@ -1,11 +1,11 @@
-//! A shop whose orders time out if they are not paid, and whose process dies in the middle.
+//! Runs a shop whose unpaid orders time out, and whose process dies in the middle.
 //!
 //! ```sh
 //! cargo run --release -p tourbillon-durable --example order_timeout
 //! ```
-//! The shop takes 100,000 orders, each with a payment timeout between a second and thirty days. Some are paid, which
-//! cancels the timeout. In the middle the shop kills itself with SIGKILL, and is started again on the same file. Logs
-//! of the example's own, apart from the store, show the fate of each order in the end.
+//! The shop takes 100,000 orders, each with a payment timeout between a second and thirty days. Some orders are paid,
+//! which cancels their timeouts. In the middle the shop kills itself with SIGKILL, and is started again on the same
+//! file. The example writes logs of its own, besides the store. In the end these logs show the fate of each order.
 #![expect(clippy::print_stdout, reason = "the table is for whoever runs this program")]
 
 use comfy_table::Table;
@@ -24,14 +24,14 @@ use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Cancelled, Delivery, Durable, Kind, Spec, Timers, UtcMillis};
 
 const ORDERS: u64 = 100_000;
-/// Threads that take orders, as a server has them.
+/// The number of threads by which the shop takes orders, as a server does.
 const THREADS: u64 = 64;
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
-/// The time that the shop stays open after the last order.
+/// How long the shop stays open after the last order.
 const OPEN: Duration = Duration::from_secs(10);
 const FOLDER: &str = "ORDER_TIMEOUT_FOLDER";
 
-/// The payload of a timer: the number of the order.
+/// The payload of a timer that waits for a payment: the number of the order.
 #[derive(Debug, Serialize, Deserialize)]
 struct PaymentTimeout(u64);
 
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 // --- The shop ---
 
-/// The log, a line for each event. A line that is written survives the process.
+/// A log with a line for each event. A written line survives the process.
 struct Log(File);
 
 impl Log {
@@ -98,7 +98,7 @@ fn shop(folder: &Path) -> Result<(), Box<dyn Error>> {
             scope.spawn(move || {
                 for order in (thread..ORDERS).step_by(usize::try_from(THREADS).unwrap_or(1)) {
                     take(order, timers, log, before);
-                    // In the middle of it all.
+                    // Kills the first life of the shop after half of the orders.
                     if taken.fetch_add(1, Ordering::Relaxed) == ORDERS / 2 && is_first_life {
                         kill_self();
                     }
@@ -125,10 +125,11 @@ fn shop(folder: &Path) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Takes an order and, if its buyer is a fast one, the payment. Goes on where an earlier life of the shop left off.
+/// Takes an order, and also its payment if the buyer pays at once. If an earlier process of the shop died, continues at
+/// that point.
 fn take(order: u64, timers: &Timers, log: &Log, before: &Records) {
     let mut random = fastrand::Rng::with_seed(order);
-    // As many orders with timeouts of seconds as of minutes, hours, days.
+    // The timeouts are spread so that seconds, minutes, hours and days are equally frequent.
     let timeout = MONTH.as_secs_f64().powf(random.f64());
     let is_paid = random.u8(0..10) < 4;
     if !before.accepted.contains(&order) {
@@ -137,7 +138,8 @@ fn take(order: u64, timers: &Timers, log: &Log, before: &Records) {
         let due = before.due.get(&order).copied().unwrap_or(due);
         log.write("intent", order, due);
         let spec = Spec::new(PaymentTimeout(order)).at(UtcMillis::from_millis(due));
-        // The id makes a repetition safe: a life of the shop may have died between the store's answer and the log.
+        // A life of the shop may have died between the store's answer and its log. The chosen id makes it safe to
+        // repeat the call.
         let spec = spec.key(format!("order {order}")).id(TimerId::from_u128(u128::from(order) + 1));
         timers.schedule_blocking(spec).expect("the order is taken");
         log.write("accepted", order, "");
@@ -146,7 +148,7 @@ fn take(order: u64, timers: &Timers, log: &Log, before: &Records) {
         log.write("paying", order, "");
         match timers.cancel_blocking(&*format!("order {order}")).expect("the store answers") {
             Cancelled::Cancelled(_) => log.write("paid", order, ""),
-            // The answer to an earlier life's cancel was lost.
+            // An earlier life has already cancelled the timer, but died before it logged the answer.
             Cancelled::NotFound if before.paying.contains(&order) => log.write("paid", order, ""),
             _ => log.write("too-late", order, ""),
         }
@@ -166,14 +168,14 @@ fn kill_self() {
 
 // --- The books ---
 
-/// The orders' events, as the logs have them.
+/// The events of all orders, as read from the logs.
 #[derive(Default)]
 struct Records {
     due: BTreeMap<u64, u64>,
     accepted: BTreeSet<u64>,
     paying: BTreeSet<u64>,
     paid: BTreeSet<u64>,
-    /// The id and moment of each delivery.
+    /// The deliveries of the timers of each order: the id of the delivery's timer, and the moment.
     timed_out: BTreeMap<u64, Vec<(String, u64)>>,
     pending: BTreeSet<u64>,
 }
@@ -184,7 +186,7 @@ impl Records {
         let text = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
         for line in text.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
-            // A line that the kill has cut has no full stop.
+            // A line that the kill has cut short has no full stop at its end.
             let [event, order, rest @ .., "."] = &words[..] else { continue };
             let Ok(order) = order.parse::<u64>() else { continue };
             let number = |at: usize| rest.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Thirty days and a hundred years on a manual clock, with a store in a file that is opened anew each year.
+//! Runs thirty days and a hundred years on a manual clock, with a store in a file that is opened again in each year.
 //!
 //! ```sh
 //! cargo run --release -p tourbillon-durable --example years
@@ -16,7 +16,7 @@ use tourbillon_durable::store::RedbStore;
 use tourbillon_durable::{Delivery, Durable, Kind, Spec, UtcMillis};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// The first of January 2026.
+/// The first of January 2026, in milliseconds from 1970 on.
 const START: u64 = 1_767_225_600_000;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ impl Kind for Reminder {
 
 type Seen = Arc<Mutex<Vec<(String, UtcMillis)>>>;
 
-/// A process: it opens the store, and delivers until it is dropped.
+/// Starts the runtime as a process does: opens the store in `file`, and delivers timers until the result is dropped.
 fn start(file: &Path, clock: &ManualClock, seen: &Seen) -> Result<Durable, Box<dyn Error>> {
     let (noted, now) = (Arc::clone(seen), clock.clone());
     let store = RedbStore::builder().clock(clock.clone()).open(file)?;
@@ -56,12 +56,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let timers = durable.handle();
         timers.schedule_blocking(Spec::new(Reminder::OrderTimesOut).after(30 * DAY))?;
         timers.schedule_blocking(Spec::new(Reminder::OpenTheTimeCapsule).at(begin + 36_524 * DAY))?;
-        // Each first of March at nine in the morning, in Zurich.
+        // The instants are each first of March at nine in the morning, in Zurich.
         let yearly = Plan::cron("0 9 1 3 *", "Europe/Zurich")?;
         let membership = Spec::new(Reminder::MembershipEnds).key("membership 17");
         timers.schedule_blocking(membership.repeat(yearly, MissedInstants::All))?;
     }
-    // Each year is another process, which sleeps from day to day.
+    // Each year has a process of its own. It advances the clock from day to day.
     for _ in 0..101 {
         let durable = start(&file, &clock, &seen)?;
         for _ in 0..12 {

@@ -1,15 +1,15 @@
-//! Writes copies of all timers of a store, and restores them in any store.
+//! Writes backups, which are copies of all timers of a store, and restores them into any store.
 //!
 //! # Format
 //! A backup has lines of JSON. The first line is `{"tourbillon":"backup","version":1,"at":…}`, with the moment of the
-//! copy. It has the program's own value as `attached`, if the program gave a value. Then comes a line for each timer,
-//! with payloads in base 64. The last line is `{"timers":…,"crc32":…}`: the number of timers and the checksum of all
-//! bytes before this line. A file without the last line is not complete.
+//! copy. If the program gave a value, the first line has it as `attached`. Then comes a line for each timer, with its
+//! payload in base 64. The last line is `{"timers":…,"crc32":…}`: the number of timers and the checksum of all bytes
+//! before this line. A file without the last line is incomplete.
 //!
 //! # After a restore
 //! Timers that fired after the copy was made fire again, under the same ids. Timers that were cancelled after the copy
-//! are there again. Timers that became due after the copy are due at once, unless the [`Restore`] says otherwise. A
-//! backup does not contain the ids that a store remembers after the ends of their timers.
+//! exist again. Timers that became due after the copy are due at once, unless [`Restore`] changes their due moments. A
+//! store remembers some ids after their timers have ended. A backup does not contain these ids.
 
 use crate::executor::block_on;
 use crate::state::State;
@@ -42,7 +42,7 @@ struct Tail {
     crc32: u32,
 }
 
-/// Passes bytes on, and computes their checksum.
+/// A writer that computes the checksum of the bytes that it passes on to another writer.
 struct Summed<W> {
     to: W,
     sum: crc32fast::Hasher,
@@ -64,24 +64,24 @@ impl<W: Write> Write for Summed<W> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// The file could not be read or written.
+    /// The backup file could not be read or written.
     Io(io::Error),
-    /// The store failed.
+    /// The store failed while it was copied or restored.
     Store(StoreError),
-    /// A line does not belong in a backup.
+    /// A line of the file is not valid in a backup.
     Line {
-        /// The number of the line, from 1 on.
+        /// The number of the line in the file, counted from 1.
         number: u64,
-        /// The fault of the line, in words.
+        /// The description of the fault in the line.
         fault: Box<str>,
     },
     /// The backup was written by a later version of this crate.
     NewerVersion(u32),
-    /// The file ends before the backup does.
+    /// The file ends before the last line of the backup.
     Incomplete,
-    /// The checksum is wrong: the file is not as it was written.
+    /// The checksum is wrong. So the file has changed after it was written.
     Checksum,
-    /// The store has timers. A restore changes an empty store only.
+    /// The store already has timers. Only an empty store can be restored.
     NotEmpty,
 }
 
@@ -128,8 +128,8 @@ fn write_line(to: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
     to.write_all(b"\n")
 }
 
-/// Writes all timers of a store as they were at one moment. Returns their number. The store goes on working.
-/// The calling thread waits.
+/// Writes a backup with all timers of a store, as they were at one moment. Returns the number of timers. The store can
+/// be used during the backup. The calling thread waits.
 ///
 /// # Errors
 ///
@@ -156,11 +156,11 @@ pub fn write(store: &dyn TimerStore, to: impl Write + Send) -> Result<u64, Backu
     write_all(store, None, to)
 }
 
-/// Does as [`write()`], with a value of the program's own, which [`read`] returns.
+/// Writes a backup as [`write()`] does, and adds a value of the program. [`read`] returns this value.
 ///
 /// # Errors
 ///
-/// As [`write()`], and if the value cannot be written as JSON.
+/// Fails as [`write()`] does, and if the value cannot be written as JSON.
 ///
 /// # Examples
 ///
@@ -217,19 +217,19 @@ fn write_all(
     Ok(timers)
 }
 
-/// The summary of a backup that was read to its end.
+/// The summary of a complete backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contents {
-    /// The moment of the copy.
+    /// The moment at which the backup copied the timers.
     pub at: UtcMillis,
-    /// The number of timers.
+    /// The number of timers in the backup.
     pub timers: u64,
-    /// The program's own value, in JSON. `None` if the backup has no value.
+    /// The value that the program added, in JSON. `None` if it added no value.
     pub attached: Option<Box<str>>,
 }
 
-/// Reads a backup to its end and verifies it. Changes nothing.
+/// Reads a backup to its end and verifies it. Changes no store.
 ///
 /// # Errors
 ///
@@ -258,23 +258,25 @@ pub fn read(from: impl BufRead) -> Result<Contents, BackupError> {
     each_timer(from, |_| Ok(()))
 }
 
-/// Says how the due moments of timers are changed at a restore.
+/// Restores a backup. The fields change the due moments of the restored timers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restore {
-    /// The earliest due moment after the restore: timers that are due before it become due then. The moments of dead
-    /// timers stay as they are. `None` changes no moments.
+    /// The earliest due moment after the restore. Timers that were due before the floor become due at the floor. Dead
+    /// timers keep their due moments. `None` changes no due moments.
     pub due_floor: Option<UtcMillis>,
-    /// The rate, in timers a second, at which timers become due from the floor on. It concerns timers that were due at
-    /// the floor or before. Those with the earliest due moments come first. `None` means that all become due at the
-    /// floor. A restore keeps 24 bytes in memory for each such timer.
+    /// The rate, in timers a second, at which overdue timers become due. A timer is overdue if it was due at the floor
+    /// or before. Overdue timers become due one after the other from the floor on, in the order of their due moments.
+    /// `None` means that all overdue timers become due at the floor. A restore needs 24 bytes of memory for each
+    /// overdue timer.
     pub rate: Option<u32>,
 }
 
-/// Computes the new due moments of a restore.
+/// The rule that delays the due moments of restored timers.
 struct Delay {
     floor: UtcMillis,
     rate: u32,
-    /// The due moments and ids of the timers that are due at the floor or before, in order. Empty without a rate.
+    /// The due moments and ids of the timers that were due at the floor or before, in order. Empty if the restore has
+    /// no rate.
     order: Vec<(UtcMillis, TimerId)>,
 }
 
@@ -293,15 +295,15 @@ impl Delay {
 }
 
 impl Restore {
-    /// Stores the timers of a backup in a store that has none. Returns their number. The calling thread waits.
+    /// Stores the timers of a backup in an empty store. Returns the number of timers. The calling thread waits.
     ///
-    /// The file is read to its end before the first timer is stored. So a backup that is damaged or not complete leaves
-    /// the store empty. For that `read` is called twice, and must return the whole file each time.
+    /// The whole file is checked before the first timer is stored. So a damaged or incomplete backup leaves the store
+    /// empty. For this reason `read` is called twice, and must return the whole file each time.
     ///
     /// # Errors
     ///
-    /// Fails if the store has timers, if the file cannot be read or is not a complete backup, or if the store fails. If
-    /// the store fails, some timers have been stored.
+    /// Fails if the store has timers, if the file cannot be read or is not a complete backup, or if the store fails.
+    /// After a failure of the store, some timers may have been stored.
     ///
     /// # Examples
     ///
@@ -358,7 +360,8 @@ impl Restore {
     }
 }
 
-/// Calls `each` for the timers of a backup as they are read. A fault later in the file is found only afterwards.
+/// Calls `each` for each timer of a backup while the file is read. A fault that comes later in the file is found only
+/// after these calls.
 fn each_timer(
     from: impl BufRead,
     mut each: impl FnMut(Timer) -> Result<(), BackupError>,

@@ -1,4 +1,4 @@
-//! Offers the time of day as a clock, for stores that outlive their processes.
+//! Offers the system's time of day as a clock, for stores that outlive their processes.
 
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -6,15 +6,16 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 use tourbillon::{Clock, ClockReport, OnStep, Timestamp};
 
-/// The system's time of day. Its timestamps count from the start of 1970, in Coordinated Universal Time, in each
-/// process and after each start of the machine. So the moments that a store keeps stay valid.
+/// The system's time of day. Its timestamps count from the start of 1970, in Coordinated Universal Time. So the moments
+/// in a store stay valid for another process, and after the machine has started again.
 ///
-/// The time of day may be set, and goes on while the machine is suspended. Functions that are
-/// [`subscribe`](Clock::subscribe)d are called after each step. On Linux the kernel announces steps to a thread of the
-/// process, which sleeps until then; elsewhere the thread compares the clocks once a second. The thread starts with the
-/// first subscription.
+/// The time of day may be set, and goes on while the machine is suspended. The clock calls its
+/// [`subscribe`](Clock::subscribe)d functions after each step. A thread of the process notices the steps. On Linux it
+/// sleeps until the kernel announces a step. Elsewhere it compares the time of day with a monotonic clock once a
+/// second. The thread starts with the first subscription.
 ///
-/// The clock is for stores, not for engines: an engine waits, after a step back, until its clock has caught up.
+/// The clock is for stores. It is not for engines: after a step back, an engine would wait until its clock has caught
+/// up.
 ///
 /// ```
 /// use tourbillon::Clock as _;
@@ -27,7 +28,7 @@ use tourbillon::{Clock, ClockReport, OnStep, Timestamp};
 pub struct WallClock(());
 
 impl WallClock {
-    /// Makes the clock.
+    /// Makes a clock that shows the system's time of day.
     #[must_use]
     pub fn new() -> Self {
         Self(())
@@ -36,7 +37,7 @@ impl WallClock {
 
 impl Clock for WallClock {
     fn now(&self) -> Timestamp {
-        // Before 1970 nothing is due.
+        // A time before 1970 counts as the start of 1970, when nothing is due.
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Timestamp::ZERO + since
     }
@@ -49,7 +50,7 @@ impl Clock for WallClock {
         static WATCHED: Once = Once::new();
         subscribers().push(on_step);
         WATCHED.call_once(|| {
-            // If the thread does not start, a step is noticed at the next alarm.
+            // If this thread does not start, a runtime notices a step only at its next alarm.
             let _thread = thread::Builder::new().name("tb-wall-clock".to_owned()).spawn(watch);
         });
     }
@@ -61,14 +62,14 @@ fn subscribers() -> MutexGuard<'static, Vec<OnStep>> {
     SUBSCRIBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls the subscribers. The lock is free during the calls, since subscribers may use the clock.
+/// Calls the subscribed functions. The lock is free during the calls, because a subscribed function may use the clock.
 fn call_subscribers() {
     let mut called = core::mem::take(&mut *subscribers());
     called.retain(|on_step| on_step());
     subscribers().append(&mut called);
 }
 
-/// Calls the subscribers after each step of the time of day. Runs until the process ends.
+/// Calls the subscribed functions after each step of the time of day. Runs until the process ends.
 fn watch() {
     #[cfg(target_os = "linux")]
     let _failed = kernel::each_step(call_subscribers);
@@ -83,12 +84,12 @@ fn watch() {
     }
 }
 
-/// The number of nanoseconds by which the clocks must part within a second to count as a step. A clock that is only
-/// corrected gradually parts by less.
+/// The least difference that counts as a step of the time of day, in nanoseconds within a second. Gradual corrections
+/// of the clock are smaller.
 const NOTICED: u128 = 2_000_000;
 
-/// Returns the number of nanoseconds from the start of the monotonic clock to the time of day. Only differences between
-/// two calls have a meaning.
+/// Returns the time of day minus the monotonic clock, in nanoseconds. Only the difference between two results of this
+/// function has a meaning.
 fn distance() -> i128 {
     let (instant, wall) = (Timestamp::from(Instant::now()), WallClock::new().now());
     i128::from(wall.as_nanos()) - i128::from(instant.as_nanos())
@@ -103,10 +104,11 @@ mod kernel {
     use std::fs::File;
     use std::io::{self, Read};
 
-    /// Calls `on_step` after each step of the time of day. Returns only if the kernel does not announce steps.
+    /// Calls `on_step` after each step of the system's time of day. Returns an error if the kernel does not announce
+    /// steps.
     pub(super) fn each_step(on_step: impl Fn()) -> io::Result<()> {
         let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::CLOEXEC)?;
-        // This moment never comes. A step of the clock cancels the wait for it.
+        // The timer never fires at this moment. A step of the clock cancels the wait, and so ends the read below.
         let never = Timespec { tv_sec: i64::MAX >> 30, tv_nsec: 0 };
         let never = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
         let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
@@ -134,7 +136,7 @@ mod tests {
     fn it_counts_from_the_start_of_1970() {
         let since = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let (before, now, after) = (since(), WallClock::new().now() - Timestamp::ZERO, since());
-        // The time of day may be set during the test, though hardly by a year.
+        // The time of day may be set during the test. The second condition permits this, but not by a year.
         assert!(before <= now && now <= after || now.abs_diff(before) < Duration::from_secs(31_536_000));
         assert!(now > Duration::from_secs(1_600_000_000), "{now:?}");
     }
@@ -143,7 +145,7 @@ mod tests {
     fn a_subscriber_is_called_for_each_step_until_it_has_had_enough() {
         let (sender, called) = mpsc::channel();
         WallClock::new().subscribe(Box::new(move || {
-            // A subscriber may subscribe further subscribers.
+            // A subscribed function may itself subscribe further functions.
             WallClock::new().subscribe(Box::new(|| false));
             sender.send(()).unwrap();
             false

@@ -1,5 +1,4 @@
-//! Describes one delivery of a timer: the data that its handler may read, and whether it is settled, which happens
-//! once.
+//! Describes one delivery of a timer to its handler, and records whether the delivery is settled.
 
 use crate::policy::Guarantee;
 use crate::state::{Lease, State, Token};
@@ -11,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_words::UtcMillis;
 
-/// A delivery, as its handler sees it.
+/// A delivery of a timer, as its handler gets it.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -34,36 +33,38 @@ use tourbillon_words::UtcMillis;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Delivery {
-    /// The timer's id: the same for all deliveries of the timer. A receiver that must not act twice remembers it.
+    /// The timer's id, which is the same in all deliveries of the timer. A receiver that remembers the id does not act
+    /// twice.
     pub id: TimerId,
-    /// The namespace.
+    /// The timer's namespace.
     pub namespace: Box<str>,
-    /// The key, if the timer has one.
+    /// The timer's key. `None` if the timer has no key.
     pub key: Option<Box<str>>,
-    /// The labels.
+    /// The timer's labels.
     pub labels: Vec<Box<str>>,
-    /// The moment for which the timer was made.
+    /// The moment for which the timer is scheduled. Retries and snoozes do not change it.
     pub scheduled: UtcMillis,
-    /// The moment from which this delivery was due.
+    /// The moment at which this delivery became due.
     pub due: UtcMillis,
     /// The time from the due moment to the claim, by the store's clock.
     pub lateness: Duration,
-    /// The number of the attempt, from 1 on: one more than the failures before.
+    /// The number of the attempt: the number of earlier failures, plus one.
     pub attempt: u32,
-    /// The number of the delivery, from 1 on. Greater than `attempt` if processes died within deliveries.
+    /// The number of this delivery, counted from 1. The number exceeds `attempt` if processes died during earlier
+    /// deliveries.
     pub delivery: u32,
-    /// The pause before the next attempt, by the timer's policy, if this attempt fails.
+    /// The pause that the timer's policy sets before the next attempt, if this attempt fails.
     pub pause: Duration,
-    /// The trace context of the creation.
+    /// The trace context that the timer's creator has given. `None` if there is none.
     pub trace: Option<Box<str>>,
-    /// The token of the lease, with which a process that shares the store can end the delivery. `None` for a delivery
-    /// at most once, since the store has removed its timer.
+    /// The token of the lease. By the token, a process that shares the store can end the delivery. `None` for a
+    /// delivery at most once, because the store has already removed the timer.
     pub token: Option<Token>,
     lease: Arc<Settlement>,
 }
 
-/// Tells whether a delivery is settled: by its handler's answer, by its timeout, or by the loss of its lease, whichever
-/// comes first.
+/// Records whether a delivery is settled. A delivery is settled once: by its handler's answer, by its timeout, or by
+/// the loss of its lease.
 #[derive(Debug, Default)]
 pub(crate) struct Settlement(Mutex<Settled>);
 
@@ -78,18 +79,19 @@ impl Settlement {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Settles the delivery. Returns true for the first caller only. That caller must [`wake`](Self::wake) those that
-    /// wait, once it holds no lock: a waker is an executor's code, which may run anything.
+    /// Settles the delivery. Returns true for the first caller only. The first caller must then call
+    /// [`wake`](Self::wake), and must hold no lock during that call. Wakers are code of the executor, and may run
+    /// anything.
     #[must_use = "only one caller may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
         !core::mem::replace(&mut self.lock().is_settled, true)
     }
 
-    /// Wakes all that wait for the settlement.
+    /// Wakes all futures that wait until the delivery is settled.
     pub(crate) fn wake(&self) {
         let wakers = core::mem::take(&mut self.lock().wakers);
         for waker in wakers {
-            // A panic of the executor's waker must not end the thread that settles.
+            // The executor's waker may panic, which must not end the thread that settles the delivery.
             let _panic = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
@@ -98,7 +100,8 @@ impl Settlement {
         self.lock().is_settled
     }
 
-    /// Returns whether the delivery is settled. If not, the waker is woken once it is.
+    /// Returns whether the delivery is settled. If the delivery is not settled yet, [`wake`](Self::wake) will wake
+    /// `waker`.
     pub(crate) fn poll(&self, waker: &Waker) -> bool {
         let mut inner = self.lock();
         if !inner.is_settled && !inner.wakers.iter().any(|known| known.will_wake(waker)) {
@@ -133,8 +136,9 @@ impl Delivery {
         }
     }
 
-    /// Returns whether the handler's answer no longer counts: its time is over, the lease was lost, or the runtime
-    /// stops. A handler that calls this can end early. The future of an asynchronous handler is dropped in these cases.
+    /// Returns whether the handler's answer no longer counts. Then the handler's time is over, the lease was lost, or
+    /// the runtime stops. A blocking handler can call this method, and end early. The runtime drops the future of an
+    /// asynchronous handler.
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;

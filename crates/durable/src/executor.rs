@@ -1,4 +1,4 @@
-//! Runs handlers: on threads of the runtime, or on the caller's executor.
+//! Runs handlers on threads of the runtime, or on the program's executor.
 
 use core::fmt;
 use core::future::Future;
@@ -10,13 +10,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 use std::thread::{self, JoinHandle, Thread};
 
-/// The future of a handler's work. It neither fails nor panics.
+/// The work of a handler, as a future. The future has no result, and does not panic.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Runs the futures of handlers on an asynchronous runtime, for example by `move |work| drop(runtime.spawn(work))`.
 ///
-/// The executor polls each future to its end, or drops it. If a future is dropped, its timer is given back and
-/// delivered again.
+/// The executor must poll each future to its end, or drop it. If the executor drops a future early, the timer is given
+/// back and delivered again.
 ///
 /// ```
 /// use tourbillon_durable::store::MemoryStore;
@@ -35,7 +35,7 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Executor: Send + Sync + 'static {
-    /// Begins to run the work. Must not wait for its end.
+    /// Begins to run the work of a handler. The call must not wait for the work's end.
     fn spawn(&self, work: Work);
 }
 
@@ -45,7 +45,7 @@ impl<F: Fn(Work) + Send + Sync + 'static> Executor for F {
     }
 }
 
-/// Wakes a thread that waits for a future.
+/// The waker of a thread that waits for a future. Waking unparks the thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -54,7 +54,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits on the calling thread for the end of a future.
+/// Polls a future on the calling thread until it has ended, and returns its output.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -67,7 +67,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Threads that each run one work at a time, until it ends.
+/// The worker threads of a runtime. Each thread runs one handler's work at a time, until the work ends.
 pub(crate) struct Threads {
     queue: Arc<Queue>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -122,7 +122,7 @@ impl Threads {
 }
 
 impl Threads {
-    /// Ends the threads and waits for them. The caller ensures that no work runs which may never end.
+    /// Ends the worker threads, and waits for them. Work that may never end must not run.
     pub(crate) fn join(self) {
         let threads = core::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         drop(self);
@@ -139,8 +139,8 @@ impl Executor for Threads {
     }
 }
 
-/// Drops the work that was not begun. A thread that runs a handler ends when the handler returns. It is not awaited,
-/// since a handler may never return.
+/// Drops the work that has not begun. A thread that runs a handler ends when the handler returns. This drop does not
+/// wait for the threads, because a handler may never return.
 impl Drop for Threads {
     fn drop(&mut self) {
         let mut state = self.queue.lock();

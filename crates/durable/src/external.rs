@@ -1,9 +1,9 @@
-//! A scheduler outside of the process: a service that starts a program, or calls it, at a moment.
+//! Lets a scheduler outside of the process start the program, or call it, at a moment.
 //!
-//! A runtime keeps its timers in its store, and an alarm of its engine rings when the first of them is due. A program
-//! that does not run all the time leaves the alarm to an [`ExternalScheduler`]: a systemd timer, the scheduler of a
-//! cloud, another service of this kind. The states are the same; the scheduler has no part in them. It may call too
-//! early, too late, or twice: the store decides which timers are due.
+//! A runtime keeps its timers in its store. An alarm of the runtime's engine rings when the first timer is due. A
+//! program that does not run all the time uses an [`ExternalScheduler`] in place of this alarm. Examples are a systemd
+//! timer and the scheduler of a cloud. The scheduler knows nothing of the timers' states. It may call too early, too
+//! late, or twice: the store decides which timers are due.
 //!
 //! ```
 //! use std::sync::mpsc;
@@ -41,15 +41,15 @@ use crate::executor::block_on;
 use crate::store::{StoreError, TimerStore};
 use tourbillon_words::UtcMillis;
 
-/// Wakes the program from outside of its process.
+/// A scheduler outside of the process that wakes the program.
 pub trait ExternalScheduler {
-    /// Asks for a start of the program, or a call of [`Timers::look`](crate::Timers::look), at this moment, in place of
-    /// an earlier request. `None` withdraws the request: no timer is pending.
+    /// Asks for a wake-up at this moment: a start of the program, or a call of [`Timers::look`](crate::Timers::look). A
+    /// new request replaces the earlier request. `None` withdraws the earlier request, because no timer is pending.
     fn wake_at(&self, due: Option<UtcMillis>);
 }
 
-/// Asks an external scheduler to wake the program at the moment at which the store's first timer is due. The calling
-/// thread waits for the store.
+/// Asks an external scheduler to wake the program when the store's first timer is due. The calling thread waits for the
+/// store.
 ///
 /// # Errors
 ///

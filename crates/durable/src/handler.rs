@@ -1,4 +1,4 @@
-//! Defines handlers, the functions to which timers are delivered, and the verdicts with which they answer.
+//! Defines handlers, to which timers are delivered, and verdicts, which are the handlers' answers.
 
 use crate::delivery::Delivery;
 use crate::spec::Kind;
@@ -10,7 +10,7 @@ use core::pin::Pin;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// A handler's answer, which decides about the timer.
+/// The answer of a handler. The verdict decides whether the timer ends, is delivered again, or waits.
 ///
 /// ```
 /// use tourbillon_durable::Verdict;
@@ -28,67 +28,69 @@ use tourbillon_words::UtcMillis;
 pub enum Verdict {
     /// The work is done. The timer ends, or the next occurrence of its series follows.
     Done,
-    /// The work failed. The timer is delivered again, after this pause or after the policy's, until the policy gives
-    /// up.
+    /// The work failed. The timer is delivered again after the pause `after`, or else after the policy's pause. When
+    /// the policy permits no further attempt, the timer is dead.
     Retry {
-        /// The error, which is stored with the timer.
+        /// The text of the error, which is stored with the timer.
         error: Box<str>,
-        /// The pause in place of the policy's.
+        /// The pause until the next attempt. `None` means the policy's pause.
         after: Option<Duration>,
     },
-    /// The work can never succeed. The timer is dead at once.
+    /// The work can never succeed. The timer is dead at once. The text is the error. The store keeps it with the timer.
     Dead(Box<str>),
-    /// The work is not wanted before this moment. It counts neither as a failure nor as a delivery. The timer is
-    /// pending until then, under the same id. If the moment is after its greatest age
+    /// The work is not wanted before this moment. The delivery counts neither as a failure nor as a delivery. The timer
+    /// is pending until the moment, under the same id. If the moment is after the timer's greatest age
     /// ([`max_age`](crate::policy::Policy::max_age)), the timer is dead.
     ///
-    /// A timer that is delivered at most once is stored again, since its handler has decided to do nothing yet. If the
-    /// process dies before that, the timer is lost. An occurrence of a series comes back without the series, which has
-    /// gone on, and without the key, which the next occurrence has.
+    /// A timer that is delivered at most once is stored again, because its handler has done nothing yet. If the process
+    /// dies before the timer is stored, the timer is lost. An occurrence of a series is stored without its series and
+    /// without its key: the next occurrence already exists, and has the key.
     Snooze(UtcMillis),
-    /// The work cannot be done now, and nobody knows when it can: a namespace is paused, or a receiver asks for a rest.
-    /// The timer is parked for this reason until [`Timers::unpark`](crate::Timers::unpark) makes it pending again. This
-    /// counts neither as an attempt nor as a delivery. By this verdict a handler vouches that it has done nothing. So a
-    /// timer that is delivered at most once is parked as well, and delivered later.
+    /// The work cannot be done now, and nobody knows when it can. For example, a namespace is paused, or a receiver
+    /// asks for a rest. The timer is parked for this reason until [`Timers::unpark`](crate::Timers::unpark) makes it
+    /// pending again. The delivery counts neither as an attempt nor as a delivery. By this verdict a handler vouches
+    /// that it has done nothing. So a timer that is delivered at most once is parked, too, and delivered later.
     ///
     /// A reason has at most [`LONGEST_REASON`](Self::LONGEST_REASON) bytes. Two kinds of reasons are reserved for the
-    /// runtime: [`PAUSED`](crate::store::PAUSED), and those that begin with [`NO_HANDLER`](Self::NO_HANDLER). A park
-    /// for a longer reason, or for a reserved reason, counts as a failure with that error.
+    /// runtime: [`PAUSED`](crate::store::PAUSED), and reasons that begin with [`NO_HANDLER`](Self::NO_HANDLER). If a
+    /// handler parks for a longer or a reserved reason, the delivery counts as a failure, and the error says why.
     ///
-    /// While the timer is parked, its due moment stays. It can be cancelled, moved and replaced as before;
+    /// A parked timer keeps its due moment. A parked timer can be cancelled, moved and replaced as before.
     /// [`Timers::fire`](crate::Timers::fire) unparks this timer alone. The next occurrence of a series comes only after
-    /// the end of the parked occurrence. The time in which the timer is parked counts as lateness. So
-    /// [`Misfire::Within`](crate::policy::Misfire) skips a timer without failures that comes back after its grace. And
-    /// after [`max_age`](crate::policy::Policy::max_age) a failed delivery ends the timer. A timer that comes back late
-    /// by more than 5 s comes at the [`catch_up_rate`](crate::Builder::catch_up_rate).
+    /// the end of the parked occurrence.
+    ///
+    /// The time in which a timer is parked counts as lateness. So [`Misfire::Within`](crate::policy::Misfire) skips a
+    /// timer without failures that comes back after its grace. If a delivery fails after
+    /// [`max_age`](crate::policy::Policy::max_age), the timer is dead. A timer that comes back late by more than 5 s
+    /// comes at the [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
     /// # Races
     ///
-    /// The park is stored some time after the handler has decided. An unpark in between does not find the timer, which
-    /// then stays parked. The caller that lifts the reason must close this gap. Whenever the observer reports a stored
-    /// park ([`Event::Ended`](crate::Event::Ended) with the phase parked), the caller checks its condition again, and
-    /// unparks if the reason is gone. A process that dies loses such reports. So at its start the caller unparks all
-    /// reasons that do not hold any more.
+    /// The park is stored some time after the handler's decision. An unpark between the two does not find the timer,
+    /// which then stays parked. The program must close this gap. The observer reports each stored park
+    /// ([`Event::Ended`](crate::Event::Ended) with the phase parked). Then the program checks its condition again, and
+    /// unparks if the reason is gone. A process that dies loses such reports. So a program must, at its start, unpark
+    /// all reasons that no longer hold.
     Park(Box<str>),
 }
 
 impl Verdict {
-    /// The greatest length of a reason to park, in bytes.
+    /// The greatest length of a reason for which a handler parks a timer, in bytes.
     pub const LONGEST_REASON: usize = 255;
-    /// The beginning of the reason for which a timer is parked if its kind has no handler. The kind follows.
+    /// The beginning of the reason for which timers are parked whose kind has no handler. The name of the kind follows.
     pub const NO_HANDLER: &str = "no handler: ";
 
-    /// Returns the reason for which timers of a kind without a handler are parked.
+    /// Returns the reason for which the timers of a kind are parked while the kind has no handler.
     pub(crate) fn reason_for_unknown(kind: &str) -> Box<str> {
         format!("{}{kind}", Self::NO_HANDLER).into()
     }
 
-    /// Returns whether timers are parked for this reason because their kind has no handler.
+    /// Returns whether this is the reason for which timers are parked whose kind has no handler.
     pub(crate) fn is_for_no_handler(reason: &str) -> bool {
         reason.starts_with(Self::NO_HANDLER)
     }
 
-    /// Returns the verdict, or a failure in place of a park for a reason that handlers may not use.
+    /// Returns the verdict. If the verdict parks for a reason that handlers must not use, returns a failure instead.
     pub(crate) fn admitted(self) -> Self {
         let error = match &self {
             Self::Park(reason) if reason.len() > Self::LONGEST_REASON => {
@@ -113,7 +115,7 @@ impl From<()> for Verdict {
     }
 }
 
-/// Converts a handler's result. An error means that the delivery is tried again.
+/// Converts the result of a handler into a verdict. An error becomes [`Verdict::Retry`]: the timer is delivered again.
 impl<T: Into<Verdict>, E: Display> From<Result<T, E>> for Verdict {
     fn from(result: Result<T, E>) -> Self {
         match result {
@@ -123,12 +125,12 @@ impl<T: Into<Verdict>, E: Display> From<Result<T, E>> for Verdict {
     }
 }
 
-/// The future that yields a handler's answer.
+/// The future that returns a handler's verdict.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 
-/// The common interface of all handlers.
+/// The common interface of all kinds of handlers.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Begins to handle a delivery. The payload is read in this call or within the future.
+    /// Begins to handle a delivery. The payload is parsed during this call, or later by the returned future.
     fn handle(&self, payload: Box<[u8]>, delivery: Delivery) -> Answering;
 
     /// Returns whether the handler blocks the thread on which it is polled.
@@ -159,7 +161,7 @@ where
     }
 }
 
-/// Wraps a function that may block as a handler. The function gets the payload as a value of `K`.
+/// Wraps a blocking function as a handler. The function gets the payload as a value of `K`.
 pub(crate) struct Blocking<F, K>(pub(crate) std::sync::Arc<F>, pub(crate) PhantomData<fn(K)>);
 
 impl<F, K, V> Handler for Blocking<F, K>
@@ -201,7 +203,8 @@ where
     }
 }
 
-/// Reads the payload from JSON. Fails with a verdict that makes the timer dead, since the bytes will not change.
+/// Parses the payload as JSON. Fails with a verdict that makes the timer dead, because another attempt would read the
+/// same bytes.
 fn read<K: Kind>(payload: &[u8]) -> Result<K, Verdict> {
     serde_json::from_slice(payload)
         .map_err(|error| Verdict::Dead(format!("the payload is not a {}: {error}", K::NAME).into()))

@@ -1,12 +1,12 @@
-//! Makes the ids of timers.
+//! Defines the ids of timers, and makes them.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 use uuid::Uuid;
 
-/// The id of a timer. Each delivery of the timer carries the same id. So a receiver that remembers ids recognises a
-/// repeated delivery.
+/// The id of a timer. Each delivery of the timer carries its id. So a receiver that remembers ids recognises a repeated
+/// delivery.
 ///
 /// ```
 /// use tourbillon_durable::timer::TimerId;
@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub struct TimerId(Uuid);
 
 impl TimerId {
-    /// Makes an id that no other call returns. Ids are ordered by the time of the call, to a millisecond.
+    /// Makes an id that no other call returns. Ids are ordered by the time of their creation, to a millisecond.
     ///
     /// ```
     /// use tourbillon_durable::timer::TimerId;
@@ -32,13 +32,13 @@ impl TimerId {
         Self(Uuid::now_v7())
     }
 
-    /// Makes random bits that no other call returns, without an order.
+    /// Makes a random id that no other call returns. These random ids have no order in time.
     pub(crate) fn random() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// Makes the id with these bits, for callers that choose the ids of their timers: a creation that is repeated under
-    /// the same id makes one timer.
+    /// Makes the id with these bits. The function is for callers that choose the ids of their timers. If a creation is
+    /// repeated under the same id, only one timer is made.
     ///
     /// ```
     /// use tourbillon_durable::timer::TimerId;
@@ -51,14 +51,14 @@ impl TimerId {
         Self(Uuid::from_u128(bits))
     }
 
-    /// Returns the bits of the id.
+    /// Returns the id as a number of 128 bits.
     #[must_use]
     pub const fn as_u128(self) -> u128 {
         self.0.as_u128()
     }
 
-    /// Computes the id of a series' occurrence at an instant. It is the same whenever it is computed, and in every
-    /// store.
+    /// Computes the id of the occurrence of a series at an instant. The same series and instant give the same id, in
+    /// every store.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -74,7 +74,7 @@ impl TimerId {
     }
 }
 
-/// Writes the id as the text of a UUID.
+/// Writes the id as a UUID in text.
 impl fmt::Display for TimerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)

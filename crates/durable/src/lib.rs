@@ -9,7 +9,7 @@ mod executor;
 mod id;
 pub mod plan;
 pub mod policy;
-// Floor 2: a timer and its states.
+// Floor 2: timers and their states.
 mod phase;
 pub mod state;
 pub mod timer;

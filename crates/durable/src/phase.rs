@@ -1,80 +1,81 @@
-//! Defines the states in which a timer can be. [`state`](crate::state) has the transitions between them.
+//! Defines the states of a timer. [`state`](crate::state) has the transitions between them.
 
 use serde::{Deserialize, Serialize};
 pub use tourbillon_words::Phase;
 use tourbillon_words::UtcMillis;
 
-/// The state of a timer that is stored.
+/// The state of a stored timer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum State {
     /// The timer waits for its due moment.
     Pending,
-    /// A holder delivers the timer.
+    /// A process has claimed the timer and delivers it. The process is the holder of the lease.
     Leased(Lease),
-    /// The timer waits until timers parked for this reason are unparked, whatever its due moment.
+    /// The timer waits until it is unparked from this reason. The due moment does not matter while the timer is parked.
     Parked(Box<str>),
-    /// Deliveries were given up. The timer is kept until it is replayed or dropped.
+    /// The timer is delivered no more. The dead timer stays stored until it is replayed or removed.
     Dead(Death),
 }
 
-/// The right of one holder to deliver a timer.
+/// The right of one process, the holder, to deliver a timer until the lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The token of the claim by which the holder got the timer.
+    /// The token of the claim that gave the timer to the holder.
     pub token: Token,
-    /// The moment at which the lease ends, unless it is renewed.
+    /// The moment at which the lease ends, unless the holder renews the lease.
     pub until: UtcMillis,
-    /// If the timer was withdrawn during this delivery, the reason: no delivery follows, however this delivery ends.
+    /// The reason why the timer was withdrawn during this delivery. No other delivery follows then, even if this
+    /// delivery fails. `None` if the timer was not withdrawn.
     pub withdrawn: Option<Withdrawal>,
 }
 
-/// Identifies a claim: no other claim has the same token.
+/// Identifies a claim. No two claims have the same token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token {
-    /// The claimant's incarnation: a number that each start of a process draws anew.
+    /// The incarnation of the claimant: a random number that each start of a process draws.
     pub incarnation: u64,
-    /// The claim's number in that incarnation.
+    /// The number of the claim within the incarnation.
     pub claim: u64,
 }
 
-/// The reason why a timer is not delivered although no delivery has succeeded.
+/// The reason why a timer was withdrawn. A withdrawn timer ends without a successful delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Withdrawal {
-    /// The timer was cancelled.
+    /// A caller cancelled the timer.
     Cancelled,
-    /// Another timer took its key.
+    /// The timer lost its key to a new timer that replaced it.
     Replaced,
 }
 
-/// Says why and when the deliveries of a timer were given up.
+/// The reason why a timer is dead, and the moment at which it died.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Death {
-    /// The reason why the deliveries were given up.
+    /// The reason why the timer is dead.
     pub reason: DeathReason,
-    /// The moment at which the deliveries were given up.
+    /// The moment at which the timer became dead.
     pub at: UtcMillis,
 }
 
-/// The reason why deliveries were given up.
+/// The reason why a timer is dead, that is, delivered no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum DeathReason {
-    /// As many deliveries failed as the policy permits.
+    /// The greatest number of failed deliveries, which the policy sets, was reached.
     Attempts,
-    /// As many deliveries were begun as the policy permits: handlers took their process with them, or outlived their
-    /// leases.
+    /// The greatest number of deliveries, which the policy sets, was reached. Some deliveries ended without an answer:
+    /// their process died, or their lease ended.
     Deliveries,
-    /// The next delivery would begin after the greatest age.
+    /// At its next delivery the timer would be older than the policy permits.
     Age,
-    /// The handler refused the timer for good.
+    /// The handler answered that the timer can never be delivered.
     Refused,
-    /// The delivery succeeded, and the plan of the timer's series cannot be followed any more: its time zone is not in
-    /// this machine's database, for example.
+    /// The delivery succeeded, but the next instant of the timer's series cannot be computed. For example, its time
+    /// zone is missing in this machine's database.
     Plan,
 }
 
 impl State {
-    /// Returns the phase to which the state belongs.
+    /// Returns the phase of a timer in this state.
     ///
     /// ```
     /// use tourbillon_durable::state::{Phase, State};

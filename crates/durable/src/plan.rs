@@ -1,8 +1,8 @@
 //! Computes the occurrences of recurring timers.
 //!
-//! A series has one occurrence at a time. The next occurrence is computed from the instant for which the last was
-//! *scheduled*, never from the time at which it ran. A store inserts the next occurrence in the transaction that ends
-//! the last, so no crash falls between the two.
+//! A series has one occurrence at a time. The next occurrence is computed from the instant for which the last
+//! occurrence was *scheduled*. The time at which the last occurrence ran does not matter. A store ends the last
+//! occurrence and inserts the next in a single transaction, so a crash cannot lose the series.
 
 use crate::id::TimerId;
 use core::time::Duration;
@@ -12,68 +12,70 @@ use tourbillon_calendar::jiff::{self, civil::Time};
 use tourbillon_calendar::{Calendar, CalendarError, DstPolicy, ShortMonth};
 use tourbillon_words::UtcMillis;
 
-/// The series to which a timer belongs. Each occurrence carries it.
+/// The series to which a timer belongs. Each occurrence has a copy of this data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// The id of the series, from which the ids of its occurrences follow.
+    /// The id of the series. The ids of its occurrences follow from it.
     pub id: TimerId,
-    /// The plan that gives the instants.
+    /// The plan from which the instants of the series follow.
     pub plan: Plan,
-    /// Decides about instants that passed before the last occurrence ended.
+    /// Decides about instants that passed while an occurrence had not ended.
     pub missed: MissedInstants,
-    /// The moment after which no occurrence is scheduled. `None` if the series does not end.
+    /// No occurrence is scheduled after this moment. `None` if the series does not end.
     pub end: Option<UtcMillis>,
-    /// Whether the series is paused: its occurrences are parked.
+    /// Whether the series is paused. The occurrences of a paused series are parked.
     pub paused: bool,
 }
 
-/// Says at which instants the occurrences of a series are scheduled.
+/// The rule for the instants at which the occurrences of a series are scheduled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Plan {
-    /// At this period in milliseconds, counted from the first occurrence on. 0 counts as 1.
+    /// An instant after each period, counted from the first occurrence. The period is in milliseconds; 0 counts as 1.
     Every(u64),
-    /// A cron expression in a time zone of the IANA database.
+    /// The instants of a cron expression in a time zone of the IANA database.
     Cron {
-        /// The expression, of five or six fields.
+        /// The cron expression, of five or six fields.
         expression: Box<str>,
-        /// The zone's name.
+        /// The name of the time zone.
         zone: Box<str>,
-        /// Whether an instant in a gap of local time is left out. Otherwise it comes at the end of the gap.
+        /// Whether instants in a gap of local time are left out. If this is false, an instant in a gap comes at the end
+        /// of the gap.
         skip_gaps: bool,
     },
-    /// A day of each month, in a time zone of the IANA database.
+    /// An instant on a day of each month, in a time zone of the IANA database.
     Monthly {
-        /// The day, 1 to 31.
+        /// The day of the month, from 1 to 31.
         day: i8,
-        /// The second of the day, 0 to 86,399.
+        /// The second of the day, from 0 to 86,399.
         second: u32,
-        /// The zone's name.
+        /// The name of the time zone.
         zone: Box<str>,
-        /// Whether the last day of a month that is too short takes the place of the day.
+        /// Whether the last day is used in a month that is too short for the day. Otherwise this month is left out.
         last_if_short: bool,
-        /// Whether an instant in a gap of local time is left out. Otherwise it comes at the end of the gap.
+        /// Whether instants in a gap of local time are left out. If this is false, an instant in a gap comes at the end
+        /// of the gap.
         skip_gaps: bool,
     },
 }
 
-/// Decides about instants that passed before the last occurrence ended: after a downtime, or because a delivery took
-/// longer than the period.
+/// Decides about instants that passed while an occurrence had not ended. Instants pass in this way after a downtime, or
+/// when a delivery takes longer than the period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissedInstants {
-    /// The instants are left out and counted. The late occurrence itself is delivered, if its policy for misfires
-    /// permits.
+    /// The passed instants are left out and counted. The late occurrence itself is delivered if the timer's policy
+    /// permits its lateness.
     #[default]
     Skip,
-    /// Each instant gets its occurrence, one after the other.
+    /// Each passed instant gets an occurrence. The occurrences are delivered one after the other.
     All,
 }
 
-/// The reason why a plan cannot be followed.
+/// The reason why a plan is not valid.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The calendar is not valid.
+    /// The cron expression, the day or the time zone is not valid.
     Calendar(Arc<CalendarError>),
     /// The second of the day is 86,400 or more.
     Second(u32),
@@ -89,7 +91,7 @@ impl core::fmt::Display for PlanError {
 }
 
 impl PlanError {
-    /// Returns whether the cron expression is wrong.
+    /// Returns whether the plan is not valid because of its cron expression.
     ///
     /// ```
     /// use tourbillon_durable::plan::Plan;
@@ -104,7 +106,7 @@ impl PlanError {
         matches!(**error, EmptyExpression | Syntax { .. } | NeverFires { .. })
     }
 
-    /// Returns whether the time zone is not known.
+    /// Returns whether the plan is not valid because of its time zone.
     #[must_use]
     pub fn is_about_zone(&self) -> bool {
         let Self::Calendar(error) = self else { return false };
@@ -123,15 +125,15 @@ impl From<CalendarError> for PlanError {
     }
 }
 
-/// Computes the instants of a plan that was read once, so that each question is cheap.
+/// The parsed form of a plan. By this form, instants are computed without parsing the plan again.
 pub(crate) enum Instants {
     Every(u64),
     Calendar(Calendar),
 }
 
 impl Plan {
-    /// Makes a plan with a fixed period, counted from the first occurrence on, in whole milliseconds. A period of less
-    /// than a millisecond counts as a millisecond.
+    /// Makes a plan with a fixed period, counted from the first occurrence. The period is cut to whole milliseconds. A
+    /// period of less than a millisecond counts as a millisecond.
     ///
     /// ```
     /// use std::time::Duration;
@@ -146,8 +148,9 @@ impl Plan {
         Self::Every(u64::try_from(period.as_millis()).unwrap_or(u64::MAX).max(1))
     }
 
-    /// Makes a plan from a cron expression of five or six fields in a time zone of the IANA database. An instant in a
-    /// gap of local time comes at the end of the gap, unless the plan is [without gaps](Self::without_gaps).
+    /// Makes a plan from a cron expression of five or six fields, in a time zone of the IANA database. An instant in a
+    /// gap of local time comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such instants out
+    /// instead.
     ///
     /// # Errors
     ///
@@ -169,9 +172,9 @@ impl Plan {
         Self::Cron { expression: expression.into(), zone: zone.into(), skip_gaps: false }.validated()
     }
 
-    /// Makes a plan for a day of each month, 1 to 31, at a second of the day, 0 to 86,399, in a time zone of the IANA
-    /// database. In a shorter month the last day takes the place of the day. An instant in a gap of local time comes at
-    /// the end of the gap, unless the plan is [without gaps](Self::without_gaps).
+    /// Makes a plan with an instant on a day of each month, in a time zone of the IANA database. The day is from 1 to
+    /// 31, the second of the day from 0 to 86,399. In a shorter month the last day is used. An instant in a gap of
+    /// local time comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such instants out instead.
     ///
     /// # Errors
     ///
@@ -193,7 +196,7 @@ impl Plan {
         Self::Monthly { day, second, zone, last_if_short: true, skip_gaps: false }.validated()
     }
 
-    /// Returns the plan without its instants in gaps of local time. A fixed period has no such instants.
+    /// Makes the plan leave out instants in gaps of local time. A plan with a fixed period does not change.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -220,7 +223,7 @@ impl Plan {
         Ok(self)
     }
 
-    /// Returns an error if the plan cannot be followed.
+    /// Fails with the reason if the plan is not valid.
     pub(crate) fn validate(&self) -> Result<(), PlanError> {
         self.instants().map(drop)
     }
@@ -239,8 +242,8 @@ impl Plan {
         })
     }
 
-    /// Returns the first instant after `instant`. `None` if there is none before the year 10000, or the plan is not
-    /// valid.
+    /// Returns the plan's first instant after `instant`. Returns `None` if the plan has no further instant before the
+    /// year 10000, or if the plan is not valid.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -255,11 +258,11 @@ impl Plan {
         self.instants().ok()?.next_after(instant)
     }
 
-    /// Returns the next `count` instants after `instant`, for a preview.
+    /// Returns the plan's next `count` instants after `instant`.
     ///
     /// # Errors
     ///
-    /// Fails if the plan cannot be followed.
+    /// Fails if the plan is not valid.
     ///
     /// # Examples
     ///
@@ -308,21 +311,21 @@ impl Instants {
     }
 }
 
-/// The result of the computation of a series' next occurrence.
+/// The next occurrence of a series, and the number of instants that were left out before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {
     /// The instant of the next occurrence; `None` if the series has ended.
     pub instant: Option<UtcMillis>,
-    /// The number of instants that are left out: at most [`MOST_COUNTED`].
+    /// The number of instants that are left out before the next occurrence. The number is at most [`MOST_COUNTED`].
     pub skipped: u64,
 }
 
-/// The greatest number of left-out instants that is counted at once. Further instants are left out without being
-/// counted.
+/// The greatest number of left-out instants that are counted. Further left-out instants are not counted.
 pub const MOST_COUNTED: u64 = 100_000;
 
 impl Series {
-    /// Computes the next occurrence, if the present occurrence was scheduled for `scheduled` and ends at `now`.
+    /// Computes the next occurrence of the series. The present occurrence was scheduled for `scheduled`, and ends at
+    /// `now`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -347,7 +350,7 @@ impl Series {
             if let (Instants::Every(millis), Some(first)) = (&instants, next)
                 && first <= now
             {
-                // Instants after the end do not belong to the series, so they do not count as left out.
+                // Instants after the end of the series do not belong to the series, so they do not count as left out.
                 let last = self.end.map_or(now, |end| end.min(now));
                 let ahead = (last - first).as_millis() / u128::from(*millis) + 1;
                 skipped = u64::try_from(ahead).unwrap_or(u64::MAX).min(MOST_COUNTED);

@@ -1,11 +1,11 @@
-//! Says how deliveries that fail or are late are treated.
+//! Defines how failed and late deliveries are treated.
 
 use crate::id::TimerId;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 pub use tourbillon_words::Guarantee;
 
-/// Says how the failures and the lateness of one timer are treated.
+/// The rules for the failures and the lateness of one timer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,21 +19,22 @@ pub use tourbillon_words::Guarantee;
 pub struct Policy {
     /// The number of failures after which the timer is dead. 10 by default; 0 counts as 1.
     pub attempts: u32,
-    /// The number of deliveries after which the timer is dead even without a reported failure. It counts for deliveries
-    /// whose processes died or whose leases ran out. 20 by default; 0 counts as 1.
+    /// The number of deliveries after which the timer is dead, even without a reported failure. The limit also counts
+    /// deliveries whose processes died or whose leases ended. 20 by default; 0 counts as 1.
     pub deliveries: u32,
-    /// The age, from the scheduled moment on, after which no further delivery is planned. If a timer fails, is snoozed
-    /// or outlives its lease, and its next delivery would be due later, it is dead. A delivery may still begin late,
-    /// after a downtime for example: [`misfire`](Self::misfire) decides about that. None by default.
+    /// The greatest age of the timer, counted from its scheduled moment. After a failure, a snooze or the end of a
+    /// lease, a delivery beyond this age is not planned: the timer is dead. A delivery may still begin late, for
+    /// example after a downtime. [`misfire`](Self::misfire) decides about late deliveries. `None` by default, which
+    /// means no limit.
     pub max_age: Option<Duration>,
-    /// The pause after a failure.
+    /// The lengths of the pauses that follow the timer's failures.
     pub backoff: Backoff,
-    /// The time that a handler has. 30 s by default.
+    /// The time in which a handler must answer. 30 s by default.
     pub timeout: Duration,
-    /// Decides about a delivery that is late, after a downtime for example.
+    /// Decides whether a late delivery still takes place, for example after a downtime.
     pub misfire: Misfire,
-    /// The width of the window, from the scheduled moment on, in which the timer becomes due. Its place in the window
-    /// follows from its id. Zero by default.
+    /// The length of the window in which the timer becomes due. The window begins at the scheduled moment. The timer's
+    /// moment in the window follows from its id. Zero by default.
     pub jitter: Duration,
     /// Whether the timer is delivered at least once or at most once.
     pub guarantee: Guarantee,
@@ -55,8 +56,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Returns the time by which the timer with this id becomes due after its scheduled moment. It is less than
-    /// [`jitter`](Self::jitter), and the same whenever it is computed.
+    /// Returns the time from the scheduled moment of the timer with this id to its due moment. The time is less than
+    /// [`jitter`](Self::jitter). The same id always gives the same time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -74,7 +75,7 @@ impl Policy {
     }
 }
 
-/// Says how long the pauses after failures are.
+/// The lengths of the pauses that follow the failures of a timer.
 ///
 /// ```
 /// use std::time::Duration;
@@ -89,28 +90,29 @@ impl Policy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Backoff {
-    /// 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, as the Standard Webhooks have it; each pause is
-    /// lengthened at random by up to a fifth.
+    /// The pauses are 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, as in the Standard Webhooks. A random
+    /// part of up to a fifth is added to each pause.
     #[default]
     Standard,
-    /// The same pause each time.
+    /// Each pause has this length.
     Fixed(Duration),
-    /// A random pause of up to `first`, twice `first`, four times and so on, but of at most `max`.
+    /// Each pause is random, with an upper bound. The bound is `first` after the first failure, and doubles with each
+    /// further failure, up to `max`.
     Exponential {
-        /// The longest first pause.
+        /// The upper bound of the pause after the first failure.
         first: Duration,
-        /// The longest pause.
+        /// The greatest value that the upper bound of a pause reaches.
         max: Duration,
     },
-    /// These pauses; after them the last pause again and again. An empty ladder means no pause.
+    /// The pauses of this list, in order. After the list, its last pause is repeated. An empty ladder means no pause.
     Ladder(Vec<Duration>),
 }
 
 const STANDARD: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 
 impl Backoff {
-    /// Returns the pause after the timer's failure number `failures`, counted from 1. It is always the same for the
-    /// same timer and number, since its random part follows from both.
+    /// Returns the pause after the timer's failure number `failures`, counted from 1. The same timer and number always
+    /// give the same pause, because its random part follows from both.
     ///
     /// ```
     /// use std::time::Duration;
@@ -143,8 +145,8 @@ impl Backoff {
     }
 }
 
-/// Returns a number from 0 to below 1 that follows from a timer and a number, and is spread as if at random
-/// (splitmix64).
+/// Returns a fraction from 0 to below 1, computed from a timer's id and a number (splitmix64). The fractions are spread
+/// like random numbers.
 fn fraction(timer: TimerId, number: u32) -> f64 {
     let bits = timer.as_u128();
     #[expect(clippy::cast_possible_truncation, reason = "both halves are mixed")]
@@ -160,7 +162,7 @@ fn fraction(timer: TimerId, number: u32) -> f64 {
     fraction
 }
 
-/// Decides about a delivery that is late: after a downtime, a stall, or a herd of timers that were due before it.
+/// Decides about a late delivery. A delivery may be late after a downtime, a stall, or a herd of earlier timers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -172,10 +174,10 @@ fn fraction(timer: TimerId, number: u32) -> f64 {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Misfire {
-    /// The timer is delivered, however late.
+    /// The timer is delivered, however late the delivery is.
     #[default]
     Fire,
-    /// The timer is delivered if it is late by no more than this, and otherwise skipped.
+    /// The timer is skipped if it is late by more than this time. A timer that has failed before is not skipped.
     Within(Duration),
 }
 

@@ -1,16 +1,17 @@
-//! Writes a timer as bytes for a store, and reads it back.
+//! Writes a timer as a record, the bytes that a store keeps, and reads the timer back.
 //!
 //! ```text
 //! version (1 byte) | length of the namespace (1 byte) | namespace | the other fields, after postcard | checksum (4 bytes)
 //! ```
-//! The id is the key of the record and not in it. The checksum is a CRC-32 of the id and of all bytes before it. So
-//! each read notices a record that is damaged, or that is stored under another timer's id. The namespace is at the
-//! front: a record that is damaged further on is still counted in its namespace. The moments of the creation and of the
-//! schedule are stored as distances from the due moment, which are short numbers. A timer that waits for its first
-//! delivery and has no labels or other unusual fields needs a single byte for all these fields.
+//! The id is the key of the record in the store, so the record does not contain it. The checksum is a CRC-32 of the id
+//! and of all bytes before the checksum. So each read notices a damaged record, and a record under another timer's id.
+//! The namespace comes first: if a later byte is damaged, the record still counts in its namespace. The moments of the
+//! creation and of the schedule are stored as distances from the due moment, which are short numbers. The fields from
+//! the labels on have their defaults in most timers that wait for their first delivery. Then they take a single byte
+//! together.
 //!
-//! A record of another version is not read. It is set aside with its bytes. So processes that share a store must write
-//! the same version, and the name of such a store's layout contains the version.
+//! A record of another version is not read. Its bytes are set aside. So processes that share a store must write the
+//! same version. The name of such a store's layout contains the version.
 
 use crate::phase::State;
 use crate::plan::Series;
@@ -21,33 +22,33 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tourbillon_words::UtcMillis;
 
-/// The version of a record's bytes. Any change of the bytes needs another version, and then each store needs another
-/// layout. A test of a store that several processes share fails otherwise.
+/// The version of the bytes of a record (a stored timer). If the form of the bytes changes, it needs a new version, and
+/// each store needs a new layout. Otherwise a test of a store that several processes share fails.
 pub(crate) const VERSION: u8 = 3;
 
-/// The number of bytes of the checksum.
+/// The length of the checksum in a record (a stored timer), in bytes.
 const CHECKSUM: usize = 4;
 
-/// The fields of a record after the namespace.
+/// The fields of a record (a stored timer) that follow the namespace.
 #[derive(Serialize, Deserialize)]
 struct Fields<'a> {
     key: Option<Cow<'a, str>>,
     kind: Cow<'a, str>,
     payload: Cow<'a, Payload>,
     due: UtcMillis,
-    /// The number of milliseconds from the creation to the due moment.
+    /// The milliseconds from the creation to the due moment. Negative if the timer was due before its creation.
     created_before: i64,
-    /// The number of milliseconds from the scheduled moment to the due moment.
+    /// The milliseconds from the scheduled moment to the due moment.
     scheduled_before: i64,
-    /// The other fields; `None` if all of them have their defaults.
+    /// The other fields of the timer. `None` if each of them has its default.
     others: Option<Others<'a>>,
 }
 
-/// The fields that most pending timers have at their defaults.
+/// The fields of a record (a stored timer) that have their defaults in most pending timers.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Others<'a> {
     labels: Cow<'a, [Box<str>]>,
-    /// `None` for the default policy.
+    /// The timer's policy. `None` for the default policy.
     policy: Option<Cow<'a, Policy>>,
     series: Option<Cow<'a, Series>>,
     deliveries: u32,
@@ -74,26 +75,26 @@ impl Default for Others<'_> {
     }
 }
 
-/// Returns the number of milliseconds from `from` to `to`, negative if `to` is earlier. It fits, since moments end in
-/// the year 9999, far below 2^63.
+/// Returns the milliseconds from `from` to `to`. The result is negative if `to` is earlier. The result cannot overflow,
+/// because moments end in the year 9999, far below 2^63.
 fn distance(from: UtcMillis, to: UtcMillis) -> i64 {
     to.as_millis().cast_signed().wrapping_sub(from.as_millis().cast_signed())
 }
 
-/// Returns the moment that is `distance` milliseconds before another moment, if there is such a moment.
+/// Returns the moment that is `distance` milliseconds before `moment`. Returns `None` if no such moment exists.
 fn before(moment: UtcMillis, distance: i64) -> Option<UtcMillis> {
     let millis = moment.as_millis().checked_sub_signed(distance)?;
     Some(UtcMillis::from_millis(millis)).filter(|moment| moment.as_millis() == millis)
 }
 
-/// The reason why a record cannot be read.
+/// The reason why a record (a stored timer) cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// The record was written in this other version.
+    /// The record has this version, which this program does not read.
     Version(u8),
-    /// The checksum does not match the id and the bytes.
+    /// The checksum does not match the id and the bytes: the record is damaged, or belongs to another id.
     Checksum,
-    /// The bytes are undamaged, but do not make a timer.
+    /// The checksum matches, but the bytes do not describe a timer.
     Form,
 }
 
@@ -109,7 +110,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Computes the checksum of an id and of the bytes before the checksum.
+/// Computes the checksum of a timer's id and its record. `record` has the record's bytes before the checksum.
 fn checksum(id: TimerId, record: &[u8]) -> [u8; CHECKSUM] {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&id.as_u128().to_be_bytes());
@@ -117,7 +118,7 @@ fn checksum(id: TimerId, record: &[u8]) -> [u8; CHECKSUM] {
     hasher.finalize().to_le_bytes()
 }
 
-/// Writes a timer as a record.
+/// Returns the record of a timer: the bytes that a store keeps.
 pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
     let others = Others {
         labels: Cow::Borrowed(&timer.labels),
@@ -150,7 +151,7 @@ pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
     record
 }
 
-/// Reads the timer from a record.
+/// Reads the timer with this id from its record. Fails if the record cannot be read.
 pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
     let version = *record.first().ok_or(Unreadable::Form)?;
     if version != VERSION {
@@ -188,20 +189,22 @@ pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
     })
 }
 
-/// Returns the namespace of a record, even if the rest cannot be read.
+/// Returns the namespace in a record, even if the other fields are unreadable. Returns `None` if the namespace is
+/// unreadable.
 pub(crate) fn namespace(record: &[u8]) -> Option<&str> {
     split(record).map(|(namespace, _)| namespace)
 }
 
-/// Returns the namespace and the key that a damaged record seems to have, for a person who looks for the timer.
+/// Returns the namespace and the key that a damaged record seems to have. The two names help a person to find the
+/// timer.
 pub(crate) fn seeming_name(record: &[u8]) -> Option<(&str, Option<String>)> {
     let (namespace, rest) = split(record)?;
-    // The key is the first field.
+    // The key is the first field after the namespace.
     let key = postcard::take_from_bytes::<Option<&str>>(rest).ok().and_then(|(key, _)| key);
     Some((namespace, key.map(str::to_owned)))
 }
 
-/// Splits a record into the namespace and the bytes of the other fields.
+/// Splits a record (a stored timer) into the namespace and the bytes after the namespace.
 fn split(record: &[u8]) -> Option<(&str, &[u8])> {
     let (_version, rest) = record.split_first()?;
     let (length, rest) = rest.split_first()?;
@@ -303,7 +306,7 @@ mod tests {
                 let mut flipped = record.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 assert!(decode(timer.id, &flipped).is_err(), "bit {bit}");
-                // The name may be read all the same.
+                // Reading the name of a damaged record may succeed, but must not panic.
                 let _name = seeming_name(&flipped);
             }
             for bit in 0..128 {

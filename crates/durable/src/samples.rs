@@ -1,4 +1,4 @@
-//! Provides timers of every kind for tests, and compares bytes with those in a file.
+//! Provides timers of every kind for tests, and compares bytes with the bytes in a file.
 
 use crate::phase::{Death, DeathReason, Lease, State, Token, Withdrawal};
 use crate::plan::{MissedInstants, Plan, Series};
@@ -21,7 +21,8 @@ pub(crate) fn plain() -> Timer {
     }
 }
 
-/// Returns a timer's state of every kind. A new state does not compile without a line here.
+/// Returns a sample of each state of a timer. When a state is added to the enum, this function does not compile until
+/// it returns a sample of it.
 pub(crate) fn states() -> Vec<State> {
     let lease = |withdrawn| {
         match withdrawn {
@@ -104,7 +105,7 @@ fn policies() -> Vec<Policy> {
     policies
 }
 
-/// Returns timers that together have every form of every field, each with a name.
+/// Returns timers that together have every form of every field. Each timer has a name.
 pub(crate) fn timers() -> Vec<(String, Timer)> {
     let mut timers = vec![
         ("plain".to_owned(), plain()),
@@ -134,13 +135,14 @@ pub(crate) fn timers() -> Vec<(String, Timer)> {
     timers
 }
 
-/// Returns the first word of a value's debug text, which is the name of its variant.
+/// Returns the first word of a value's debug text. For an enum this is the variant's name.
 pub(crate) fn variant(value: &impl core::fmt::Debug) -> String {
     let text = format!("{value:?}");
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// Fails unless the file below `src` has exactly these rows, each with a name and bytes.
+/// Fails unless the file has exactly these rows. Each row has a name and bytes. `file` is the path of the file below
+/// `src`.
 #[track_caller]
 pub(crate) fn assert_fixed(file: &str, rows: impl IntoIterator<Item = (String, Vec<u8>)>, advice: &str) {
     let mut lines = String::new();

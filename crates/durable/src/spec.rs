@@ -1,4 +1,4 @@
-//! Describes a timer to be stored, and checks the description.
+//! Describes a timer that a program wants to store, and checks the description.
 
 use crate::plan::{MissedInstants, Plan, PlanError, Series};
 use crate::policy::{Backoff, Guarantee, Misfire, Policy};
@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tourbillon_words::UtcMillis;
 
-/// A kind of work: the type of a timer's payload, under a name. The name must stay the same as long as timers of the
-/// kind are stored. The payload is stored as JSON. If the type can read its older forms, by `#[serde(default)]` for
-/// example, it reads timers that an older version of the program has stored.
+/// A kind of work: a name, and the type of the payload. The name must stay the same while timers of the kind are
+/// stored. The payload is stored as JSON. If the type can read its older forms, for example by `#[serde(default)]`, it
+/// also reads timers that an older version of the program has stored.
 ///
 /// ```
 /// use tourbillon_durable::Kind;
@@ -31,20 +31,20 @@ use tourbillon_words::UtcMillis;
 /// }
 /// ```
 pub trait Kind: Serialize + DeserializeOwned + Send + 'static {
-    /// The name, of at most 64 bytes.
+    /// The name of the kind, of at most 64 bytes.
     const NAME: &'static str;
 }
 
-/// Says when a timer is due.
+/// The moment at which a timer is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// This time after the store accepts the timer, by the store's clock.
+    /// The timer is due this time after the store accepts the timer, by the store's clock.
     After(Duration),
-    /// At this moment. If the moment has passed, the timer is due at once.
+    /// The timer is due at this moment, or at once if the moment has passed.
     At(UtcMillis),
 }
 
-/// Describes a timer to be stored.
+/// The description of a timer that a program wants to store.
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,8 +67,7 @@ pub enum Due {
 #[must_use = "a timer is stored by `schedule`"]
 pub struct Spec<P> {
     pub(crate) payload: P,
-    /// When the timer is due. With `None` a series begins at the first instant of its plan, and any other timer is due
-    /// at once.
+    /// The moment at which the timer is due. `None` means at once, or for a series the first instant of its plan.
     pub(crate) due: Option<Due>,
     pub(crate) id: Option<TimerId>,
     pub(crate) namespace: Box<str>,
@@ -82,8 +81,8 @@ pub struct Spec<P> {
 }
 
 impl<P> Spec<P> {
-    /// Describes a timer with this payload, due at once. A series is due at the first instant of its plan
-    /// ([`repeat`](Self::repeat)).
+    /// Describes a timer that has this payload and is due at once. A series ([`repeat`](Self::repeat)) is due at the
+    /// first instant of its plan.
     pub fn new(payload: P) -> Self {
         Self {
             payload,
@@ -100,14 +99,14 @@ impl<P> Spec<P> {
         }
     }
 
-    /// Makes the timer due this time after its acceptance, by the store's clock.
+    /// Makes the timer due `delay` after the store accepts it, by the store's clock.
     pub fn after(self, delay: Duration) -> Self {
         Self { due: Some(Due::After(delay)), ..self }
     }
 
-    /// Makes the timer due at a moment. A moment that has passed is accepted: the timer is due at once, and
-    /// [`scheduled`](Timer::scheduled) keeps the moment. With [`Misfire::Within`](crate::policy::Misfire::Within) it
-    /// stays due at that moment, so that the policy decides.
+    /// Makes the timer due at `moment`. If the moment has passed, the timer is due at once, and
+    /// [`scheduled`](Timer::scheduled) keeps the moment. With [`Misfire::Within`](crate::policy::Misfire::Within) the
+    /// timer stays due at the passed moment, so the policy decides whether it is too late.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -129,8 +128,8 @@ impl<P> Spec<P> {
         Self { due: Some(Due::At(moment)), ..self }
     }
 
-    /// Gives the timer an id of the caller's choice. Repeated creations under one id make one timer, even if an answer
-    /// was lost: the store remembers the id until an hour after the timer's end.
+    /// Gives the timer an id that the caller chooses. If a creation is repeated under the same id, only one timer is
+    /// made, even if an answer was lost. The store remembers the id until an hour after the timer's end.
     ///
     /// ```
     /// use tourbillon_durable::Placed;
@@ -152,13 +151,13 @@ impl<P> Spec<P> {
         Self { id: Some(id), ..self }
     }
 
-    /// Sets the namespace of the key and of the labels.
+    /// Sets the namespace in which the key and the labels are valid.
     pub fn namespace(self, namespace: impl Into<Box<str>>) -> Self {
         Self { namespace: namespace.into(), ..self }
     }
 
-    /// Gives the timer a key, by which it is found, moved and cancelled. If another timer has the key, the new timer is
-    /// refused, unless [`if_present`](Self::if_present) says otherwise.
+    /// Gives the timer a key, by which callers find, move and cancel it. If another timer has the key, the new timer is
+    /// refused. [`if_present`](Self::if_present) can set another rule.
     ///
     /// ```
     /// use tourbillon_durable::Rejection;
@@ -179,7 +178,7 @@ impl<P> Spec<P> {
         Self { key: Some(key.into()), ..self }
     }
 
-    /// Sets which timer stays if another timer has the same key.
+    /// Sets which timer stays if another timer already has the key of this timer.
     ///
     /// ```
     /// use tourbillon_durable::Placed;
@@ -201,13 +200,13 @@ impl<P> Spec<P> {
         Self { if_present, ..self }
     }
 
-    /// Adds a label, by which timers are listed and cancelled together.
+    /// Adds a label. By a label, callers list or cancel all timers that have it.
     pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
         self.labels.push(label.into());
         self
     }
 
-    /// Sets the policy for failures and lateness.
+    /// Sets the policy for failed and late deliveries.
     pub fn policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
@@ -218,25 +217,25 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Sets the pauses after failures.
+    /// Sets the lengths of the pauses that follow the timer's failures.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.policy.backoff = backoff;
         self
     }
 
-    /// Sets the time that the handler has.
+    /// Sets the time in which the handler must answer.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.timeout = timeout;
         self
     }
 
-    /// Sets whether a late delivery is made or skipped.
+    /// Sets whether a late delivery is made, or skipped if it is too late.
     pub fn misfire(mut self, misfire: Misfire) -> Self {
         self.policy.misfire = misfire;
         self
     }
 
-    /// Delivers the timer at most once instead of at least once.
+    /// Delivers the timer at most once. By default a timer is delivered at least once.
     ///
     /// ```
     /// use tourbillon_durable::policy::Guarantee;
@@ -258,15 +257,15 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Makes the timer the first occurrence of a series. It is due at the first instant of the plan after its
-    /// acceptance, by the store's clock; for a fixed period, one period after the acceptance. [`after`](Self::after)
-    /// and [`at`](Self::at) choose another moment for the first occurrence, which need not be an instant of the plan.
-    /// Every further occurrence follows from the plan.
+    /// Makes the timer the first occurrence of a series. The occurrence is due at the first instant of the plan after
+    /// the store accepts it. With a fixed period, it is due one period after the store accepts it. The store's clock
+    /// counts. [`after`](Self::after) and [`at`](Self::at) set another moment for the first occurrence, which need not
+    /// be an instant of the plan. Every further occurrence follows from the plan.
     ///
     /// # Errors
     ///
-    /// `schedule` fails with [`Rejection::Plan`] if the plan cannot be followed, and with [`Rejection::NoInstant`] if
-    /// it has no instant any more.
+    /// `schedule` fails with [`Rejection::Plan`] if the plan is not valid, and with [`Rejection::NoInstant`] if the
+    /// plan has no further instant.
     ///
     /// # Examples
     ///
@@ -288,8 +287,8 @@ impl<P> Spec<P> {
         Self { plan: Some((plan, missed, None)), ..self }
     }
 
-    /// Does as [`repeat`](Self::repeat), with no occurrence after `end`. A first occurrence whose moment the caller
-    /// chose is not compared with the end.
+    /// Makes the timer the first occurrence of a series as [`repeat`](Self::repeat) does. No occurrence comes after
+    /// `end`. If the caller has set the moment of the first occurrence, `end` does not apply to this occurrence.
     ///
     /// ```
     /// use tourbillon_durable::plan::{MissedInstants, Plan};
@@ -313,18 +312,19 @@ impl<P> Spec<P> {
         Self { plan: Some((plan, missed, Some(end))), ..self }
     }
 
-    /// Sets the trace context, as in the header `traceparent`. The handler gets it.
+    /// Sets the trace context, in the form of the header `traceparent`. The handler gets the context with each
+    /// delivery.
     pub fn trace(self, trace: impl Into<Box<str>>) -> Self {
         Self { trace: Some(trace.into()), ..self }
     }
 
-    /// Sets the durability that the timer must have before its creation is acknowledged.
+    /// Sets the durability that the timer must have before the call that stores it returns.
     pub fn durability(self, durability: Durability) -> Self {
         Self { durability, ..self }
     }
 }
 
-/// Limits the sizes of a timer's parts.
+/// Limits for a timer's payload and delay.
 ///
 /// ```
 /// use std::time::Duration;
@@ -346,7 +346,7 @@ impl<P> Spec<P> {
 pub struct Limits {
     /// The greatest length of a payload, in bytes. 64 KiB by default.
     pub payload: usize,
-    /// The longest time from acceptance to the due moment. A hundred years by default.
+    /// The longest time from the acceptance of a timer to its due moment. A hundred years by default.
     pub delay: Duration,
 }
 
@@ -364,26 +364,26 @@ const MOST_LABELS: usize = 8;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// Another timer has the key: this timer.
+    /// The timer with this id already has the key of the new timer.
     KeyExists(TimerId),
-    /// The payload has this number of bytes, which is more than the limit.
+    /// The payload has this number of bytes, and exceeds the limit.
     PayloadTooLong(usize),
-    /// The payload could not be written as JSON.
+    /// The payload could not be written as JSON, for the reason in this text.
     Payload(Box<str>),
-    /// A key, a name or a label is longer than it may be, or there are too many labels.
+    /// The named part exceeds its limit: a key, a name, a label, or the number of labels.
     TooLong(&'static str),
-    /// The due moment is farther away than the limit, or beyond the year 9999.
+    /// The due moment is later than the limit permits, or after the year 9999.
     DueTooFar,
-    /// The plan cannot be followed.
+    /// The plan of the series is not valid.
     Plan(PlanError),
-    /// The plan has no instant after now and up to its end.
+    /// The plan has no instant between now and the end of the series.
     NoInstant,
-    /// No handler of this kind was registered.
+    /// The runtime has no handler for this kind.
     UnknownKind(Box<str>),
     /// The store failed. If the error's kind is [`Unknown`](crate::store::StoreErrorKind::Unknown), the timer may have
-    /// been stored; repeat the call with the same id.
+    /// been stored. Then the caller should repeat the call with the same id.
     Store(StoreError),
-    /// The runtime was shut down.
+    /// The runtime is shut down, and takes no new timers.
     ShutDown,
 }
 
@@ -404,7 +404,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// A timer that was not stored: the reason, and the payload.
+/// The error of a timer that was not stored. The error contains the reason and the payload.
 ///
 /// ```
 /// use tourbillon_durable::Rejection;
@@ -424,9 +424,9 @@ impl fmt::Display for Rejection {
 /// ```
 #[derive(Debug)]
 pub struct ScheduleError<P> {
-    /// The reason.
+    /// The reason why the timer was not stored.
     pub reason: Rejection,
-    /// The payload, handed back.
+    /// The payload of the timer, so that the caller can use it again.
     pub payload: P,
 }
 
@@ -439,8 +439,8 @@ impl<P> fmt::Display for ScheduleError<P> {
 impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
 
 impl<P> Spec<P> {
-    /// Makes the timer of this description, of `kind` with the payload in bytes, accepted at `now`. Unless the
-    /// description has an id, `fresh` makes an id for this namespace and key.
+    /// Makes the timer of this description, accepted by the store at `now`. `payload` has the bytes of the payload. If
+    /// the description has no id, `fresh` makes an id for its namespace and key.
     pub(crate) fn to_timer(
         &self,
         kind: &str,
@@ -479,8 +479,8 @@ impl<P> Spec<P> {
             }
         };
         let id = self.id.unwrap_or_else(|| fresh(&self.namespace, self.key.as_deref()));
-        // A timer whose moment has passed is due now. So it does not count as late, and does not come before timers
-        // that have waited longer.
+        // A timer whose moment has passed becomes due now. So it does not count as late, and timers that have waited
+        // longer come before it.
         let due = match self.policy.misfire {
             Misfire::Fire => (scheduled + self.policy.jitter_of(id)).max(now),
             Misfire::Within(_) => scheduled + self.policy.jitter_of(id),

@@ -1,7 +1,7 @@
 //! Defines the states of a durable timer and all transitions between them. It uses no store, no clock and no threads.
 //!
 //! A store reads a timer, calls [`step`], and writes the result, in one transaction. [`TRANSITIONS`] lists the
-//! transitions as data; the tests compare the function with the list, both ways.
+//! transitions as data. The tests check that [`step`] permits exactly the listed transitions.
 //!
 //! ```text
 //!               claim                          ack, skip; a claim at most once
@@ -17,8 +17,8 @@
 //!
 //! # Invariants
 //! D1. A timer is claimed only when it is due.
-//! D2. Of all holders that a timer has had, only the holder whose token is in the present lease can change the timer's
-//! state.
+//! D2. Only the holder of the present lease can change the timer's state. It shows this by the token of its claim.
+//!     Holders of earlier leases are refused.
 //! D3. A timer that was cancelled or replaced is not claimed afterwards.
 //! D4. A failure is counted when a handler reports it. A delivery is counted when it begins. If a holder gives its
 //!     lease back before the handler began, the delivery is not counted after all.
@@ -31,7 +31,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The longest lease. A lease that ends later was made by a clock that was ahead.
+/// The longest possible lease. If the rest of a lease is longer, its end was set while the clock was ahead.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 
 /// An event that may change a timer's state.
@@ -39,88 +39,88 @@ pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 pub enum Event {
     /// A claimant wants to deliver the timer.
     Claim {
-        /// The token of the claim.
+        /// The token of the claim, by which the holder is recognised later.
         token: Token,
-        /// The moment at which the lease ends.
+        /// The moment at which the new lease ends.
         until: UtcMillis,
     },
-    /// The holder goes on delivering.
+    /// The holder of the lease renews the lease, because the delivery goes on.
     Renew {
-        /// The token of the holder's claim.
+        /// The token of the claim by which the holder got the lease.
         token: Token,
-        /// The new end of the lease. An end before the present end is ignored. If the present end is more than a day
-        /// later, a clock that was ahead has set it, and the new end counts.
+        /// The new end of the lease. An end before the present end is usually ignored. If the present end is more than
+        /// a day later, it was set while the clock was ahead. Then the new end counts.
         until: UtcMillis,
     },
-    /// The delivery succeeded.
+    /// The delivery of the lease with this token succeeded.
     Ack(Token),
-    /// The delivery was too late by the timer's policy, and was not begun.
+    /// The delivery was later than the timer's policy permits, so the handler was not called.
     Skip(Token),
-    /// The delivery failed.
+    /// The delivery of the lease with this token failed.
     Fail(Token, Failure),
-    /// The handler wants the timer delivered again, at another moment, without a failure.
+    /// The handler wants the timer delivered again at this moment. The delivery does not count as a failure.
     Snooze(Token, UtcMillis),
-    /// The holder gives its lease back: the handler has not begun, or will not go on.
+    /// The holder gives its lease back. Either the handler has not begun, or it will not go on.
     Release(Token),
-    /// The lease is over, or its holder is gone.
+    /// The lease has ended by its time, or its holder is gone.
     Expire,
-    /// The user withdraws the timer.
+    /// The user cancels or replaces the timer.
     Withdraw(Withdrawal),
-    /// The timer is parked for this reason. A holder that parks its timer gives its lease back, and gives the token.
+    /// The timer is parked for this reason. If the holder of a lease parks the timer, the event has the lease's token.
     Park(Box<str>, Option<Token>),
-    /// The timer is not parked any more.
+    /// The timer is no longer parked, and becomes pending.
     Unpark,
-    /// The user moves the due moment. An occurrence of a series keeps the instant for which it is scheduled.
+    /// The user moves the due moment. An occurrence of a series still keeps its scheduled instant.
     Move(UtcMillis),
     /// A dead timer is delivered again, as if it were new.
     Replay,
 }
 
-/// A failed delivery, as the handler reports it.
+/// A failed delivery, as reported by its handler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The text of the error.
+    /// The text of the error that the handler reported.
     pub error: Box<str>,
-    /// The pause until the next delivery, in place of the policy's.
+    /// The pause until the next delivery. `None` means the pause of the policy.
     pub retry_after: Option<Duration>,
-    /// Whether no further delivery can succeed.
+    /// Whether the handler reports that no later delivery can succeed. The timer is then dead.
     pub is_final: bool,
 }
 
-/// Says whether a timer stays stored after a transition.
+/// The result of an event: the timer stays stored, or it is removed.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "it lives as long as one call")]
 pub enum Next {
-    /// The timer is stored in this new state.
+    /// The timer stays stored, with its new state.
     Stays(Timer),
-    /// The timer is removed.
+    /// The timer has ended in this way, and is removed.
     Ends(End),
 }
 
-/// The way in which a timer ends.
+/// The way in which a removed timer has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// A delivery succeeded.
+    /// A delivery succeeded. Or a timer that is delivered at most once was claimed.
     Done,
-    /// The delivery was skipped.
+    /// The delivery was skipped because it was too late.
     Skipped,
-    /// The timer was withdrawn.
+    /// The timer was withdrawn for this reason.
     Withdrawn(Withdrawal),
 }
 
-/// The reason why an event does not change a timer.
+/// The reason why an event cannot change a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The timer is in another state.
+    /// The timer is in this phase, which does not permit the event.
     State(Phase),
-    /// The timer is not due yet (D1).
+    /// The timer is claimed before its due moment (D1).
     NotDue,
-    /// The token is not that of the present lease: the lease was lost or has ended (D2).
+    /// The token is not the token of the timer's present lease. The lease with this token was lost or has ended (D2).
     Stale,
 }
 
-/// Returns the timer's lease. Fails unless the token is that of the lease.
+/// Returns the timer's lease. Fails unless the lease has this token.
 fn holder(timer: &Timer, token: Token) -> Result<Lease, Refusal> {
     match timer.state {
         State::Leased(lease) if lease.token == token => Ok(lease),
@@ -128,7 +128,7 @@ fn holder(timer: &Timer, token: Token) -> Result<Lease, Refusal> {
     }
 }
 
-/// Returns the timer in another state.
+/// Returns a copy of the timer with this state instead of its own.
 fn with(timer: &Timer, state: State) -> Timer {
     Timer { state, ..timer.clone() }
 }
@@ -137,16 +137,16 @@ fn dead(timer: &Timer, reason: DeathReason, at: UtcMillis) -> Timer {
     with(timer, State::Dead(Death { reason, at }))
 }
 
-/// Returns whether a delivery at `due` would be later than the timer's policy permits.
+/// Returns whether the timer's age at `due` would exceed the greatest age that its policy permits.
 fn is_too_old(timer: &Timer, due: UtcMillis) -> bool {
     timer.policy.max_age.is_some_and(|age| due > timer.scheduled + age)
 }
 
-/// Computes the effect of an event on a timer at `now`.
+/// Computes the effect of an event on a timer at the moment `now`.
 ///
 /// # Errors
 ///
-/// Fails if the event does not fit the timer's state. The timer stays as it is.
+/// Fails if the timer's state does not permit the event. The timer then stays unchanged.
 ///
 /// # Examples
 ///
@@ -251,7 +251,8 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
             _ => return wrong_state,
         },
         Event::Move(due) => match timer.state {
-            // An occurrence keeps its instant: the later instants, and their ids, follow from it.
+            // An occurrence keeps its scheduled instant, since the later instants and their ids follow from that
+            // instant.
             State::Pending | State::Parked(_) => {
                 let scheduled = if timer.series.is_some() { timer.scheduled } else { due };
                 Timer { due, scheduled, ..timer.clone() }
@@ -267,7 +268,7 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
     }))
 }
 
-/// Returns the end of a timer that was withdrawn while it was leased; `None` if it was not withdrawn.
+/// Returns the end of a timer that was withdrawn during this lease. Returns `None` if it was not withdrawn.
 fn withdrawn(lease: Lease) -> Option<End> {
     lease.withdrawn.map(End::Withdrawn)
 }
@@ -350,7 +351,8 @@ impl Event {
     }
 }
 
-/// All transitions: the phase before, the kind of event, and the phases that can follow. All other events are refused.
+/// Lists all transitions of a timer: the phase before an event, the kind of the event, and the possible phases after
+/// it. An event that is not listed for a phase is refused.
 pub const TRANSITIONS: &[(Phase, EventKind, &[Phase])] = {
     use EventKind::{
         Ack, Claim, Expire, Fail, Move, Park, Release, Renew, Replay, Skip, Snooze, Unpark, Withdraw,

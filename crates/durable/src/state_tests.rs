@@ -1,4 +1,4 @@
-//! Compares the function with the list of transitions, for every combination of inputs, and checks which fields each
+//! Compares [`step`] with the list of transitions, for every combination of inputs. Also checks which fields a
 //! transition may change.
 
 use super::*;
@@ -39,7 +39,7 @@ fn states() -> Vec<State> {
     ]
 }
 
-/// Returns timers in every state, with every property on which a transition depends.
+/// Returns timers in every state, with all variants of fields that matter for a transition.
 fn timers() -> Vec<Timer> {
     let mut timers = Vec::new();
     for state in states() {
@@ -96,7 +96,7 @@ fn phase_of(next: &Next) -> Phase {
     }
 }
 
-/// Checks that the function makes the transitions of the list and no others.
+/// Checks that [`step`] makes exactly the transitions that the list of transitions has.
 #[test]
 fn the_list_is_the_function() {
     let mut seen: BTreeMap<(Phase, EventKind), BTreeSet<Phase>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Wraps a handler as work for an executor. A panic of the handler is caught, and its future is dropped once its
-//! delivery is over.
+//! Wraps the call of a handler as work for an executor. The work catches a panic of the handler. It drops the handler's
+//! future once the delivery is over.
 
 use crate::delivery::{Delivery, Settlement};
 use crate::executor::Work;
@@ -11,22 +11,23 @@ use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// The calls by which a handler's work tells the runtime of its progress.
+/// The calls by which the work of a delivery reports to the runtime.
 pub(crate) trait Supervisor: Send + Sync {
-    /// Returns whether a handler may be called: its lease must not have ended. If the process was stopped for long, by
-    /// SIGSTOP for example, the lease has ended, and another holder may have the timer. Then the timer is given back.
+    /// Returns whether the handler of the delivery `number` may be called: its lease must not have ended. If the
+    /// process was stopped for long, for example by SIGSTOP, the lease has ended and another process may deliver the
+    /// timer. Then this call gives the timer back and returns false.
     fn may_begin(&self, number: u64) -> bool;
 
-    /// Notes the answer of a handler.
+    /// Records the verdict of the handler of the delivery `number`.
     fn answered(&self, number: u64, verdict: Verdict);
 
-    /// Notes that a handler has returned, or that its future was dropped. If the work was dropped before an answer, the
-    /// timer is given back after a pause, since such an executor is likely to drop work again. A timer that is
-    /// delivered at most once is given back only if its handler was not called.
+    /// Records that the handler of the delivery `number` has returned, or that its future was dropped. If the executor
+    /// dropped the work before an answer, the timer is given back after a pause, because this executor is likely to
+    /// drop work again. A timer that is delivered at most once is given back only if its handler was not called.
     fn returned(&self, number: u64, has_begun: bool);
 }
 
-/// The future of one delivery, as the executor runs it.
+/// The work of a single delivery, as a future that an executor polls.
 struct Supervised {
     supervisor: Arc<dyn Supervisor>,
     number: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Assignment {
     pub(crate) settlement: Arc<Settlement>,
 }
 
-/// Makes the work of a delivery, for an executor.
+/// Makes the work of a delivery. An executor then runs the work.
 pub(crate) fn supervise(assignment: Assignment) -> Work {
     let Assignment { supervisor, number, handler, payload, delivery, settlement } = assignment;
     Box::pin(Supervised { supervisor, number, settlement, step: Step::Ready(handler, payload, delivery) })
@@ -92,14 +93,15 @@ impl Future for Supervised {
 }
 
 impl Supervised {
-    /// Drops the handler's future, whose drop may panic.
+    /// Drops the handler's future. If the drop panics, the panic is caught.
     fn finish(&mut self) {
         let step = core::mem::replace(&mut self.step, Step::Ended);
         let _panic = catch_unwind(AssertUnwindSafe(|| drop(step)));
     }
 }
 
-/// Tells the runtime that the work has ended. If an executor drops the work early, the timer is given back.
+/// Reports to the runtime that the work of a delivery has ended. If an executor drops the work early, the runtime gives
+/// the timer back.
 impl Drop for Supervised {
     fn drop(&mut self) {
         let has_begun = !matches!(self.step, Step::Ready(..));

@@ -1,4 +1,4 @@
-//! Defines a durable timer as it is stored, and the names by which it is found.
+//! Defines a durable timer as stores keep it, and the addresses by which callers find it.
 
 pub use crate::id::TimerId;
 
@@ -10,7 +10,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// Names a timer by its id or its key.
+/// The address of a timer: its id or its key.
 ///
 /// ```
 /// use tourbillon_durable::timer::{Address, KeyOf, TimerId};
@@ -28,12 +28,12 @@ pub enum Address {
     Key(KeyOf),
 }
 
-/// A key in its namespace.
+/// A timer's key together with the key's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct KeyOf {
     /// The namespace. Empty in a program without namespaces.
     pub namespace: Box<str>,
-    /// The key, which at most one timer of the namespace has.
+    /// The key. At most one timer of the namespace has it.
     pub key: Box<str>,
 }
 
@@ -43,14 +43,14 @@ impl From<TimerId> for Address {
     }
 }
 
-/// Addresses the timer with this key in the namespace whose name is empty.
+/// Makes the address of the timer with this key. The namespace is empty.
 impl From<&str> for Address {
     fn from(key: &str) -> Self {
         Self::Key(KeyOf { namespace: "".into(), key: key.into() })
     }
 }
 
-/// The bytes that a handler gets. A backup contains them in base 64.
+/// The bytes that a handler gets as its argument. A backup contains them in base 64.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Payload(pub Box<[u8]>);
 
@@ -98,45 +98,45 @@ impl fmt::Debug for Payload {
 /// A timer as a store keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timer {
-    /// The timer's id, which each delivery carries.
+    /// The id of the timer. Each delivery of the timer has this id.
     pub id: TimerId,
-    /// The namespace of the key and of the labels.
+    /// The namespace in which the key and the labels are valid.
     pub namespace: Box<str>,
-    /// The key, if the timer has one.
+    /// The key. `None` if the timer has no key.
     pub key: Option<Box<str>>,
-    /// The name of the handler's kind.
+    /// The timer's kind. The handler of this kind gets the timer.
     pub kind: Box<str>,
-    /// The handler's argument.
+    /// The bytes that the handler gets as its argument.
     pub payload: Payload,
-    /// Words by which timers are listed and cancelled together.
+    /// The labels. By a label, callers list or cancel all timers that have it.
     pub labels: Vec<Box<str>>,
-    /// The policy for deliveries that fail or are late.
+    /// The policy for failed and late deliveries.
     pub policy: Policy,
-    /// The series of which this timer is an occurrence.
+    /// The series to which this timer belongs as an occurrence. `None` for a single timer.
     pub series: Option<Series>,
-    /// The moment at which the timer was accepted, by the store's clock.
+    /// The moment at which the store accepted the timer, by the store's clock.
     pub created: UtcMillis,
-    /// The moment for which the timer was made. It stays when a delivery after a failure is due later.
+    /// The moment for which the timer is scheduled. Retries and snoozes move `due`, but not this moment.
     pub scheduled: UtcMillis,
-    /// The moment from which the timer may be delivered.
+    /// The moment from which on the timer may be delivered.
     pub due: UtcMillis,
-    /// The number of deliveries that were begun and not released.
+    /// The number of deliveries that began. Deliveries that were given back do not count.
     pub deliveries: u32,
     /// The number of deliveries that failed.
     pub failures: u32,
-    /// The error of the last delivery that failed.
+    /// The error of the last failed delivery. `None` if no delivery has failed.
     pub last_error: Option<Box<str>>,
     /// The state of the timer, with the data of that state.
     pub state: State,
-    /// The caller's trace context, as in the header `traceparent`.
+    /// The trace context of the timer's creator, in the form of the header `traceparent`.
     pub trace: Option<Box<str>>,
-    /// Whether the caller chose the id. The store remembers such an id for an hour after the timer's end, so that a
+    /// Whether the caller chose the id. The store remembers a chosen id until an hour after the timer's end. So a
     /// repeated creation makes no second timer.
     pub has_chosen_id: bool,
 }
 
 impl Timer {
-    /// Returns the pause after the timer's next failure, by its policy.
+    /// Returns the pause that the policy sets after the timer's next failure.
     ///
     /// ```
     /// use std::time::Duration;
@@ -154,11 +154,11 @@ impl Timer {
         self.policy.backoff.pause(self.id, self.failures.saturating_add(1))
     }
 
-    /// Makes a pending timer that is due at this moment: without namespace, key, payload and labels, under the default
-    /// policy.
+    /// Makes a pending timer that is due at `due`. The timer has no namespace, key, payload or labels, and has the
+    /// default policy.
     ///
-    /// Callers of [`Timers`](crate::Timers) describe a timer by a [`Spec`](crate::Spec). This is for stores and their
-    /// tests, which set the other fields by an update:
+    /// Callers of [`Timers`](crate::Timers) describe a timer by a [`Spec`](crate::Spec) instead. This function is for
+    /// stores and their tests, which set the other fields like this:
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -191,8 +191,8 @@ impl Timer {
         }
     }
 
-    /// Returns whether the timer owns its key. Other timers may have the key of a timer that is dead, or that was
-    /// withdrawn during its delivery.
+    /// Returns whether the timer still owns its key. A dead timer does not, nor does a timer that was withdrawn during
+    /// its delivery. Another timer may then have the key.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -215,7 +215,7 @@ impl Timer {
         matches!(&self.state, State::Parked(other) if **other == *reason)
     }
 
-    /// Returns the timer's key with its namespace; `None` if it has no key.
+    /// Returns the timer's key with its namespace. Returns `None` if the timer has no key.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;

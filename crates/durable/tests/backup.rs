@@ -1,4 +1,4 @@
-//! Backups: complete, the same in another store, and refused where they are damaged.
+//! Tests backups: they are complete, can be restored in another store, and are refused if they are damaged.
 
 use pollster::block_on;
 use std::time::Duration;
@@ -14,8 +14,9 @@ impl Kind for Job {
     const NAME: &'static str = "job";
 }
 
-/// A store with pending, parked and leased timers, and its backup. The order of the file, which is that of the ids, is
-/// not the order of the due moments. The timer that is parked is the eighth by its moment.
+/// Makes a store with pending, parked and leased timers, and returns its backup as the last value. The timers in the
+/// backup come in the order of their ids, which is not the order of their due moments. The parked timer has the eighth
+/// due moment.
 fn filled() -> (ManualClock, MemoryStore, Vec<u8>) {
     let clock = ManualClock::new();
     clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(1_700_000_000_000).as_nanos()));
@@ -50,7 +51,7 @@ fn a_restored_store_has_the_same_timers() {
     let restored = Restore::default().restore(&other, || Ok(&backup[..])).unwrap();
     assert_eq!(restored, 2_500);
     assert_eq!(block_on(other.check()).unwrap(), []);
-    // Leases are ended; all else is the same.
+    // The restored timers have no leases. They are the same otherwise.
     block_on(store.reap(10)).unwrap();
     let (before, mut after) = (all(&store), all(&other));
     for (timer, old) in after.iter_mut().zip(&before) {
@@ -81,7 +82,7 @@ fn a_floor_and_a_rate_keep_a_restore_from_firing_a_storm() {
     let expected =
         (0..2_500_u64).filter(|place| *place != 7).map(|place| floor + Duration::from_millis(10 * place));
     assert_eq!(dues, expected.collect::<Vec<_>>());
-    // The keys have the order of the due moments, unlike the file.
+    // The keys have the order of the due moments. The file has another order.
     let all = all(&other);
     let mut in_order: Vec<_> = all.iter().map(|timer| (timer.due, timer.scheduled)).collect();
     in_order.sort();
@@ -131,7 +132,7 @@ fn a_damaged_backup_changes_nothing() {
         without(5),
         without(lines.len() - 1),
         text.replacen("\"kind\":\"job\"", "\"kind\":7", 1),
-        // A digit that was changed on the way: each line is one of a backup.
+        // A changed digit: each line still looks like a line of a backup.
         text.replacen("\"due\":17", "\"due\":16", 1),
         format!("{text}\n{{}}"),
         String::new(),

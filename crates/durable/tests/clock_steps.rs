@@ -1,4 +1,4 @@
-//! A store's clock that steps: ahead for ten seconds and back, with schedules and timers.
+//! Tests schedules and timers under a store's clock that steps ahead for ten seconds, and back.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -14,21 +14,21 @@ use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Changed, Durable, Incident, Spec, UtcMillis};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// 2026-03-28T12:00:00Z.
+/// The moment 2026-03-28T12:00:00Z, in milliseconds since the start of 1970.
 const NOON: u64 = 1_774_699_200_000;
 const MINUTE: u64 = 60_000;
 const TEN_SECONDS: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DECADE: Duration = Duration::from_secs(3_652 * 86_400);
 
-/// The store's clock, which shows the time that has passed since a moment. The moment steps.
+/// The store's clock. The clock shows `begin` plus the time that has passed. A step of the clock changes `begin`.
 #[derive(Clone)]
 struct Steps {
     passed: ManualClock,
-    /// The moment, in nanoseconds.
+    /// The moment from which the clock counts the time that has passed, in nanoseconds since the start of 1970.
     begin: Arc<AtomicU64>,
     watchers: Arc<Mutex<Vec<Arc<OnStep>>>>,
-    /// It calls nobody at a step.
+    /// Whether the clock steps without a call of its subscribers.
     is_silent: bool,
 }
 
@@ -68,9 +68,9 @@ struct World {
     clock: Steps,
     store: Arc<dyn TimerStore>,
     schedules: Schedules,
-    /// The seconds from noon on for which occurrences were delivered.
+    /// The scheduled moments of all delivered occurrences, in seconds after noon.
     seen: Arc<Mutex<Vec<i64>>>,
-    /// The seconds of the steps.
+    /// The lengths of the clock steps that the runtime reported, in seconds.
     steps: Arc<Mutex<Vec<i64>>>,
     followed: Arc<Mutex<Vec<UtcMillis>>>,
     durable: Option<Durable>,
@@ -132,7 +132,7 @@ impl World {
         assert!(durable.await_idle(PATIENCE), "{durable:?}");
     }
 
-    /// Time passes, for all clocks.
+    /// Lets the time `time` pass on the clocks of the store and the runtime.
     fn pass(&self, time: Duration) {
         self.clock.passed.advance(time);
         if self.durable.is_some() {
@@ -140,16 +140,16 @@ impl World {
         }
     }
 
-    /// The store's clock steps.
+    /// Makes the store's clock step forward (`is_ahead`) or back by the time `by`.
     fn step(&self, by: Duration, is_ahead: bool) {
         self.clock.step(by, is_ahead);
-        // Without an announcement the runtime looks when it is asked.
+        // After a silent step the runtime does not wake by itself.
         if self.durable.is_some() && !self.clock.is_silent {
             self.settle();
         }
     }
 
-    /// The clock is ahead for ten seconds.
+    /// Makes the store's clock step forward by the time `by`, and back again ten seconds later.
     fn be_ahead(&self, by: Duration) {
         self.step(by, true);
         self.pass(TEN_SECONDS);
@@ -170,7 +170,8 @@ impl World {
         Some(seconds(noon(), self.schedules.get(&at()).unwrap().progress.next?))
     }
 
-    /// The occurrences whose moments have come by the right time.
+    /// Returns the scheduled moments of the delivered occurrences, in seconds after noon. Leaves out moments that are
+    /// in the future by the store's clock.
     fn seen(&self) -> Vec<i64> {
         let now = seconds(noon(), self.store.now());
         self.seen.lock().unwrap().iter().copied().filter(|second| *second <= now).collect()
@@ -193,7 +194,7 @@ fn cron(expression: &str) -> Plan {
     Plan::cron(expression, "UTC").unwrap()
 }
 
-/// Of these minutes, in seconds.
+/// Converts each minute of a range to seconds.
 fn minutes(range: std::ops::RangeInclusive<i64>) -> Vec<i64> {
     range.map(|minute| 60 * minute).collect()
 }
@@ -225,7 +226,7 @@ fn a_clock_that_was_ahead_for_ten_seconds_does_not_silence_schedules() {
     }
 }
 
-/// Of the hour, one instant had its occurrence while the clock was ahead.
+/// Tests an hour in which the occurrence of a single instant came while the clock was ahead.
 #[test]
 fn an_instant_that_had_its_occurrence_while_the_clock_was_ahead_gets_no_second_one() {
     let world = World::new();
@@ -241,7 +242,8 @@ fn an_instant_that_had_its_occurrence_while_the_clock_was_ahead_gets_no_second_o
     assert_eq!(seen, minutes(1..=66));
 }
 
-/// With 120 months of ten years. A unit test shows the bound.
+/// Tests a clock that steps over ten years, with 120 monthly instants. A unit test checks the limit for the number of
+/// instants.
 #[test]
 fn instants_of_which_none_is_to_be_missed_come_again_in_their_time() {
     let world = World::new();
@@ -293,7 +295,7 @@ fn a_start_a_resume_and_a_put_compute_the_plan_by_the_present_clock() {
         world.step(DECADE, true);
         world.pass(TEN_SECONDS);
         world.stop();
-        // Nobody sees that it goes back.
+        // The clock goes back while no runtime runs.
         world.step(DECADE, false);
         assert!(world.next().unwrap() > 300_000_000, "{how}");
         match how {
@@ -356,12 +358,13 @@ fn timers_that_were_made_while_the_clock_was_ahead_are_found_and_moved() {
     world.seen.lock().unwrap().clear();
     world.pass(Duration::from_secs(31));
     assert_eq!(world.seen.lock().unwrap().len(), 2);
-    // The series has come back, too.
+    // The series has come back to the present time, too.
     world.pass(Duration::from_secs(60));
     assert_eq!(world.seen.lock().unwrap().len(), 3);
 }
 
-/// A walk over many schedules holds nothing up, and the runtime ends while it lasts.
+/// Tests the end of a runtime during the work after a step of the clock. After a step, a runtime computes the next
+/// instants of all schedules. With many schedules this work takes long, but delays nothing else.
 #[test]
 fn a_runtime_ends_while_plans_are_computed_anew() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! The conformance suite on the store in memory and on the store in a file.
+//! Runs the conformance suite on the store in memory and on the store in a file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ fn make(clock: ManualClock) -> Arc<dyn TimerStore> {
     Arc::new(MemoryStore::new(clock))
 }
 
-/// Stores in files of a folder, which outlives them.
+/// Makes stores in files of a folder. The folder outlives the stores. The number is the name of the next file.
 struct InFiles(tempfile::TempDir, AtomicU32);
 
 impl InFiles {
@@ -54,7 +54,8 @@ fn the_store_in_a_file_conforms() {
     let _tally = conformance::histories(&make_in_file, 0..10, &Life { faults, ..Life::default() });
 }
 
-/// The store in a file against the store in memory. `sqlite` compares the store in SQLite with the latter.
+/// Compares the outcomes of a store in a file with those of the store in memory. The tests in `sqlite` compare a store
+/// in SQLite with the store in memory.
 #[test]
 fn the_same_operations_have_the_same_outcomes_in_memory_and_in_a_file() {
     let files = InFiles::new();
@@ -65,8 +66,7 @@ fn the_same_operations_have_the_same_outcomes_in_memory_and_in_a_file() {
 #[test]
 fn random_histories_of_the_store_in_memory() {
     let tally = conformance::histories(&make, 0..200, &Life::default());
-    // The lives reach every outcome of every operation, but for those that a life can only reach by a fault of the
-    // store.
+    // The lives reach every outcome of every operation, except the outcomes that only a fault of the store can cause.
     let modes = ["place, reject", "place, keep", "place, replace", "place, replace but keep due"];
     let places = modes.into_iter().flat_map(|mode| [(mode, "created"), (mode, "repeated")]);
     let ends = ["ack", "skip", "fail", "snooze", "release", "park"];

@@ -6,29 +6,29 @@ use crate::wait::eventually;
 use redis::Value;
 use std::time::{Duration, Instant};
 
-/// The number of slots into which a cluster divides its keys.
+/// The number of hash slots of a Redis cluster. Each key belongs to one slot.
 const SLOTS: u16 = 16_384;
 
-/// The number of primaries.
+/// The number of primaries in the cluster.
 const PRIMARIES: u16 = 3;
 
-/// A cluster of six nodes. At the start, the nodes 0 to 2 are primaries, and the node 3 places further is the replica
-/// of each.
+/// A Redis cluster of six nodes for a test. At the start, the nodes 0, 1 and 2 are primaries. The nodes 3, 4 and 5 are
+/// their replicas, in the same order.
 #[derive(Debug)]
 pub struct Cluster {
-    /// The nodes.
+    /// The servers of the cluster. Each is a node.
     pub nodes: Vec<Server>,
 }
 
-/// A range of slots that one primary owns.
+/// A range of hash slots that belongs to one primary.
 struct Range {
     first: i64,
     last: i64,
-    /// The ports of the primary and of its replicas, the primary's first.
+    /// The ports of the primary and of its replicas. The primary's port comes first.
     ports: Vec<i64>,
 }
 
-/// Asks a node for the ranges of slots by `CLUSTER SLOTS`.
+/// Asks a node by `CLUSTER SLOTS` for the ranges of hash slots and their owners.
 fn ranges(node: &Server) -> Vec<Range> {
     let fields = |value| match value {
         Value::Array(fields) => fields,
@@ -48,7 +48,8 @@ fn ranges(node: &Server) -> Vec<Range> {
 }
 
 impl Cluster {
-    /// Starts the nodes, and waits until each sees the whole cluster. Returns `None` if no `redis-server` is installed.
+    /// Starts the nodes, and waits until every node sees the whole cluster. Returns `None` if no `redis-server` is
+    /// installed.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Option<Self> {
         if !is_installed() {
@@ -62,7 +63,7 @@ impl Cluster {
                     ["--cluster-port", &bus],
                     // A short timeout makes nodes talk to each other more often, so that they agree sooner.
                     ["--cluster-node-timeout", "1000"],
-                    // Lets a replica take over even after a long absence.
+                    // With the factor 0, a replica may take over even after a long absence.
                     ["--cluster-replica-validity-factor", "0"],
                 ];
                 words.concat().into_iter().chain(arguments.iter().copied()).map(str::to_owned).collect()
@@ -121,8 +122,8 @@ impl Cluster {
         }
     }
 
-    /// Sets after which silence nodes take another node for dead. It is a minute at first, so that a busy machine
-    /// changes no roles.
+    /// Sets how long a node may be silent before the other nodes take it for dead. [`start`](Self::start) sets a
+    /// minute, so that a busy machine changes no roles.
     pub fn node_timeout(&self, time: Duration) {
         let milliseconds = time.as_millis().to_string();
         for node in &self.nodes {
@@ -130,22 +131,24 @@ impl Cluster {
         }
     }
 
-    /// Makes the node `replica` the primary of its pair. Without `how`, the old primary hands over and nothing is lost.
-    /// `how` may be `FORCE` or `TAKEOVER`. A primary votes for replicas of the same primary only once in twice the node
+    /// Makes the node with the index `replica` the primary in place of its present primary.
+    ///
+    /// `how` is the word after `CLUSTER FAILOVER`: `FORCE`, `TAKEOVER`, or `None`. With `None` the old primary hands
+    /// over, and no change is lost. A primary votes for replicas of the same primary only once in twice the node
     /// timeout. So within that time a pair can change roles and change back, but no more.
     ///
     /// # Panics
     ///
     /// If the replica has not taken over within three minutes.
     pub fn take_over(&self, replica: usize, how: Option<&str>) {
-        /// The time after which a replica has given up a hand-over.
+        /// The time after which a replica has surely given up a hand-over from its primary.
         const HAND_OVER: Duration = Duration::from_secs(6);
         let again_after = how.map_or(HAND_OVER, |_| Duration::from_secs(1));
         let words: Vec<&str> = ["CLUSTER", "FAILOVER"].into_iter().chain(how).collect();
         let (node, mut asked) = (&self.nodes[replica], None::<Instant>);
         eventually("the replica takes over", || {
             let is_over = node.info("role").as_deref() == Some("master");
-            // The votes may be refused, or the hand-over may take too long on a busy machine. So it asks again.
+            // The votes may be refused, or the hand-over may take too long on a busy machine. So this asks again.
             if !is_over && asked.is_none_or(|asked| asked.elapsed() > again_after) {
                 asked = Some(Instant::now());
                 drop(node.try_query::<Value>(&words));
@@ -154,7 +157,7 @@ impl Cluster {
         });
     }
 
-    /// Returns whether the node knows the ids of all nodes, and not only their addresses.
+    /// Returns whether `node` knows the ids of all nodes in the cluster, and not only their addresses.
     fn ids_known_to(&self, node: &Server) -> bool {
         let known: String = node.query(&["CLUSTER", "NODES"]);
         self.nodes.iter().all(|other| {
@@ -163,19 +166,20 @@ impl Cluster {
         })
     }
 
-    /// Returns the URLs of all nodes.
+    /// Returns the URLs of all nodes in the cluster.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::url).collect()
     }
 
-    /// Returns the slot of a key.
+    /// Returns the hash slot to which a key belongs.
     #[must_use]
     pub fn slot(&self, key: &str) -> u16 {
         self.nodes[0].query(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// Returns the index in [`nodes`](Self::nodes) of the primary that owns the slot, as the node `witness` sees it.
+    /// Returns the primary that owns a slot, as an index in [`nodes`](Self::nodes). The answer comes from the node with
+    /// the index `witness`.
     #[must_use]
     pub fn owner(&self, witness: usize, slot: u16) -> Option<usize> {
         let slot = i64::from(slot);
@@ -185,8 +189,8 @@ impl Cluster {
         self.nodes.iter().position(|node| Some(&i64::from(node.port())) == range.ports.first())
     }
 
-    /// Begins to move a slot from the node `from` to the node `to`. From now on `from` redirects calls for keys that it
-    /// no longer has.
+    /// Begins to move a hash slot from the node `from` to the node `to`. From now on, `from` redirects a call if it no
+    /// longer has the call's key.
     pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let (source, target) = (&self.nodes[from], &self.nodes[to]);
         let ids = [source, target].map(|node| node.query::<String>(&["CLUSTER", "MYID"]));
@@ -195,7 +199,8 @@ impl Cluster {
         source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[1]]);
     }
 
-    /// Moves these keys of a slot after [`begin_move`](Self::begin_move).
+    /// Moves `keys` from the node `from` to the node `to`. The caller must have begun the move of their slot by
+    /// [`begin_move`](Self::begin_move).
     pub fn move_keys(&self, keys: &[&str], from: usize, to: usize) {
         let port = self.nodes[to].port().to_string();
         for key in keys {
@@ -203,7 +208,8 @@ impl Cluster {
         }
     }
 
-    /// Moves all remaining keys of the slot. Afterwards `from` redirects all calls for the slot.
+    /// Moves all keys that the slot still has on the node `from` to the node `to`. Afterwards `from` redirects all
+    /// calls for the slot.
     pub fn move_all_keys(&self, slot: u16, from: usize, to: usize) {
         let slot = slot.to_string();
         loop {
@@ -216,7 +222,7 @@ impl Cluster {
         }
     }
 
-    /// Moves all remaining keys of the slot, and makes `to` its owner.
+    /// Moves all keys that the slot still has on the node `from`. Then makes the node `to` the slot's owner.
     pub fn finish_move(&self, slot: u16, from: usize, to: usize) {
         self.move_all_keys(slot, from, to);
         let slot = slot.to_string();

@@ -4,16 +4,15 @@ use std::net::TcpListener;
 use std::process;
 use std::sync::{Mutex, PoisonError};
 
-/// The first of the [`COUNT`] ports to try. No system uses these for outgoing connections, so a server that restarts
-/// finds its port free again.
+/// The first of the [`COUNT`] ports to try. No system uses these ports for outgoing connections. So a server that
+/// restarts finds its port free again.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// The port given out last, as an offset from [`FIRST`].
+/// The port that [`free_port`] returned last, as an offset from [`FIRST`]. `None` before the first call.
 static LAST: Mutex<Option<u16>> = Mutex::new(None);
 
-/// Returns a port of the loopback interface at which nothing listens, and which this function has not returned before
-/// in this process.
+/// Returns a free port of the loopback interface. Within a process, successive calls return different ports.
 #[must_use]
 pub fn free_port() -> u16 {
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,36 +6,37 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What happens to the bytes of a connection.
+/// How a proxy treats the bytes of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
-    /// All bytes pass.
+    /// The proxy forwards all bytes.
     #[default]
     Pass,
-    /// Requests pass. Replies are lost.
+    /// The proxy forwards requests, and drops replies.
     LoseReplies,
-    /// Requests are lost. Replies and messages to a subscriber pass.
+    /// The proxy drops requests. It forwards replies, and messages to a subscriber.
     LoseRequests,
-    /// All bytes are lost, and neither side sees an end: the connection is half open.
+    /// The proxy drops all bytes. Neither side sees an end, so the connection is half open.
     Silence,
-    /// A new connection is closed at once.
+    /// The proxy closes a new connection at once.
     Refuse,
 }
 
-/// The bytes to look for in replies, and the bytes of the same length that replace them.
+/// The bytes to find in replies, and the bytes that replace them. Both have the same length.
 type Rewriting = (Vec<u8>, Vec<u8>);
 
 #[derive(Debug, Default)]
 struct State {
     is_closed: bool,
-    /// The fate of connections that are accepted from now on.
+    /// How the proxy treats connections that it accepts from now on.
     coming: Fate,
     delay: Duration,
     rewriting: Option<Rewriting>,
     links: Vec<Arc<Link>>,
     accepted: usize,
     lost_replies: usize,
-    /// How many pieces of replies still pass before replies get lost; `None` if none get lost.
+    /// The number of pieces of replies that still pass before a connection starts to lose replies. `None` if no loss is
+    /// planned.
     passing: Option<usize>,
 }
 
@@ -67,7 +68,7 @@ impl Shared {
     }
 }
 
-/// A proxy in front of a server. It closes its connections when it is dropped.
+/// A proxy in front of a server, for faults of the network. Dropping the value closes its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -76,7 +77,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy for the server at `target`.
+    /// Starts a proxy that forwards connections to the server at `target`.
     #[must_use]
     pub fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -89,68 +90,69 @@ impl Proxy {
         Self { address, shared, accepting: Some(accepting) }
     }
 
-    /// Returns the address to which clients connect.
+    /// Returns the address at which the proxy accepts clients.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the proxy's address as a URL.
+    /// Returns the proxy's address as a URL for a Redis client.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// Delays each piece of data by `delay`, in both directions.
+    /// Makes the proxy delay each piece of data by `delay`, in both directions.
     pub fn delay(&self, delay: Duration) {
         self.shared.state().delay = delay;
     }
 
-    /// Replaces `from` by `to` in all replies. Both must have the same length.
+    /// Makes the proxy replace the text `from` by `to` in all replies. Both texts must have the same length.
     pub fn rewrite(&self, from: &str, to: &str) {
         assert_eq!(from.len(), to.len(), "the length of a reply stays");
         self.shared.state().rewriting = Some((from.into(), to.into()));
     }
 
-    /// Closes all present connections.
+    /// Closes all open connections. New connections still work.
     pub fn cut(&self) {
         for link in self.shared.state().links.drain(..) {
             link.close();
         }
     }
 
-    /// Closes the present connections for which `is_meant` returns true.
+    /// Closes some of the open connections. Calls `is_meant` for each connection, and closes the connection if the call
+    /// returns true.
     pub fn cut_some(&self, mut is_meant: impl FnMut() -> bool) {
         for link in self.shared.state().links.extract_if(.., |_| is_meant()) {
             link.close();
         }
     }
 
-    /// Sets the fate of all present connections. Bytes that get lost are never sent later.
+    /// Sets how the proxy treats all open connections. It never sends dropped bytes later.
     pub fn doom(&self, fate: Fate) {
         for link in &self.shared.state().links {
             *link.fate() = fate;
         }
     }
 
-    /// Lets `replies` more pieces of replies pass. The next piece decides: its connection loses all replies from then
-    /// on.
+    /// Makes a connection lose its replies. After `replies` more pieces of replies, the next piece selects its
+    /// connection. This connection loses all replies from then on.
     pub fn lose_after(&self, replies: usize) {
         self.shared.state().passing = Some(replies);
     }
 
-    /// Sets the fate of connections that are made from now on.
+    /// Sets how the proxy treats connections that it accepts from now on.
     pub fn greet(&self, fate: Fate) {
         self.shared.state().coming = fate;
     }
 
-    /// Returns the number of connections that were accepted.
+    /// Returns the number of connections that the proxy has accepted.
     #[must_use]
     pub fn accepted(&self) -> usize {
         self.shared.state().accepted
     }
 
-    /// Returns the number of pieces of replies that were lost.
+    /// Returns the number of pieces of replies that the proxy has dropped.
     #[must_use]
     pub fn lost_replies(&self) -> usize {
         self.shared.state().lost_replies
@@ -201,7 +203,8 @@ fn accept(listener: &TcpListener, target: SocketAddr, shared: &Arc<Shared>) {
     }
 }
 
-/// Copies the data of one direction until the connection ends.
+/// Copies the bytes of one direction of a connection until the connection ends. `is_reply` selects the direction to the
+/// client.
 fn pump(link: &Arc<Link>, is_reply: bool, shared: &Shared) {
     let (mut from, mut to) =
         if is_reply { (&link.server, &link.client) } else { (&link.client, &link.server) };

@@ -14,15 +14,14 @@ use std::sync::Once;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How many ports to try for a server that ends at once: another process may have taken the port first.
+/// The number of ports that a start tries. A server ends at once if another process has taken its port.
 const STARTS: usize = 5;
 
-/// How long to wait for the answer to a command.
+/// How long a command waits for the server's answer.
 const COMMAND: Duration = Duration::from_secs(30);
 
-/// A `redis-server` for a test. The process ends when the value is dropped.
-///
-/// By default it writes neither snapshots nor an append-only file.
+/// A `redis-server` for a test. By default it writes neither snapshots nor an append-only file. Dropping the value ends
+/// the process.
 #[derive(Debug)]
 pub struct Server {
     folder: TempDir,
@@ -32,9 +31,9 @@ pub struct Server {
     child: Option<Child>,
 }
 
-/// Returns whether tests may start servers: a `redis-server` is installed, and `TOURBILLON_NO_REDIS` is not set. If
-/// not, the first call writes a line to standard error that says which tests are skipped. The line bypasses the tests'
-/// captured output.
+/// Returns whether tests may start servers. For this, a `redis-server` must be installed, and `TOURBILLON_NO_REDIS`
+/// must not be set. If tests may not, the first call writes a line to standard error that says which tests are skipped.
+/// The line bypasses the tests' captured output.
 pub(crate) fn is_installed() -> bool {
     static TOLD: Once = Once::new();
     let reason = if std::env::var_os("TOURBILLON_NO_REDIS").is_some() {
@@ -57,21 +56,22 @@ pub(crate) fn is_installed() -> bool {
 }
 
 impl Server {
-    /// Starts a server with these arguments, such as `["--appendonly", "yes"]`. Returns `None` if no server is
-    /// installed.
+    /// Starts a server with the given arguments, such as `["--appendonly", "yes"]`. Returns `None` if no `redis-server`
+    /// is installed.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Option<Self> {
         is_installed().then(|| Self::launch(|_| arguments.iter().map(|&word| word.to_owned()).collect()))
     }
 
-    /// Starts a server whose arguments depend on its folder: `arguments` gets the folder and returns them.
+    /// Starts a server whose arguments depend on its folder. `arguments` gets the folder's path, and returns the
+    /// server's arguments.
     #[must_use]
     pub fn start_in(arguments: impl Fn(&Path) -> Vec<String>) -> Option<Self> {
         is_installed().then(|| Self::launch(arguments))
     }
 
-    /// Starts a server whose time of day is off by `seconds`. The monotonic clock stays right. Returns `None` without a
-    /// `redis-server`. Also returns `None` without a compiler for C, which builds the library that shifts the time.
+    /// Starts a server whose time of day is off by `seconds`. Its monotonic clock stays right. Returns `None` without a
+    /// `redis-server`. Also returns `None` without a C compiler, which builds the library that shifts the time.
     #[must_use]
     pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
         if !is_installed() {
@@ -82,7 +82,7 @@ impl Server {
         Some(Self::launch_in(Some(&shift), owned))
     }
 
-    /// Changes at once by how much the clock of a [shifted server](Self::start_shifted) is off.
+    /// Changes at once by how many seconds the clock of a [shifted server](Self::start_shifted) is off.
     pub fn set_shift(&self, seconds: i64) {
         self.shift.as_ref().expect("it was started shifted").set(seconds);
     }
@@ -105,7 +105,7 @@ impl Server {
         panic!("the redis-server ended at once, {STARTS} times");
     }
 
-    /// Starts the process, and waits until it answers. Returns `false` if the process ended instead.
+    /// Starts the server's process, and waits until it answers. Returns `false` if the process ended instead.
     fn run(&mut self) -> bool {
         let log = self.folder.path().join("log");
         let mut command = Command::new("redis-server");
@@ -160,13 +160,13 @@ impl Server {
         ([127, 0, 0, 1], self.port).into()
     }
 
-    /// Returns the server's address as a URL.
+    /// Returns the server's address as a URL for a Redis client.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Returns the id of the process, or 0 while the server is killed.
+    /// Returns the id of the server's process, or 0 if the process does not run.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)
@@ -178,11 +178,11 @@ impl Server {
         self.folder.path()
     }
 
-    /// Opens a connection as the default user.
+    /// Opens a connection to the server as the default user.
     ///
     /// # Errors
     ///
-    /// Fails as the connection fails.
+    /// Fails if the connection cannot be opened.
     pub fn connect(&self) -> RedisResult<Connection> {
         let connection = Client::open(self.url())?.get_connection_with_timeout(COMMAND)?;
         connection.set_read_timeout(Some(COMMAND))?;
@@ -190,7 +190,7 @@ impl Server {
         Ok(connection)
     }
 
-    /// Runs a command over a new connection, and returns the answer.
+    /// Runs a command over a new connection to the server. Returns the server's answer.
     ///
     /// # Errors
     ///
@@ -203,18 +203,18 @@ impl Server {
         command.query(&mut self.connect()?)
     }
 
-    /// Runs a command over a new connection, and returns the answer. Panics on an error.
+    /// Runs a command over a new connection to the server. Returns the server's answer. Panics on an error.
     #[must_use]
     pub fn query<T: FromRedisValue>(&self, words: &[&str]) -> T {
         self.try_query(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// Runs a command and ignores the answer. Panics on an error.
+    /// Runs a command over a new connection to the server, and ignores the answer. Panics on an error.
     pub fn command(&self, words: &[&str]) {
         drop(self.query::<redis::Value>(words));
     }
 
-    /// Runs a command over a new connection, with a password.
+    /// Runs a command over a new connection to the server that signs in with `password`.
     ///
     /// # Panics
     ///
@@ -231,7 +231,7 @@ impl Server {
         ran.unwrap_or_else(|error| panic!("{words:?}: {error}"));
     }
 
-    /// Returns the value of a field of `INFO`, if the server has it.
+    /// Returns the value of a field in the server's answer to `INFO`. `None` if the server does not have the field.
     #[must_use]
     pub fn info(&self, field: &str) -> Option<String> {
         let info: String = self.try_query(&["INFO"]).ok()?;
@@ -245,17 +245,17 @@ impl Server {
         kill_process(pid, signal).expect("a signal to a child");
     }
 
-    /// Stops the process by SIGSTOP: connections stay open, and nothing is answered.
+    /// Stops the server's process by SIGSTOP. Its connections stay open, and it answers nothing.
     pub fn stop(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets a stopped process run on.
+    /// Lets the server's process run on after [`stop`](Self::stop).
     pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills the process by SIGKILL, and waits until it is gone.
+    /// Kills the server's process by SIGKILL, and waits until it has ended.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("a child can be killed");
@@ -263,7 +263,7 @@ impl Server {
         }
     }
 
-    /// Ends the process by the command `SHUTDOWN`, and waits until it is gone.
+    /// Ends the server's process by the command `SHUTDOWN`, and waits until it has ended.
     pub fn shut_down(&mut self) {
         // The server closes the connection instead of an answer.
         drop(self.try_query::<redis::Value>(&["SHUTDOWN"]));
@@ -274,8 +274,8 @@ impl Server {
         self.child = None;
     }
 
-    /// Starts the process again after [`kill`](Self::kill) or [`shut_down`](Self::shut_down), on the same port and in
-    /// the same folder.
+    /// Starts the server again after [`kill`](Self::kill) or [`shut_down`](Self::shut_down). It gets the same port and
+    /// folder as before.
     pub fn restart(&mut self) {
         self.kill();
         // Old connections may hold the port for a moment.

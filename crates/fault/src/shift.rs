@@ -7,13 +7,14 @@ use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// By how much the time of day of some processes is off. It can change while they run, without a notice. Their
-/// monotonic clock stays right. Clones share the same shift.
+/// The time by which the time of day of some processes is off. The shift can change while the processes run, and they
+/// get no notice. Their monotonic clock stays right. A clone stands for the same shift.
 #[derive(Clone, Debug)]
 pub struct Shift(Arc<TempDir>);
 
 impl Shift {
-    /// Creates a shift by `seconds`. Without a compiler for C, writes a line to standard error and returns `None`.
+    /// Creates a shift of the time of day by `seconds`. Without a C compiler, writes a line to standard error and
+    /// returns `None`.
     #[must_use]
     pub fn new(seconds: i64) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -38,14 +39,15 @@ impl Shift {
         self.0.path().join("seconds")
     }
 
-    /// Sets the shift to `seconds`, at once, for all processes that use it.
+    /// Changes the shift to `seconds`, at once, for all processes that use it.
     pub fn set(&self, seconds: i64) {
         let new = self.0.path().join("new");
         fs::write(&new, seconds.to_string()).expect("a file in a temporary folder");
         fs::rename(new, self.file()).expect("a file in a temporary folder");
     }
 
-    /// Makes the process of this command see the shifted time. The process must read its clock through the C library.
+    /// Makes the process that `command` starts see the shifted time of day. The process must read its clock through the
+    /// C library.
     pub fn apply(&self, command: &mut Command) {
         command.env("LD_PRELOAD", self.library()).env("SHIFT", self.file());
     }

@@ -3,23 +3,23 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long to wait for a condition. Even a busy machine needs far less.
+/// How long a test waits for a condition. Even a busy machine needs far less.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Waits until `is_so` holds.
+/// Waits until `is_so` returns true.
 ///
 /// # Panics
 ///
-/// If `is_so` does not hold within three minutes. The message names `condition`.
+/// If `is_so` does not return true within three minutes. The message names `condition`.
 pub fn eventually(condition: &str, mut is_so: impl FnMut() -> bool) {
     eventually_some(condition, || is_so().then_some(()));
 }
 
-/// Waits until `find` returns a value, and returns that value.
+/// Calls `find` until it returns a value, and returns this value.
 ///
 /// # Panics
 ///
-/// If `find` returns nothing within three minutes. The message names `condition`.
+/// If `find` returns no value within three minutes. The message names `condition`.
 pub fn eventually_some<T>(condition: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {

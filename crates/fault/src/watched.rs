@@ -8,14 +8,14 @@ use std::time::Duration;
 /// How long a server may be silent before the Sentinel takes it for dead. A server that is only slow answers sooner.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A primary, its replica, and one Sentinel, which needs no other Sentinel's vote.
+/// A Redis primary, its replica, and one Sentinel. The Sentinel needs no vote of another Sentinel.
 #[derive(Debug)]
 pub struct Watched {
     /// The server that starts as the primary.
     pub first: Server,
     /// The server that starts as the replica.
     pub second: Server,
-    /// The Sentinel that watches both.
+    /// The Sentinel that watches the primary and the replica.
     pub sentinel: Server,
 }
 
@@ -23,8 +23,8 @@ impl Watched {
     /// The name by which the Sentinel knows the primary.
     pub const NAME: &str = "timers";
 
-    /// Starts the three servers. Waits until the replica follows and the Sentinel knows both. Returns `None` if no
-    /// `redis-server` is installed.
+    /// Starts the primary, the replica and the Sentinel. Waits until the replica follows and the Sentinel knows both
+    /// servers. Returns `None` if no `redis-server` is installed.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Option<Self> {
         let first = Server::start(arguments)?;
@@ -33,7 +33,7 @@ impl Watched {
     }
 
     /// Works as [`start`](Self::start), but shifts the replica's time of day by `seconds`. Also returns `None` without
-    /// a compiler for C.
+    /// a C compiler.
     #[must_use]
     pub fn start_shifted(arguments: &[&str], seconds: i64) -> Option<Self> {
         let first = Server::start(arguments)?;
@@ -60,7 +60,8 @@ impl Watched {
             fs::write(&file, text).expect("a file in a temporary folder");
             vec![file.to_string_lossy().into_owned(), "--sentinel".to_owned()]
         });
-        // Otherwise the Sentinel asks for roles only every ten seconds. Sentinels before 7.0 lack this command.
+        // Without this command, the Sentinel asks for roles only every ten seconds. Sentinels before 7.0 lack the
+        // command.
         drop(sentinel.try_query::<redis::Value>(&["SENTINEL", "DEBUG", "INFO-PERIOD", "500"]));
         eventually("the Sentinel knows the replica", || {
             let answer = sentinel.try_query::<Vec<redis::Value>>(&["SENTINEL", "REPLICAS", Self::NAME]);
@@ -69,14 +70,14 @@ impl Watched {
         Self { first, second, sentinel }
     }
 
-    /// Sets how long a server may be silent before the Sentinel takes it for dead. It is a minute at first, so that a
-    /// busy machine changes no roles.
+    /// Sets how long a server may be silent before the Sentinel takes it for dead. [`start`](Self::start) sets a
+    /// minute, so that a busy machine changes no roles.
     pub fn down_after(&self, time: Duration) {
         down_after(&self.sentinel, time);
     }
 
     /// Waits until the replica of a killed primary has taken over. Then starts the old primary again, and waits until
-    /// it follows. The caller must have killed the primary.
+    /// it follows the new primary. The caller must have killed the primary.
     ///
     /// # Panics
     ///
@@ -95,7 +96,7 @@ impl Watched {
         follows(old);
     }
 
-    /// Makes the Sentinel swap the roles of the two running servers, and waits until they have swapped.
+    /// Makes the Sentinel swap the roles of the two running servers. Returns when the servers have swapped.
     ///
     /// # Panics
     ///

@@ -1,10 +1,11 @@
-//! The programs of the guide (`docs/guide`) as doc tests: a module for each page.
+//! Runs the Rust programs of the guide (`docs/guide`) as doc tests. Each page of the guide is a module.
 //!
-//! The commands, the settings and the C programs of the pages are tested by `tests/guide`, which also fails if a page
-//! is missing here.
+//! `tests/guide` tests the commands, the settings and the C programs of the pages. It also fails if a page is missing
+//! here.
 #![forbid(unsafe_code)]
 
-/// Includes the pages. The package does not contain the pages, so only a doc test reads them.
+/// Includes the pages of the guide as the docs of modules. Only a doc test reads the pages, because the package does
+/// not contain them.
 macro_rules! pages {
     ($($module:ident = $file:literal),* $(,)?) => {
         $(

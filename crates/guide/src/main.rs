@@ -1,5 +1,5 @@
-//! The programs that the guide's commands name: `tourbillond` and `tourbillon`, by the name under which this program is
-//! started. The tests make links with these names.
+//! Runs `tourbillond` or `tourbillon`, the programs that the guide's commands name. The name under which this program
+//! is started decides which. The tests make links with the two names.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

@@ -1,15 +1,18 @@
 #![doc = include_str!("../README.md")]
 
-/// Gives free memory back to the system, and returns whether there was any. Does nothing with allocators other than
-/// glibc's, which give memory back by themselves or have no such call.
+/// Gives free memory of the heap back to the system. Returns whether any memory was given back.
 ///
-/// The call takes some milliseconds for each hundred megabytes that were freed. Threads that allocate during the call
-/// wait for the part of the heap that they use. It can be called at any time from any thread.
+/// Works only with the allocator of glibc. With another allocator, does nothing and returns false. Other allocators
+/// give memory back by themselves, or have no call for it.
+///
+/// The call takes some milliseconds for each hundred megabytes of freed memory. During the call, other threads that
+/// allocate may wait for the part of the heap that they use. Any thread may call the function at any time.
 #[must_use = "whether there was anything to give back; `let _ = ` if it is all the same"]
 pub fn give_back() -> bool {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
-        // SAFETY: the function has no demands, and locks the data that it changes, as every call of the allocator does.
+        // SAFETY: `malloc_trim` has no preconditions. Like every call of the allocator, it locks the data that it
+        // changes.
         let was_given_back = unsafe { libc::malloc_trim(0) };
         was_given_back != 0
     }
@@ -21,7 +24,7 @@ pub fn give_back() -> bool {
 mod tests {
     use super::*;
 
-    /// The memory that this process has in RAM, in MiB.
+    /// Returns how much memory of this process is in RAM, in MiB.
     fn resident() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -36,7 +39,7 @@ mod tests {
     fn pages_between_blocks_that_stay_are_given_back() {
         let blocks: Vec<Vec<u8>> = (0..16_000_u32).map(|number| vec![fill(number); 8 << 10]).collect();
         let full = resident();
-        // One block of a hundred stays, so that the heap does not end before them.
+        // Every hundredth block stays. So the heap does not end before the freed blocks.
         let kept: Vec<Vec<u8>> = blocks.into_iter().step_by(100).collect();
         assert!(resident() > full / 2, "glibc keeps them");
         assert!(give_back());

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, ready};
 use tourbillon::Timestamp;
 use tourbillon::future::{ShutDown, Sleep};
 
-/// A sleep that still completes at its deadline if its engine is shut down.
+/// A sleep that completes at its deadline even if its engine is shut down.
 #[derive(Debug)]
 pub(crate) struct TimerSleep {
     sleep: Sleep,
-    /// The engine on which the sleep runs. Its clock shows how much time is left.
+    /// The engine on which the sleep runs now. The engine's clock shows how much time is left.
     source: Source,
     has_moved: bool,
 }
@@ -30,7 +30,7 @@ impl TimerSleep {
         pin!(self.sleep.try_wait()).poll(cx)
     }
 
-    /// Continues the sleep for the rest of its time, on an engine that is never shut down.
+    /// Continues the sleep for the rest of its time on another engine, which is never shut down.
     fn move_to_fallback(&mut self) {
         let left = self.sleep.deadline() - self.source.now();
         if let Some(engine) = fallback_engine() {

@@ -3,10 +3,10 @@
 use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// The engine on which sleeps run. By default it is the process's own engine.
+/// The engine on which the sleeps of a timer run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
-    /// The engine that the caller chose; `None` for the process's own.
+    /// The engine that the caller chose. `None` stands for the process's own engine.
     engine: Option<Handle<Wakeup>>,
 }
 

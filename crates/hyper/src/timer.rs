@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
-/// A timer for the builders of hyper and hyper-util that runs on an engine. For `header_read_timeout`,
+/// A timer for the builders of hyper and hyper-util that runs on an engine. The timer serves `header_read_timeout`,
 /// `keep_alive_interval` and `pool_timer`.
 ///
 /// A sleep makes a timer of the engine when it is first polled, if its deadline is in the future.
@@ -21,10 +21,10 @@ use tourbillon::{Handle, Timestamp};
 /// # Shutdown
 ///
 /// hyper's sleeps have no way to fail. If the engine of a sleep is shut down, the sleep neither completes early nor
-/// panics, and it still completes at its deadline. It continues on an engine of one thread, which this crate starts at
-/// that moment and keeps. The timeouts of hyper therefore remain in force for connections that outlive the engine, and
-/// end them with hyper's own errors. If the system refuses that thread, and in the child of a fork, the sleep keeps its
-/// task polling until the deadline has come.
+/// panics, and it still completes at its deadline. The sleep continues on an engine of one thread, which this crate
+/// starts at that moment and keeps. So hyper's timeouts remain in force for connections that outlive the engine, and
+/// end them with hyper's own errors. If the system refuses that thread, the sleep keeps its task polling until the
+/// deadline has come. A sleep in the child of a fork does the same.
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
 //! The timeouts of hyper and hyper-util, over real sockets and by the peer's own clock.
 //!
-//! Lower bounds are exact: the peer reads its clock before the step from which the timeout counts. Upper bounds are
-//! patience. tokio has no timer running.
+//! Lower bounds are exact: the peer reads its clock before the step from which the timeout counts. Upper bounds only
+//! keep a test from waiting for ever. tokio runs no timer.
 
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
@@ -29,10 +29,10 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// How long a test waits for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How connections ended.
+/// Receives the result of each connection when the connection ends.
 type Endings = Receiver<Result<(), String>>;
 
-/// An engine, the timer on it, and a runtime.
+/// A runtime of tokio, an engine, and a timer for hyper that runs on the engine.
 struct Test {
     runtime: Runtime,
     engine: Engine<Wakeup>,
@@ -48,7 +48,7 @@ impl Test {
         Self { runtime, engine, timer }
     }
 
-    /// Serves each connection with `serve`; the address, and how each ended.
+    /// Serves each connection with `serve`. Returns the address, and a receiver of the connections' results.
     fn serve<F>(
         &self,
         serve: impl Fn(TokioIo<tokio::net::TcpStream>) -> F + Send + 'static,
@@ -64,14 +64,14 @@ impl Test {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (connection, sender) = (serve(TokioIo::new(stream)), sender.clone());
-                // The test may have enough before the last connection has ended.
+                // Sending fails if the test has dropped the receiver before the connection ends.
                 tokio::spawn(async move { sender.send(connection.await).unwrap_or_default() });
             }
         });
         (address, endings)
     }
 
-    /// Waits until that many timers are there.
+    /// Waits until the engine has exactly `count` timers.
     fn await_timers(&self, count: u64) {
         let begin = Instant::now();
         while self.engine.handle().stats().owned.alive != count {
@@ -81,7 +81,7 @@ impl Test {
     }
 }
 
-/// Answers at once, and `/never` never.
+/// Answers each request at once, except a request for `/never`, which gets no answer.
 async fn answer(request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, Infallible> {
     if request.uri().path() == "/never" {
         pending::<()>().await;
@@ -95,7 +95,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads until the other side closes, or resets.
+/// Reads until the other side closes or resets the connection.
 fn await_end(mut stream: &TcpStream) {
     let mut bytes = [0; 4_096];
     loop {
@@ -103,14 +103,14 @@ fn await_end(mut stream: &TcpStream) {
             Ok(0) => return,
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
-            // A signal, or a stop of the machine.
+            // A signal, or a stop of the machine, has interrupted the read.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("{error}"),
         }
     }
 }
 
-/// Reads a head.
+/// Reads the head of an answer, up to the empty line.
 fn read_head(mut stream: &TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -125,7 +125,7 @@ const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n";
 
 // --- Headers ---
 
-/// A server of hyper's own for HTTP/1.
+/// Starts hyper's own server for HTTP/1. `limit` is the time limit for headers.
 fn http1_server(test: &Test, limit: Duration) -> (SocketAddr, Endings) {
     let mut http = http1::Builder::new();
     http.timer(test.timer.clone()).header_read_timeout(limit);
@@ -135,7 +135,7 @@ fn http1_server(test: &Test, limit: Duration) -> (SocketAddr, Endings) {
     })
 }
 
-/// hyper-util's server for either version.
+/// Starts hyper-util's server for HTTP/1 and HTTP/2. `limit` is the time limit for headers.
 fn auto_server(test: &Test, limit: Duration) -> (SocketAddr, Endings) {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1().timer(test.timer.clone()).header_read_timeout(limit);
@@ -188,7 +188,8 @@ fn a_slow_header_ends_its_connection_on_auto() {
 const INTERVAL: Duration = Duration::from_millis(150);
 const TIMEOUT: Duration = Duration::from_millis(250);
 
-/// A server of hyper's own for HTTP/2, with pings.
+/// Starts hyper's own server for HTTP/2. The server sends pings, and waits for the answer to a ping for at most
+/// `timeout`.
 fn http2_server(test: &Test, timeout: Duration) -> (SocketAddr, Endings) {
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(test.timer.clone()).keep_alive_interval(INTERVAL).keep_alive_timeout(timeout);
@@ -198,7 +199,7 @@ fn http2_server(test: &Test, timeout: Duration) -> (SocketAddr, Endings) {
     })
 }
 
-/// The types of the frames that `bytes` begin with.
+/// Returns the types of the complete HTTP/2 frames at the beginning of `bytes`.
 fn frames(mut bytes: &[u8]) -> Vec<u8> {
     let mut types = Vec::new();
     while let [high, middle, low, kind, _flags, _, _, _, _, rest @ ..] = bytes {
@@ -225,12 +226,12 @@ fn a_client_that_answers_no_ping_is_closed_after_the_keep_alive_timeout() {
     client.read_to_end(&mut received).unwrap();
     assert!(begin.elapsed() >= INTERVAL + TIMEOUT);
     assert_eq!(frames(&received).iter().filter(|kind| **kind == PING).count(), 1, "{:?}", frames(&received));
-    // Whatever hyper calls that.
+    // The connection has ended. The result that hyper reports makes no difference.
     endings.recv_timeout(PATIENCE).unwrap().unwrap_or_default();
     test.await_timers(0);
 }
 
-/// A connection of hyper's client, and how it ended.
+/// Connects hyper's client. Returns the sender of requests, and a task that ends with the connection's result.
 async fn http2_connect(
     test: &Test,
     address: SocketAddr,
@@ -253,7 +254,7 @@ fn request(address: SocketAddr, path: &str) -> Request<Empty<Bytes>> {
 #[test]
 fn a_client_that_answers_pings_is_kept() {
     let test = Test::new();
-    // Long enough for a machine that is busy with other things.
+    // This time is long enough even for a busy machine.
     let timeout = 1_000 * MS;
     let (address, _endings) = http2_server(&test, timeout);
     test.runtime.block_on(async {
@@ -272,7 +273,7 @@ fn a_server_that_answers_no_ping_is_given_up_after_the_keep_alive_timeout() {
     let test = Test::new();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    // It speaks once, and reads on in silence.
+    // The server sends one frame, and then only reads.
     let silent = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -296,7 +297,8 @@ fn a_server_that_answers_no_ping_is_given_up_after_the_keep_alive_timeout() {
 
 // --- The pool ---
 
-/// Answers requests, and says for each connection how long after its last answer it ended.
+/// Starts a server for a client with a pool of connections. At the end of each connection, the server reports how long
+/// ago it sent the last answer.
 fn peer_of_a_pool() -> (SocketAddr, Receiver<Duration>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -359,8 +361,8 @@ fn a_connection_that_is_used_stays_in_its_pool() {
             test.engine.handle().sleep(IDLE / 20).await;
         }
     });
-    // A request that comes before a connection is back in the pool opens another connection, which may be idle in
-    // earnest.
+    // A request that comes before a connection is back in the pool opens a new connection. That connection may really
+    // be idle, so it may end after the idle timeout.
     let idle: Vec<Duration> = ended.try_iter().collect();
     assert!(idle.iter().all(|idle| *idle >= IDLE), "{idle:?}");
 }
@@ -389,14 +391,14 @@ fn header_timeouts_hold_though_the_engine_is_shut_down() {
     for _ in 0..20 {
         assert_eq!(endings.recv_timeout(PATIENCE).unwrap().unwrap_err(), "read header from client timeout");
     }
-    // Of connections that come afterwards as well.
+    // The time limit also holds for connections that come after the shutdown.
     let begin = Instant::now();
     let mut late = connect(address);
     late.write_all(REQUEST).unwrap();
     assert!(read_head(&late).starts_with("HTTP/1.1 200"));
     await_end(&late);
     assert!(begin.elapsed() >= LIMIT);
-    // A request that its handler has does not concern the timer.
+    // The header timeout does not concern a request that is with its handler.
     in_flight.set_read_timeout(Some(10 * MS)).unwrap();
     assert!(matches!(in_flight.read(&mut [0]), Err(error) if error.kind() != ErrorKind::ConnectionReset));
 }

@@ -1,8 +1,8 @@
 //! The HTTP server, driven by clients on blocking sockets that stall at each stage.
 //!
-//! Each server here has only the timeouts that its test is about; the others are an hour. Lower bounds are exact: the
-//! engine runs on the clients' clock, and a client reads it before the step from which the timeout counts. Upper bounds
-//! are patience.
+//! Each server here has only the timeouts that its test is about. All other timeouts are an hour. Lower bounds are
+//! exact: the engine runs on the clients' clock, and a client reads that clock before the step from which the timeout
+//! counts. Upper bounds only keep a test from waiting for ever.
 
 #[path = "../examples/http_server/server/mod.rs"]
 #[allow(dead_code, reason = "the example prints what the tests only count")]
@@ -26,10 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const NO_TIMEOUTS: Timeouts = Timeouts { header: HOUR, idle: HOUR, request: HOUR };
 
 const HELLO: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n";
-/// More than the system's buffers hold for a connection.
+/// The length of a body that is larger than the system's buffers for a connection, in bytes.
 const LARGE: usize = 48 << 20;
 
-/// The server, until it is dropped.
+/// A running example server. The server ends when this value is dropped.
 struct Server {
     address: SocketAddr,
     endings: Receiver<(SocketAddr, Ending)>,
@@ -47,7 +47,7 @@ impl Server {
             runtime.block_on(http_server::Server::bind(address, engine.handle().clone(), timeouts)).unwrap();
         let address = server.address().unwrap();
         let (sender, endings) = mpsc::channel();
-        // The test may have enough before the last connection has ended.
+        // Sending fails if the test has dropped the receiver before the connection ends.
         runtime.spawn(server.run(move |peer, ending| sender.send((peer, ending)).unwrap_or_default()));
         Self { address, endings, runtime, engine }
     }
@@ -60,12 +60,12 @@ impl Server {
         Client { stream }
     }
 
-    /// How the next connection to end did.
+    /// Waits until the next connection ends, and returns how it ended.
     fn ending(&self) -> Ending {
         self.endings.recv_timeout(PATIENCE).unwrap().1
     }
 
-    /// Waits until no timer is left, though the server runs on.
+    /// Waits until the engine has no timers, while the server still runs.
     fn await_no_timers(&self) {
         let begin = Instant::now();
         while self.engine.handle().stats().owned.alive > 0 {
@@ -76,7 +76,7 @@ impl Server {
     }
 }
 
-/// The answer of a server.
+/// The answer to a request: its status and its whole body.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     status: u16,
@@ -98,7 +98,7 @@ impl Client {
         (&self.stream).write_all(bytes).unwrap();
     }
 
-    /// Reads an answer, and nothing after it.
+    /// Reads one answer, and leaves later bytes unread.
     fn receive(&self) -> Answer {
         let (status, length) = self.receive_head();
         let mut body = vec![0; length];
@@ -106,7 +106,7 @@ impl Client {
         Answer { status, body }
     }
 
-    /// The status, and the length of the body.
+    /// Reads the head of an answer. Returns the status, and the length of the body.
     fn receive_head(&self) -> (u16, usize) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -125,13 +125,13 @@ impl Client {
         self.receive()
     }
 
-    /// Awaits the end of the connection, with nothing before it.
+    /// Waits until the server closes the connection. Fails if the server sends anything before.
     fn await_end(&self) {
         let end = (&self.stream).read_exact(&mut [0]).map_err(|error| error.kind());
         assert_eq!(end, Err(ErrorKind::UnexpectedEof));
     }
 
-    /// Sends one byte after the other, with pauses, until the connection ends or the server has something to say.
+    /// Sends bytes one by one, with pauses, until the connection ends or the server sends an answer.
     fn drip(&self, bytes: impl IntoIterator<Item = u8>) {
         self.stream.set_read_timeout(Some(10 * MS)).unwrap();
         for byte in bytes {
@@ -139,13 +139,14 @@ impl Client {
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 _ => break,
             }
-            // It fails when the connection has just ended.
+            // The write fails if the connection has just ended.
             (&self.stream).write_all(&[byte]).unwrap_or_default();
         }
         self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     }
 
-    /// Awaits the end, which may be a reset: the server does not wait for bytes that are still on their way.
+    /// Waits until the server ends the connection. The end may be a reset, because the server does not read bytes that
+    /// are still on their way.
     fn await_end_or_reset(&self) {
         let end = (&self.stream).read_exact(&mut [0]).expect_err("the server has nothing to say").kind();
         assert!(matches!(end, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{end:?}");
@@ -156,7 +157,7 @@ fn get(path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").into_bytes()
 }
 
-/// The head of a request whose body has that many bytes.
+/// Makes the head of a request whose body has `length` bytes.
 fn post_head(length: usize) -> Vec<u8> {
     format!("POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: {length}\r\n\r\n").into_bytes()
 }
@@ -382,7 +383,7 @@ fn a_handler_that_takes_too_long_is_given_up_and_the_connection_is_not() {
 
 // --- All of it ---
 
-/// Asks over and over until `is_over` is set. Returns the number of answers.
+/// Sends requests one after another until `is_over` is set. Returns the number of answers that came.
 fn ask_until(is_over: &AtomicBool, client: &Client) -> usize {
     let (begin, mut answered) = (Instant::now(), 0);
     while !is_over.load(Ordering::Relaxed) && begin.elapsed() < PATIENCE {
@@ -415,7 +416,7 @@ fn whoever_stalls_disturbs_nobody_else() {
         assert!(begin.elapsed() >= timeouts.request);
         let endings: Vec<Ending> = (0..6 * EACH).map(|_| server.ending()).collect();
         is_over.store(true, Ordering::Relaxed);
-        // A client that got 503 falls silent then.
+        // A client that got the answer 503 keeps its connection and sends nothing more, so it becomes idle.
         let idle = endings.iter().filter(|ending| matches!(ending, Ending::Idle)).count();
         let closed = endings.iter().filter(|ending| matches!(ending, Ending::Closed)).count();
         assert_eq!((idle, closed), (5 * EACH, EACH), "{endings:?}");
@@ -432,7 +433,7 @@ fn a_client_that_leaves_takes_its_timers_along() {
     let clients: Vec<Client> = (0..50).map(|_| server.connect()).collect();
     clients.iter().for_each(|client| client.send(&get("/slow?ms=3600000")));
     let begin = Instant::now();
-    // Three timers each: for being idle, for the request, and for the handler's sleep.
+    // Each client has three timers: for the idle timeout, for the request, and for the handler's sleep.
     while server.engine.handle().stats().owned.alive < 150 {
         assert!(begin.elapsed() < PATIENCE, "{:?}", server.engine.handle().stats().owned);
         thread::sleep(MS);

@@ -1,4 +1,4 @@
-//! An engine as hyper's timer, by itself.
+//! Tests an engine as hyper's timer, without a server.
 
 use hyper::rt::{Sleep, Timer};
 use std::pin::Pin;
@@ -33,7 +33,7 @@ fn is_ready(sleep: &mut Pin<Box<dyn Sleep>>) -> bool {
     sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
-/// How often a task was woken.
+/// Counts how often a task was woken.
 #[derive(Default)]
 struct Bell(AtomicU64);
 
@@ -43,7 +43,7 @@ impl Wake for Bell {
     }
 }
 
-/// A sleep of another timer, which is over at once.
+/// A sleep that does not come from this crate. The sleep is over at once.
 struct Foreign;
 
 impl Sleep for Foreign {}
@@ -69,7 +69,7 @@ fn it_sleeps_for_a_time_and_until_a_moment_and_not_less() {
             let deadline = Instant::now() + delay;
             pollster::block_on(timer.sleep_until(deadline));
             assert!(Instant::now() >= deadline);
-            // As hyper does.
+            // hyper computes its deadlines from the timer's `now`, too.
             let (begin, deadline) = (Instant::now(), timer.now() + delay);
             pollster::block_on(timer.sleep_until(deadline));
             assert!(begin.elapsed() >= delay);
@@ -93,7 +93,7 @@ fn the_longest_sleeps_never_end() {
         assert!(!sleeps.iter_mut().any(is_ready));
         engine.advance(YEARS);
     }
-    // On a shut-down engine as well.
+    // The same holds after the engine was shut down.
     drop(engine);
     assert!(!is_ready(&mut sleeps[0]));
 }
@@ -143,8 +143,8 @@ fn a_reset_moves_the_same_timer() {
         engine.advance(SECOND / 2);
         timer.reset(&mut sleep, timer.now() + SECOND);
     }
-    // No other was made, in no other box, and the task that polled once is woken at the last deadline without another
-    // poll.
+    // The resets made no second timer, and put the sleep into no new box. The task polled once. It is woken at the last
+    // deadline without another poll.
     let stats = engine.handle().stats().owned;
     assert_eq!((stats.alive, stats.fired), (1, 0));
     assert_eq!(ptr::from_ref(&*sleep).cast::<()>(), address);
@@ -152,7 +152,7 @@ fn a_reset_moves_the_same_timer() {
     engine.advance(SECOND);
     assert_eq!(bell.0.load(Ordering::Relaxed), 1);
     assert!(is_ready(&mut sleep));
-    // After it has fired, too.
+    // A reset also arms the timer again after it has fired.
     timer.reset(&mut sleep, timer.now() + SECOND);
     assert!(!is_ready(&mut sleep));
     assert_eq!(ptr::from_ref(&*sleep).cast::<()>(), address);
@@ -212,7 +212,7 @@ fn a_sleep_outlives_its_engine_and_is_not_early() {
     for waiting in waiting {
         assert!(waiting.join().unwrap() >= DELAY);
     }
-    // Those that are made afterwards, and those that are moved.
+    // After the shutdown, a new sleep and a sleep that is reset still complete, and not early.
     let begin = Instant::now();
     let mut sleep = timer.sleep(5 * MS);
     assert!(!is_ready(&mut sleep) || begin.elapsed() >= 5 * MS);

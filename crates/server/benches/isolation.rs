@@ -1,9 +1,9 @@
-//! The cost of one tenant for another. A well-behaved tenant runs alone, then beside a tenant that does all that its
-//! limits permit. Measured are the lateness of the first tenant's callbacks and the time that the service takes for a
-//! request.
+//! Measures the cost of a tenant for another tenant. First a well-behaved tenant runs alone. Then it runs beside a
+//! tenant that does all that its limits permit. Two numbers are measured: the lateness of the first tenant's callbacks,
+//! and the time that the service takes for a request.
 //!
-//! `cargo bench -p tourbillon-server --bench isolation`, or with `-- --quick` for a hundredth of the timers. The rows
-//! on Redis need `redis-server`.
+//! Run it with `cargo bench -p tourbillon-server --bench isolation`. With `-- --quick` it makes a hundredth of the
+//! timers. The rows on Redis need `redis-server`.
 
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
@@ -22,17 +22,20 @@ use tourbillon_redis::Connect;
 use tourbillon_server::{RedisSettings, Service, Settings, router};
 use tower::ServiceExt as _;
 
-/// The timers of the tenant that does nothing wrong, and the pause between two.
+/// The number of timers that the well-behaved tenant makes.
 const TIMERS: usize = 1_000;
+/// The pause between two creations of the well-behaved tenant.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The timers of a herd, and the names below a zone whose server is silent, each of which has a hundred timers.
+/// The number of timers in a herd. All timers of a herd are due at the same moment.
 const HERD: usize = 200_000;
+/// The number of host names whose name server never answers. A hundred timers call each name.
 const NAMES: usize = 100;
 
 type Lateness = Arc<Mutex<Vec<Duration>>>;
 
-/// Starts a receiver with three paths: `/ok` accepts, `/bad` refuses, and `/hang` never answers.
+/// Starts a receiver of callbacks with three paths: `/ok` accepts, `/bad` refuses, and `/hang` never answers. Returns
+/// the lateness of the accepted callbacks, and the receiver's address.
 async fn receiver() -> (Lateness, SocketAddr) {
     let lateness = Lateness::default();
     let app = Router::new()
@@ -77,21 +80,21 @@ async fn place(app: &Router, namespace: &str, count: usize, timer: &Value) {
     }
 }
 
-/// The percentile `of_hundred` of the numbers, which it sorts.
+/// Sorts the numbers. Returns their percentile `of_hundred`, from 1 to 100.
 fn percentile(numbers: &mut [Duration], of_hundred: usize) -> Duration {
     numbers.sort_unstable();
     numbers[(numbers.len() * of_hundred).div_ceil(100).saturating_sub(1)]
 }
 
-/// The timers of a tenant that does everything that it may.
+/// The kind of load that a hostile tenant makes beside the well-behaved tenant. Its limits permit this load.
 #[derive(Clone, Copy)]
 enum Hostile {
     Nobody,
-    /// Refusing and hanging paths of the host that the other tenant calls.
+    /// The hostile tenant makes timers for the well-behaved tenant's host. Their paths refuse or never answer.
     Host,
-    /// A great many timers that are due at once, to another host.
+    /// The hostile tenant makes timers for another host. All of them are due at the same moment.
     Herd,
-    /// Names whose server is silent.
+    /// The hostile tenant makes timers for host names whose name server never answers.
     Names,
 }
 
@@ -110,7 +113,7 @@ impl Hostile {
                 }
             }
             Self::Herd => {
-                // All are stored before they are due.
+                // The due moment is late enough that all timers are stored before it.
                 let due = now() + Duration::from_secs(60) / u32::try_from(part).expect("a small part");
                 let due = Moment::from_millis(u64::try_from(due.as_millis()).expect("a moment")).to_string();
                 let callback = json!({ "url": format!("http://{other}/ok") });
@@ -152,7 +155,7 @@ async fn measure(name: &str, hostile: Hostile, part: usize, redis: Option<&str>)
     let mut requests = Vec::new();
     let begin = Instant::now();
     let count = TIMERS / part.min(10);
-    // As long as the herd lasts, in any case.
+    // The measurement lasts at least as long as the herd.
     let until = Instant::now()
         + if matches!(hostile, Hostile::Herd) { Duration::from_secs(60) } else { Duration::ZERO };
     let mut placed = 0;

@@ -1,11 +1,10 @@
-//! Explains why a callback must not go to its host, and which setting would permit it.
+//! Explains why a callback must not go to its host, and which setting would permit the callback.
 
 use std::net::SocketAddr;
 use tourbillon_callback::guard::{Blocked, Guard};
 use url::{Host, Url};
 
-/// Explains why a callback to this URL is blocked. Names the setting that would permit the callback, if there is such a
-/// setting.
+/// Explains why a callback to this URL is blocked. If a setting could permit the callback, the text names the setting.
 pub(crate) fn words(blocked: Blocked, url: &str) -> String {
     match blocked {
         Blocked::Scheme if url.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("http:")) => {
@@ -21,8 +20,8 @@ pub(crate) fn words(blocked: Blocked, url: &str) -> String {
                     format!("{blocked}: set `callbacks.allow_private` or `callbacks.allowed` of the service")
                 }
                 (true, false) => format!("{blocked}: only `callbacks.allowed` of the service permits it"),
-                // The URL has a name. The text does not show whether the name's address is private, since a client
-                // could explore the inner network with that.
+                // The URL has a host name instead of an address. The text does not reveal whether that name resolves to
+                // a private address. Otherwise a client could explore the internal network.
                 (false, _) => {
                     format!("{blocked}: `callbacks.allow_private` or `callbacks.allowed` may permit it")
                 }
@@ -34,13 +33,13 @@ pub(crate) fn words(blocked: Blocked, url: &str) -> String {
     }
 }
 
-/// Whether the URL contains an address in place of a name.
+/// Returns whether the URL's host is an IP address rather than a name.
 fn names_address(url: &str) -> bool {
     let url = Url::parse(url).ok();
     matches!(url.as_ref().and_then(Url::host), Some(Host::Ipv4(_) | Host::Ipv6(_)))
 }
 
-/// Explains why a callback of a namespace must not go to this host, which the namespace does not allow.
+/// Explains that the host of a callback is not in its namespace's list of allowed hosts.
 pub(crate) fn host_words(host: &str) -> String {
     format!("the namespace does not allow the host {host}: add it to the namespace's `allowed_hosts`")
 }
@@ -65,7 +64,7 @@ mod tests {
             let words = words(blocked, url);
             assert!(words.contains(remedy), "{words}");
             assert!(!words.contains("127.0.0.1"), "what a name resolves to is not shown: {words}");
-            // The reason and the beginning that marks it are stored with the timer and shown, up to 200 bytes.
+            // A timer's error is a prefix and these words. At most 200 bytes of the error are stored and shown.
             assert!(words.len() < 180, "{words}");
         }
         assert!(host_words("a.example:443").contains("`allowed_hosts`"));

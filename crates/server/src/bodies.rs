@@ -1,11 +1,11 @@
-//! Limits the memory for the bodies of requests under way. Each client has a share of it.
+//! Limits the memory for the bodies of requests under way. Each client may use only a part of this memory.
 //!
-//! A body counts until its request is answered. If the request announces a length, the body counts with that length
-//! before its first byte is read. Otherwise each frame counts as it arrives. If announced bodies counted only as they
-//! arrive, many could begin, fill the memory together, and none could finish.
+//! A body counts until its request is answered. If the request announces a length, that length counts before the first
+//! byte is read. Otherwise each frame counts as it arrives. Announced bodies must not count frame by frame: many of
+//! them could begin, fill the memory together, and none could finish.
 //!
-//! A body for which there is no room waits for at most [`PATIENCE`]. While it waits, nothing is read from its client.
-//! At most [`MOST_WAITING`] bodies wait, and each client has a share of them too.
+//! If there is no room for a body, the body waits for at most [`PATIENCE`]. While it waits, nothing is read from its
+//! client. At most [`MOST_WAITING`] bodies wait at a time, and each client may have only a part of them.
 
 use crate::share::free_for;
 use axum::RequestExt as _;
@@ -18,22 +18,24 @@ use core::time::Duration;
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, LengthLimitError};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The longest time for which a body waits for room.
+/// The longest time for which the body of a request waits until there is memory for it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The greatest number of bodies that wait for room.
+/// The greatest number of request bodies that wait for memory.
 const MOST_WAITING: usize = 128;
-/// The pause after which a refused client may try again, in milliseconds.
+/// The pause after which a client should try again if there was no memory for its request. In milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
-/// Counts the bytes of the bodies under way. `C` identifies a client.
+/// Limits the memory for request bodies: the bytes of all bodies under way, and the bytes of each client. `C`
+/// identifies a client.
 #[derive(Debug)]
 pub(crate) struct Bodies<C> {
-    /// The greatest number of bytes that all bodies may have together.
+    /// The greatest number of bytes of all bodies together.
     all: usize,
     state: Mutex<State<C>>,
     freed: Notify,
@@ -58,7 +60,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the holder of the bytes of a client's request, which holds no bytes yet.
+    /// Returns a counter for the body of a client's request. The counter begins at zero bytes.
     pub(crate) fn hold(self: &Arc<Self>, client: C) -> Hold<C> {
         Hold { bodies: Arc::clone(self), client, bytes: AtomicUsize::new(0) }
     }
@@ -68,13 +70,10 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
             return true;
         }
         let mut state = self.lock();
-        let has = state.by_client.get(client).copied().unwrap_or(0);
-        if bytes > free_for(has, self.all.saturating_sub(state.held)) {
-            return false;
-        }
-        state.held += bytes;
-        state.by_client.insert(client.clone(), has + bytes);
-        true
+        let free = self.all.saturating_sub(state.held);
+        let is_permitted = add(&mut state.by_client, client, bytes, |has| bytes <= free_for(has, free));
+        state.held += if is_permitted { bytes } else { 0 };
+        is_permitted
     }
 
     fn give_back(&self, client: &C, bytes: usize) {
@@ -89,32 +88,47 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 }
 
-/// Subtracts from a client's number. At zero the client is removed from the map.
-fn subtract<C: Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: usize) {
-    if let Some(has) = numbers.get_mut(client) {
-        *has -= number;
-        if *has == 0 {
-            numbers.remove(client);
+/// Adds `number` to a client's entry if `permits` accepts the entry's present number. Returns whether `permits` accepts
+/// it.
+fn add<C: Clone + Eq + Hash>(
+    numbers: &mut HashMap<C, usize>,
+    client: &C,
+    number: usize,
+    permits: impl Fn(usize) -> bool,
+) -> bool {
+    match numbers.entry(client.clone()) {
+        Entry::Occupied(mut has) if permits(*has.get()) => *has.get_mut() += number,
+        Entry::Vacant(place) if permits(0) => _ = place.insert(number),
+        _ => return false,
+    }
+    true
+}
+
+/// Subtracts `number` from a client's entry. Removes the entry if its number is then zero.
+fn subtract<C: Clone + Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: usize) {
+    if let Entry::Occupied(mut has) = numbers.entry(client.clone()) {
+        *has.get_mut() -= number;
+        if *has.get() == 0 {
+            has.remove();
         }
     }
 }
 
-/// A waiting body of a client. It counts as waiting until the value is dropped.
+/// A body of a client that waits for memory. While this value exists, the body counts as waiting.
 struct Waiting<'b, C: Clone + Eq + Hash> {
     bodies: &'b Bodies<C>,
     client: &'b C,
 }
 
 impl<'b, C: Clone + Eq + Hash> Waiting<'b, C> {
-    /// Begins to wait. `None` if too many bodies wait already.
+    /// Begins the wait of a body for memory. Returns `None` if too many bodies wait already.
     fn begin(bodies: &'b Bodies<C>, client: &'b C) -> Option<Self> {
         let mut state = bodies.lock();
-        let has = state.waiting_by_client.get(client).copied().unwrap_or(0);
-        if free_for(has, MOST_WAITING.saturating_sub(state.waiting)) == 0 {
+        let free = MOST_WAITING.saturating_sub(state.waiting);
+        if !add(&mut state.waiting_by_client, client, 1, |has| free_for(has, free) > 0) {
             return None;
         }
         state.waiting += 1;
-        state.waiting_by_client.insert(client.clone(), has + 1);
         Some(Self { bodies, client })
     }
 }
@@ -127,7 +141,8 @@ impl<C: Clone + Eq + Hash> Drop for Waiting<'_, C> {
     }
 }
 
-/// Holds the bytes of a client's request. Dropping the value gives them back.
+/// The bytes that the body of one request has taken from [`Bodies`], the memory for all bodies. Dropping the value
+/// gives the bytes back.
 pub(crate) struct Hold<C: Clone + Eq + Hash> {
     bodies: Arc<Bodies<C>>,
     client: C,
@@ -135,7 +150,8 @@ pub(crate) struct Hold<C: Clone + Eq + Hash> {
 }
 
 impl<C: Clone + Eq + Hash> Hold<C> {
-    /// Reads the body of a request. Fails if the body is too large, if there is no room, or if the connection breaks.
+    /// Reads the whole body of a request. Fails if the body is too large, if there is no memory for it, or if the
+    /// connection breaks.
     pub(crate) async fn read(&self, request: Request) -> Result<Bytes, BodyFault> {
         let announced = request.body().size_hint().lower();
         let mut body = request.into_limited_body();
@@ -163,7 +179,8 @@ impl<C: Clone + Eq + Hash> Hold<C> {
         Ok(if all.is_empty() { first } else { all.into() })
     }
 
-    /// Holds further bytes. If there is no room, waits for it.
+    /// Takes `bytes` further bytes of memory for the request. If too few are free, waits until other requests give
+    /// bytes back.
     async fn grow(&self, bytes: usize) -> Result<(), BodyFault> {
         if !self.bodies.take(&self.client, bytes) {
             let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;
@@ -177,7 +194,8 @@ impl<C: Clone + Eq + Hash> Hold<C> {
     async fn room(&self, bytes: usize) {
         loop {
             let mut freed = core::pin::pin!(self.bodies.freed.notified());
-            // From here on, a body that ends before the `await` is noticed, so no wake-up is lost.
+            // From here on, a body that ends wakes this task. The bytes are taken only after that, so no wake-up is
+            // lost.
             freed.as_mut().enable();
             if self.bodies.take(&self.client, bytes) {
                 return;
@@ -202,13 +220,13 @@ impl<C: Clone + Eq + Hash> fmt::Debug for Hold<C> {
     }
 }
 
-/// Why a body was not read to its end.
+/// The reason why the body of a request was not read to its end.
 #[derive(Debug)]
 pub(crate) enum BodyFault {
     TooLarge,
-    /// There is no room for the body, or too many bodies wait for room.
+    /// There is no memory for the body, or too many bodies wait for memory already.
     NoRoom,
-    /// The client or its connection has failed.
+    /// The client or its connection has failed. The text says how.
     Broken(String),
 }
 
@@ -257,7 +275,7 @@ mod tests {
         assert_eq!((refused.status, refused.retry_after_ms), (429, Some(AGAIN_MS)));
         assert_eq!(read(&other, 180).await.unwrap(), 180, "another client has a share");
 
-        // A waiting body is read once there is room. A wait that is given up leaves nothing behind.
+        // A waiting body is read once other bodies leave room. A wait that its caller drops leaves nothing behind.
         let late = bodies.hold(1);
         let waits = tokio::spawn(async move { read(&late, 500).await });
         let given_up = bodies.hold(1);

@@ -1,5 +1,6 @@
 //! Passes facts about a request between its connection and the HTTP interface.
 
+use crate::request_id::RequestId;
 use axum::extract::FromRequestParts;
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv6Addr};
@@ -7,29 +8,31 @@ use http::Extensions;
 use http::request::Parts;
 use std::sync::Arc;
 
-/// Receives facts about a request, for the connection that the request came over.
+/// The methods by which a handler of the HTTP interface informs the connection about a request.
 pub(crate) trait Notes: Send + Sync + 'static {
-    /// Records that the request waits for an event that may never come.
+    /// Records that the request may wait without end for an event, as a long poll does.
     fn waits(&self);
 
-    /// Records that the request was permitted: its token is valid, or the service needs no tokens.
+    /// Records that the request was permitted. Its token is valid, or the service needs no tokens.
     fn is_known(&self);
 }
 
-/// The client that sent a request. The connection adds it to the request's extensions.
+/// The client that sent a request. The connection adds this value to the request's extensions.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) peer: IpAddr,
+    /// The id of the request.
+    pub(crate) id: RequestId,
     pub(crate) notes: Arc<dyn Notes>,
 }
 
-/// Returns the address of the client that sent a request. `None` if the connection has not added it.
+/// Returns the address of the client that sent a request. Returns `None` if the extensions have no [`Client`].
 pub(crate) fn peer(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<Client>().map(|client| client.peer)
 }
 
-/// Returns the network that an address belongs to. Limits count networks, since an IPv6 host has as many addresses as
-/// it likes.
+/// Returns the network of an address. For IPv6, the network is the first 64 bits, and for IPv4 the whole address.
+/// Limits count networks, because an IPv6 host can use any address of its network.
 pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -39,15 +42,15 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Tells the connection that a request was permitted.
+/// Informs the connection of a request that the request was permitted.
 pub(crate) fn note_known(extensions: &Extensions) {
     if let Some(client) = extensions.get::<Client>() {
         client.notes.is_known();
     }
 }
 
-/// Marks a request that may wait without end, such as a long poll. If a handler extracts this, its request ends once
-/// the client closes its half of the connection.
+/// Marks a request that may wait without end, such as a long poll. A handler marks its request by extracting this
+/// value. Such a request ends when the client closes its half of the connection.
 #[derive(Debug)]
 pub(crate) struct Waits;
 

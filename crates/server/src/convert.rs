@@ -16,20 +16,21 @@ use tourbillon_durable::store::{IfPresent, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 
-/// A timer that is about to be stored: the kind of its work, and its other properties.
+/// A timer that is about to be stored: the name of the handler that delivers the timer, and the timer's specification.
 pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
 
-/// The work of a timer in the form in which it is stored.
+/// The callback or the queue entry of a timer, in the form that the store keeps.
 pub(crate) struct Work {
     pub(crate) kind: &'static str,
     pub(crate) payload: Vec<u8>,
     pub(crate) policy: Policy,
-    /// The parsed callback. `None` if receivers fetch the timer from a queue.
+    /// The parsed callback of the timer. `None` if receivers fetch the timer from a queue.
     pub(crate) callback: Option<Callback>,
 }
 
-/// Converts a request's timer into the form for the store. Returns its callback too, if it has a callback. `head` is
-/// stored before the work. Faults name their field by `pointer`, the timer's place in the request.
+/// Converts a timer of a request into the form for the store. Also returns the timer's callback, if it has a callback.
+/// `head` has facts about the request, which the store keeps with the timer. `pointer` is the JSON pointer to the timer
+/// within the request, for errors.
 pub(crate) fn order(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -49,7 +50,8 @@ pub(crate) fn order(
     Ok(((kind, spec), callback))
 }
 
-/// The place of a field in a request. It becomes a text only if the field has a fault.
+/// The place of a field in a request: the JSON pointer of its parent, and the rest of the pointer. The two texts are
+/// joined only for an error.
 #[derive(Clone, Copy)]
 struct At<'a>(&'a str, &'static str);
 
@@ -59,7 +61,7 @@ impl fmt::Display for At<'_> {
     }
 }
 
-/// Converts the work of a request's timer into its stored form.
+/// Converts the callback or the queue of a request's timer into the form that the store keeps.
 pub(crate) fn work(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -87,7 +89,7 @@ pub(crate) fn work(
     Ok(Work { kind, payload, policy, callback })
 }
 
-/// Returns the due moment from two fields. Fails if both are given.
+/// Returns when a timer shall be due. A request gives either a moment or a delay. Fails if it gives both.
 pub(crate) fn due(due: Option<Moment>, delay_ms: Option<u64>, pointer: &str) -> Result<Option<Due>, Problem> {
     match (due, delay_ms) {
         (Some(_), Some(_)) => Err(Problem::field(pointer, "at most one of `due` and `delay_ms`")),
@@ -157,7 +159,7 @@ fn stored_pull(pull: &api::Pull, settings: &Settings, at: At<'_>) -> Result<Stor
     Ok(StoredPull { queue: queue.as_str().into(), body, timeout_ms: 0 })
 }
 
-/// Whether a text may be the name of a namespace or of a queue.
+/// Returns whether a text is valid as the name of a namespace or a queue.
 pub(crate) fn is_name(text: &str) -> bool {
     let is_permitted = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=64).contains(&text.len()) && text.bytes().all(is_permitted) && !matches!(text, "." | "..")
@@ -184,11 +186,12 @@ const MOST_PAUSES: usize = 32;
 const MOST_ATTEMPTS: u32 = 1_000;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
 const LEAST_TIMEOUT_MS: u64 = 100;
-/// The time by which the store's runtime waits longer for a handler than the handler waits for the receiver. So the
-/// handler ends first, even if it waits for a permit before its call.
+/// The time for which the runtime waits for a handler after the handler's own timeout. So the handler ends first, even
+/// if it waits for a permit before its call.
 const BEYOND: Duration = Duration::from_secs(15);
 
-/// Returns the longest time for a single attempt, in milliseconds. Fails if the time is too short or too long.
+/// Returns the longest time for a single attempt of a delivery, in milliseconds. Fails if the request's timeout is too
+/// short, or longer than `longest`.
 fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, Problem> {
     let (timeout, most) = (policy.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS), longest.as_millis());
     let is_permitted = timeout >= LEAST_TIMEOUT_MS && u128::from(timeout) <= most;
@@ -197,7 +200,8 @@ fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, P
     u32::try_from(timeout).ok().filter(|_| is_permitted).ok_or_else(refused)
 }
 
-/// Converts a request's policy for the store's runtime, which waits for a handler for at most `timeout`.
+/// Converts the retry policy of a request into the store's form. `timeout` is the longest time for which the runtime
+/// waits for a handler.
 fn policy(policy: &api::Policy, timeout: Duration, at: At<'_>) -> Result<Policy, Problem> {
     let millis = Duration::from_millis;
     let default = Policy::default();
@@ -271,7 +275,8 @@ pub(crate) fn moment(moment: UtcMillis) -> Moment {
     moment.into()
 }
 
-/// Converts a stored timer for an answer. `with_payload` adds the headers and the body, which only writers may see.
+/// Converts a stored timer into the form for answers. `with_payload` adds the headers and the body of the callback.
+/// Clients that may only read must not see these.
 pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
     let (callback, pull, timeout_ms) = shown_work(timer, with_payload);
     api::Timer {
@@ -302,7 +307,7 @@ pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
     }
 }
 
-/// Returns the word for the reason why a timer is dead.
+/// Returns the word that answers show for the reason of a timer's death.
 pub(crate) fn shown_reason(reason: DeathReason, last_error: Option<&str>) -> &'static str {
     match reason {
         DeathReason::Attempts => "attempts",
@@ -343,7 +348,7 @@ fn shown_work(timer: &Timer, with_payload: bool) -> ShownWork {
     }
 }
 
-/// Returns a body as text if it is valid UTF-8, otherwise in base 64.
+/// Returns a body as text if the body is valid UTF-8. Otherwise returns the body in base 64 as the second value.
 pub(crate) fn shown_body(body: Vec<u8>) -> (Option<String>, Option<String>) {
     match String::from_utf8(body) {
         Ok(text) => (Some(text), None),
@@ -351,7 +356,7 @@ pub(crate) fn shown_body(body: Vec<u8>) -> (Option<String>, Option<String>) {
     }
 }
 
-/// Returns the problem for a timer that was not stored.
+/// Converts the store's rejection of a new timer into the problem that the client gets.
 pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     let detail = rejection.to_string();
     match rejection {
@@ -367,7 +372,7 @@ pub(crate) fn rejected(rejection: &Rejection) -> Problem {
     }
 }
 
-/// Returns the problem for an error of the store.
+/// Converts an error of the store into the problem that the client gets.
 pub(crate) fn unavailable(error: &StoreError) -> Problem {
     let detail = error.to_string();
     match error.kind() {

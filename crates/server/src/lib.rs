@@ -2,12 +2,14 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// The modules form floors, listed from below upwards. A module uses only its own floor and lower floors.
+// The modules form floors, from the lowest to the highest. A module uses only modules of its own floor and of lower
+// floors.
 
 // Floor 0: words, limits and texts, which use nothing else of this crate.
 mod asker;
 mod blocked;
 mod client;
+mod request_id;
 mod share;
 mod similar;
 mod stream;

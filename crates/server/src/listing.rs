@@ -1,7 +1,7 @@
-//! Lists timers page by page. A cursor is valid only for its own list.
+//! Lists timers page by page. A cursor is valid only for the list that made it.
 //!
-//! Each namespace has its own indexes of labels and of keys. So a list of all namespaces by label or key is a *walk*:
-//! it asks one namespace after the other, and is ordered by namespace first.
+//! Each namespace has its own indexes of labels and of keys. So a list by label or key over all namespaces is a *walk*:
+//! it reads the namespaces' lists in turn. Such a list is ordered by namespace first.
 
 use crate::convert::unavailable;
 use crate::service::{DeadGroup, Service};
@@ -14,40 +14,43 @@ use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
 use uuid::Uuid;
 
-/// The greatest number of the store's pages that are read for one page of a list.
+/// The greatest number of reads from the store for one page of a list.
 const MOST_PAGES: usize = 10;
-/// The greatest number of the store's pages that are read for one page of a walk, which asks each namespace at least
-/// once.
+/// The greatest number of reads from the store for one page of a list that goes through the namespaces in turn. The
+/// number is larger than [`MOST_PAGES`], because each namespace needs at least one read.
 const MOST_OF_A_WALK: usize = 50;
-/// The greatest number of timers that are read before their sizes are known.
+/// The greatest number of timers in the first read of a page. The payloads of these timers decide how many timers the
+/// next read gets.
 const FIRST: u32 = 50;
-/// The size of all payloads at which a page ends early, in bytes.
+/// The total size of the payloads in a page after which the page ends early, in bytes.
 const ENOUGH: usize = 1 << 20;
 
-/// A list of timers, defined by a filter and perhaps by a group of dead timers.
+/// A list of the timers that `filter` selects. If `group` is set, the list has only the dead timers of the group.
 pub(crate) struct Listing {
     filter: Filter,
     group: Option<DeadGroup>,
-    /// The beginning of all cursors of this list. A cursor with another beginning is refused.
+    /// The first bytes of each cursor of this list, a hash of the list's conditions. A cursor with other first bytes is
+    /// refused.
     mark: [u8; 8],
 }
 
-/// A page of a list, with the cursor of the next page if there may be one.
+/// A page of a list of timers. `next` is the cursor of the next page, if there may be a next page.
 #[derive(Default)]
 pub(crate) struct Listed {
     pub(crate) timers: Vec<Timer>,
     pub(crate) next: Option<String>,
 }
 
-/// The name space for the UUIDs from which the marks of lists are made.
+/// The UUID namespace for [`mark`], the hash of a list's conditions.
 const LISTS: Uuid = Uuid::from_u128(0x0c1d_91a5_6f3a_4e0c_b7c4_7f2d_5a6e_9b13);
 
-/// Encodes a cursor from the mark of its list and a place in the list.
+/// Makes the text of a cursor. `mark` identifies the list, and `place` is a position in the list.
 pub(crate) fn cursor_text(mark: &[u8], place: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode([mark, place].concat())
 }
 
-/// Decodes the place from a cursor. Fails if the cursor's mark is not that of this list.
+/// Reads the position in a list from a cursor. Fails if the cursor does not begin with `mark`, which identifies the
+/// list.
 pub(crate) fn place_of(cursor: &str, mark: &[u8]) -> Result<Vec<u8>, Problem> {
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok();
     let place = bytes.as_deref().and_then(|bytes| bytes.strip_prefix(mark));
@@ -67,15 +70,15 @@ impl Listing {
         Self { mark: mark(&filter, None), filter, group: None }
     }
 
-    /// Lists only the dead timers of a group.
+    /// Makes a list of the dead timers that belong to a group.
     pub(crate) fn of_group(filter: Filter, group: DeadGroup) -> Self {
         let filter = Filter { phase: Some(Phase::Dead), ..filter };
         Self { mark: mark(&filter, Some(&group)), filter, group: Some(group) }
     }
 
-    /// Returns the page at the cursor, or the first page without a cursor. The page may have fewer than `limit` timers
-    /// although more follow. That happens if some of the store's timers do not belong to the list, or if the payloads
-    /// of the first fifty timers are large.
+    /// Returns the page of the list that begins at the cursor. Without a cursor, returns the first page. A page may
+    /// have fewer than `limit` timers although more follow. It ends early after removed timers, or if the first fifty
+    /// timers have large payloads.
     pub(crate) async fn page(
         &self,
         service: &Service,
@@ -92,8 +95,8 @@ impl Listing {
         listed.map_err(|error| unavailable(&error))
     }
 
-    /// Removes the timers that do not belong to the list. Schedules keep their own inner timers in namespaces that no
-    /// list shows.
+    /// Removes the timers from a page that do not belong to the list. Also removes the inner timers of schedules,
+    /// because no list shows the namespaces of these timers.
     fn keep(&self, page: &mut Page) {
         page.timers.retain(|timer| {
             let is_of_group = self.group.as_ref().is_none_or(|group| group.has(timer));
@@ -101,7 +104,8 @@ impl Listing {
         });
     }
 
-    /// Reads a page of a list that the store can list directly.
+    /// Reads a page of a list that the store itself can list: a list in a single namespace, or a list without a label
+    /// and a key prefix.
     async fn go_on(
         &self,
         service: &Service,
@@ -118,7 +122,7 @@ impl Listing {
             page.timers.extend(read.timers);
             page.next = read.next;
             most = room(&page.timers, limit);
-            // If timers were left out, a page that has some timers already ends here.
+            // If timers were removed from the read, the page ends here, unless it is still empty.
             if page.next.is_none() || most == 0 || !(is_whole || page.timers.is_empty()) {
                 break;
             }
@@ -128,7 +132,7 @@ impl Listing {
         Ok(Listed { timers: page.timers, next })
     }
 
-    /// Reads a page of a list that asks one namespace after the other.
+    /// Reads a page of a list over all namespaces that goes through the namespaces in turn.
     async fn walk(
         &self,
         service: &Service,
@@ -162,7 +166,8 @@ impl Listing {
     }
 }
 
-/// Returns how many further timers fit into a page. It assumes that they are as large as the timers in `timers`.
+/// Returns how many further timers fit into a page. The estimate uses the average size of `timers`, the page's timers
+/// so far.
 fn room(timers: &[Timer], limit: u32) -> u32 {
     let count = u32::try_from(timers.len()).unwrap_or(u32::MAX);
     let bytes: usize = timers.iter().map(|timer| timer.payload.0.len()).sum();

@@ -1,4 +1,4 @@
-//! Defines the settings of a service, independent of where they come from.
+//! Defines the settings of a service, independent of their source.
 
 use crate::tls::Tls;
 use core::fmt;
@@ -11,64 +11,69 @@ use tourbillon_redis::Connect;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The folder of the service's files. If it is missing, the service makes it.
+    /// The folder of the service's files. The service makes the folder if it is missing.
     pub data: PathBuf,
-    /// The file of the tokens. By default `tokens.json` in the folder.
+    /// The path of the token file. `None`, the default, means `tokens.json` in the folder `data`.
     pub tokens: Option<PathBuf>,
-    /// The rules that a callback's URL, method, headers and body must keep.
+    /// The rules for the URL, the method, the headers and the body of each callback.
     pub rules: Rules,
-    /// How callbacks are sent.
+    /// The settings of the client that sends callbacks.
     pub caller: CallerSettings,
-    /// The greatest number of callbacks at a time. 1,024 by default.
+    /// The greatest number of callbacks that the service runs at the same time. 1,024 by default.
     pub concurrency: usize,
-    /// The greatest number of callbacks of a namespace to one host at a time. 16 by default.
+    /// The greatest number of a namespace's callbacks to one host that run at the same time. 16 by default.
     pub host_concurrency: usize,
-    /// The greatest number of callbacks of a namespace at a time to a host that answers within a tenth of a second. 256
-    /// by default.
+    /// The greatest number of a namespace's callbacks that run at the same time to a host that answers within a tenth
+    /// of a second. 256 by default.
     pub prompt_host_concurrency: usize,
     /// The greatest number of timers that receivers have fetched and not ended yet. 10,000 by default.
     pub open_claims: usize,
-    /// The least pause after a failed delivery. No policy can shorten it. 1 s by default.
+    /// The least pause after a failed delivery. A timer's policy cannot shorten the pause. 1 s by default.
     pub least_pause: Duration,
-    /// The greatest number of timers that a namespace may create in a second, unless it has a limit of its own. 50,000
+    /// The greatest number of timers that a namespace may create in a second, if the namespace has no own limit. 50,000
     /// by default.
     pub creations: u32,
-    /// The greatest number of schedules of a namespace, unless it has a limit of its own. 10,000 by default.
+    /// The greatest number of schedules that a namespace may have, if the namespace has no own limit. 10,000 by
+    /// default.
     pub max_schedules: u64,
-    /// The length of a lease. If a service on a shared store dies, others take its timers over after this time. 30 s by
-    /// default.
+    /// The time for which a lease gives a timer to a service. If a service on a shared store dies, other services
+    /// deliver its timers after this time. 30 s by default.
     pub lease: Duration,
-    /// The greatest number of stored timers, 100 million by default.
+    /// The greatest number of timers that the service stores. 100 million by default.
     pub max_timers: u64,
-    /// The longest time from a timer's creation to its due moment. A hundred years by default.
+    /// The longest time from a timer's creation to its due moment. 36,600 days by default.
     pub max_delay: Duration,
-    /// The rate at which a namespace's late timers are delivered, for example after a downtime. 10,000 a second by
-    /// default.
+    /// The greatest number of late timers that a namespace delivers in a second, for example after a downtime. 10,000
+    /// by default. `None` for no limit.
     pub catch_up_rate: Option<u32>,
-    /// The Redis deployment that stores the timers, which other nodes share. By default a file in the folder stores
-    /// them.
+    /// The Redis deployment that stores the timers and that nodes share. `None`, the default, stores the timers in a
+    /// file in the folder `data`.
     pub redis: Option<RedisSettings>,
-    /// The memory for cached pages of the store, in bytes. 44 MiB by default.
+    /// The size of the store's cache for pages in memory, in bytes. 44 MiB by default.
     pub cache: usize,
-    /// The number of bytes that are left free on the folder's disk. While fewer are free, nothing new is stored, but
-    /// deliveries, cancellations and moves go on. On a small disk the number is lowered to an eighth of the disk or 24
-    /// MiB, whichever is more. 64 MiB by default. Zero for no limit.
+    /// The number of bytes that the service leaves free on the disk of the folder `data`. While fewer bytes are free,
+    /// the service stores nothing new. Deliveries, cancellations and moves go on.
+    ///
+    /// On a small disk the number is lowered to an eighth of the disk, or to 24 MiB if that is more. 64 MiB by default.
+    /// Zero for no limit.
     pub keep_free: u64,
-    /// Whether the folder may be on a file system without locks. Without locks, two services in the same folder lose
-    /// each other's timers. False by default.
+    /// Whether the folder `data` may be on a file system without locks. Without locks, two services could use the
+    /// folder at the same time, and each would lose timers of the other. False by default.
     pub without_locks: bool,
-    /// The number of the store's entries that are checked for damage in a second. 250 by default. Zero turns the search
-    /// off.
+    /// The number of the store's entries that a search for damage reads in a second. 250 by default. Zero turns the
+    /// search off.
     pub scrub: u32,
-    /// Whether a proxy stands before the service and names its clients' addresses in `X-Forwarded-For`. False by
+    /// Whether a proxy before the service gives the addresses of clients in the header `X-Forwarded-For`. False by
     /// default.
     pub behind_proxy: bool,
-    /// Whether clients reach the service over TLS, from the service itself or from a proxy. Browsers then send the
-    /// page's cookie over TLS only.
+    /// Whether clients reach the service by TLS, either directly or through a proxy. If so, browsers send the cookie of
+    /// the pages only by TLS.
     pub over_tls: bool,
-    /// The service's certificate, if it has one. The metrics show when it expires.
+    /// The certificate of the service. The metrics show when the certificate expires. `None` if the service has no
+    /// certificate.
     pub tls: Option<Tls>,
-    /// How spans of creations and deliveries are sent. By default none are sent.
+    /// The settings for sending spans (records of creations and deliveries) to a collector. By default no spans are
+    /// sent.
     pub telemetry: TelemetrySettings,
 }
 
@@ -76,24 +81,25 @@ pub struct Settings {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RedisSettings {
-    /// The servers, and how to connect to them.
+    /// The addresses of the Redis servers, and how to connect to the servers.
     pub connect: Connect,
-    /// The name of the deployment. Services that name the same deployment share its timers.
+    /// The name of the deployment on the Redis servers. Services with the same name share their timers.
     pub deployment: String,
-    /// The number of shards of a new deployment. `None`, the default, accepts an existing deployment with any number,
-    /// and makes a new deployment with 64.
+    /// The number of shards that a new deployment gets. With `None`, the default, an existing deployment may have any
+    /// number, and a new deployment gets 64 shards.
     pub shards: Option<u16>,
-    /// The name of this node, for people.
+    /// The name of this node for people.
     pub node: String,
-    /// The time for which this node claims shards. If the node dies, other nodes take its shards over after this time:
-    /// see `RedisBuilder::ttl`. 10 s by default.
+    /// The time for which this node claims shards. If the node dies, other nodes take its shards after this time: see
+    /// `RedisBuilder::ttl`. 10 s by default.
     pub ttl: Duration,
-    /// The time by which the servers' data may go back after a failure: see `RedisBuilder::may_lose`. 10 s by default.
+    /// The time by which the data on the servers may go back, for example in a failover. If the data go further back,
+    /// the store closes: see `RedisBuilder::may_lose`. 10 s by default.
     pub may_lose: Duration,
 }
 
 impl RedisSettings {
-    /// Makes the settings for a deployment on these servers, with defaults.
+    /// Makes the settings for a deployment on the servers of `connect`, with the defaults for all other settings.
     pub fn new(connect: Connect, deployment: impl Into<String>) -> Self {
         Self {
             connect,
@@ -106,19 +112,20 @@ impl RedisSettings {
     }
 }
 
-/// How a service sends its spans to a collector of OpenTelemetry, by OTLP over HTTP with protobuf.
+/// The settings for sending spans to an OpenTelemetry collector, by OTLP over HTTP with protobuf.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct TelemetrySettings {
-    /// The URL that spans are posted to, such as `http://127.0.0.1:4318/v1/traces`. By default none are sent. Sending
-    /// needs the crate's feature `otel`: without it, a service with an endpoint is not opened.
+    /// The URL to which spans are posted, such as `http://127.0.0.1:4318/v1/traces`. `None`, the default, sends no
+    /// spans. Sending spans needs the crate's feature `otel`. Without the feature, a service with an endpoint cannot be
+    /// opened.
     pub endpoint: Option<String>,
-    /// The attribute `service.name` of all spans. `tourbillond` by default.
+    /// The attribute `service.name` in the data that the collector gets. `tourbillond` by default.
     pub service_name: String,
-    /// The share of traces that is recorded, from 0 to 1, among creations without a `traceparent`. 1 by default. With a
-    /// `traceparent`, the caller's flag decides.
+    /// The fraction of new traces that is recorded, from 0 to 1. A request without the header `traceparent` begins a
+    /// new trace. For other requests the caller's flag decides. 1 by default.
     pub share: f64,
-    /// Headers of the requests to the collector. They may be secret, and `Debug` does not show their values.
+    /// The headers of requests to the collector. `Debug` does not show them, because their values may be secret.
     pub headers: Vec<(String, String)>,
 }
 
@@ -139,7 +146,7 @@ impl fmt::Debug for TelemetrySettings {
 }
 
 impl Settings {
-    /// Returns the default settings with this folder for the service's files.
+    /// Makes the default settings of a service with its files in the folder `data`.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         Self {
             data: data.into(),

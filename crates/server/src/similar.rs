@@ -1,8 +1,9 @@
 //! Suggests a known name for a name that was probably misspelt.
 
-/// Returns the name that most resembles a text, for a suggestion. `None` if no name is close. Names of a very different
-/// length are skipped first: a comparison takes time in proportion to both lengths, and a request's text may have
-/// megabytes.
+/// Returns the name that most resembles a text. Returns `None` if no name is similar.
+///
+/// Names whose length differs too much are skipped, because the text may come from a client. A comparison takes time in
+/// proportion to the product of both lengths.
 pub(crate) fn similar<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let (length, most) = (text.chars().count(), 1 + text.chars().count() / 5);
     let near = names.filter(|name| length.abs_diff(name.chars().count()) <= most);

@@ -1,4 +1,4 @@
-//! Holds the certificate for TLS and its key. Both can be read again while connections are open.
+//! Holds the certificate for TLS and its key. Their files can be read again while connections are open.
 
 use core::fmt;
 use rustls::ServerConfig;
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Why a certificate cannot be used.
+/// The reason why a certificate cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read.
+    /// A file of the certificate or of the key cannot be read.
     File {
-        /// The path of the file.
+        /// The path of the file that cannot be read.
         path: PathBuf,
-        /// Why the file cannot be read.
+        /// The reason why the file cannot be read.
         error: pem::Error,
     },
-    /// The certificate and the key do not belong together, or their kind is unknown.
+    /// The certificate and the key do not belong together, or their type is unknown.
     Unusable(rustls::Error),
 }
 
@@ -38,7 +38,8 @@ impl fmt::Display for TlsError {
 
 impl core::error::Error for TlsError {}
 
-/// The certificate of a service, with its key. Clones share it.
+/// The certificate of a service, with its key. Clones share the certificate, so a reload of one clone affects all
+/// clones.
 #[derive(Clone)]
 pub struct Tls(Arc<Inner>);
 
@@ -48,32 +49,32 @@ struct Inner {
     in_use: RwLock<InUse>,
 }
 
-/// The certificate in the version that was read last.
+/// The certificate as it was last read from its files.
 #[derive(Clone)]
 struct InUse {
     config: Arc<ServerConfig>,
-    /// The moment at which the certificate, or its issuer's, expires, in seconds since 1970.
+    /// The earliest moment at which a certificate of the chain expires, in seconds since 1970.
     expiry: i64,
 }
 
 impl Tls {
-    /// Reads a certificate, the certificates of its issuers, and its key. Both files are in PEM.
+    /// Reads the service's certificate, the certificates of its issuers, and its key from two PEM files.
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be read, or the two do not fit.
+    /// Fails if a file cannot be read, or if the key does not belong to the certificate.
     pub fn open(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsError> {
         let (certificate, key) = (certificate.into(), key.into());
         let in_use = RwLock::new(read(&certificate, &key)?);
         Ok(Self(Arc::new(Inner { certificate, key, in_use })))
     }
 
-    /// Reads both files again. Open connections keep their certificate. If the call fails, new connections get the
-    /// earlier certificate too.
+    /// Reads the files of the certificate and the key again. New connections use the new certificate, and open
+    /// connections keep the earlier certificate. If the call fails, new connections use the earlier certificate too.
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be read, or the two do not fit.
+    /// Fails if a file cannot be read, or if the key does not belong to the certificate.
     pub fn reload(&self) -> Result<(), TlsError> {
         let read = read(&self.0.certificate, &self.0.key)?;
         *self.0.in_use.write().unwrap_or_else(PoisonError::into_inner) = read;
@@ -84,7 +85,8 @@ impl Tls {
         self.in_use().config
     }
 
-    /// Returns the moment from which clients refuse the certificate or its issuer's, in seconds since 1970.
+    /// Returns the earliest moment at which a certificate of the chain expires, in seconds since 1970. From this moment
+    /// on, clients refuse the whole chain.
     pub(crate) fn expiry(&self) -> i64 {
         self.in_use().expiry
     }

@@ -1,18 +1,21 @@
-//! Finds the next place in a walk over namespaces, which reads the pages of each namespace's list.
+//! Steps through the namespaces for a list over all of them. Such a list, a *walk*, reads the pages of each namespace
+//! in turn.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Cursor;
 
-/// A place in a walk: a namespace, and the cursor of the next page of its list.
+/// A position in a list that goes through the namespaces in turn: a namespace, and the cursor of the next page in it.
+/// Without a cursor, the first page of the namespace is next.
 pub(crate) struct Place {
     pub(crate) namespace: Box<str>,
     pub(crate) cursor: Option<Cursor>,
 }
 
 impl Place {
-    /// Returns the beginning of the namespace that follows `other`. Without `other`, it is the first namespace of the
-    /// walk. If the walk goes back, the order is reversed. `None` at the end of the walk.
+    /// Returns the position at the start of the namespace after `other`. If `other` is `None`, returns the start of the
+    /// first namespace. With `goes_back`, the order of the namespaces is descending. Returns `None` if no namespace
+    /// follows.
     pub(crate) fn behind<T>(
         all: &BTreeMap<Box<str>, T>,
         other: Option<&str>,
@@ -26,14 +29,15 @@ impl Place {
         next.map(|(name, _)| Self { namespace: name.clone(), cursor: None })
     }
 
-    /// Encodes the place: the length of the namespace's name, the name, and the cursor.
+    /// Encodes the position for a cursor: the length of the namespace's name, the name, and the cursor within the
+    /// namespace.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let length = u8::try_from(self.namespace.len()).unwrap_or(u8::MAX);
         let cursor = self.cursor.as_ref().map_or(&[][..], Cursor::as_bytes);
         [&[length], self.namespace.as_bytes(), cursor].concat()
     }
 
-    /// Decodes a place that [`bytes`](Self::bytes) has encoded. `None` if the bytes are not a place.
+    /// Decodes a position that [`bytes`](Self::bytes) has encoded. Returns `None` if the bytes are not a position.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let (length, rest) = bytes.split_first()?;
         let (namespace, cursor) = rest.split_at_checked(usize::from(*length))?;

@@ -1,65 +1,67 @@
 //! Writes and reads the stored form of a timer's work: a callback, or an entry for a queue.
 
-use crate::asker::LONGEST_ID;
+use crate::request_id::LONGEST_ID;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
-/// The kind of timers that send a callback when they are due.
+/// The name of the handler for timers that send a callback when they are due.
 pub(crate) const CALLBACK: &str = "callback";
-/// The kind of timers that receivers fetch from a queue when they are due.
+/// The name of the handler for timers that receivers fetch from a queue when they are due.
 pub(crate) const PULL: &str = "pull";
 
-/// The header of a callback that names the request which made the timer.
+/// The name of a callback's header that has the id of the request that created the timer.
 pub(crate) const REQUEST_ID: &str = "tourbillon-request-id";
 
-/// The longest time for a single attempt of a callback.
+/// The longest time for a single attempt to send a callback.
 pub(crate) const LONGEST_CALLBACK: Duration = Duration::from_secs(30);
-/// The longest time for which a receiver may hold a timer, with all renewals.
+/// The longest time for which a receiver may hold a fetched timer, including all renewals.
 pub(crate) const LONGEST_CLAIM: Duration = Duration::from_secs(3_600);
-/// The text with which the error of a timer begins if its destination is blocked.
+/// The first word of a timer's error if the callback's destination is blocked.
 pub(crate) const BLOCKED: &str = "blocked-destination";
 
-/// The HTTP request that a timer sends, in its stored form.
+/// The HTTP request that a timer sends as its callback, in the form that the store keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredCallback {
     pub(crate) url: Box<str>,
     pub(crate) method: Box<str>,
     pub(crate) headers: Vec<(Box<str>, Box<str>)>,
     pub(crate) body: Vec<u8>,
-    /// The longest time for a single attempt, in milliseconds.
+    /// The longest time for a single attempt to send the callback, in milliseconds.
     pub(crate) timeout_ms: u32,
 }
 
-/// The queue and the body of a timer that receivers fetch, in its stored form.
+/// The queue and the body of a timer that receivers fetch, in the form that the store keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredPull {
     pub(crate) queue: Box<str>,
     pub(crate) body: Vec<u8>,
-    /// The time within which a receiver must end or renew its claim, in milliseconds.
+    /// The time within which a receiver must end or renew its hold on the timer, in milliseconds.
     pub(crate) timeout_ms: u32,
 }
 
-/// Facts about the request that made a timer. They are stored before the timer's work.
+/// Facts about the request that created a timer. The store keeps them before the timer's callback or queue entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head<'a> {
-    /// The fingerprint of the request. `None` if the request had no idempotency key.
+    /// The fingerprint (hash) of the request, which shows whether a later request is equal. `None` if the request had
+    /// no idempotency key.
     pub(crate) fingerprint: Option<u128>,
-    /// The id of the request. `None` if the client gave no id.
+    /// The id that the client gave to the request. `None` if the client gave no id.
     #[serde(borrow)]
     pub(crate) request: Option<&'a str>,
 }
 
-/// The version of the stored form is its first byte. The first version has only the work. The second has the request's
-/// fingerprint before the work. The third has a whole head before the work. A new work gets the first version that has
-/// room for its head.
+/// The first byte of a stored work (callback or queue entry), which is the version of its form. Version 1 has only the
+/// work. Version 2 has the request's fingerprint before the work, and version 3 a whole [`Head`]. A work is written in
+/// the lowest version that can hold its head.
 const FORM: u8 = 1;
 const FORM_WITH_FINGERPRINT: u8 = 2;
 const FORM_WITH_HEAD: u8 = 3;
 
-/// The number of bytes that a stored form adds to its texts and its body. Headers add more.
+/// The number of bytes by which the stored form of a callback or queue entry exceeds its texts and its body. Each
+/// header adds further bytes.
 pub(crate) const OVERHEAD: usize = 96 + LONGEST_ID;
 
-/// Writes a work and its head in their stored form.
+/// Writes a work (callback or queue entry) and the facts about its request in the form that the store keeps.
 pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     const INFALLIBLE: &str = "a vector takes every length, and the forms have no maps";
     let mut bytes = match head {
@@ -73,7 +75,8 @@ pub(crate) fn write<T: Serialize>(work: &T, head: Head<'_>) -> Vec<u8> {
     postcard::to_extend(work, bytes).expect(INFALLIBLE)
 }
 
-/// Splits a stored form into its head and the bytes of its work. Fails with the reason if that is impossible.
+/// Splits a stored work (callback or queue entry) into the facts about its request and the bytes of the work. Fails
+/// with the reason if the form is damaged or unknown.
 fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     match bytes.split_first() {
         Some((&FORM, work)) => Ok((Head::default(), work)),
@@ -91,13 +94,15 @@ fn split(bytes: &[u8]) -> Result<(Head<'_>, &[u8]), Box<str>> {
     }
 }
 
-/// Reads the work of a stored form. Fails with the reason if the bytes are not such a work.
+/// Reads a callback or queue entry from its stored form. Fails with the reason if the bytes are not a value of the type
+/// `T`.
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Box<str>> {
     let (_, work) = split(bytes)?;
     postcard::from_bytes(work).map_err(|error| format!("the stored work is damaged: {error}").into())
 }
 
-/// Reads the head of a stored form. Returns an empty head if the bytes are not a stored form.
+/// Reads the facts about the request from a stored callback or queue entry. Returns an empty head if the bytes have
+/// another form.
 pub(crate) fn head(bytes: &[u8]) -> Head<'_> {
     split(bytes).map(|(head, _)| head).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! A few keys that many threads change at once, with more threads than cores: millions of calls a second, by threads
-//! and by keys.
+//! Many threads call a map on a few keys at once, with more threads than cores. The program prints millions of calls a
+//! second, by number of threads and by number of keys.
 //!
-//! `cargo bench -p tourbillon-tasks --bench hot_keys`. A thread that holds a lock is preempted sooner or later, and a
-//! lock that spins wastes the processor until its holder runs again. So the program fails if eight threads make less
-//! than half the calls of two. Under `cargo test --benches` each cell runs for a moment, and nothing is compared.
+//! `cargo bench -p tourbillon-tasks --bench hot_keys`. A thread that holds a lock is preempted sooner or later. A lock
+//! that spins wastes the processor until its holder runs again. So the program fails if eight threads make less than
+//! half the calls of two threads. Under `cargo test --benches` each cell runs for a moment, and nothing is compared.
 #![expect(clippy::print_stdout, reason = "the program prints its figures")]
 
 use std::hint::black_box;
@@ -21,10 +21,10 @@ const THREADS: [usize; 4] = [1, 2, 4, 8];
 const KEYS: [u64; 4] = [1, 10, 50, 100_000];
 const MANY_KEYS: u64 = 1_000_000;
 
-/// A call on a key, with its name.
+/// The name of a call, and a function that makes the call on a key.
 type Call<'a> = (&'a str, &'a (dyn Fn(u64) + Sync));
 
-/// A sequence of keys below `keys`, another one each time.
+/// An endless random sequence of keys below `keys`.
 struct Keys {
     state: u64,
     keys: u64,
@@ -39,7 +39,7 @@ impl Keys {
     }
 }
 
-/// Calls a second, from `threads` threads.
+/// Returns the number of calls a second that `threads` threads make together.
 fn rate(call: &(dyn Fn(u64) + Sync), threads: usize, keys: u64, span: Duration) -> f64 {
     let (start, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -72,7 +72,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Prints the row of `keys` keys. Returns whether eight threads make at least half the calls of two.
+/// Prints the row of the table for a call on `keys` keys. Returns whether eight threads make at least half the calls of
+/// two threads.
 fn print_row(&(name, call): &Call<'_>, keys: u64, (rounds, span): (usize, Duration)) -> bool {
     let rates = THREADS.map(|threads| median((0..rounds).map(|_| rate(call, threads, keys, span)).collect()));
     print!("{name:<30}{keys:>9}");
@@ -82,7 +83,7 @@ fn print_row(&(name, call): &Call<'_>, keys: u64, (rounds, span): (usize, Durati
     eight >= two / 2.0
 }
 
-/// Prints the cost of a call from one thread among many keys, in nanoseconds.
+/// Prints the cost of a call in nanoseconds, made by one thread on a table of many keys.
 fn print_cost(&(name, call): &Call<'_>, keys: u64) {
     (0..keys).for_each(call);
     let mut some = Keys { state: 7, keys };
@@ -91,7 +92,8 @@ fn print_cost(&(name, call): &Call<'_>, keys: u64) {
     println!("{name:<30}{keys:>9}{:>10.0} ns", begin.elapsed().as_secs_f64() * 1e9 / keys as f64);
 }
 
-/// Prints the longest of many inserts of new keys, in microseconds: the cost of a growing table.
+/// Prints the time of the slowest of many inserts of new keys, in microseconds. The printed time shows the cost of a
+/// growing table.
 fn print_longest(&(name, call): &Call<'_>, keys: u64) {
     let longest = (keys..2 * keys).map(|key| {
         let begin = Instant::now();

@@ -1,5 +1,5 @@
-//! The cost of the ready-made uses beside that of the timers that they consist of: nanoseconds for each call, the
-//! medians of rounds that take turns, on one thread.
+//! The costs of the ready-made uses, beside the costs of the timers that they consist of. The program prints
+//! nanoseconds for each call, on one thread. A figure is the median of rounds. The rows take turns in each round.
 //!
 //! `cargo bench -p tourbillon-tasks --bench uses`. Under `cargo test --benches` each row runs once, to show that it
 //! works.
@@ -17,7 +17,7 @@ use tourbillon_tasks::{TaskEngine, TaskTimer};
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A row: the call, and how often it is made in a round.
+/// A row of the printed table: a call, and the number of times that a round repeats the call.
 struct Row<'a> {
     name: String,
     round: Box<dyn FnMut() -> f64 + 'a>,
@@ -33,7 +33,8 @@ fn row<'a>(name: impl Into<String>, calls: usize, mut call: impl FnMut(usize) + 
     Row { name: name.into(), round: Box::new(round), nanos: Vec::new() }
 }
 
-/// Runs the rows in turns. Prints for each row its median, and its ratio to the first row of the same round.
+/// Runs the calls of all rows in each round. Prints for each row the median time, and its ratio to the first row's time
+/// in the same round.
 fn compare(title: &str, mut rows: Vec<Row<'_>>, rounds: usize) {
     for _ in 0..rounds {
         for row in &mut rows {
@@ -54,7 +55,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// An order in which `count` items are visited, over and over.
+/// Returns a random order in which to visit `count` items.
 fn shuffled(count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
@@ -88,7 +89,8 @@ fn main() {
     queues(&sizes);
 }
 
-/// The data of a server for each of its connections, of the same size for every kind of timer.
+/// The data that a server has for a connection. It has the same size for each type of timer that the benchmark
+/// compares.
 #[repr(align(128))]
 struct Peer<T>(T);
 

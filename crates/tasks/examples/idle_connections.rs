@@ -1,8 +1,8 @@
 //! An echo server that closes connections that are idle or old.
 //!
-//! A thread serves each connection. The thread blocks in the socket, and reports through a handle that it received
-//! something. The callback finds the socket by the connection's id and shuts it down, which ends the thread. The
-//! clients are of three kinds: some say something and go, some fall silent, and one never stops.
+//! A thread serves each connection. The thread blocks in the socket. When it has received something, it reports that
+//! through a handle. The callback finds the socket by the connection's id and shuts it down, which ends the thread.
+//! Some clients say something and go, some fall silent, and one client never stops.
 //!
 //! `cargo run -p tourbillon-tasks --example idle_connections`
 #![expect(clippy::print_stdout, reason = "the summary is for whoever runs this program")]
@@ -25,11 +25,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The behaviour of a client.
 #[derive(Clone, Copy)]
 enum Client {
-    /// Says this many words, and goes.
+    /// The client sends this number of words, and closes the connection.
     Polite(u32),
-    /// Says something, and waits to be disconnected.
+    /// The client sends a word, and then waits until the server disconnects it.
     Silent,
-    /// Talks until it is disconnected.
+    /// The client sends words until the server disconnects it.
     Endless,
 }
 
@@ -43,7 +43,7 @@ const CLIENTS: [Client; 7] = [
     Client::Silent,
 ];
 
-/// How the connections ended.
+/// Counts of connections by the way in which they ended.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) closed_by_client: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Summary {
     pub(crate) old: usize,
 }
 
-/// The open sockets, and a summary of the closed ones.
+/// The open sockets, and a summary of the closed connections.
 #[derive(Default)]
 struct Server {
     sockets: Mutex<HashMap<SocketAddr, TcpStream>>,
@@ -72,7 +72,7 @@ pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
     let address = listener.local_addr()?;
     thread::scope(|scope| {
         for client in CLIENTS {
-            // If the client is disconnected while it talks, the error is the expected end.
+            // A client that is disconnected while it talks gets an error, which is expected.
             scope.spawn(move || client.talk(address).unwrap_or_default());
         }
         for _ in CLIENTS {
@@ -84,14 +84,14 @@ pub(crate) fn run() -> Result<Summary, Box<dyn Error>> {
         }
         Ok::<(), Box<dyn Error>>(())
     })?;
-    // Afterwards every callback that has begun has ended.
+    // The drop waits for every callback that has begun.
     drop(tasks);
     let summary = std::mem::take(&mut *server.summary.lock().expect("nobody panics"));
     Ok(summary)
 }
 
 impl Server {
-    /// Echoes until the client or the callback ends the connection.
+    /// Echoes until the client closes the connection or the callback shuts the socket down.
     fn serve(&self, mut stream: TcpStream, connection: Connection<SocketAddr>) {
         let mut buffer = [0; 64];
         while let Ok(count @ 1..) = stream.read(&mut buffer) {
@@ -100,7 +100,7 @@ impl Server {
             }
         }
         let peer = *connection.id();
-        // True means that the connection does not expire any more.
+        // If `remove` returns true, the connection does not expire any more.
         if connection.remove() {
             self.sockets.lock().expect("nobody panics").remove(&peer);
             self.summary.lock().expect("nobody panics").closed_by_client += 1;
@@ -113,7 +113,7 @@ impl Server {
             let mut summary = self.summary.lock().expect("nobody panics");
             match expired.limit {
                 Limit::Idle => summary.idle += 1,
-                // The maximum age.
+                // The limit is the maximum age.
                 _ => summary.old += 1,
             }
         }

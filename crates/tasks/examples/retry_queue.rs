@@ -1,6 +1,6 @@
 //! Requests that fail and are tried again, each time after twice the pause: a delay queue between two workers.
 //!
-//! Each request fails as often as its number says, modulo five. A worker that sees a request fail pushes it back; a
+//! Each request fails as often as its number says, modulo five. When a request fails, the worker pushes it back. A
 //! request that has failed too often is given up. When the last request is done, the queue is closed and the workers
 //! end.
 //!
@@ -25,14 +25,14 @@ struct Request {
 }
 
 impl Request {
-    /// Whether an attempt succeeds.
+    /// Attempts the request, and returns whether the attempt succeeds.
     fn attempt(&mut self) -> bool {
         self.attempts += 1;
         u64::from(self.attempts) > self.number % 5
     }
 }
 
-/// How the requests ended.
+/// Counts of requests by the way in which they ended.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) attempts: u64,

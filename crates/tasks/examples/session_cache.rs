@@ -1,7 +1,7 @@
 //! Sessions in a map whose entries expire: a day of a site with a few visitors, on a clock that is moved by hand.
 //!
-//! A visitor logs in, clicks some pages and goes, mostly without a word. Each click keeps the session for half an hour
-//! more. When that time has passed, the listener gets the session.
+//! A visitor logs in, clicks some pages and goes. Only every second visitor logs out. Each click keeps the session for
+//! another half hour. When that time has passed, the listener gets the session.
 //!
 //! `cargo run -p tourbillon-tasks --example session_cache`
 #![expect(clippy::print_stdout, reason = "the summary is for whoever runs this program")]
@@ -23,14 +23,14 @@ struct Session {
     clicks: AtomicU64,
 }
 
-/// Counts of what became of the sessions.
+/// Counts of sessions by the way in which they ended.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) logins: u64,
     pub(crate) clicks: u64,
     pub(crate) logouts: u64,
     pub(crate) expired: u64,
-    /// Clicks of visitors whose sessions had expired.
+    /// The number of clicks by visitors whose sessions had expired.
     pub(crate) too_late: u64,
 }
 

@@ -1,17 +1,19 @@
-//! Races of pushes, of receivers that look, stand in line and leave, of the alarm, and of the end of a queue.
+//! Races in a delay queue: pushes, the end, the alarm, and receivers that look for items, stand in line and leave.
 //!
-//! One lock orders everything. There is no ordering to weaken, so each row names a step that was left out, or one step
-//! that was made two. Time stands still in a model: an item is due from the start, or comes due between the models' two
-//! phases.
+//! One lock orders everything, so there is no ordering to weaken. Each row of the table names a change of the code: a
+//! step is left out, or is split in two. Time stands still in a model. An item is due from the start, or comes due
+//! between the model's two phases.
 //!
-//! | mutilated | models that go red |
+//! | changed | models that go red |
 //! |-----------|--------------------|
 //! | Q1: `leave` passes nothing on | `a_receiver_goes_while_the_alarm_rings` |
 //! | Q1: a look wakes nobody for the items that it leaves | `a_look_finds_more_than_it_takes`, `a_look_finds_items_while_a_receiver_sits_down`, `a_receiver_looks_unasked` |
 //! | Q1: `ring` wakes nobody | all in which a receiver waits for the alarm |
 //! | Q1: `poll` stands in line without a second look | `a_look_finds_items_while_a_receiver_sits_down` |
-//! | Q1: a look wakes others before its receiver has left the line | `a_receiver_in_line_looks_unasked`, `a_look_finds_an_item_while_the_alarm_rings_for_another` |
-//! | Q1: a look does not see that its receiver was called meanwhile | `a_look_finds_an_item_while_the_alarm_rings_for_another` |
+//! | Q1: a look wakes others before its own receiver has left the line | `a_receiver_in_line_looks_unasked`,
+//! `a_look_finds_an_item_while_the_alarm_rings_for_another` |
+//! | Q1: a look does not see that its receiver was woken during the look |
+//! `a_look_finds_an_item_while_the_alarm_rings_for_another` |
 //! | Q2: a receiver that stands in line keeps no watch | `an_item_comes_while_a_receiver_sits_down` |
 //! | Q2: `push` keeps no watch | all in which a receiver waits for the alarm |
 //! | Q2: `set_alarm` does not look at the note again | `two_pushes_set_the_alarm` |
@@ -35,7 +37,7 @@ use std::task::{Wake, Waker};
 use tourbillon::wheel::TickLength;
 use tourbillon::{Refusal, Timestamp};
 
-/// A timer of the engine that the model lets ring.
+/// The alarm of a queue in a model. It stands for a timer of the engine, and rings when the model lets it ring.
 #[derive(Default)]
 struct Modelled(ModelledMutex<Option<Timestamp>>);
 
@@ -62,7 +64,7 @@ fn push(queue: &Queue, seconds: u32) {
     assert!(queue.push(at(seconds), seconds.into()).is_ok(), "an open queue refused an item");
 }
 
-/// Lets the alarm ring, if it is set to `now` or earlier.
+/// Lets the queue's alarm ring, if the alarm is set to `now` or earlier.
 fn ring_if_set(queue: &Queue, now: Timestamp) {
     let is_set = queue.alarm.0.lock().unwrap().take_if(|moment| *moment <= now).is_some();
     if is_set {
@@ -70,7 +72,7 @@ fn ring_if_set(queue: &Queue, now: Timestamp) {
     }
 }
 
-/// Whether a task was woken and has not looked since.
+/// Whether a task was woken and has not polled the queue afterwards.
 #[derive(Default)]
 struct Bell(AtomicBool);
 
@@ -80,14 +82,14 @@ impl Wake for Bell {
     }
 }
 
-/// A task that wants one item; or a thread, which can sleep until a moment.
+/// A receiver of one item. It is a task, or a thread that can sleep until a moment.
 struct Task {
     queue: Queue,
     bell: Arc<Bell>,
     place: Option<Place>,
     received: Option<Option<u64>>,
     is_thread: bool,
-    /// The moment at which a thread looks, whether it was woken or not.
+    /// The moment at which a thread polls the queue even if it was not woken. `None` for a task.
     watches: Option<Timestamp>,
 }
 
@@ -120,7 +122,8 @@ impl Task {
         self.received = received.ok().map(|due| due.map(|due| due.item));
     }
 
-    /// Looks whenever the task was woken, as an executor does, and at the moment that a thread watches for.
+    /// Polls the queue for an item if the task was woken, as an executor does. A thread also polls at the moment in
+    /// `watches`.
     fn look_if_woken(&mut self, now: Timestamp) {
         let is_time = |task: &Self| task.watches.is_some_and(|moment| moment <= now);
         while self.received.is_none() && (self.bell.0.load(Ordering::Relaxed) || is_time(self)) {
@@ -135,7 +138,8 @@ impl Task {
     }
 }
 
-/// Legal endings: (a) the receiver finds the item; (b), (c) one of the two sets the alarm, which wakes the receiver.
+/// An item is pushed while a receiver lines up. Legal endings: (a) the receiver finds the item; (b) the push sets the
+/// alarm, which wakes the receiver; (c) the receiver sets the alarm.
 #[test]
 fn an_item_comes_while_a_receiver_sits_down() {
     for due in [0, 2] {
@@ -153,7 +157,7 @@ fn an_item_comes_while_a_receiver_sits_down() {
     }
 }
 
-/// A receiver stands in line, and two threads push. Legal ending: the alarm is set to the earlier item in the end.
+/// A receiver waits in line, and two threads push. Legal ending: the alarm is set to the deadline of the earlier item.
 #[test]
 fn two_pushes_set_the_alarm() {
     model("two_pushes_set_the_alarm", || {
@@ -169,7 +173,8 @@ fn two_pushes_set_the_alarm() {
     });
 }
 
-/// The alarm rings for one item while another one is pushed; two receivers stand in line. Each gets an item in the end.
+/// The alarm rings for an item while another item is pushed. Two receivers stand in line, and each gets an item in the
+/// end.
 #[test]
 fn a_push_races_with_the_ring() {
     model("a_push_races_with_the_ring", || {
@@ -182,7 +187,7 @@ fn a_push_races_with_the_ring() {
         pushing.join().unwrap();
         first.look_if_woken(at(1));
         second.look_if_woken(at(1));
-        // An alarm for an item that a receiver has taken meanwhile rings for nothing, and is set anew.
+        // An alarm for an item that a receiver has already taken rings for nothing, and is set again.
         ring_if_set(&queue, at(1));
         ring_if_set(&queue, at(2));
         first.look_if_woken(at(2));
@@ -192,7 +197,7 @@ fn a_push_races_with_the_ring() {
     });
 }
 
-/// The alarm rings for an item that is being taken back: the receiver gets that item or the next one.
+/// The alarm rings for an item while that item is removed. The receiver gets this item or the next item.
 #[test]
 fn a_removal_races_with_the_ring() {
     model("a_removal_races_with_the_ring", || {
@@ -215,8 +220,8 @@ fn a_removal_races_with_the_ring() {
     });
 }
 
-/// Two receivers stand in line, two items are due, and a third receiver looks without being woken while the alarm
-/// rings: the items are received.
+/// Two receivers stand in line, and two items are due. A third receiver polls the queue without being woken, while the
+/// alarm rings. Both items are received.
 #[test]
 fn a_receiver_looks_unasked() {
     model("a_receiver_looks_unasked", || {
@@ -235,10 +240,10 @@ fn a_receiver_looks_unasked() {
     });
 }
 
-/// Two receivers stand in line. One of them looks without being woken and takes one item, while a second item of the
-/// same tick is pushed and the alarm rings. The receiver that looks is a thread, which may keep the watch, or a task.
-/// Legal endings: (a) its look finds both items, and wakes the other receiver; (b) the ring wakes a receiver for each
-/// item that it finds.
+/// Two receivers stand in line. The first receiver polls the queue without being woken, and takes an item. At the same
+/// time a second item of the same tick is pushed, and the alarm rings. The polling receiver is a task, or a thread that
+/// may sleep until the next deadline. Legal endings: (a) the poll finds both items, and wakes the other receiver; (b)
+/// the ring wakes a receiver for each item that it finds.
 #[test]
 fn a_receiver_in_line_looks_unasked() {
     for is_thread in [false, true] {
@@ -275,10 +280,10 @@ fn a_receiver_in_line_looks_unasked() {
     }
 }
 
-/// Two receivers stand in line. One of them looks, at a tick at which two items are due, while the alarm rings for the
-/// first of them. Legal endings: (a) the look finds both items, and wakes the other receiver for one of them; (b) the
-/// ring wakes the receiver that looks, which takes the item of that wake-up, and its look wakes the other receiver for
-/// the second item.
+/// Two receivers stand in line, and two items are due at a tick. One receiver polls the queue at that tick, while the
+/// alarm rings for the first item. Legal endings: (a) the poll finds both items, and wakes the other receiver for an
+/// item; (b) the ring wakes the polling receiver. Then this receiver takes the first item, and its poll wakes the other
+/// receiver for the second item.
 #[test]
 fn a_look_finds_an_item_while_the_alarm_rings_for_another() {
     model("a_look_finds_an_item_while_the_alarm_rings_for_another", || {
@@ -297,8 +302,8 @@ fn a_look_finds_an_item_while_the_alarm_rings_for_another() {
     });
 }
 
-/// A receiver takes one of two items that its look finds, before the alarm rings: the receiver in line is woken for the
-/// other one.
+/// A receiver finds two items before the alarm rings, and takes an item. The queue wakes the receiver in line for the
+/// other item.
 #[test]
 fn a_look_finds_more_than_it_takes() {
     model("a_look_finds_more_than_it_takes", || {
@@ -320,7 +325,8 @@ fn a_look_finds_more_than_it_takes() {
     });
 }
 
-/// A look finds two items and takes one, while a receiver sits down: the receiver gets the other one.
+/// A receiver finds two items and takes an item, while another receiver lines up. The other receiver gets the other
+/// item.
 #[test]
 fn a_look_finds_items_while_a_receiver_sits_down() {
     model("a_look_finds_items_while_a_receiver_sits_down", || {
@@ -337,8 +343,8 @@ fn a_look_finds_items_while_a_receiver_sits_down() {
     });
 }
 
-/// A thread sits down to watch for an item while an earlier one is pushed. Legal endings: (a) the thread watches for
-/// the earlier one; (b) the alarm does.
+/// A thread lines up, and will wake by itself when an item is due. At the same time an earlier item is pushed. Legal
+/// endings: (a) the thread wakes by itself for the earlier item; (b) the alarm is set for the earlier item.
 #[test]
 fn an_earlier_item_comes_while_a_thread_sits_down() {
     model("an_earlier_item_comes_while_a_thread_sits_down", || {
@@ -355,7 +361,8 @@ fn an_earlier_item_comes_while_a_thread_sits_down() {
     });
 }
 
-/// The thread that keeps the watch leaves while another one sits down: the item is received in time.
+/// The thread that would wake by itself for the next item leaves, while another thread lines up. The other thread
+/// receives the item in time.
 #[test]
 fn a_thread_that_watches_leaves_while_another_sits_down() {
     model("a_thread_that_watches_leaves_while_another_sits_down", || {
@@ -374,7 +381,8 @@ fn a_thread_that_watches_leaves_while_another_sits_down() {
     });
 }
 
-/// The thread that keeps the watch takes an item, while a task stands in line: the next item is received in time, too.
+/// A thread waits for the first item with a timeout, and a task waits in line behind the thread. The thread takes the
+/// first item. The task receives the second item in time.
 #[test]
 fn a_thread_that_watches_takes_an_item() {
     model("a_thread_that_watches_takes_an_item", || {
@@ -394,7 +402,7 @@ fn a_thread_that_watches_takes_an_item() {
     });
 }
 
-/// The first of two receivers in line leaves while the alarm rings: the second gets the item.
+/// The first of two receivers in line leaves while the alarm rings. The second receiver gets the item.
 #[test]
 fn a_receiver_goes_while_the_alarm_rings() {
     model("a_receiver_goes_while_the_alarm_rings", || {
@@ -410,8 +418,9 @@ fn a_receiver_goes_while_the_alarm_rings() {
     });
 }
 
-/// A push races with the end, while a receiver waits. Legal endings: (a) the end returns the item; (b) the push gets it
-/// back. The receiver gets the end.
+/// A push races with the end of the queue, while a receiver waits. Legal endings: (a) the call that ends the queue
+/// returns the item; (b) the push fails and returns the item. In both cases the receiver learns that the queue has
+/// ended.
 #[test]
 fn a_push_races_with_the_end() {
     model("a_push_races_with_the_end", || {
@@ -428,7 +437,8 @@ fn a_push_races_with_the_end() {
     });
 }
 
-/// The last item is due while the queue ends, and two receivers wait: one gets the item, and the other one the end.
+/// The last item comes due while the queue ends, and two receivers wait. One receiver gets the item. The other receiver
+/// learns that the queue has ended.
 #[test]
 fn the_last_item_races_with_the_end() {
     model("the_last_item_races_with_the_end", || {

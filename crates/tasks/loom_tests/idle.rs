@@ -7,15 +7,16 @@
 //! | `expire` does nothing | `a_touch_races_with_the_expiry` |
 //! | `may_be_removed` is always true | `a_touch_races_with_the_expiry` |
 //! | `is_touched` expires nothing | `a_touch_races_with_the_expiry` |
-//! | `is_touched` does not look | `a_touch_races_with_the_expiry`, `two_touches_race_with_the_expiry` |
-//! | `take_out` ends nothing | the same two |
+//! | `is_touched` does not check the state | `a_touch_races_with_the_expiry`, `two_touches_race_with_the_expiry` |
+//! | `take_out` ends nothing | the two models above |
 //!
-//! The decisions of a touch and of a removal are made by the shipped `Life`. The timer is a word that promises as much
-//! as `Base::try_arm_at` and `Timer::arm_at` document, and no more: an arming that comes after a run has read what the
-//! end of that run wrote. The engine's own models show that the shipped timer keeps the promise (`after_run`). The map
-//! is a lock around one place: the shipped map sleeps on a lock of the system, which loom does not have.
+//! A touch and a removal use the shipped `Life`, which makes their decisions. The timer is a word that promises only as
+//! much as `Base::try_arm_at` and `Timer::arm_at` document: an arming that comes after a run sees everything that
+//! happened before the end of that run. The engine's own models show that the shipped timer keeps this promise
+//! (`after_run`). The map is a lock around one connection's place. The shipped map sleeps on a lock of the system,
+//! which loom does not have.
 //!
-//! A look at the deadline has no model. It has a test,
+//! No model reads the deadline of a connection. This race has a test,
 //! `a_connection_that_has_no_deadline_any_more_cannot_be_removed`.
 
 use super::model;
@@ -23,16 +24,16 @@ use crate::sync::{AtomicU64, ModelledMutex, Ordering, StdArc, thread};
 use crate::uses::idle::life::Life;
 use tourbillon::Armed;
 
-/// Armed for the deadline that comes.
+/// State of the timer: it is armed for the first deadline, which is due.
 const DUE: u64 = 1;
-/// Armed for a later deadline.
+/// State of the timer: it is armed for a later deadline.
 const LATER: u64 = 2;
 const AT_REST: u64 = 3;
 const RUNNING: u64 = 4;
-/// Armed for the later deadline while the handler runs.
+/// State of the timer: its handler runs, and it is armed for the later deadline.
 const RUNNING_LATER: u64 = 5;
 
-/// What an engine promises of an owned timer.
+/// The model's replacement for an owned timer. It keeps the promises that the engine makes about such a timer.
 struct Timer(AtomicU64);
 
 impl Timer {
@@ -41,7 +42,7 @@ impl Timer {
         loop {
             let (next, armed) = match state {
                 RUNNING | RUNNING_LATER => (RUNNING_LATER, Armed::Running),
-                // The ticket that is out suffices: an arming changes nothing.
+                // The ticket that is queued already suffices: this arming changes nothing.
                 LATER => return Armed::Pending,
                 _ => (LATER, Armed::Pending),
             };
@@ -57,7 +58,7 @@ impl Timer {
         let _ = self.0.fetch_update(Ordering::Acquire, Ordering::Relaxed, disarmed);
     }
 
-    /// Begins the run for the first deadline, unless the timer was put off or disarmed.
+    /// Begins the handler's run for the first deadline. Returns false if the timer was postponed or disarmed.
     fn begin(&self) -> bool {
         self.0.compare_exchange(DUE, RUNNING, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
@@ -89,7 +90,7 @@ impl Connection {
         self.life.is_touched(Ok(self.timer.arm_later()), || self.timer.disarm())
     }
 
-    /// Takes the connection out as `Shared::take_out` does, from a map with one place.
+    /// Takes the connection out of the map, as `Shared::take_out` does. The model's map has room for one connection.
     fn take_out(&self, may_be: impl FnOnce(&Life) -> bool) -> bool {
         let take = || {
             let mut is_in = self.map.lock().unwrap();
@@ -113,8 +114,8 @@ impl Connection {
     }
 }
 
-/// Legal endings: (a) the touch returns true, and the callback does not run at the old deadline; (b) the touch returns
-/// false, and the callback has run or runs, whatever a removal tries afterwards.
+/// A touch races with the expiry. Legal endings: (a) the touch returns true, and the callback does not run at the old
+/// deadline; (b) the touch returns false, and the callback runs or has run, even if a removal is tried afterwards.
 #[test]
 fn a_touch_races_with_the_expiry() {
     model("a_touch_races_with_the_expiry", || {
@@ -128,8 +129,8 @@ fn a_touch_races_with_the_expiry() {
     });
 }
 
-/// Two threads touch: the second one may find the timer armed by the first, and then needs no change of the timer's
-/// state.
+/// Two threads touch while the connection expires. The second thread may find that the first has already armed the
+/// timer. Then the second thread does not change the timer's state.
 #[test]
 fn two_touches_race_with_the_expiry() {
     model("two_touches_race_with_the_expiry", || {

@@ -1,7 +1,8 @@
 //! Models of this crate's races. They are run by
 //! `RUSTFLAGS="--cfg tourbillon_loom" cargo test -p tourbillon-tasks --profile loom --lib loom_tests`.
 //!
-//! Each file names its races. For each step that the races rest on, the file names the model that goes red without it.
+//! Each file names its races. Races rest on steps of the code. For each step, the file names the model that goes red
+//! without it.
 
 use crate::sync::AtomicU64;
 use std::sync::Arc;
@@ -13,10 +14,11 @@ mod idle;
 #[cfg(not(debug_assertions))]
 compile_error!("models run with debug assertions on: use `--profile loom`");
 
-/// This constant compiles only if the shim's atomic is loom's.
+/// This constant compiles only if the atomic of `crate::sync` is loom's.
 const _THE_SHIM_IS_LOOM: fn(AtomicU64) -> loom::sync::atomic::AtomicU64 = |atomic| atomic;
 
-/// Explores `f`, prints the number of executions, and fails if there was nothing to interleave.
+/// Explores all executions of `f` and prints their number. Fails if there is only one execution, because nothing was
+/// interleaved then.
 fn model(name: &str, f: impl Fn() + Sync + Send + 'static) {
     let executions = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&executions);

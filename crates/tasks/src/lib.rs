@@ -3,9 +3,9 @@
 //! rate limiters. All of them share one set of threads.
 //!
 //! An [`Engine`](tourbillon::Engine) delivers payloads of one type to one handler. A [`TaskEngine`] is an engine whose
-//! payloads carry the closure to run, so that a whole process can share one set of threads. A one-shot costs an
-//! engine's timer and an allocation. A [`TaskTimer`] is armed at the price of a [`Timer`](tourbillon::Timer), and a
-//! repeating task is such a timer. [`keyed`] and [`uses`] are built on a task engine.
+//! payloads carry the closure to run. So a whole process can share one set of threads. A one-shot costs a timer of the
+//! engine and an allocation. Arming a [`TaskTimer`] costs as much as arming a [`Timer`](tourbillon::Timer). A repeating
+//! task uses such a timer. [`keyed`] and [`uses`] are built on a task engine.
 //!
 //! ```
 //! use std::sync::mpsc;
@@ -41,13 +41,13 @@
 //!
 //! # Out of scope
 //!
-//! Tasks that survive a restart are out of scope. So are tasks that await: their future can sleep by itself (feature
+//! Tasks that survive a restart are out of scope. So are tasks that await. A future can sleep by itself (feature
 //! `async` of [`tourbillon`]).
 //!
 //! # Features
 //!
-//! - `calendar`: tasks repeat by cron expressions and days of the month. The crate `tourbillon-calendar` is the module
-//!   `calendar` here.
+//! - `calendar`: tasks repeat by cron expressions and days of the month. The module `calendar` is the crate
+//!   `tourbillon-calendar`.
 //! - `stream`: the receiver of a delay queue is a `Stream`.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

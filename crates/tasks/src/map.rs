@@ -11,8 +11,8 @@
 //! # Synchronisation
 //! Each method takes the lock of the key's shard. A method on the whole map takes the locks of all shards, one after
 //! the other, also of empty shards. So a [`take_all`](LockedMap::take_all) that begins after an insertion finds the
-//! entry. If a `take_all` misses an entry, the thread that inserts the entry sees everything that happened before that
-//! `take_all`.
+//! entry. If a `take_all` does not find an entry, the insertion comes later. Then the inserting thread sees everything
+//! that happened before the `take_all`.
 
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, ignore_poison};
 use core::borrow::Borrow;
@@ -20,12 +20,13 @@ use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use std::hash::RandomState;
 
-/// The number of a map's shards by default. Threads that use different shards do not wait for each other.
+/// The default number of shards of a map. Threads that use different shards do not wait for each other.
 const SHARDS: usize = 256;
 
 type Table<K, V> = HashTable<(K, V)>;
 
-/// A shard of the map. It has a cache line of its own, since each thread that locks it writes to it.
+/// A shard of the map: a table behind a lock. Each shard has its own cache lines, because locking a shard writes to
+/// them.
 #[repr(align(64))]
 struct Shard<K, V>(RwLock<Table<K, V>>);
 
@@ -34,7 +35,7 @@ pub(crate) struct LockedMap<K, V> {
     shards: Box<[Shard<K, V>]>,
 }
 
-/// Gives access to a key's entry. Keeps the key's shard locked until it is dropped.
+/// A guard that gives access to a key's entry. The key's shard stays locked until the guard is dropped.
 pub(crate) struct Entry<'a, K, V> {
     table: RwLockWriteGuard<'a, Table<K, V>>,
     hasher: &'a RandomState,
@@ -46,7 +47,7 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         Self::with_shards(SHARDS)
     }
 
-    /// Makes a map with `shards` shards, a power of two. A map that is rarely used needs only a few.
+    /// Makes a map with `shards` shards, a power of two. A map that threads rarely use needs only a few shards.
     pub(crate) fn with_shards(shards: usize) -> Self {
         assert!(shards.is_power_of_two());
         let shards = (0..shards).map(|_| Shard(RwLock::new(HashTable::new()))).collect();
@@ -126,15 +127,15 @@ impl<K: Eq + Hash, V> LockedMap<K, V> {
         self.shards.iter().all(|shard| shard.read().is_empty())
     }
 
-    /// Returns the shard of a hash. The choice uses bits that the tables ignore: a table uses the lowest bits and the
-    /// seven highest.
+    /// Returns the shard for a hash. The choice uses bits of the hash that the tables ignore. A table uses the lowest
+    /// bits and the seven highest.
     fn shard(&self, hash: u64) -> &Shard<K, V> {
         &self.shards[(hash >> 48) as usize & (self.shards.len() - 1)]
     }
 }
 
 impl<K: Eq + Hash, V> Entry<'_, K, V> {
-    /// Returns the value of the key, if there is one.
+    /// Returns the value of the key; `None` if the key has no entry.
     pub(crate) fn get<Q: Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -151,7 +152,7 @@ impl<K: Eq + Hash, V> Entry<'_, K, V> {
         entry.map(|(key, value)| (&*key, value))
     }
 
-    /// Inserts an entry for a key that has none.
+    /// Inserts an entry for a key that has no entry yet.
     pub(crate) fn insert(mut self, key: K, value: V) {
         let Self { table, hasher, hash } = &mut self;
         table.insert_unique(*hash, (key, value), |(key, _)| hasher.hash_one(key));

@@ -18,7 +18,7 @@ mod imp {
 
 #[cfg(not(all(test, tourbillon_loom)))]
 mod imp {
-    /// A lock that loom's models track.
+    /// A lock whose interleavings loom's models explore.
     pub(crate) use std::sync::Mutex as ModelledMutex;
     pub(crate) use std::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -31,18 +31,18 @@ use std::sync::{LockResult, TryLockError, TryLockResult};
 pub(crate) use imp::*;
 /// An `Arc` that loom's models do not track, for objects that users and executors share.
 pub(crate) use std::sync::Arc as StdArc;
-/// Locks that loom's models do not track: of the maps, of a task's progress, and of lists that change rarely.
+/// Locks that loom's models do not track. They protect the maps, the progress of tasks, and lists that change rarely.
 pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
-/// How long a forked child tries to get a lock that another thread of the child may hold. [`LOOKS`] is the number of
-/// tries.
+/// The time for which a thread in the child of a fork tries to get a lock. It tries [`LOOKS`] times, because another
+/// thread of the child may hold the lock for a moment.
 const PATIENCE: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 40;
 
-/// Takes a lock, unless a fork has lost it. A lock that a thread of the parent held at the fork is never released in
-/// the child. So in the child, this function tries for a moment and then returns `None`.
+/// Takes a lock, unless it stays locked for ever in the child of a fork. That happens if another thread of the parent
+/// held the lock at the fork. So in the child, this function tries for a moment and then returns `None`.
 pub(crate) fn lock_unless_lost<G>(
     is_in_child: bool,
     lock: impl FnOnce() -> LockResult<G>,
@@ -61,7 +61,8 @@ pub(crate) fn lock_unless_lost<G>(
     None
 }
 
-/// Takes the guard of a poisoned lock. No lock here protects data that a panic could leave half-changed.
+/// Returns the guard of a lock, whether the lock is poisoned or not. No lock of this crate protects data that a panic
+/// could leave half-changed.
 pub(crate) fn ignore_poison<G>(result: Result<G, std::sync::PoisonError<G>>) -> G {
     result.unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! The child of a fork stops tasks, closes queues and ends engines for tasks while threads of the parent held their
-//! locks at the fork: none hangs.
+//! A fork happens while threads of the parent hold locks of tasks, queues and engines. Then the child stops tasks,
+//! closes queues and ends engines. No child hangs.
 //!
-//! Without the harness, which has threads of its own. A child that hangs is ended by its alarm.
+//! The test harness is not used, since it has threads of its own. An alarm ends a child that hangs.
 
 #[cfg(unix)]
 use std::{
@@ -22,7 +22,7 @@ use tourbillon_tasks::{Repeat, Task, TaskEngine};
 #[cfg(unix)]
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// An engine with a task of each kind, and a queue.
+/// An engine with two repeating tasks, whose runs follow each other or may overlap, and a queue.
 #[cfg(unix)]
 struct Layers {
     engine: TaskEngine,
@@ -42,7 +42,7 @@ impl Layers {
         Self { engine, queue, in_turn, in_parallel }
     }
 
-    /// The calls that the threads of the parent repeat.
+    /// Makes each call once that the threads of the parent process repeat.
     fn use_once(&self) {
         drop(self.queue.push(HOUR, 1).map(|id| self.queue.remove(id)));
         assert!(self.queue.try_recv().is_err());
@@ -75,10 +75,10 @@ fn main() {
 #[cfg(not(unix))]
 fn main() {}
 
-/// Returns the child's status.
+/// Forks, and lets the child end the engine, the tasks and the queue in `layers`. Returns the child's exit status.
 #[cfg(unix)]
 fn fork_once(layers: &Layers, fork: u32) -> i32 {
-    // SAFETY: only the child drops the copy, and it has a copy of all memory.
+    // SAFETY: only the child drops the copy, and the child has its own copy of all memory.
     let copy = ManuallyDrop::new(unsafe { ptr::read(layers) });
     in_child(move || match fork % 5 {
         0 => drop(copy.engine.handle().shutdown()),
@@ -89,7 +89,7 @@ fn fork_once(layers: &Layers, fork: u32) -> i32 {
             let _ = copy.in_parallel.stop_and_wait();
         }
         _ => {
-            // SAFETY: ends this process.
+            // SAFETY: the call ends this process.
             unsafe { libc::exit(0) };
         }
     })
@@ -101,15 +101,15 @@ fn in_child(f: impl FnOnce()) -> i32 {
     // SAFETY: the child uses only calls that work after a fork of a process with threads, on the systems of this test.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: ends this process in time.
+        // SAFETY: the alarm ends this process in time.
         unsafe { libc::alarm(10) };
         let outcome = catch_unwind(AssertUnwindSafe(f));
-        // SAFETY: ends this process, without the parent's exit handlers.
+        // SAFETY: the call ends this process, without the parent's exit handlers.
         unsafe { libc::_exit(i32::from(outcome.is_err())) };
     }
     assert!(child > 0, "it forks");
     let mut status = 0;
-    // SAFETY: our child, and a place for its status.
+    // SAFETY: the process is a child of this process, and `status` is valid for writes.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     status
 }

@@ -1,4 +1,4 @@
-//! Repeating tasks by name: one for each, and a name is free when its task has ended.
+//! Repeating tasks by name. Each name has at most one task, and is free when its task has ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -56,7 +56,7 @@ fn a_name_that_is_taken_is_kept_or_an_error() {
     tasks.advance(3 * SECOND);
     assert_eq!((kept.report(), task.report().runs), (task.report(), 3));
     assert_eq!((runs.load(Ordering::Relaxed), tasks.handle().repeating().len()), (3, 1));
-    // The closure that comes back runs as it would have.
+    // The closure that came back works as it would have in its task.
     assert_eq!(jobs.stop("job"), Some(Stopped::Stopped));
     jobs.start(IfPresent::Reject, "job", secondly(), refused.task).unwrap();
     tasks.advance(SECOND);
@@ -83,7 +83,7 @@ fn a_name_is_free_when_its_task_has_ended_by_itself() {
     start("counted", secondly(), |_| {});
 }
 
-/// From within, a last run sees what others see: the task has ended, and its name is free.
+/// During the last run of a task, the closure itself sees that the task has ended and that its name is free.
 #[test]
 fn a_task_in_its_last_run_has_ended_and_its_name_is_free() {
     let mut tasks = DrivenTasks::new().unwrap();
@@ -105,7 +105,7 @@ fn a_task_in_its_last_run_has_ended_and_its_name_is_free() {
     assert_eq!((seen, task.has_ended()), ((true, true), true));
     let Started::Replaced { task: second, before: Stopped::Running } = started else { panic!("{started:?}") };
     tasks.advance(SECOND);
-    // The end of the first task has not taken the name away from the second.
+    // When the first task ended, the name stayed with the second task.
     assert_eq!((second.report().runs, jobs.get("job").map(|task| task.report().runs)), (1, Some(1)));
 }
 
@@ -150,9 +150,8 @@ fn replacing_a_task_that_runs_says_so_and_its_end_leaves_the_new_one() {
     assert!(!task.has_ended() && !jobs.get(&1).unwrap().has_ended());
 }
 
-/// Goal: of a name's tasks at most one is ever left to begin runs. Method: threads replace and stop a few names, whose
-/// tasks note their numbers; after each replacing, once the old task's run has ended, the old task notes nothing any
-/// more.
+/// Goal: at most one task of a name ever begins runs. Method: threads replace and stop a few names, whose tasks note
+/// their numbers. After a replacement, once the old task's run has ended, the old task notes nothing any more.
 #[test]
 fn threads_that_replace_and_stop_leave_nothing_behind() {
     const NAMES: u64 = 3;

@@ -1,11 +1,11 @@
-//! Never early, by the caller's own `Instant`: in many processes, since a clock that depends on the process may be
-//! right in one process and wrong in another.
+//! No timer is early, measured by the caller's own `Instant`. The test uses many processes, since a clock that depends
+//! on the process may be right in one process and wrong in another.
 //!
 //! The test starts this program again as its children. Each child arms one-shots, owned timers, sleeps and tasks of 1
-//! ms to 3 s, and holds `elapsed() >= delay` against an `Instant` that it read before it armed.
+//! ms to 3 s. Before each arming it reads an `Instant`, and later it checks that `elapsed() >= delay`.
 //!
-//! `TOURBILLON_NEVER_EARLY=3600 cargo test --release -p tourbillon-tasks --test never_early -- --nocapture` does the
-//! same for an hour, with one process and delays up to that, and shows that lateness does not drift.
+//! `TOURBILLON_NEVER_EARLY=3600 cargo test --release -p tourbillon-tasks --test never_early -- --nocapture` runs for an
+//! hour in one process, with delays of up to an hour. It also shows that lateness does not drift.
 #![expect(clippy::print_stdout, reason = "what a child saw is read from its output")]
 
 use std::env;
@@ -20,7 +20,7 @@ use tourbillon_tasks::TaskEngine;
 
 const PROCESSES: usize = 40;
 const AT_A_TIME: usize = 8;
-/// Timers of each kind in each child.
+/// The number of timers of each sort that each child process starts.
 const TIMERS: u64 = 20_000;
 const CHILD: &str = "TOURBILLON_NEVER_EARLY_CHILD";
 const LONG: &str = "TOURBILLON_NEVER_EARLY";
@@ -37,13 +37,13 @@ impl Armed {
     }
 }
 
-/// The results of a child.
+/// The counts and the latenesses that a child process has measured.
 #[derive(Default)]
 struct Account {
     fired: AtomicU64,
     early: AtomicU64,
     worst_early: AtomicU64,
-    /// The delay and the lateness of each.
+    /// The delay and the lateness of each timer.
     late: Mutex<Vec<(Duration, Duration)>>,
 }
 
@@ -65,7 +65,7 @@ impl Account {
     }
 }
 
-/// Delays of 1 ms to `longest`, from a generator of its own (xorshift64*).
+/// Returns random delays of 1 ms to `longest` (by the generator xorshift64*).
 fn delays(seed: u64, longest: Duration) -> impl Iterator<Item = Duration> {
     let mut state = seed | 1;
     let range = u64::try_from(longest.as_nanos()).unwrap() - 1_000_000;
@@ -77,7 +77,7 @@ fn delays(seed: u64, longest: Duration) -> impl Iterator<Item = Duration> {
     })
 }
 
-/// Reports on a channel that its sleep must be polled.
+/// A waker that sends a message when the sleep that it belongs to must be polled.
 struct Poke {
     sleep: usize,
     pokes: mpsc::Sender<usize>,
@@ -141,7 +141,7 @@ fn child(seed: u64, longest: Duration, timers: u64) -> Arc<Account> {
     account
 }
 
-/// This test's program again, as a child that runs nothing but `a_child`.
+/// Starts this test program again as a child, which runs only `a_child`.
 fn spawn_child(seed: usize) -> std::process::Child {
     Command::new(env::current_exe().unwrap())
         .args(["--exact", "a_child", "--nocapture"])
@@ -176,7 +176,7 @@ fn no_timer_of_forty_processes_fires_early_by_the_callers_instant() {
     }
 }
 
-/// The median lateness of the timers with delays in each tenth of the span.
+/// Divides the delays up to `longest` into ten ranges. Returns the median lateness of the timers of each range.
 fn medians(account: &Account, longest: Duration) -> Vec<Duration> {
     let mut tenths = vec![Vec::new(); 10];
     for &(delay, late) in &*account.late.lock().unwrap() {

@@ -10,7 +10,7 @@ use support::{HOUR, Log, MS, wait_until};
 use tourbillon::{Builder, Clock, SystemClock, Timestamp};
 use tourbillon_tasks::{Missed, Repeat, Task, TaskEngine};
 
-/// The system's clock, set on by as many nanoseconds.
+/// The system's clock, set forward by this number of nanoseconds.
 struct Ahead(Arc<AtomicU64>);
 
 impl Clock for Ahead {
@@ -21,8 +21,8 @@ impl Clock for Ahead {
 
 const PERIOD: Duration = Duration::from_secs(600);
 
-/// A task each ten minutes whose machine was suspended for an hour: its engine, the task, the runs' instants in
-/// nanoseconds, and the moment of its start.
+/// Starts a task with a period of ten minutes, and suspends the simulated machine for an hour. Returns the engine, the
+/// task, the instants of the task's runs, and the moment of the task's start.
 fn suspended(missed: Missed) -> (TaskEngine, Task, Log<Timestamp>, Timestamp) {
     let ahead = Arc::new(AtomicU64::new(0));
     let clock = Ahead(Arc::clone(&ahead));
@@ -35,7 +35,8 @@ fn suspended(missed: Missed) -> (TaskEngine, Task, Log<Timestamp>, Timestamp) {
         .repeat(Repeat::every(PERIOD).missed(missed), move |run| sink.push(run.scheduled))
         .unwrap();
     let start = task.next().unwrap() - PERIOD;
-    // The shards sleep until the task is due, and no jump of a user's clock wakes them: this timer does.
+    // The shards sleep until the task is due, and a jump of the user's clock does not wake them. So this timer wakes
+    // them.
     tasks.handle().after(20 * MS, || {}).unwrap();
     ahead.store(u64::try_from(HOUR.as_nanos()).unwrap(), Ordering::SeqCst);
     wait_until("it runs", || task.report().runs > 0);
@@ -64,7 +65,7 @@ fn a_task_that_bursts_makes_up_for_a_suspend_and_stays_in_step() {
     wait_until("it has caught up", || task.next() == Some(start + 7 * PERIOD) && log.len() == 6);
     assert_eq!((task.report().runs, task.report().skipped), (6, 0));
     let instants: Vec<Timestamp> = (1..=6).map(|n| start + n * PERIOD).collect();
-    // A run's instant follows from its lateness, which the fast clock measures.
+    // A run's instant is computed from its lateness, which the fast clock measures.
     for (seen, instant) in log.take().into_iter().zip(instants) {
         assert!(seen.max(instant) - seen.min(instant) < MS, "{seen} for {instant}");
     }

@@ -1,6 +1,6 @@
 //! A process that uses an engine of its own payloads, futures and tasks has one set of threads.
 //!
-//! The only test of this program, since it counts the process's threads.
+//! This program has only one test, since the test counts the process's threads.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -15,7 +15,7 @@ use tourbillon_tasks::{Repeat, TaskEngine};
 const HOUR: Duration = Duration::from_secs(3_600);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The names of the process's threads that an engine started.
+/// Returns the names of the threads of this process that engines have started.
 fn engine_threads() -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("Linux");
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -47,7 +47,7 @@ fn an_engine_futures_and_tasks_have_as_many_threads_as_shards_and_workers() {
         seen[usize::from(log.recv_timeout(PATIENCE).expect("both fire") == 17)] = true;
     }
     let expected = ["tb-shard-0", "tb-shard-1", "tb-worker-0", "tb-worker-1", "tb-worker-2"];
-    // The thread that registers the process for barriers ends by itself.
+    // A thread registers the process for barriers, and then ends by itself.
     let start = Instant::now();
     while engine_threads() != expected {
         assert!(start.elapsed() < PATIENCE, "the engine's threads are {:?}", engine_threads());

@@ -15,9 +15,9 @@ use tourbillon::future::Wakeup;
 use tourbillon::{Builder, Handle};
 use tourbillon_tower::{TimeoutError, TimeoutLayer};
 
-/// `/fast`, and `/slow`, which never answers by itself.
+/// Makes the routes `/fast` and `/slow` with a time limit. `/slow` never answers by itself.
 pub(crate) fn app(engine: &Handle<Wakeup>, limit: Duration) -> Router {
-    // The first is the outer one: it makes a response of the error, since axum's servers have none to send.
+    // The first layer is the outer layer. It turns the limit's error into a response, since axum cannot send an error.
     let limited = (HandleErrorLayer::new(answer_for), TimeoutLayer::new(limit).on(engine));
     Router::new().route("/fast", get(async || "fast\n")).route("/slow", get(slow)).layer(limited)
 }
@@ -26,7 +26,7 @@ async fn slow() -> &'static str {
     pending().await
 }
 
-/// The answer to the client in place of the handler's.
+/// Makes the response that the client gets if the handler takes too long.
 async fn answer_for(error: TimeoutError<Infallible>) -> (StatusCode, String) {
     let status = match error {
         TimeoutError::Elapsed(elapsed) if elapsed.is_shut_down() => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,10 +1,10 @@
-//! The effect on the clients of a running service when its first timeout starts the engine.
+//! Measures how the first timeout of a running service, which starts the engine, affects the service's clients.
 //!
-//! The service, on tokio's threads, answers requests over loopback. It is a fresh process for each run. This process
-//! sends the requests at a steady rate. It takes the latency of each from the planned moment of its sending. In the
-//! seconds 0 to 2 the service has no timer. From second 3 on it wraps each request in `tourbillon::future::timeout`.
-//! The goal: the 99th percentile of second 3 is at most 1 ms above that of second 4, in the median run; the program
-//! fails if it is not.
+//! The service, on tokio's threads, answers requests over loopback. Each run has a fresh process as its service. This
+//! process sends the requests at a steady rate. It measures the latency of a request from the planned moment of its
+//! sending. In the seconds 0 to 2 the service has no timer. From second 3 on it wraps each request in
+//! `tourbillon::future::timeout`. The goal: in the median run, the 99th percentile of second 3 is at most 1 ms above
+//! that of second 4. If the goal is missed, the program fails.
 //!
 //! `cargo run --release --example first_timeout -- --help`
 #![expect(clippy::print_stdout, reason = "the figures are for whoever runs this program")]
@@ -20,15 +20,15 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SECONDS: usize = 6;
-/// The second of the first timeout.
+/// The second in which the first timeout is set, counted from the start of a run.
 const FIRST: usize = 3;
 const GOAL: Duration = Duration::from_millis(1);
-/// A timeout that does not pass.
+/// The length of each timeout. No request takes this long.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a client waits for an answer before it calls the service dead.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The kinds of requests.
+/// The kinds of requests are `PLAIN` and `WITH_TIMEOUT`. The service sets a timeout only for `WITH_TIMEOUT`.
 const PLAIN: u8 = 0;
 const WITH_TIMEOUT: u8 = 1;
 
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
 
 // --- The service ---
 
-/// Serves until the process is killed.
+/// Runs the service until its process is killed.
 fn serve(stall: u64) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
     runtime.block_on(async {
@@ -80,7 +80,7 @@ fn serve(stall: u64) -> Result<(), Failure> {
         loop {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
-            // It ends with its connection, whatever that ends with.
+            // The task ends with its connection. Its result makes no difference.
             drop(tokio::spawn(answer_all(stream, Duration::from_millis(stall))));
         }
     })
@@ -99,13 +99,14 @@ async fn answer_all(mut stream: tokio::net::TcpStream, stall: Duration) -> Resul
     }
 }
 
-/// The work of a request: waits once, so that a timeout around it is armed.
+/// Does the work of a request: waits once, so that a timeout around the work is armed.
 async fn work(request: u8) -> u8 {
     tokio::task::yield_now().await;
     request
 }
 
-/// Blocks the first caller for `stall`, and callers that come before it returns, as the start of a shared object does.
+/// Blocks the first caller for `stall`. Callers that come during that time also wait, as they would for the start of an
+/// engine.
 fn block_the_first(stall: Duration) {
     static FIRST: OnceLock<()> = OnceLock::new();
     FIRST.get_or_init(|| thread::sleep(stall));
@@ -136,13 +137,13 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Both fail if the process has ended already, which is as well.
+        // Both calls fail if the process has ended already, which does no harm.
         let _gone = self.child.kill();
         let _gone = self.child.wait();
     }
 }
 
-/// The latencies of a run's seconds, from the shortest on.
+/// The latencies of each second of a run, sorted from the shortest to the longest.
 type Latencies = [Vec<Duration>; SECONDS];
 
 fn run_once(options: &Options) -> Result<Latencies, Failure> {
@@ -170,7 +171,8 @@ fn run_once(options: &Options) -> Result<Latencies, Failure> {
     Ok(latencies)
 }
 
-/// Sends the requests `first`, `first` + connections, and so on.
+/// Sends every nth request of each second, from `first` on, where n is the number of connections. Returns the
+/// latencies.
 fn ask(address: SocketAddr, begin: Instant, first: u32, options: &Options) -> Result<Latencies, Failure> {
     let mut stream = std::net::TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -196,7 +198,7 @@ fn ask(address: SocketAddr, begin: Instant, first: u32, options: &Options) -> Re
 
 // --- The figures ---
 
-/// The latencies of a second, in microseconds.
+/// The percentiles of the latencies in a single second of a run, in microseconds.
 #[derive(Clone, Copy)]
 struct Figures {
     p50: f64,
@@ -205,7 +207,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Of latencies that are sorted.
+    /// Computes the percentiles of a second's latencies. The latencies must be sorted.
     fn of(latencies: &[Duration]) -> Self {
         let rank = |percent: usize| (latencies.len() * percent).div_ceil(100).saturating_sub(1);
         let at = |percent| latencies.get(rank(percent)).map_or(f64::NAN, |latency| micros(*latency));
@@ -217,7 +219,7 @@ fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// The median, the least and the greatest.
+/// Returns the median, the least and the greatest of the values.
 fn median_and_spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     let mut values: Vec<f64> = values.collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -225,12 +227,12 @@ fn median_and_spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     (f64::midpoint(low, high), values[0], values[values.len() - 1])
 }
 
-/// By how much the 99th percentile of the second of the first timeout is above the next one's.
+/// Returns by how much the 99th percentile is higher in the second of the first timeout than in the next second.
 fn difference(run: &[Figures; SECONDS]) -> f64 {
     run[FIRST].p99 - run[FIRST + 1].p99
 }
 
-/// Runs, prints, and says whether the goal was met.
+/// Makes all runs and prints their figures. Returns whether the goal was met.
 fn measure(options: &Options) -> Result<bool, Failure> {
     println!(
         "{} requests a second over {} connections; latencies in µs: p50 p99 max of each second",

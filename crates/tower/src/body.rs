@@ -10,7 +10,7 @@ use std::time::Duration;
 use tourbillon::future::{Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// A time limit, and the sleep that ends when the limit has passed.
+/// A time limit of a body, and the sleep that ends when the limit has passed.
 #[derive(Debug)]
 struct Limit {
     part: Part,
@@ -35,8 +35,8 @@ pin_project! {
     /// [`idle`](Self::idle) limits the wait for each frame. The wait begins when a poll finds no frame, and ends with
     /// the frame. Time in which no task polls, for example because the peer does not read, is not included.
     /// [`total`](Self::total) limits the whole body, from the call of `total` to the body's end, whichever side is
-    /// slow. This limit is checked whenever the body is polled. Both limits may be set; without a limit the body is
-    /// unchanged.
+    /// slow. The limit of the whole body is checked whenever the body is polled. Both limits may be set; without a
+    /// limit the body is unchanged.
     ///
     /// The idle limit never refuses a frame that is ready, and neither limit refuses the end of the body. The size hint
     /// and the end of the stream are those of the inner body, so a `Content-Length` stays.
@@ -69,7 +69,7 @@ pin_project! {
 }
 
 impl<B> TimeoutBody<B> {
-    /// Makes a body that has no limits yet. Its limits will run on the process's own engine.
+    /// Makes a body that has no limits yet. Limits that are set later run on the process's own engine.
     pub fn new(body: B) -> Self {
         Self { body, timers: Timers::default(), idle: None, is_waiting: false, total: None }
     }
@@ -80,7 +80,7 @@ impl<B> TimeoutBody<B> {
         Self { timers: Timers::on(engine), ..self }
     }
 
-    /// Limits the wait for each frame.
+    /// Limits the time for which the body may wait for each frame.
     ///
     /// # Panics
     ///
@@ -102,12 +102,12 @@ impl<B> TimeoutBody<B> {
         Self { total: Some(Limit { part: Part::BodyTotal, limit, sleep }), ..self }
     }
 
-    /// Returns the inner body.
+    /// Returns the body that this value wraps.
     pub fn get_ref(&self) -> &B {
         &self.body
     }
 
-    /// Returns the inner body, without the limits.
+    /// Returns the body that this value wraps, and drops the limits.
     pub fn into_inner(self) -> B {
         self.body
     }

@@ -11,13 +11,14 @@ use std::time::Duration;
 pub enum Part {
     /// The response of a service. The limit counts from the call.
     Response,
-    /// The wait for a single frame of a body.
+    /// The wait for a single frame of a body. The limit counts for each wait anew.
     BodyIdle,
     /// A whole body. The limit counts from the call that set it to the body's end.
     BodyTotal,
 }
 
-/// The error for a limit: the limit has passed, or its engine was shut down before that. Says which limit it was.
+/// The error of a time limit: the limit has passed, or its engine was shut down before that. The error says to which
+/// part the limit belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed {
     part: Part,
@@ -30,7 +31,7 @@ impl Elapsed {
         Self { part, limit, is_shut_down }
     }
 
-    /// Returns the part that took too long.
+    /// Returns the part of the service or the body that took too long.
     #[must_use]
     pub fn part(&self) -> Part {
         self.part
@@ -42,8 +43,8 @@ impl Elapsed {
         self.limit
     }
 
-    /// Returns whether the engine was shut down before the limit had passed. Without it, no timer could report the
-    /// limit.
+    /// Returns whether the engine was shut down before the limit had passed. Without the engine, no timer could report
+    /// the limit.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.is_shut_down
@@ -107,7 +108,7 @@ impl From<Elapsed> for io::Error {
 pub enum TimeoutError<E> {
     /// The limit has passed, or its engine was shut down.
     Elapsed(Elapsed),
-    /// The service or the body has failed.
+    /// The service or the body has failed by itself, with this error.
     Inner(E),
 }
 
@@ -121,7 +122,8 @@ impl<E> TimeoutError<E> {
         }
     }
 
-    /// Returns the error of the service or the body, if it has failed by itself.
+    /// Returns the inner error if the service or the body has failed by itself. Returns `None` if a limit ended the
+    /// wait.
     #[must_use]
     pub fn into_inner(self) -> Option<E> {
         match self {

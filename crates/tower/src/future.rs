@@ -8,8 +8,8 @@ use std::time::Duration;
 use tourbillon::future;
 
 pin_project! {
-    /// The future that a [`Timeout`](crate::Timeout) returns. It completes with the response of its service, or with
-    /// the error of the limit.
+    /// The future that a [`Timeout`](crate::Timeout) returns. The future completes with the response of the service, or
+    /// with the error of the limit.
     ///
     /// The service's own future is polled first: a response that is ready is returned, however late this future is
     /// polled. A response that is ready at once costs no timer. Dropping this future drops the service's future, and

@@ -31,8 +31,8 @@ pub struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// Makes a layer that limits services to `limit`. It runs on the process's own engine, which starts with the first
-    /// call.
+    /// Makes a layer that limits services to `limit`. The limit runs on the process's own engine, which starts with the
+    /// first call.
     ///
     /// With a limit of zero, the response must be ready at the first poll; [`Duration::MAX`] means no limit.
     #[must_use]
@@ -59,14 +59,14 @@ impl<S> Layer<S> for TimeoutLayer {
 /// A service whose responses have a time limit.
 ///
 /// The time begins when [`call`](Service::call) begins, and ends when the response is ready. Two spans are *not*
-/// included. The first is the wait until the service is ready: `poll_ready` has no limit, since an error of
+/// included. The first is the wait until the service is ready: `poll_ready` has no limit, because an error of
 /// `poll_ready` is final. The second is the body of an HTTP response, which is sent after the response; `TimeoutBody`,
 /// with the feature `http-body`, limits the body.
 ///
 /// A response that is ready at the first poll costs a clock read. A response that comes later has an owned timer of the
-/// engine until then, which is O(1) and takes no lock. While the engine is full, the future keeps its task polling
-/// instead of a timer. When the limit passes, the service's future is dropped with the future that returned the error,
-/// not before.
+/// engine until then. That timer is O(1) and takes no lock. While the engine is full, the future has no timer, and
+/// keeps its task polling. When the limit passes, the service's future is dropped with the future that returned the
+/// error, not before.
 ///
 /// # Errors
 ///
@@ -127,17 +127,17 @@ impl<S> Timeout<S> {
         Self { timers: Timers::on(engine), ..self }
     }
 
-    /// Returns the inner service.
+    /// Returns the service that this value wraps.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// Returns the inner service, mutably.
+    /// Returns the service that this value wraps, mutably.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// Returns the inner service, without the limit.
+    /// Returns the service that this value wraps, and drops the limit.
     pub fn into_inner(self) -> S {
         self.inner
     }

@@ -6,7 +6,7 @@ use tourbillon::future::Sleep;
 use tourbillon::future::{self, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// The engine on which a limit runs: the process's own, or an engine that the caller chose.
+/// The engine on which a limit runs: the process's own engine, or an engine that the caller chose.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
     given: Option<Handle<Wakeup>>,
@@ -17,7 +17,8 @@ impl Timers {
         Self { given: Some(engine.clone()) }
     }
 
-    /// Returns the moment `delay` from now. For a delay of zero, returns a moment that has certainly passed.
+    /// Returns the moment `delay` from now, by the engine's clock. For a delay of zero, returns a moment that has
+    /// certainly passed.
     pub(crate) fn deadline(&self, delay: Duration) -> Timestamp {
         if delay.is_zero() {
             // The clock may be ahead of the true time by microseconds. If its reading were the deadline, the future

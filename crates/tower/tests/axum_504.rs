@@ -1,4 +1,4 @@
-//! The example `axum_504`, driven over a socket by a client with a clock of its own.
+//! Tests the example `axum_504` over a socket, by a client with its own clock.
 
 #[path = "../examples/axum_504.rs"]
 mod axum_504;
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Client(TcpStream);
 
 impl Client {
-    /// The status and the body of the answer.
+    /// Sends a request, and returns the status and the body of the answer.
     fn get(&mut self, path: &str) -> (u16, String) {
         self.send(path);
         self.receive()
@@ -42,7 +42,7 @@ impl Client {
     }
 }
 
-/// The example's server, until the runtime is dropped, and a connection to it.
+/// Starts the example's server, and connects a client. The server ends when the runtime is dropped.
 fn start(engine: &Engine<Wakeup>, limit: Duration) -> (Runtime, Client) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_io().build().unwrap();
     let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0))).unwrap();

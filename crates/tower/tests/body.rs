@@ -1,4 +1,4 @@
-//! Bodies with limits, on a clock that a test moves, and over a socket.
+//! Tests bodies with limits, on a clock that a test moves, and over a socket.
 #![cfg(feature = "http-body")]
 
 use bytes::Bytes;
@@ -18,10 +18,11 @@ use tourbillon_tower::{Elapsed, Part, TimeoutBody, TimeoutError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The next polls of a body. Each gives data, the end, or an error; without an entry the body has nothing yet.
+/// The results that the next polls of a body return: data, the end, or an error. While the script is empty, a poll
+/// returns "pending".
 type Script = Arc<Mutex<VecDeque<Option<io::Result<&'static str>>>>>;
 
-/// A body that follows its script.
+/// A body whose polls return the entries of a script.
 struct Scripted(Script);
 
 impl Body for Scripted {
@@ -42,14 +43,14 @@ impl Body for Scripted {
     }
 }
 
-/// A body, its engine and its script.
+/// A body with limits, the engine of the limits, and the script of the inner body.
 struct Test {
     engine: DrivenEngine<Wakeup>,
     body: TimeoutBody<Scripted>,
     script: Script,
 }
 
-/// The result of a poll.
+/// The result of a poll of a body with limits.
 #[derive(Debug, PartialEq, Eq)]
 enum Given {
     Nothing,
@@ -135,7 +136,7 @@ fn the_time_in_which_nobody_polls_is_not_silence() {
     assert_eq!(test.poll(), Given::Elapsed(Part::BodyIdle));
 }
 
-/// How often a task was woken.
+/// Counts how often a task was woken.
 #[derive(Default)]
 struct Bell(AtomicU64);
 
@@ -156,7 +157,7 @@ fn a_silence_that_has_ended_wakes_nobody() {
     assert!(Pin::new(&mut test.body).poll_frame(&mut cx).is_ready());
     test.engine.advance(10 * SECOND);
     assert_eq!(bell.0.load(Ordering::Relaxed), 0);
-    // A body that has not ended wakes its task.
+    // While the body still waits for a frame, the limit wakes its task.
     assert!(Pin::new(&mut test.body).poll_frame(&mut cx).is_pending());
     test.engine.advance(SECOND);
     assert_eq!(bell.0.load(Ordering::Relaxed), 1);
@@ -282,6 +283,6 @@ fn a_response_whose_body_stalls_is_cut_off_over_a_socket() {
     client.read_to_end(&mut received).unwrap();
     assert!(begin.elapsed() >= IDLE);
     let received = String::from_utf8(received).unwrap();
-    // One chunk, and no end of the chunks: the client knows that something is missing.
+    // The answer has one chunk and lacks the last chunk, so the client knows that data are missing.
     assert!(received.starts_with("HTTP/1.1 200") && received.ends_with("5\r\nbegin\r\n"), "{received:?}");
 }

@@ -1,4 +1,4 @@
-//! The layer: on a clock that a test moves, and, where threads are wanted, in real time.
+//! Tests the layer on a clock that the test moves. Tests that need threads run in real time.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// How long a test waits for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The behaviour of a service on a request.
+/// A request that tells the service how to behave.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Answer,
@@ -30,7 +30,7 @@ enum Order {
     PanicInPoll,
 }
 
-/// A service that does as the request says. The count is that of its futures that are alive.
+/// A service that behaves as the request says. `alive` counts the service's futures that were not dropped yet.
 #[derive(Clone, Debug, Default)]
 struct Obedient {
     alive: Arc<AtomicU64>,
@@ -45,7 +45,7 @@ enum Readiness {
     Broken,
 }
 
-/// A future that is counted while it is alive.
+/// A future that a counter includes until the future is dropped.
 struct Counted<F>(F, Arc<AtomicU64>);
 
 impl<F> Drop for Counted<F> {
@@ -104,7 +104,7 @@ fn alive(engine: &DrivenEngine<Wakeup>) -> u64 {
     engine.handle().stats().owned.alive
 }
 
-/// The limit that elapsed, in a response that is ready.
+/// Returns the error of the limit from a response that failed because its limit has passed.
 fn elapsed(outcome: Poll<Result<u32, TimeoutError<io::Error>>>) -> Elapsed {
     match outcome {
         Poll::Ready(Err(TimeoutError::Elapsed(elapsed))) => elapsed,
@@ -192,7 +192,7 @@ fn a_limit_of_zero_leaves_what_is_there_at_once() {
     assert!(is_answered(&mut service.call(Order::Answer)));
     assert_eq!(elapsed(poll(&mut service.call(Order::NeverAnswer))).limit(), Duration::ZERO);
     assert_eq!(alive(&engine), 0);
-    // Where the clock runs, too.
+    // The same holds on an engine with a running clock.
     let engine = Builder::new().start_futures().unwrap();
     let mut service = Timeout::new(Obedient::default(), Duration::ZERO).on(engine.handle());
     for _ in 0..100 {
@@ -250,7 +250,7 @@ fn requests_in_flight_fail_when_the_engine_is_shut_down() {
         assert!(elapsed.is_shut_down());
         assert_eq!(elapsed.to_string(), "the engine that limits a response to 1s was shut down");
     }
-    // Those that come afterwards, too, but for answers that are there.
+    // Later requests fail as well, except for requests that are answered at once.
     assert!(elapsed(poll(&mut service.call(Order::NeverAnswer))).is_shut_down());
     assert!(is_answered(&mut service.call(Order::Answer)));
 }
@@ -342,14 +342,14 @@ fn the_error_becomes_tower_s_boxed_one() {
     assert_eq!(Boxed::from(error).downcast_ref::<Elapsed>(), Some(&elapsed));
     let Poll::Ready(Err(error)) = poll(&mut service.call(Order::Fail)) else { panic!() };
     assert!(Boxed::from(error).downcast_ref::<io::Error>().is_some());
-    // Of a service whose error is boxed already, no box in a box.
+    // An error that is boxed already is not boxed again.
     let boxed: TimeoutError<Boxed> = TimeoutError::Inner(Box::new(elapsed));
     assert!(Boxed::from(boxed).is::<Elapsed>());
     let never: Option<TimeoutError<Infallible>> = None;
     assert!(never.map(Boxed::from).is_none());
 }
 
-/// The bounds that servers have on a service and its future.
+/// Compiles only if the service and its future meet the bounds that servers have.
 fn assert_spawnable<S: Service<Order> + Clone + Send + Sync + 'static>(_: &S)
 where
     S::Future: Send + 'static,

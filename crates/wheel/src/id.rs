@@ -5,12 +5,13 @@ use core::fmt;
 /// The id of a scheduled timer: its slot in a table, and the slot's generation.
 ///
 /// Ids are plain values. An id whose timer has fired or was cancelled is *stale*, and stays distinguishable from later
-/// ids of its slot until the slot has been reused 2^39 times: for hours by a thread that does nothing else. (The number
-/// is 2^31 beyond the first 16,777,216 slots, and 2^32 in the first slots of a [`Wheel`](crate::Wheel).) An id is
-/// meaningful only to the wheel or engine that made it.
+/// ids of its slot until the slot has been reused 2^39 times. A thread that does nothing else needs hours for that.
+/// (The number is 2^31 beyond the first 16,777,216 slots, and 2^32 in the first slots of a [`Wheel`](crate::Wheel).) An
+/// id is meaningful only to the wheel or engine that made it.
 ///
-/// A program with its own table of timers makes ids from the number of a slot and a generation that counts how often
-/// the slot was used, and gets both back from an id:
+/// A program with its own table of timers makes an id from the number of a slot and the slot's generation. The
+/// generation counts how often the slot was used. The id gives the slot's number back, and tells whether a generation
+/// is its own:
 ///
 /// ```
 /// use tourbillon_wheel::TimerId;
@@ -34,8 +35,8 @@ const MANY: u32 = 32;
 const IS_OF_MANY: u64 = 1 << 63;
 
 impl TimerId {
-    /// Makes the id of a slot's timer. The id contains as many low bits of the generation as fit: 39 in the first
-    /// 16,777,216 slots, 31 in the others.
+    /// Makes the id of the timer in slot `index`. The id contains the low bits of the generation: 39 bits for the first
+    /// 16,777,216 slots, 31 bits for the others.
     #[inline(always)]
     #[must_use]
     pub const fn new(index: u32, generation: u64) -> Self {
@@ -46,7 +47,8 @@ impl TimerId {
         }
     }
 
-    /// Returns the slot that the id names. An id from elsewhere ([`from_bits`](Self::from_bits)) may name any slot.
+    /// Returns the number of the slot that the id names. An id that was made by [`from_bits`](Self::from_bits) may name
+    /// any slot.
     #[inline(always)]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are the index")]
@@ -54,8 +56,8 @@ impl TimerId {
         if self.0 & IS_OF_MANY == 0 { self.0 as u32 & (u32::MAX >> (u32::BITS - FEW)) } else { self.0 as u32 }
     }
 
-    /// Returns whether the id names the timer of this `generation` of its slot, as far as the id's bits of the
-    /// generation show.
+    /// Returns whether the id was made with this `generation`. The comparison uses only the low bits of the generation,
+    /// which the id contains.
     #[inline(always)]
     #[must_use]
     pub const fn is_of(self, generation: u64) -> bool {
@@ -67,7 +69,7 @@ impl TimerId {
         differs == 0
     }
 
-    /// Returns the low bits of the generation that the id contains.
+    /// Returns the part of the generation that the id contains: its low bits.
     const fn generation(self) -> u64 {
         (self.0 & !IS_OF_MANY) >> if self.0 & IS_OF_MANY == 0 { FEW } else { MANY }
     }
@@ -79,8 +81,8 @@ impl TimerId {
         self.0
     }
 
-    /// Makes an id from a number that [`to_bits`](Self::to_bits) returned. Any other number makes a stale or a wrong
-    /// id, but is never unsound.
+    /// Makes an id from a number that [`to_bits`](Self::to_bits) returned. Any other number makes a stale id or the id
+    /// of another timer, which is never unsound.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {

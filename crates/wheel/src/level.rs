@@ -5,12 +5,11 @@ use crate::ticket::Ticket;
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// A level of a wheel with a radix of `2^BITS`.
+/// A level of a wheel with a radix of `2^BITS`: a ring of slots.
 ///
-/// The ring holds two revolutions: the present and the next. So a ticket can move down to this level up to a whole
-/// revolution before it is due, and a coarse slot can be spread ahead of time. A slot is named by its number, `tick >>
-/// shift`, counted from tick 0. The ring holds the numbers from the wheel's position to the position plus `2 * 2^BITS -
-/// 1`.
+/// The ring holds two revolutions: the present revolution and the next. So a ticket can move down to this level up to a
+/// whole revolution before the ticket is due, and a coarse slot can be spread ahead of time. A slot has a number, `tick
+/// >> shift`, counted from tick 0. The ring holds `2 * 2^BITS` slots, from the number of the wheel's position on.
 #[derive(Debug)]
 pub(super) struct Level<T, const BITS: u32> {
     slots: Box<[Slot<T>]>,
@@ -20,7 +19,7 @@ pub(super) struct Level<T, const BITS: u32> {
 
 impl<T: Ticket, const BITS: u32> Level<T, BITS> {
     const RING: u64 = 2 << BITS;
-    /// The number of words in the bitmap: a power of two.
+    /// The number of words in the bitmap of a level's occupied slots: a power of two.
     const WORDS: usize = (2usize << BITS) / 64;
 
     pub(super) fn new(depth: usize) -> Self {
@@ -38,7 +37,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         depth as u32 * BITS
     }
 
-    /// Returns the finest level that can hold a ticket for `tick`, which must be after `position`.
+    /// Returns the number of the finest level that can hold a ticket for `tick`. `tick` must be after `position`.
     #[inline]
     pub(super) fn depth_for(tick: u64, position: u64) -> usize {
         let ahead = tick - position;
@@ -58,7 +57,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
-    /// Adds a ticket, and returns the first tick of its slot.
+    /// Adds a ticket to the level's slot for the ticket's tick. Returns the first tick of that slot.
     #[inline]
     pub(super) fn push(&mut self, ticket: T) -> u64 {
         let number = ticket.tick().0 >> self.shift;
@@ -74,7 +73,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         (number & (Self::RING - 1)) as usize
     }
 
-    /// Returns the number of the first occupied slot after `position`. O(ring / 64).
+    /// Returns the number of the first occupied slot after `position`. Takes O(slots of the ring / 64).
     pub(super) fn first_occupied(&self, position: u64) -> Option<u64> {
         let here = position >> self.shift;
         let from = Self::ring_index(here.wrapping_add(1));
@@ -100,7 +99,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         &self.slots[Self::ring_index(number)]
     }
 
-    /// Calls `change` with a slot, and keeps the bitmap up to date.
+    /// Calls `change` with slot `number`. Afterwards updates the slot's bit in the bitmap of occupied slots.
     #[inline]
     pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot<T>) -> R) -> R {
         let at = Self::ring_index(number);
@@ -115,19 +114,20 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         result
     }
 
-    /// Returns the first tick of a slot.
+    /// Returns the first tick of the slot with this number.
     pub(super) fn start_of(&self, number: u64) -> u64 {
         number << self.shift
     }
 
-    /// Returns the tick at which to start spreading a coarse slot so that `turns` turns are left. If the slot fits the
-    /// next finer level only later, fewer turns are left.
+    /// Returns the tick at which the wheel starts to move the tickets of coarse slot `number` to the next finer level.
+    /// This is `turns` ticks before the slot begins, but at most one width of the slot. Earlier, the finer level cannot
+    /// hold the slot's tickets.
     pub(super) fn spread_from(&self, number: u64, turns: u64) -> u64 {
         self.start_of(number) - turns.min(1 << self.shift)
     }
 
-    /// Returns whether the next finer level can already hold the whole slot. It can if the slot begins within one
-    /// revolution of that level.
+    /// Returns whether the next finer level can already hold the tickets of the whole slot. The finer level can if the
+    /// slot begins within one revolution of that level.
     pub(super) fn fits_finer_level(&self, number: u64, position: u64) -> bool {
         let finer = self.shift - BITS;
         (number << BITS) - (position >> finer) <= 1 << BITS

@@ -25,12 +25,12 @@
 //! # How it works
 //!
 //! The wheel stores small *tickets*, never the timers themselves. Cancelling therefore touches the timer's own entry
-//! and nothing else. The wheel finds that the timer's ticket is *stale* when the ticket would decide the next wake-up,
-//! when its slot is spread over a finer level, when it comes due, or in a sweep that begins once stale tickets
-//! outnumber the live tickets.
+//! and nothing else. The timer's ticket is *stale* then. The wheel finds this out when the ticket would decide the next
+//! wake-up, when the ticket's slot is spread over a finer level, or when the ticket comes due. Once stale tickets
+//! outnumber the live tickets, a sweep also finds them.
 //!
 //! Inserting is O(1). Advancing is O(1) for each ticket that is handed out or moved to a finer level; a ticket moves at
-//! most once per level. Time in which nothing is due costs nothing, however long it is. Every 64-bit tick is in reach:
+//! most once per level. Time in which nothing is due costs nothing, even if it is long. Every 64-bit tick is in reach:
 //! nothing wraps, and no timer is postponed or fired early because its tick is far in the future. No single advance
 //! pays for a crowded slot, since a budget can bound the work of a call.
 //!

@@ -1,12 +1,12 @@
-//! Slots of a wheel: each holds the tickets of one span of time, in chunks.
+//! Slots of a wheel. Each slot holds the tickets of one span of time, in chunks.
 
 use crate::ticket::{CHUNK_TICKETS, Ticket};
 use alloc::vec::Vec;
 
-/// The tickets of one span of time, in chunks, in no order.
+/// A slot of a wheel: the tickets of one span of time, in chunks and in no order.
 ///
-/// The open chunk takes new tickets. It starts small and doubles, so that a slot with one ticket costs 64 bytes. From
-/// the second chunk on, chunks are allocated at full size.
+/// New tickets go to the open chunk. The first open chunk starts small and doubles, so that a slot with one ticket
+/// costs 64 bytes. Later chunks are allocated at full size.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
     open: Vec<T>,
@@ -35,8 +35,7 @@ impl<T: Ticket> Slot<T> {
         self.full.push(filled);
     }
 
-    /// Takes a chunk of at most `limit` tickets out of the slot. If the slot is empty, returns `None` and resets the
-    /// slot.
+    /// Takes a chunk of at most `limit` tickets out of the slot. Returns `None` if the slot is empty.
     pub(super) fn take(&mut self, limit: usize) -> Option<Vec<T>> {
         let mut chunk = match self.full.pop() {
             Some(chunk) => chunk,
@@ -62,11 +61,12 @@ impl<T: Ticket> Slot<T> {
         self.earliest
     }
 
-    /// Drops stale tickets until a live ticket stands first. Checks about `looks` tickets at most.
+    /// Drops stale tickets from the front of the slot until a live ticket stands first. Stops after about `looks`
+    /// checked tickets.
     ///
-    /// Almost every checked ticket is dropped, so the drops bear the cost. There are two exceptions: one check in each
-    /// call, and the checks of a single chunk whose first ticket was dropped. In a slot of several chunks, any live
-    /// ticket counts as the first.
+    /// Almost every checked ticket is dropped, so the drops pay for the checks. There are two exceptions: the last
+    /// check of each call, and the checks of a slot's only chunk after its earliest ticket was dropped. In a slot of
+    /// several chunks, any live ticket counts as the first.
     pub(super) fn drop_stale_first(
         &mut self,
         looks: usize,
@@ -95,7 +95,7 @@ impl<T: Ticket> Slot<T> {
         step
     }
 
-    /// Drops the last ticket of the last chunk.
+    /// Drops the ticket that [`Slot::drop_stale_first`] checked: the last ticket of the last chunk.
     fn pop(&mut self) {
         if self.open.pop().is_some() {
             return;
@@ -112,11 +112,12 @@ impl<T: Ticket> Slot<T> {
         self.full.len() + usize::from(!self.open.is_empty())
     }
 
-    /// Drops the stale tickets of one chunk. The first step on a slot (`unswept` is `None`) checks the open chunk. Each
-    /// later step checks the full chunk before `unswept`.
+    /// Drops the stale tickets of one chunk. The first call for a slot has `unswept` at `None`, and checks the open
+    /// chunk. Each later call checks one full chunk. `unswept` is the number of full chunks that no call has checked
+    /// yet.
     ///
-    /// The remaining tickets move to the open chunk, so that chunks stay dense. Chunks that fill up stand behind
-    /// `unswept`, so no ticket is checked twice.
+    /// The live tickets of a full chunk move to the open chunk, so that chunks stay dense. A chunk that fills up is
+    /// listed behind the first `unswept` chunks, so no ticket is checked twice.
     pub(super) fn sweep_step(
         &mut self,
         unswept: Option<usize>,
@@ -157,25 +158,27 @@ fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
     chunk[last].tick().0
 }
 
-/// The result of a search for stale tickets at the front of a slot.
+/// The result of [`Slot::drop_stale_first`]: the numbers of checked and dropped tickets.
 #[derive(Debug)]
 pub(super) struct FirstStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// Whether the slot's first ticket is live now.
+    /// Whether the slot's first ticket is live after the call. If not, stale tickets may still stand first.
     pub(super) is_live: bool,
 }
 
-/// The result of checking a few of a slot's tickets, as a step of a sweep of stale tickets.
+/// The result of [`Slot::sweep_step`]: the numbers of checked and dropped tickets, and the number of chunks that are
+/// left to check.
 #[derive(Debug)]
 pub(super) struct SweepStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// The number of full chunks that are still to be checked. At 0, the sweep goes on with the next slot.
+    /// The number of the slot's full chunks that the sweep has not checked yet. At 0, the sweep goes on with the next
+    /// slot.
     pub(super) unswept: usize,
 }
 
-/// Drops the stale tickets of `chunk`, and returns their number.
+/// Drops the stale tickets of `chunk`, and returns the number of dropped tickets.
 ///
 /// The loop checks and moves every ticket without a branch. If half of the tickets are stale, a branch would be
 /// mispredicted for every other ticket. Without branches, the loads of the timers' words overlap instead of waiting for

@@ -27,21 +27,22 @@ mod next_expiry;
 mod slots;
 mod stale;
 
-/// A wheel and the list of timers that it must hold. A timer's payload is the tick that it was inserted for.
+/// A wheel, and the list of the timers that the wheel must hold. A timer's payload is the tick for which the timer was
+/// inserted.
 struct Rig<const BITS: u32> {
     wheel: Wheel<u64, BITS>,
     /// The tick at which each pending timer is due.
     pending: BTreeMap<TimerId, u64>,
-    /// The payload of each timer, ended timers included.
+    /// The payload of each timer that was ever inserted.
     payloads: BTreeMap<TimerId, u64>,
 }
 
 impl<const BITS: u32> Rig<BITS> {
-    /// One revolution of level 0, and the width of a slot of level 1.
+    /// The number of ticks in one revolution of level 0. A slot of level 1 has the same width.
     const REVOLUTION: u64 = 1 << BITS;
     /// The number of slots in a level's ring: two revolutions.
     const RING: u64 = 2 << BITS;
-    /// The number of levels that it takes to reach every tick.
+    /// The number of levels that a wheel needs to reach every tick.
     const LEVELS: u32 = u64::BITS.div_ceil(BITS);
 
     fn at(position: u64) -> Self {
@@ -71,7 +72,7 @@ impl<const BITS: u32> Rig<BITS> {
         self.check();
     }
 
-    /// Makes one advance. Returns the ticks of the timers that fired, in order.
+    /// Makes one advance. Returns the ticks of the timers that fired, sorted.
     fn step(&mut self, to: u64, budget: usize) -> (Vec<u64>, Progress) {
         let mut fired = Vec::new();
         let Self { wheel, pending, payloads } = self;
@@ -86,7 +87,7 @@ impl<const BITS: u32> Rig<BITS> {
         (fired, progress)
     }
 
-    /// Makes an unbounded advance, after which nothing due is left.
+    /// Advances the wheel without a budget, so that all due timers fire.
     fn advance(&mut self, to: u64) -> Vec<u64> {
         let before = self.wheel.position().0;
         let (fired, progress) = self.step(to, usize::MAX);
@@ -118,13 +119,13 @@ impl<const BITS: u32> Rig<BITS> {
     }
 }
 
-/// Checks the bound on stale tickets that the module documents.
+/// Checks that the wheel has no more stale tickets than [`Wheel::tickets`] allows.
 fn check_sweep_bound<T, const BITS: u32>(wheel: &Wheel<T, BITS>) {
     let (tickets, live) = (wheel.tickets(), wheel.len());
     assert!(2 * tickets <= 5 * live + 2 * 2_048, "{tickets} tickets held for {live} timers");
 }
 
-/// The generator xorshift64*: good enough, and the same on every machine.
+/// The generator of random numbers xorshift64*. It is good enough, and gives the same numbers on every machine.
 struct Random(u64);
 
 impl Random {
@@ -139,7 +140,7 @@ impl Random {
         (self.next() >> 11) % bound
     }
 
-    /// Returns a random number. Each magnitude is equally likely.
+    /// Returns a random number. Each number of bits is equally likely.
     fn of_any_size(&mut self) -> u64 {
         self.next() >> self.below(64)
     }
@@ -152,7 +153,7 @@ impl Random {
     }
 }
 
-/// A ticket and its number.
+/// A ticket: the tick at which it is due, and the number by which the test knows it.
 type Numbered = (Tick, u32);
 
 fn ticket(tick: u64, number: u32) -> Numbered {

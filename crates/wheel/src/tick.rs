@@ -1,19 +1,19 @@
-//! Points in a wheel's time, and their conversion to and from nanoseconds.
+//! Points in a wheel's time, and conversions between them and nanoseconds.
 
 use core::num::NonZero;
 use core::time::Duration;
 
 /// An absolute point in wheel time, counted in ticks.
 ///
-/// The owner of a wheel decides how long a tick lasts ([`TickLength`]); every `u64` is a valid tick.
+/// The owner of a wheel decides how long a tick lasts ([`TickLength`]). Every `u64` is a valid tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(pub u64);
 
 impl Tick {
-    /// The last tick.
+    /// The greatest tick. No later tick exists.
     pub const MAX: Tick = Tick(u64::MAX);
 
-    /// Returns the tick `ticks` later, or the last tick if that would be beyond it.
+    /// Returns the tick `ticks` later, or the last tick if the sum would be after the last tick.
     #[inline]
     #[must_use]
     pub const fn saturating_add(self, ticks: u64) -> Tick {
@@ -21,10 +21,10 @@ impl Tick {
     }
 }
 
-/// The length of a tick, which turns moments into ticks and back.
+/// The length of a tick. It converts moments to ticks and ticks to moments.
 ///
-/// A moment is a number of nanoseconds since an origin that the caller chooses, for example the start of its event
-/// loop. All moments that are used with one wheel count from the same origin. Tick `n` begins at `n` lengths after the
+/// A moment is a number of nanoseconds since an origin. The caller chooses the origin, for example the start of its
+/// event loop. All moments that are used with one wheel count from one origin. Tick `n` begins at `n` lengths after the
 /// origin.
 ///
 /// # Rounding
@@ -37,9 +37,9 @@ impl Tick {
 /// | [`first_deadline_of`](Self::first_deadline_of): a tick | not at all | two deadlines compare as their ticks do |
 /// | [`whole_ticks`](Self::whole_ticks): a span | down | none of the ticks is cut short |
 ///
-/// So a timer whose deadline is turned into a tick by `due_tick`, on a wheel that is advanced to `current_tick(now)`,
-/// never fires before its deadline. It fires at most one length after its deadline if the advance comes at once. A
-/// deadline on the boundary of two ticks is due at the tick that begins there.
+/// A program inserts a timer for the `due_tick` of its deadline, and advances the wheel to `current_tick(now)`. Then
+/// the timer never fires before its deadline. If the advance comes at once, the timer fires at most one length after
+/// its deadline. A deadline on the boundary of two ticks is due at the tick that begins there.
 ///
 /// All methods are O(1), with one division by the length at most.
 ///
@@ -100,15 +100,15 @@ impl TickLength {
         Tick(now / self.nanos)
     }
 
-    /// Returns the moment at which `tick` begins, in nanoseconds; `u64::MAX` if it begins after that moment.
+    /// Returns the moment at which `tick` begins, in nanoseconds. Returns `u64::MAX` if that moment does not fit.
     #[inline]
     #[must_use]
     pub const fn start_of(self, tick: Tick) -> u64 {
         tick.0.saturating_mul(self.nanos)
     }
 
-    /// Returns the earliest deadline, in nanoseconds, that is due at `tick` and at no earlier tick. It is one
-    /// nanosecond after the start of the previous tick. Earlier deadlines have an earlier [`due_tick`](Self::due_tick).
+    /// Returns the earliest deadline, in nanoseconds, whose [`due_tick`](Self::due_tick) is `tick`. The deadline is one
+    /// nanosecond after the start of the previous tick.
     #[inline]
     #[must_use]
     pub const fn first_deadline_of(self, tick: Tick) -> u64 {
@@ -118,8 +118,8 @@ impl TickLength {
         }
     }
 
-    /// Returns the number of whole ticks that fit into `time`. A time of more than 2^64 - 1 nanoseconds counts as 2^64
-    /// - 1 nanoseconds.
+    /// Returns the number of whole ticks that fit into `time`. A longer time than `u64::MAX` nanoseconds counts as
+    /// `u64::MAX` nanoseconds.
     #[must_use]
     pub const fn whole_ticks(self, time: Duration) -> u64 {
         match Self::new(time) {

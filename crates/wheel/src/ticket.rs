@@ -6,15 +6,15 @@ use crate::tick::Tick;
 /// chunks of at most this size.
 pub const CHUNK_TICKETS: usize = 32;
 
-/// A small value that stays in a [`TicketWheel`](crate::TicketWheel) until its tick. It means: "look at this timer at
-/// this tick".
+/// A small value that stays in a [`TicketWheel`](crate::TicketWheel) until its tick. A ticket means: "check this timer
+/// at this tick".
 ///
-/// A ticket names a timer that is kept elsewhere, for example by its place in a table, and usually carries a stamp by
-/// which the table recognises tickets of timers that have ended. The wheel copies tickets and never looks at the
-/// timers. 16 bytes or fewer are a good size.
+/// A ticket names a timer that is kept elsewhere, for example by an index into a table. A ticket usually carries a
+/// stamp, too: by the stamp, the table recognises tickets of timers that have ended. The wheel copies tickets and never
+/// looks at the timers. 16 bytes or fewer are a good size.
 ///
-/// [`tick`](Self::tick) must return the same tick on each call. A ticket whose tick changes may be handed out at any
-/// time or never, and it may make a call of the wheel panic.
+/// [`tick`](Self::tick) must return the same tick on each call. If a ticket's tick changes, the ticket may be handed
+/// out at any time or never, and a call of the wheel may panic.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! The hierarchical wheel of tickets: takes tickets, and hands out chunks of due tickets.
+//! The hierarchical wheel of tickets. It takes tickets, and hands out due tickets in chunks.
 //!
 //! # Layout
 //!
@@ -17,25 +17,26 @@
 //!
 //! W1. A ticket stands in the slot of its tick, at a level whose ring reaches it.          (`check_invariants`)
 //! W2. An occupied slot begins after `position`: coarse slots are emptied before they begin. (`check_invariants`)
-//! W3. No slot of the finest level is occupied before `fine_from`, and none of a coarse level begins before
-//!     `coarse_from`.                                                                      (`check_invariants`)
-//! W4. `wake_tick` is never after the first ticket, and is after `position` unless some are overdue.
+//! W3. No slot of the finest level is occupied before `fine_from`, and no occupied slot of a coarse level begins before
+//!     `coarse_from`. (`check_invariants`)
+//! W4. `wake_tick` is never after the first ticket. It is after `position` while no ticket is overdue.
 //!     (`check_invariants`)
 //!
 //! # Cascades
 //!
 //! A coarse slot must be spread over the next finer level before it begins. The spreading may start one revolution of
-//! the finer level earlier, since rings hold two revolutions. Each `advance` therefore moves a share of the next coarse
-//! slots, in proportion to the time that passed. `wake_tick` asks for enough turns to finish a large slot, so that no
-//! single tick pays for the slot. A small slot (at most [`SPREAD_CHUNKS`]) needs no turns of its own.
+//! the finer level earlier, since a ring holds two revolutions. Each `advance` therefore moves a share of the next
+//! coarse slots' tickets, in proportion to the time that passed. `wake_tick` asks for enough turns (calls of `advance`)
+//! to finish a large slot, so that no single tick pays for the slot. A small slot (at most [`SPREAD_CHUNKS`]) needs no
+//! turns of its own.
 //!
-//! The wheel follows G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987, scheme 7. Tickets in
-//! place of timers, and the second revolution, are new here.
+//! The wheel follows G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987, scheme 7. Two ideas
+//! are new here: tickets in place of timers, and the second revolution.
 //!
 //! # Cost
 //!
-//! `insert` is O(1). `advance` is O(1) for each ticket handed out or moved, and O(levels) for each occupied slot on the
-//! way. A ticket moves at most once per level. Empty time costs nothing.
+//! `insert` is O(1). `advance` is O(1) for each ticket handed out or moved, and O(levels) for each occupied slot that
+//! the wheel passes. A ticket moves at most once per level. Empty time costs nothing.
 
 use crate::level::Level;
 use crate::slot::{Slot, SweepStep, retain_live};
@@ -43,33 +44,37 @@ use crate::tick::Tick;
 use crate::ticket::Ticket;
 use alloc::vec::Vec;
 
-/// The result of an advance: says whether the advance reached the tick that it was called with.
+/// The result of an advance: it says whether the advance has handed out all due tickets.
 ///
-/// Either everything is done, or work is left. There is no third outcome, so a `match` needs no other arm.
+/// Either all due tickets were handed out, or some are left. There is no third outcome, so a `match` needs no other
+/// arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "work that is left must be asked for again"]
 pub enum Progress {
-    /// Everything due has been handed out.
+    /// All due tickets have been handed out.
     Settled,
-    /// The budget was spent first; the next advance resumes where this advance stopped.
+    /// The budget was spent before all due tickets were handed out. The next advance continues where this advance
+    /// stopped.
     BudgetSpent,
 }
 
-/// The default number of bits of the radix: a revolution of a level has `2^8` slots.
+/// The default number of bits of the radix. With 8 bits, a revolution of a level has `2^8` slots.
 ///
 /// Compared with 6 bits, tickets cascade through fewer levels. The price is 28 KiB for each level in use.
 pub(crate) const RADIX_BITS: u32 = 8;
 
-/// The greatest number of chunks of a coarse slot that a turn spreads: about 60 µs of work.
+/// The greatest number of chunks of a coarse slot that one call of `spread` moves to finer levels: about 60 µs of work.
 pub(crate) const SPREAD_CHUNKS: u64 = 128;
 
-/// How many ticks lie between two shares, while no coarse slot has more than [`SPREAD_CHUNKS`] chunks.
+/// The number of ticks between two checks for coarse slots whose tickets must move to finer levels. While such a slot
+/// has more than [`SPREAD_CHUNKS`] chunks, each advance checks.
 const SPREAD_EVERY: u64 = 8;
 
-/// How many tickets a `drop_stale_first` checks. It may check up to a chunk's worth more.
+/// The number of tickets after which a call of `drop_stale_first` stops checking. The call may check up to a chunk
+/// more, which is 32 tickets.
 pub(crate) const FIRST_LOOKS: usize = 256;
 
-/// A ticket that consists of a tick and the name of the timer that is due at that tick.
+/// A pair of a tick and a name is a ticket, too. The name is that of the timer that is due at the tick.
 impl<N: Copy> Ticket for (Tick, N) {
     #[inline]
     fn tick(&self) -> Tick {
@@ -77,13 +82,14 @@ impl<N: Copy> Ticket for (Tick, N) {
     }
 }
 
-/// Where the sweep of stale tickets stands. `depth` counts levels from the finest. After the levels, the overdue
-/// tickets are swept.
+/// The slot that the sweep for stale tickets checks next. `depth` is the number of its level, counted from the finest
+/// level. After all levels, the sweep checks the overdue tickets.
 #[derive(Debug, Default)]
 struct SweepCursor {
     depth: usize,
     ring_index: u64,
-    /// The number of full chunks of the slot that are still to be checked; `None` before the slot's first step.
+    /// The number of the slot's full chunks that the sweep has not checked yet. `None` before the sweep has begun the
+    /// slot.
     unswept: Option<usize>,
 }
 
@@ -91,17 +97,16 @@ struct SweepCursor {
 ///
 /// This wheel is for programs that have a table of timers of their own: connections, slots of a lock-free slab. The
 /// wheel keeps a copy of each [`Ticket`] and hands it out when its tick has come. A timer that ends earlier leaves its
-/// ticket in the wheel. The ticket has become *stale*, and the closure `is_live` returns false for it when the wheel
-/// calls it. The wheel drops stale tickets as it moves tickets to a finer level, and in [`sweep`](Self::sweep) when
-/// the owner of the wheel calls it. If hardly any ticket is stale, the wheel searches one chunk of eight as it moves
-/// them.
+/// ticket in the wheel. Such a ticket is *stale*: the closure `is_live` returns false for the ticket. The wheel drops
+/// stale tickets when it moves tickets to a finer level, and in [`sweep`](Self::sweep). If hardly any ticket is stale,
+/// the wheel searches only one of eight chunks that it moves.
 ///
-/// Several calls take a closure `is_live`, which returns whether the timer that a ticket names still waits for that
-/// ticket. A ticket for which `is_live` returns `false` is dropped and never handed out. The returned value may be out
-/// of date in one direction only: a stale ticket may pass for a live ticket, which does no harm to the wheel. The owner
-/// therefore has to check the tickets that `advance` hands out.
+/// Several calls take a closure `is_live`. It returns whether a ticket's timer still waits for the ticket. If it
+/// returns `false`, the ticket is dropped and never handed out. The returned value may be out of date in one direction
+/// only: `is_live` may return `true` for a stale ticket. This does no harm to the wheel. The owner therefore has to
+/// check the tickets that `advance` hands out.
 ///
-/// [`Wheel`](crate::Wheel) is this wheel together with such a table.
+/// [`Wheel`](crate::Wheel) is this wheel together with a table of timers.
 ///
 /// # Panics
 ///
@@ -132,18 +137,23 @@ struct SweepCursor {
 #[derive(Debug)]
 pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     position: u64,
-    /// Tickets that were already due when they were inserted, after the last advance.
+    /// Tickets that were inserted after the last advance, and were already due when they were inserted.
     overdue: Slot<T>,
-    /// Overdue tickets that earlier advances left over. They are handed out before all overdue tickets that came later.
+    /// Overdue tickets that earlier advances left over. The next advance hands them out before the tickets in
+    /// `overdue`.
     late: Slot<T>,
     levels: Vec<Level<T, BITS>>,
-    /// No occupied slot of the finest level is for a tick before this tick. Until then, time may pass without a search.
+    /// A lower bound for the ticks of the finest level's tickets. The wheel advances up to this tick without a search
+    /// of the finest level.
     fine_from: u64,
-    /// No occupied coarse slot begins before this tick. Until then, turns need not search the coarse levels.
+    /// A lower bound for the ticks at which occupied coarse slots begin. The wheel advances up to this tick without a
+    /// search of the coarse levels.
     coarse_from: u64,
-    /// The number of ticks since coarse slots were last checked for spreading.
+    /// The number of ticks that have passed after the last check for coarse slots whose tickets must move to finer
+    /// levels.
     unspread: u64,
-    /// Whether some coarse slot was too large for one share at that check. If so, each turn spreads a further share.
+    /// Whether the last check found a coarse slot too large to move to finer levels at once. If true, each advance
+    /// moves a further part of such a slot.
     crowded: bool,
     sampling: Sampling,
     len: usize,
@@ -151,26 +161,28 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
 }
 
 /// Chooses which chunks are searched for stale tickets when they move to a finer level. A search reads a word of each
-/// timer, which is rarely in the cache. If hardly any ticket is stale, only one chunk in a few is searched.
+/// timer, and that word is rarely in the cache. So if hardly any ticket is stale, only one of eight chunks is searched.
 #[derive(Debug, Default)]
 struct Sampling {
-    /// The number of chunks to skip after each search.
+    /// The number of chunks that are skipped after each search, as chosen by the last search.
     skips: u32,
-    /// The number of chunks that are still to be skipped before the next search.
+    /// The number of chunks that remain to skip before the next search.
     left: u32,
 }
 
 impl Sampling {
     const MOST_SKIPS: u32 = 7;
 
-    /// Returns whether to search the next chunk. If so, the caller must call [`note`](Self::note) afterwards.
+    /// Returns whether the caller must search the next chunk for stale tickets. After the search, the caller must call
+    /// [`note`](Self::note).
     fn takes_next(&mut self) -> bool {
         let left = self.left.checked_sub(1);
         self.left = left.unwrap_or(0);
         left.is_none()
     }
 
-    /// Records how many tickets of a searched chunk were stale. The more were stale, the sooner the next search comes.
+    /// Records how many tickets of a searched chunk were stale. The more tickets were stale, the sooner the next search
+    /// comes.
     fn note(&mut self, stale: usize, searched: usize) {
         self.skips = if 8 * stale > searched { 0 } else { (2 * self.skips + 1).min(Self::MOST_SKIPS) };
         self.left = self.skips;
@@ -178,8 +190,8 @@ impl Sampling {
 }
 
 impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
-    /// Makes an empty wheel that stands at `position`. Every later tick is ahead of it. The wheel allocates memory with
-    /// the first ticket.
+    /// Makes an empty wheel whose position is `position`: later ticks are in the future. The wheel allocates memory
+    /// when its first ticket is inserted.
     #[must_use]
     pub fn new(position: Tick) -> Self {
         Self {
@@ -209,8 +221,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         self.len == 0
     }
 
-    /// Returns the tick to which the wheel was advanced last. All tickets for this tick and for earlier ticks have been
-    /// handed out, unless the budget was spent.
+    /// Returns the tick that the wheel has reached. All tickets in the levels for this tick and earlier ticks have been
+    /// handed out.
     #[must_use]
     pub fn position(&self) -> Tick {
         Tick(self.position)
@@ -254,8 +266,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
 
     /// Returns the tick at which [`advance`](Self::advance) has work to do next; `None` if the wheel holds no ticket.
     ///
-    /// It is the tick of the first ticket, stale or not. It is earlier if a large coarse slot must be spread ahead of
-    /// time. If tickets are overdue, it is the position.
+    /// Usually that is the tick of the first ticket, stale or live. The tick is earlier if a large coarse slot must be
+    /// spread ahead of time. If tickets are overdue, the tick is the position.
     ///
     /// # Time complexity
     ///
@@ -270,7 +282,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             let Some(number) = level.first_occupied(self.position) else { continue };
             let mut at = level.slot(number).earliest();
             if depth > 0 {
-                // The next slot is checked as well: it may need its turns before the first ticket of this slot.
+                // The slot after this slot is checked as well: it may need its turns before the first ticket of this
+                // slot is due.
                 for crowded in [number, number + 1] {
                     let chunks = level.slot(crowded).chunk_count() as u64;
                     if chunks > SPREAD_CHUNKS {
@@ -284,16 +297,16 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         wake.map(Tick)
     }
 
-    /// Drops the stale tickets before the first live ticket, so that no thread is woken for them. Returns the tick of
-    /// the first ticket that was dropped, or `None` if no ticket was dropped.
+    /// Drops the stale tickets before the first live ticket, so that no thread is woken for a stale ticket. Returns the
+    /// tick of the first dropped ticket, or `None` if no ticket was dropped.
     ///
-    /// A program calls this method before [`wake_tick`](Self::wake_tick). The method drops nothing while tickets are
-    /// overdue, since the next advance is then due at once.
+    /// A program calls this method before [`wake_tick`](Self::wake_tick). While tickets are overdue, the method drops
+    /// nothing: the next advance is due at once.
     ///
     /// # Time complexity
     ///
-    /// O(levels) for each occupied slot on the way. One call looks at some 300 tickets at most. If there are more stale
-    /// tickets, the next call continues with them.
+    /// O(levels) for each occupied slot that the call searches. One call checks some 300 tickets at most. If more
+    /// tickets are stale, the next call continues with them.
     pub fn drop_stale_first(&mut self, mut is_live: impl FnMut(&T) -> bool) -> Option<Tick> {
         if !self.overdue.is_empty() || !self.late.is_empty() {
             return None;
@@ -325,17 +338,17 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         self.levels.iter().enumerate().filter_map(first).min()
     }
 
-    /// Moves to tick `to` and calls `expired` with the tickets that are due at `to` or before: chunks of 1 to
-    /// [`CHUNK_TICKETS`](crate::CHUNK_TICKETS) tickets, in no particular order.
+    /// Advances the wheel to tick `to`. Calls `expired` with the tickets that are due at `to` or before, in chunks of 1
+    /// to [`CHUNK_TICKETS`](crate::CHUNK_TICKETS) tickets and in no particular order.
     ///
-    /// At most `budget` tickets are handed out or moved between levels, and a share of the next coarse slots is spread
-    /// ahead. After [`Progress::BudgetSpent`], another call continues. `is_live` is called for tickets when they are
-    /// moved, not when they are handed out.
+    /// At most `budget` tickets are handed out or moved between levels. Besides, a share of the next coarse slots is
+    /// spread ahead. After [`Progress::BudgetSpent`], another call continues. `is_live` is called for tickets that are
+    /// moved, not for tickets that are handed out.
     ///
-    /// A `to` before the position hands out overdue tickets and changes nothing else: after a clock stepped back, the
-    /// wheel stays where it is until the clock has caught up. Tickets that were overdue when they were inserted, since
-    /// the last advance, are handed out after the tickets of the levels. If the budget did not reach them, the next
-    /// advance hands them out first. So neither kind of ticket can starve the other.
+    /// If `to` is before the position, the call only hands out overdue tickets: after a clock stepped back, the wheel
+    /// waits until the clock has caught up. A ticket that was already due when it was inserted is handed out after the
+    /// tickets of the levels. If the budget ends before, the next advance hands that ticket out first. So neither kind
+    /// of ticket can starve the other.
     ///
     /// # Time complexity
     ///
@@ -356,9 +369,9 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         progress
     }
 
-    /// Does the first half of [`advance`](Self::advance): everything but the spreading of coarse slots. The caller must
-    /// call [`spread`](Self::spread) after it has fired the timers of this half. So no timer waits for tickets that are
-    /// due later.
+    /// Does the first half of [`advance`](Self::advance): hands out the due tickets. The second half moves tickets of
+    /// coarse slots to finer levels ahead of time. The caller fires the timers and then calls [`spread`](Self::spread).
+    /// So no due timer waits for work on tickets that are due later.
     pub fn hand_out_until(
         &mut self,
         to: Tick,
@@ -376,7 +389,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         if !self.hand_out_late(&mut budget, &mut expired) {
             return Progress::BudgetSpent;
         }
-        // Only with some budget left: otherwise overdue tickets could use up each budget before the levels get a share.
+        // This is done only if some budget is left. Otherwise overdue tickets could use up each budget before the
+        // levels get a share.
         if budget > 0 && !self.overdue.is_empty() {
             self.late = core::mem::replace(&mut self.overdue, Slot::new());
         }
@@ -398,9 +412,9 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         if settled { Progress::Settled } else { Progress::BudgetSpent }
     }
 
-    /// Does the second half of [`advance`](Self::advance): moves a share of the next coarse slots to finer levels, in
-    /// proportion to the time since the last share. A program may put the call off for a few ticks. If the call is
-    /// never made, a coarse slot is emptied at the tick at which it begins.
+    /// Does the second half of [`advance`](Self::advance): moves a share of the next coarse slots' tickets to finer
+    /// levels, in proportion to the ticks that have passed after the last such move. A program may put the call off for
+    /// a few ticks. Without the call, a coarse slot is emptied all at once, at the tick at which the slot begins.
     ///
     /// # Time complexity
     ///
@@ -412,11 +426,12 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// Returns the first tick up to `to` at which an occupied slot begins.
+    /// Returns the first tick at which an occupied slot begins. Returns `None` if no occupied slot begins at `to` or
+    /// before.
     fn next_event(&mut self, to: u64) -> Option<u64> {
         let position = self.position;
         if self.coarse_from <= to {
-            // The stored value may come from a slot that is empty by now.
+            // The stored bound may come from a slot that is empty by now.
             let begins =
                 |level: &Level<T, BITS>| level.first_occupied(position).map(|number| level.start_of(number));
             self.coarse_from = self.levels.iter().skip(1).filter_map(begins).min().unwrap_or(u64::MAX);
@@ -427,7 +442,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         fine.into_iter().chain(coarse).min().filter(|&tick| tick <= to)
     }
 
-    /// Spreads the coarse slots that begin at `tick`. Returns false if the budget ran out before.
+    /// Moves the tickets of the coarse slots that begin at `tick` to finer levels. Returns false if the budget ran out
+    /// before the end.
     fn cascade_into(&mut self, tick: u64, budget: &mut usize, is_live: &mut impl FnMut(&T) -> bool) -> bool {
         if tick < self.coarse_from {
             return true;
@@ -447,8 +463,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         true
     }
 
-    /// Moves a chunk of a coarse slot, at most `limit` tickets, to the slots where its tickets belong now. If the chunk
-    /// is chosen for a search, also drops its stale tickets. Returns the number of tickets in the chunk.
+    /// Moves a chunk of a coarse slot, at most `limit` tickets, to the slots where the tickets belong now. If
+    /// [`Sampling`] chooses the chunk, drops its stale tickets first. Returns the number of tickets in the chunk.
     fn cascade_chunk(
         &mut self,
         depth: usize,
@@ -469,7 +485,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         looked_at
     }
 
-    /// Hands out the tickets of `tick`. Returns false if the budget ran out before.
+    /// Hands out the tickets of `tick`. Returns false if the budget ran out before the last ticket.
     fn expire(&mut self, tick: u64, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
         let Some(level) = self.levels.first_mut() else { return true };
         let mut slot = level.with_slot(tick, |slot| core::mem::replace(slot, Slot::new()));
@@ -500,7 +516,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         slot.is_empty()
     }
 
-    /// Moves a share of the next coarse slots to finer levels. `passed` is the number of ticks since the last share.
+    /// Moves a part of the next coarse slots' tickets to finer levels, ahead of time. `passed` is the number of ticks
+    /// that have passed after the last such move.
     fn spread_ahead(&mut self, passed: u64, is_live: &mut impl FnMut(&T) -> bool) {
         self.crowded = false;
         for depth in 1..self.levels.len() {
@@ -522,16 +539,16 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// Sweeps a part of the wheel: looks at `tickets` tickets, or at a chunk's worth more, and drops the stale tickets.
-    /// Returns `true` when this call ended a pass over the whole wheel. Otherwise the next call continues where this
-    /// call stopped.
+    /// Sweeps a part of the wheel: checks `tickets` tickets, or up to a chunk's worth more, and drops the stale
+    /// tickets. Returns `true` if the call ended a pass over the whole wheel. Otherwise the next call continues the
+    /// pass.
     ///
-    /// A whole pass looks at each ticket that was in the wheel when the pass began. A program may call other methods
+    /// A whole pass checks each ticket that was in the wheel when the pass began. A program may call other methods
     /// between two parts of a pass.
     ///
     /// # Time complexity
     ///
-    /// O(1) for each ticket looked at, and O(slots) for a whole pass over empty slots.
+    /// O(1) for each checked ticket, and O(slots) for a whole pass over empty slots.
     pub fn sweep(&mut self, tickets: usize, mut is_live: impl FnMut(&T) -> bool) -> bool {
         let mut left = tickets;
         while left > 0 {
@@ -551,7 +568,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         false
     }
 
-    /// Sweeps at the cursor, or at the first occupied slot after the cursor. Returns `None` at the end of the pass.
+    /// Checks a chunk of the cursor's slot, or of the first occupied slot after it, and drops stale tickets. Returns
+    /// `None` when the sweep has passed the whole wheel.
     fn sweep_step(&mut self, is_live: &mut impl FnMut(&T) -> bool) -> Option<SweepStep> {
         let cursor = &mut self.sweep;
         while let Some(level) = self.levels.get_mut(cursor.depth) {

@@ -1,4 +1,4 @@
-//! The wheel of timers with payloads. It joins a wheel of tickets with the table of timers that the tickets name.
+//! The wheel of timers with payloads: a wheel of tickets, and the table of the timers that the tickets name.
 
 use crate::id::TimerId;
 use crate::tick::Tick;
@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 /// A timer that came due.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Expired<T> {
-    /// The timer's id, stale from now on.
+    /// The timer's id, which is stale now.
     pub id: TimerId,
-    /// The tick for which the timer was inserted, or to which it was moved last.
+    /// The tick at which the timer was due. If the timer was moved, it is the tick of the last move.
     pub tick: Tick,
     /// The payload that was inserted with the timer.
     pub payload: T,
@@ -55,14 +55,16 @@ pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     tickets: TicketWheel<Look, BITS>,
     timers: Vec<Timer<T>>,
     free: Vec<u32>,
-    /// Chunks of due tickets that were not fired yet.
+    /// Chunks of due tickets whose timers an advance has not fired yet.
     due: Vec<Vec<Look>>,
     live: usize,
-    /// Counts tickets that became stale, or were used up when their timer fired.
+    /// The number of timers that ended or were moved, counted to pace the sweep. Such a timer leaves a stale ticket, or
+    /// has used up its ticket by firing.
     ended: u32,
 }
 
-/// A ticket. It means: "Look at timer `index` at `tick`, if it still waits for the ticket with this `stamp`."
+/// A ticket of the wheel. It means: "Check timer `index` at `tick`, if the timer still waits for the ticket with this
+/// `stamp`."
 #[derive(Clone, Copy, Debug)]
 struct Look {
     tick: Tick,
@@ -77,15 +79,16 @@ impl Ticket for Look {
     }
 }
 
-/// A slot for a timer. It is the only cache line that an insert, a cancel or a firing touches.
+/// A slot of the table of timers. An insert, a cancel or a firing touches only one cache line of the table: that of the
+/// timer's slot.
 #[derive(Debug)]
 struct Timer<T> {
     marks: Marks,
     payload: Option<T>,
 }
 
-/// Distinguishes the timers and tickets of a slot from earlier timers and tickets of the same slot. The upper half is
-/// the generation. It changes when a timer ends, which makes earlier ids stale. The lower half is the stamp. It changes
+/// Distinguishes the present timer and ticket of a slot from earlier timers and tickets of the slot. The upper half is
+/// the generation: it changes when a timer ends, which makes earlier ids stale. The lower half is the stamp: it changes
 /// when a timer ends or is moved, which makes earlier tickets stale.
 #[derive(Clone, Copy, Debug)]
 struct Marks(u64);
@@ -116,23 +119,23 @@ impl Marks {
 }
 
 impl<T> Timer<T> {
-    /// Returns whether the timer waits for this ticket. A vacant slot waits for no ticket, since its stamp changed when
-    /// its timer ended.
+    /// Returns whether the timer in this slot waits for the ticket `look`. A vacant slot waits for no ticket, because
+    /// its stamp changed when its timer ended.
     #[inline]
     fn awaits(&self, look: &Look) -> bool {
         self.marks.stamp() == look.stamp
     }
 }
 
-/// The number of stale tickets that are always tolerated, however few timers are pending.
+/// The number of stale tickets that the wheel tolerates in addition to a share of the pending timers.
 const STALE_SLACK: usize = 1_024;
-/// How many timers end or are moved before a chunk's worth of tickets is swept. That makes eight swept tickets for each
-/// timer. While a sweep checks `n` live tickets, at most `n / 8` of them become stale behind it. So at most `2 * n`
-/// tickets for `7/8 * n` timers remain, which keeps the bound.
+/// The number of timers that end or are moved before the wheel sweeps a chunk of tickets. So the wheel sweeps eight
+/// tickets for each such timer. While a sweep checks `n` live tickets, at most `n / 8` of them become stale behind the
+/// sweep. So at most `2 * n` tickets for `7/8 * n` timers remain, which keeps the bound.
 const ENDED_PER_CHUNK: u32 = 4;
 
 impl<T, const BITS: u32> Wheel<T, BITS> {
-    /// Makes an empty wheel that stands at `position`. Every later tick is ahead of it.
+    /// Makes an empty wheel whose position is `position`: later ticks are in the future.
     #[must_use]
     pub fn new(position: Tick) -> Self {
         Self {
@@ -165,7 +168,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
             index
         };
         let marks = self.timers[index as usize].marks;
-        // The id is made before the ticket: so the id and the ticket are two words to hold at a time, not three.
+        // The id is made before the ticket: so two words are held in registers at a time, not three.
         let id = TimerId::new(index, marks.generation());
         self.live += 1;
         self.tickets.insert(Look { tick, index, stamp: marks.stamp() });
@@ -175,15 +178,15 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// Moves a pending timer to `tick`, earlier or later; its id stays valid. Returns `false` and does nothing if the
     /// id is stale.
     ///
-    /// If the new tick is not after [`position`](Self::position), the timer fires on the next advance. If the timer is
-    /// due in the present advance, and the closure of another timer's firing moves it, it does not fire in this
-    /// advance. Inside its own firing a timer has ended, and its id is stale; a program can [`insert`](Self::insert)
-    /// the timer again.
+    /// If the new tick is not after [`position`](Self::position), the timer fires on the next advance. If the closure
+    /// of another timer's firing moves a timer that is due too, the moved timer does not fire in this advance. When the
+    /// closure is called for a timer, that timer has ended and its id is stale; the closure can
+    /// [`insert`](Self::insert) it again.
     ///
-    /// The earlier ticket stays in the wheel as a stale ticket, under the same bound as the tickets of cancelled
-    /// timers. A timer that is moved at each request costs a ticket at each request. A program can instead keep the
-    /// deadline beside the timer and compare it when the timer fires, which costs one ticket for each timeout. The
-    /// example `event_loop` of `tourbillon` does that.
+    /// The earlier ticket stays in the wheel as a stale ticket, and counts towards the bound of
+    /// [`tickets`](Self::tickets). A timer that is moved at each request costs a ticket at each request. A program can
+    /// instead keep the deadline beside the timer and compare it when the timer fires: that costs one ticket for each
+    /// timeout. The example `event_loop` of `tourbillon` does that.
     ///
     /// # Time complexity
     ///
@@ -223,7 +226,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         if id.is_of(timer.marks.generation()) { timer.payload.as_ref() } else { None }
     }
 
-    /// Returns the payload of a pending timer for changes; `None` if the id is stale.
+    /// Returns a mutable reference to the payload of a pending timer; `None` if the id is stale.
     #[must_use]
     pub fn get_mut(&mut self, id: TimerId) -> Option<&mut T> {
         let timer = self.timers.get_mut(id.index() as usize)?;
@@ -234,7 +237,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     ///
     /// # Time complexity
     ///
-    /// O(n) for all of them, where n is the greatest number of timers that were ever pending at a time.
+    /// O(n) for the whole iteration, where n is the greatest number of timers that were ever pending at a time.
     pub fn iter(&self) -> impl Iterator<Item = (TimerId, &T)> {
         let timers = (0..).zip(&self.timers);
         timers.filter_map(|(index, timer)| {
@@ -242,7 +245,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         })
     }
 
-    /// Ends a timer: returns its payload, and makes its slot free. Returns `None` for a vacant slot.
+    /// Ends the timer in slot `index`: frees the slot, and returns the payload. Returns `None` if the slot is vacant.
     fn release(&mut self, index: u32) -> Option<T> {
         let timer = self.timers.get_mut(index as usize)?;
         let payload = timer.payload.take()?;
@@ -253,8 +256,9 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         Some(payload)
     }
 
-    /// Counts a ticket that has become stale. Every few calls, sweeps a chunk's worth of tickets. Tickets of timers
-    /// that fire count, too: with fewer live tickets, stale tickets outnumber them sooner.
+    /// Counts a timer that has ended or was moved. Every few calls, checks a chunk of tickets and drops the stale
+    /// tickets. Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber the
+    /// live tickets.
     fn sweep_a_little(&mut self) {
         self.ended = self.ended.wrapping_add(1);
         if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
@@ -263,14 +267,14 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         }
     }
 
-    /// Moves to tick `to` and fires the due timers, in no particular order within the call.
+    /// Advances the wheel to tick `to`, and fires the due timers in no particular order.
     ///
-    /// `fire` gets the wheel too, and may insert and cancel. A timer that it inserts for a tick that has passed fires
-    /// on the next advance, so a timer that re-arms itself cannot hold this advance up.
+    /// `fire` gets the wheel, too, and may insert and cancel timers. If `fire` inserts a timer for a tick that has
+    /// passed, the timer fires on the next advance. So a timer that re-arms itself cannot hold this advance up.
     ///
-    /// At most `budget` tickets are fired or moved between levels, stale tickets included, and a share of the next
-    /// coarse slots is spread ahead. After [`Progress::BudgetSpent`], another call continues. A `to` before the
-    /// position moves nothing, and is not an error.
+    /// At most `budget` tickets, stale tickets included, are fired or moved between levels. Besides, a share of the
+    /// next coarse slots is spread ahead. After [`Progress::BudgetSpent`], another call continues. If `to` is before
+    /// the position, the position stays as it is.
     ///
     /// # Time complexity
     ///
@@ -304,13 +308,13 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
 
     /// Returns the tick at which to call [`advance`](Self::advance) next; `None` if nothing is pending.
     ///
-    /// The tick is never after the first timer. It may be before the first timer when hundreds of timers before that
-    /// timer were cancelled or moved, or when thousands of timers must cascade to a finer level ahead of time.
+    /// The tick is never after the tick of the first timer. It is earlier in two cases: if hundreds of timers before
+    /// the first timer were cancelled or moved, or if thousands of timers must move to a finer level ahead of time.
     ///
     /// # Time complexity
     ///
-    /// O(levels), and the cost of dropping the tickets of cancelled timers that stand first. Each ticket is dropped
-    /// once, and one call drops some 250 at most.
+    /// O(levels), and O(1) for each dropped ticket. The call drops stale tickets that stand before the first live
+    /// ticket, some 250 tickets at most.
     #[must_use]
     pub fn next_expiry(&mut self) -> Option<Tick> {
         if self.live == 0 {
@@ -342,14 +346,14 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         self.live == 0
     }
 
-    /// Returns the number of tickets in the wheel, including the stale tickets of cancelled and moved timers. It is at
-    /// most `2.5 * len + 2,048`.
+    /// Returns the number of tickets in the wheel, including the stale tickets of cancelled and moved timers. The
+    /// number is at most `2.5 * len + 2,048`.
     #[must_use]
     pub fn tickets(&self) -> usize {
         self.tickets.len()
     }
 
-    /// Returns the tick of the first ticket, stale or not.
+    /// Returns the tick at which the wheel of tickets has work to do next. Stale tickets count as work, too.
     #[cfg(test)]
     pub(crate) fn wake_tick(&self) -> Option<Tick> {
         self.tickets.wake_tick()

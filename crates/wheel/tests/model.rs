@@ -1,8 +1,8 @@
 //! Compares the wheel with a sorted list, one operation after the other.
 //!
-//! After each operation the test checks that every fired timer was pending, is due, and fires once; that a settled
-//! advance leaves no due timer; that `next_expiry` is never after the first timer; that lengths agree; and that stale
-//! tickets stay within their bound.
+//! After each operation the test makes five checks. Every fired timer was pending, is due, and fires once. A settled
+//! advance leaves no due timer. `next_expiry` is never after the first timer. Lengths agree. Stale tickets stay within
+//! their bound.
 
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
@@ -10,12 +10,12 @@ use std::env;
 use std::thread;
 use tourbillon_wheel::{Expired, Progress, Tick, TimerId, Wheel};
 
-/// A simple model of a wheel.
+/// A simple model of a wheel: a list of the pending timers.
 #[derive(Default)]
 struct Reference {
     pending: HashMap<TimerId, (Tick, u64)>,
     by_tick: BTreeSet<(Tick, TimerId)>,
-    /// All ids that were ever made, most of them stale.
+    /// All timer ids that the wheel has ever made. Most ids are stale.
     ids: Vec<TimerId>,
     payloads: u64,
 }
@@ -38,7 +38,7 @@ impl Reference {
         Some(taken)
     }
 
-    /// Moves a timer. Returns whether it was pending.
+    /// Moves a timer to `tick`. Returns whether the timer was pending.
     fn reschedule(&mut self, id: TimerId, tick: Tick) -> bool {
         let Some((before, payload)) = self.pending.get(&id).copied() else { return false };
         assert!(self.by_tick.remove(&(before, id)));
@@ -57,16 +57,17 @@ impl Reference {
     }
 }
 
-/// The operation that the fire closure does besides recording.
+/// The operation that the closure of `advance` makes on the wheel, besides recording the timer that fires.
 #[derive(Clone, Copy, Debug)]
 enum Callback {
     Nothing,
-    /// Arms a timer this long after the timer that fired, the first few times.
+    /// Arms a new timer this number of ticks after the tick of the timer that fired. Does so only the first few times.
     Rearm(u64),
-    /// Arms a timer this long after the wheel's position, the first few times.
+    /// Arms a new timer this number of ticks after the wheel's position. Does so only the first few times.
     Arm(u64),
     Cancel(u64),
-    /// Moves a timer to this long after the wheel's position.
+    /// Moves a timer, chosen by the first number, to a tick after the wheel's position. The second number is the
+    /// distance in ticks.
     Reschedule(u64, u64),
 }
 
@@ -213,7 +214,7 @@ impl<const BITS: u32> Model<BITS> {
         progress
     }
 
-    /// Calls `advance` again while the budget is spent. Checks that this ends.
+    /// Calls `advance` again and again until no budget is spent. Checks that the calls come to an end.
     fn settle(&mut self, to: Tick, budget: usize) {
         let enough = (self.wheel.tickets() * Self::LEVELS).div_ceil(budget) + 1;
         let mut calls = 0;
@@ -257,7 +258,8 @@ impl<const BITS: u32> Model<BITS> {
 
 const STARTS: [u64; 6] = [0, 1 << 30, 1 << 36, 1 << 63, u64::MAX - 1_000, u64::MAX];
 
-/// Distances at which a wheel could fail: around the edges of slots, revolutions and rings, and beyond all of them.
+/// Distances in ticks at which a wheel could fail. They are around the edges of slots, revolutions and rings, and
+/// beyond all edges.
 const EDGES: [u64; 14] =
     [0, 1, 32, 64, 256, 512, 1 << 10, 1 << 16, 2 << 16, 1 << 24, 1 << 32, 1 << 36, 1 << 56, u64::MAX - 1];
 
@@ -326,7 +328,7 @@ proptest! {
     }
 }
 
-/// The generator splitmix64.
+/// The generator of random numbers splitmix64.
 struct Random(u64);
 
 impl Random {
@@ -369,7 +371,7 @@ impl Random {
         }
     }
 
-    /// A random operation. In `hasty` of 1,000 operations, more than a little time passes.
+    /// Returns a random operation. Of 1,000 operations that let time pass, `hasty` may let a long time pass.
     fn op(&mut self, hasty: u64) -> Op {
         let by = if self.below(1_000) < hasty { self.distance() } else { self.below(40) };
         match self.below(1_000) {
@@ -395,7 +397,7 @@ impl Random {
     }
 }
 
-/// Prints the seed that repeats this run, if the test panics.
+/// The seed of a random run. If the test panics, the drop of this value prints the seed.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -418,7 +420,7 @@ fn long_run<const BITS: u32>(seed: u64) {
     model.finish();
 }
 
-/// Tests tens of thousands of timers at a time; the other test has dozens. Set `TOURBILLON_SEED` to repeat one run.
+/// Compares the wheel with the model while tens of thousands of timers are pending. `TOURBILLON_SEED` repeats one run.
 #[test]
 fn a_long_life_is_the_same_for_the_wheel_and_the_list() {
     let seeds = match env::var("TOURBILLON_SEED") {

@@ -1,4 +1,4 @@
-//! Moments.
+//! Defines a moment in Coordinated Universal Time.
 
 use core::fmt;
 use core::ops::{Add, Sub};
@@ -8,8 +8,9 @@ use jiff::Timestamp;
 use jiff::civil::date;
 use jiff::fmt::temporal::Pieces;
 
-/// A moment in milliseconds of Coordinated Universal Time since the start of 1970, leap seconds not counted. No zone,
-/// and no length of a process' life, is in the number. The text is that of RFC 3339.
+/// A moment as the number of milliseconds since the start of 1970, in Coordinated Universal Time. Leap seconds are not
+/// counted. The number depends neither on a time zone nor on the start of a process. As a text it has the form of RFC
+/// 3339.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,10 +33,12 @@ pub struct UtcMillis(u64);
 impl UtcMillis {
     /// The start of 1970.
     pub const ZERO: Self = Self(0);
-    /// The last moment that is in the year 9999 in every time zone, 9999-12-30T22:00:00Z. No timer is due later.
+    /// The last possible moment, 9999-12-30T22:00:00Z. This moment is in the year 9999 in every time zone. No timer is
+    /// due later.
     pub const MAX: Self = Self(253_402_207_200_000);
 
-    /// The moment this number of milliseconds after the start of 1970, or [`MAX`](Self::MAX) if that is earlier.
+    /// Returns the moment that is `millis` milliseconds after the start of 1970. A later moment than [`MAX`](Self::MAX)
+    /// becomes `MAX`.
     ///
     /// ```
     /// use tourbillon_words::UtcMillis;
@@ -48,14 +51,14 @@ impl UtcMillis {
         if millis < Self::MAX.0 { Self(millis) } else { Self::MAX }
     }
 
-    /// Milliseconds since the start of 1970.
+    /// Returns the number of milliseconds since the start of 1970.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// The moment this number of nanoseconds after the start of 1970, rounded down: a timer is due once a clock shows
-    /// its due moment, or later.
+    /// Returns the moment that is `nanos` nanoseconds after the start of 1970, rounded down to a millisecond. A clock
+    /// that is rounded down shows a timer's due moment only once it has come.
     ///
     /// ```
     /// use tourbillon_words::UtcMillis;
@@ -67,14 +70,16 @@ impl UtcMillis {
         Self(nanos / 1_000_000)
     }
 
-    /// Nanoseconds since the start of 1970. Moments after the year 2553 have the greatest number.
+    /// Returns the number of nanoseconds since the start of 1970. For moments after the year 2553 the result is the
+    /// greatest number.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0.saturating_mul(1_000_000)
     }
 
-    /// The end of a delay that is counted from a clock that shows this moment. It is a millisecond later than the sum:
-    /// clocks are rounded down to a millisecond, and a timer is never early.
+    /// Returns the end of a delay that begins when a clock shows this moment. The result is a millisecond later than
+    /// the sum of moment and delay. The clock's time is rounded down to a millisecond, so the exact sum could make a
+    /// timer early.
     ///
     /// ```
     /// use std::time::Duration;
@@ -89,7 +94,7 @@ impl UtcMillis {
     }
 }
 
-/// A number that was stored or sent; a number after [`UtcMillis::MAX`] becomes this moment.
+/// Converts a stored or sent number of milliseconds into a moment. A moment after [`UtcMillis::MAX`] becomes `MAX`.
 impl From<u64> for UtcMillis {
     fn from(millis: u64) -> Self {
         Self::from_millis(millis)
@@ -102,7 +107,8 @@ impl From<UtcMillis> for u64 {
     }
 }
 
-/// The sum, or [`UtcMillis::MAX`] if that is earlier. Parts of a millisecond are rounded up: a timer is never early.
+/// Returns the moment `delay` later, at most [`UtcMillis::MAX`]. A part of a millisecond is rounded up, so that no
+/// timer is early.
 impl Add<Duration> for UtcMillis {
     type Output = Self;
 
@@ -112,7 +118,7 @@ impl Add<Duration> for UtcMillis {
     }
 }
 
-/// The time from `earlier` to this moment, or zero.
+/// Returns the time from `earlier` to this moment. If `earlier` is later than this moment, returns zero.
 impl Sub for UtcMillis {
     type Output = Duration;
 
@@ -121,7 +127,7 @@ impl Sub for UtcMillis {
     }
 }
 
-/// The moment after RFC 3339.
+/// Writes the moment in the form of RFC 3339.
 impl fmt::Display for UtcMillis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let moment = Timestamp::from_millisecond(self.0.cast_signed()).map_err(|_| fmt::Error)?;
@@ -129,7 +135,7 @@ impl fmt::Display for UtcMillis {
     }
 }
 
-/// A text that names no moment with an offset from 1970 to 9999.
+/// The error for a text that is not a moment from 1970 to 9999 with an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidMoment(Box<str>);
 
@@ -148,8 +154,8 @@ impl core::error::Error for InvalidMoment {}
 impl FromStr for UtcMillis {
     type Err = InvalidMoment;
 
-    /// Reads a moment with an offset. A part of a millisecond counts as a whole millisecond, so that a timer is not
-    /// early. The last hours of the year 9999 count as [`MAX`](Self::MAX).
+    /// Reads a moment with an offset. A part of a millisecond is rounded up to a whole millisecond, so that no timer is
+    /// early. The last hours of the year 9999 become [`MAX`](Self::MAX).
     fn from_str(text: &str) -> Result<Self, InvalidMoment> {
         let fault = || InvalidMoment(text.chars().take(64).collect());
         let moment: Timestamp = match text.parse() {
@@ -163,7 +169,7 @@ impl FromStr for UtcMillis {
     }
 }
 
-/// Whether a text is a moment with an offset that is in the year 9999, and after the last moment.
+/// Returns whether a text is a moment with an offset in the last two days of the year 9999.
 fn is_end_of_time(text: &str) -> bool {
     let Ok(pieces) = Pieces::parse(text) else { return false };
     pieces.date() >= date(9999, 12, 30) && pieces.time().is_some() && pieces.offset().is_some()

@@ -1,4 +1,4 @@
-//! The phases of a timer, and the choices of a policy and of a schedule.
+//! Defines the phases of a timer, and the choices in a policy and in a schedule.
 
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};

@@ -9,14 +9,14 @@
 //!       │ drained                                            ▲ when full
 //!       └──────────────► returned (a stack) ─────────────────┘
 //! ```
-//! Insertions are counted from the lane's first insertion, and `published` is the count: insertion `n` is in cell
-//! `n % BLOCK` of its block. The reader reads up to this word, the writer writes at it, and the statistics take the
-//! number of insertions from it. Apart from the insertion itself, it is the only word that a push writes.
+//! The word `published` counts the insertions since the lane was made. Insertion `n` is in cell `n % BLOCK` of its
+//! block. The reader reads up to `published`, the writer writes from there on, and the statistics read the number of
+//! insertions from this word. Apart from the insertion itself, `published` is the only word that a push writes.
 //!
 //! # Invariants
-//! N1. Cells of insertions below `published` are written, and are not written again until their block was drained and
-//!     reused. The cells from `published` on belong to the writer. A block is linked before the first insertion in it
-//!     is published.
+//! N1. Cells of insertions below `published` are written. They are not written again until their block was drained and
+//!     reused. The cells from `published` on belong to the writer. A block is linked before the first insertion in the
+//!     block is published.
 //! N2. A block has exactly one owner: the lane's chain, `returned`, or the writer's spare chain.
 //! N3. Only the lane's writer accesses `Writer`. Only the lane's reader, the inbox's `InboxReader`, accesses `Reader`.
 //!
@@ -31,8 +31,9 @@
 //! | `retire`     | owned -> not owned               |                   |
 //! | `leave_walk` | walked, not owned -> not walked  | owned: stays      |
 //!
-//! The reader drains a lane once more after the lane has left the walk, so that no insertion of its former writers
-//! stays behind. A later writer makes the lane arrive again before it pushes.
+//! The walk is the reader's list of lanes to drain. The reader drains a lane once more after the lane has left the
+//! walk, so that no insertion of the former writers stays behind. A later writer makes the lane arrive again before its
+//! first push.
 
 use crate::base::limits::BLOCK_TICKETS;
 use crate::base::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, UnsafeCell};
@@ -61,38 +62,39 @@ impl Block {
     }
 }
 
-/// The cell of insertion `number` in its block.
+/// Returns the index of insertion `number` within its block.
 fn cell_of(number: u64) -> usize {
     (number % BLOCK) as usize
 }
 
-/// The data that only the writer accesses.
+/// The data of a lane (a thread's queue to a shard) that only the lane's writer accesses.
 #[derive(Debug)]
 struct Writer {
     tail: *mut Block,
-    /// Drained blocks, ready for use.
+    /// A chain of drained blocks that the writer may use again.
     spare: *mut Block,
 }
 
-/// The data that only the reader accesses.
+/// The data of a lane (a thread's queue to a shard) that only the lane's reader accesses.
 #[derive(Debug)]
 struct Reader {
     head: *mut Block,
-    /// The number of insertions taken so far.
+    /// The number of insertions (tickets) that the reader has taken out of the lane so far.
     taken: u64,
 }
 
-/// The result of a push: the writer's next step.
+/// The result of a push into a lane (a thread's queue to a shard). It says whether the writer must wake the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The writer has nothing to do.
+    /// The push gives the writer no reason to wake the shard, because the lane is not crowded.
     Quietly,
-    /// A block is full and a quarter of the capacity waits. The writer should wake a sleeping shard, which then drains
-    /// the lane.
+    /// The push filled a block, and a quarter of the capacity waits in the lane. The writer should wake the shard if it
+    /// sleeps, so that the shard drains the lane.
     Crowding,
 }
 
-/// Adds to a counter that only the lane's owner writes, so that counting is a plain load and store.
+/// Adds `by` to a counter that only the lane's owner writes. Returns the sum. Because the counter has one writer, a
+/// plain load and store suffice.
 #[inline(always)]
 fn count(counter: &AtomicU64, by: u64) -> u64 {
     // Ordering: Relaxed. A counter with one writer.
@@ -104,27 +106,31 @@ fn count(counter: &AtomicU64, by: u64) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Lane {
     writer: CachePadded<UnsafeCell<Writer>>,
-    /// The number of insertions published so far.
+    /// The number of insertions that the lane's writers have published so far.
     published: AtomicU64,
-    /// The number of these insertions that schedule no new timer: reissued tickets, and timers that were withdrawn.
+    /// The number of published insertions that schedule no new timer. They are tickets that were sent again, and timers
+    /// that were withdrawn.
     not_scheduled: AtomicU64,
-    /// The number of timers that the lane's owners cancelled.
+    /// The number of timers that the threads that had this lane have cancelled.
     cancelled: AtomicU64,
-    /// The number of owned timers that were created, and the number that were destroyed.
+    /// The number of owned timers that the lane's owners have created. `destroyed` counts the owned timers that they
+    /// have destroyed.
     created: AtomicU64,
     destroyed: AtomicU64,
-    /// The number of armings of owned timers that posted a ticket.
+    /// The number of armings of owned timers that needed a new ticket in this lane.
     posted_arms: AtomicU64,
     state: AtomicU32,
     capacity: u64,
-    /// The next older lane of the inbox; set before the lane is listed.
+    /// The next older lane in the inbox's list of all lanes. It is set before this lane is listed.
     older: AtomicPtr<Lane>,
-    /// The lane that arrived before this lane; set before this lane arrives.
+    /// The next older lane among the arrivals (lanes that the reader will start to drain). It is set before this lane
+    /// arrives.
     next_arrival: AtomicPtr<Lane>,
     reader: CachePadded<UnsafeCell<Reader>>,
-    /// The number of insertions drained, from which the writer estimates how full the lane is.
+    /// The number of insertions that the reader has drained. From it, the writer estimates how full the lane is.
     drained: AtomicU64,
-    /// Drained blocks on their way back. The reader pushes one block at a time, the writer takes all of them: no ABA.
+    /// A stack of drained blocks on their way back to the writer. The reader pushes one block at a time, and the writer
+    /// takes the whole stack: no ABA.
     returned: AtomicPtr<Block>,
 }
 
@@ -134,7 +140,7 @@ unsafe impl Send for Lane {}
 unsafe impl Sync for Lane {}
 
 impl Lane {
-    /// An empty lane that has no writer.
+    /// Makes an empty lane that has no writer.
     pub(super) fn new(capacity: u64) -> Self {
         let block = Block::new();
         Self {
@@ -175,8 +181,9 @@ impl Lane {
         self.next_arrival.load(Ordering::Relaxed)
     }
 
-    /// Makes the caller, which took the lane from the vacant ones, the lane's writer (X2). Returns true if the reader
-    /// does not walk the lane: then the lane must arrive.
+    /// Makes the caller the lane's writer (X2). The caller has made the lane, or has taken it from the vacant lanes.
+    /// Returns true if the reader does not drain the lane at present. Then the caller must add the lane to the
+    /// arrivals.
     #[must_use]
     pub(super) fn take_over(&self) -> bool {
         // Ordering: Acquire. The reader read the link of arrivals before it left the lane (`leave_walk`). The lock of
@@ -191,7 +198,8 @@ impl Lane {
         self.state.fetch_and(!OWNED, Ordering::Release);
     }
 
-    /// Takes the lane out of the walk if it has no writer. The reader drains the lane once more afterwards.
+    /// Takes the lane out of the reader's walk (its list of lanes to drain) if the lane has no writer. Returns whether
+    /// it did. If it did, the reader drains the lane once more.
     #[inline]
     pub(super) fn leave_walk(&self) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
@@ -203,15 +211,15 @@ impl Lane {
         self.state.compare_exchange(WALKED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The number of insertions published so far, for the writer itself.
+    /// Returns the number of insertions that the writer has published. Only the lane's writer may call this method.
     #[inline(always)]
     fn written(&self) -> u64 {
-        // Ordering: Relaxed. Written by the caller, or before the caller took the lane over (L3).
+        // Ordering: Relaxed. The caller wrote the count, or another writer before the caller took the lane over (L3).
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Whether the capacity admits another insertion. The capacity is checked at the start of a block, so its
-    /// granularity is a block.
+    /// Returns whether the lane has room for another insertion (ticket). The method checks the capacity only at the
+    /// start of a block.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let written = self.written();
@@ -268,7 +276,7 @@ impl Lane {
         writer.tail = block;
     }
 
-    /// An empty block: a drained block or a new block.
+    /// Returns an empty block: a drained block if there is any, else a new block.
     fn spare_block(&self, writer: &mut Writer) -> *mut Block {
         if writer.spare.is_null() {
             // Ordering: Acquire [L2]. Pairs with `recycle`: the reader is done with the blocks.
@@ -286,7 +294,7 @@ impl Lane {
         block
     }
 
-    /// Takes all insertions published before the call and passes them to `each`, oldest first.
+    /// Takes all insertions that were published before the call, and passes them to `each`, the oldest first.
     ///
     /// # Safety
     ///
@@ -306,7 +314,7 @@ impl Lane {
                 let first = cell_of(reader.taken);
                 let here = (published - reader.taken).min(BLOCK - first as u64);
                 let cells = &head.insertions[first..=cell_of(reader.taken + here - 1)];
-                // Before the insertions are passed on: if `each` unwinds, they are not read twice.
+                // The count changes before the insertions are passed on: if `each` unwinds, no insertion is read twice.
                 reader.taken += here;
                 for cell in cells {
                     // SAFETY: N1: a cell below `published` is not written again while the block is in the chain.
@@ -320,7 +328,7 @@ impl Lane {
         });
     }
 
-    /// Moves the reader on to the next block, which is linked because an insertion in it is published (N1).
+    /// Moves the reader to the next block. That block is linked, because one of its insertions is published (N1).
     fn leave_block(&self, reader: &mut Reader) {
         // SAFETY: N2: the head is in the chain.
         let head = unsafe { &*reader.head };
@@ -349,13 +357,13 @@ impl Lane {
         }
     }
 
-    /// Counts an insertion that schedules no new timer.
+    /// Counts an insertion (ticket) in this lane that schedules no new timer.
     #[cold]
     pub(crate) fn count_not_scheduled(&self) {
         count(&self.not_scheduled, 1);
     }
 
-    /// Counts a timer that this lane's owner cancelled. Returns the new count.
+    /// Counts a timer that the thread with this lane has cancelled. Returns the new count.
     #[inline(always)]
     pub(crate) fn count_cancelled(&self) -> u64 {
         count(&self.cancelled, 1)
@@ -371,31 +379,31 @@ impl Lane {
         count(&self.destroyed, 1)
     }
 
-    /// Counts an insertion for an owned timer. Returns the new count.
+    /// Counts an arming of an owned timer that needed a new ticket. Returns the new count.
     pub(crate) fn count_posted_arm(&self) -> u64 {
         count(&self.not_scheduled, 1);
         count(&self.posted_arms, 1)
     }
 
-    /// The numbers of owned timers that the lane's owners have created and destroyed so far.
+    /// Returns two counts of owned timers: those created, and those destroyed by the threads that had this lane.
     pub(crate) fn created_and_destroyed(&self) -> (u64, u64) {
         // Ordering: Relaxed. Counters.
         (self.created.load(Ordering::Relaxed), self.destroyed.load(Ordering::Relaxed))
     }
 
-    /// The number of armings of owned timers by the lane's owners that posted a ticket.
+    /// Returns the number of armings of owned timers for which the lane's owners pushed a ticket.
     pub(crate) fn posted_arms(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.posted_arms.load(Ordering::Relaxed)
     }
 
-    /// The number of timers that the lane's owners have cancelled so far.
+    /// Returns the number of timers that the threads that had this lane have cancelled so far.
     pub(crate) fn cancelled(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// The number of timers that the lane's owners have scheduled so far.
+    /// Returns the number of timers that the threads that had this lane have scheduled so far.
     pub(crate) fn scheduled(&self) -> u64 {
         // Ordering: Relaxed. Counters.
         let not_scheduled = self.not_scheduled.load(Ordering::Relaxed);

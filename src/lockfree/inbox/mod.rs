@@ -1,21 +1,24 @@
-//! The inbox of a shard: its set of single-producer lanes, which together are the lock-free MPSC queue.
+//! The inbox of a station at a shard: a lock-free queue for many producers and one reader. It consists of lanes; each
+//! lane is a queue with one producer.
 //!
-//! A single queue for all producers costs each producer an atomic read-modify-write on a line that all of them write. A
-//! lane for each thread costs the thread a plain store, and the shard a walk over its lanes.
+//! With a single queue for all producers, each push would cost an atomic read-modify-write on a cache line that all
+//! producers write. With a lane for each thread, a push costs a plain store, and the shard walks over the lanes.
 //!
-//! A reader that visited all lanes ever made would pay for each thread that came and went, in every turn and for ever.
-//! So the reader walks the lanes that have a writer, and the lanes that it has not drained since their writer left. A
-//! thread that ends returns its lane to a list of vacant lanes, from which the next thread takes it in O(1).
+//! If the reader visited all lanes that were ever made, each thread that came and went would cost time in every later
+//! turn. So the reader visits only the lanes of its *walk*: the lanes that have a writer, and the lanes that were not
+//! drained since their writer left. A thread that ends returns its lane to a list of vacant lanes, from which the next
+//! thread takes the lane in O(1). A lane *arrives* when a writer puts it on the list from which the reader adds lanes
+//! to the walk.
 //!
 //! # Invariants
 //! X1. A lane stays in the list from its creation until the inbox is dropped, since the statistics include its
 //!     counters.
-//! X2. A lane has one writer at a time: it is vacant, or has one `LaneWriter`.
-//! X3. A lane with insertions that were not drained is in the reader's walk or among the arrivals. No lane is there
-//!     twice (`WALKED` in `lane`).
+//! X2. A lane has one writer at a time: the lane is vacant, or has one `LaneWriter`.
+//! X3. A lane with insertions that were not drained is in the reader's walk or among the arrivals. No lane is in both,
+//!     or twice in one of them (`WALKED` in `lane`).
 //!
-//! A shard's last look before its sleep relies on X3 (`parker`, K1): a lane arrives before the first push of its
-//! writer, so that the producer's fence orders both before the producer's look at the parker.
+//! A shard's last look before its sleep relies on X3 (`parker`, K1). A lane arrives before the first push of its
+//! writer. So the producer's fence orders the arrival and the push before the producer's look at the parker.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side | handed over         | model |
@@ -28,7 +31,7 @@
 //! | L6   | `retire`     | `leave_walk` | the last insertions   | `inbox::a_lane_leaves_the_walk` |
 //!
 //! # Progress and cost
-//! push: wait-free, O(1), except when it needs a block from the allocator. walk: wait-free, O(lanes in use + tickets).
+//! push: wait-free, O(1), unless it needs a block from the allocator. walk: wait-free, O(lanes in use + tickets).
 //! register and retire: O(1), under a lock that only these two take; rare. lanes: O(the highest number of lanes in use
 //! at the same time).
 
@@ -41,21 +44,22 @@ use crate::base::sync::{Arc, AtomicBool, AtomicPtr, AtomicU64, Ordering, StdArc}
 use crate::base::ticket::Insertion;
 use core::ptr;
 
-/// The lanes of one shard.
+/// All lanes (the queues of threads) to one station, an engine's part of a shard.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// The newest lane. Each lane points to the next older lane. Each entry owns a reference to its lane.
+    /// The newest lane of the list of all lanes. Each lane points to the next older lane. Each entry owns a reference
+    /// to its lane.
     newest: AtomicPtr<Lane>,
-    /// Lanes on their way into the reader's walk, the latest first. Each entry owns a reference to its lane.
+    /// The latest of the arrivals: lanes that the reader will start to drain. Each entry owns a reference to its lane.
     arrivals: AtomicPtr<Lane>,
     vacant: StdArc<Vacant>,
     has_reader: AtomicBool,
-    /// The number of times that a thread has registered.
+    /// The number of calls of `register` so far.
     registered: AtomicU64,
     lane_capacity: u64,
 }
 
-/// Lanes whose threads have ended. A thread that ends reaches this lock, in the child of a fork as well.
+/// The lanes whose threads have ended. A thread that ends takes this lock, in the child of a fork, too.
 #[derive(Debug)]
 struct Vacant(ForkLock<Vec<Arc<Lane>>>);
 
@@ -64,7 +68,8 @@ impl Vacant {
         Self(ForkLock::new(Vec::new()))
     }
 
-    /// Without the lock (M1 of `fork`) the lane stays listed, and no thread of this child takes it over.
+    /// Adds a lane whose thread has ended. In the child of a fork the lock may be held for ever (M1 of `fork`). Then no
+    /// thread of the child takes the lane over.
     fn put(&self, lane: Arc<Lane>) {
         self.0.lock().into_iter().for_each(|mut lanes| lanes.push(Arc::clone(&lane)));
     }
@@ -74,7 +79,7 @@ impl Vacant {
     }
 }
 
-/// Makes a lane the first one of a chain. The chain takes a reference to the lane.
+/// Puts a lane at the front of the chain that begins at `top`. The chain keeps a reference to the lane.
 fn chain(top: &AtomicPtr<Lane>, lane: &Arc<Lane>, link: fn(&Lane, *mut Lane)) {
     let entry = Arc::into_raw(Arc::clone(lane)).cast_mut();
     // Ordering: Relaxed. A hint for the CAS.
@@ -90,7 +95,7 @@ fn chain(top: &AtomicPtr<Lane>, lane: &Arc<Lane>, link: fn(&Lane, *mut Lane)) {
     }
 }
 
-/// Takes all lanes of a chain, with the chain's references to them.
+/// Takes all lanes of a chain. The chain's references to the lanes move to the caller.
 fn unchain(first: *mut Lane, next: fn(&Lane) -> *const Lane) -> impl Iterator<Item = Arc<Lane>> {
     let mut at = first.cast_const();
     core::iter::from_fn(move || {
@@ -113,15 +118,15 @@ impl Inbox {
         }
     }
 
-    /// The reading end of the inbox; an inbox has only one.
+    /// Returns the reading end of the inbox. An inbox has one reading end only: a second call panics.
     pub(crate) fn reader(self: &StdArc<Self>) -> InboxReader {
-        // Ordering: Relaxed. An RMW decides; nothing is handed over.
+        // Ordering: Relaxed. The RMW decides, and nothing is handed over.
         let has_reader = self.has_reader.swap(true, Ordering::Relaxed);
         assert!(!has_reader, "an inbox has one reader (N3)");
         InboxReader { inbox: StdArc::clone(self), walk: Vec::new() }
     }
 
-    /// A lane for the calling thread: a vacant lane or a new lane.
+    /// Gives the calling thread a lane: a vacant lane if there is any, else a new lane.
     pub(crate) fn register(&self) -> LaneWriter {
         // Ordering: Relaxed. A counter.
         self.registered.fetch_add(1, Ordering::Relaxed);
@@ -132,20 +137,20 @@ impl Inbox {
         LaneWriter { lane, vacant: StdArc::clone(&self.vacant) }
     }
 
-    /// The number of times that a thread has registered.
+    /// Returns the number of calls of `register` so far.
     pub(crate) fn registered(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.registered.load(Ordering::Relaxed)
     }
 
-    /// Lists a new lane.
+    /// Makes a lane and adds it to the list of all lanes.
     fn list(&self) -> Arc<Lane> {
         let lane = Arc::new(Lane::new(self.lane_capacity));
         chain(&self.newest, &lane, Lane::set_older);
         lane
     }
 
-    /// All lanes that were ever made.
+    /// Returns all lanes that were ever made.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         // Ordering: Acquire [L4]. The lane and its link.
         let mut next = self.newest.load(Ordering::Acquire).cast_const();
@@ -167,7 +172,7 @@ impl Drop for Inbox {
     }
 }
 
-/// The reading end of an inbox.
+/// The reading end of an inbox: the shard's leader drains the inbox's lanes through it.
 #[derive(Debug)]
 pub(crate) struct InboxReader {
     inbox: StdArc<Inbox>,
@@ -175,7 +180,7 @@ pub(crate) struct InboxReader {
 }
 
 impl InboxReader {
-    /// Visits each lane in which there may be insertions.
+    /// Calls `visit` with each lane of the walk, the list of lanes to drain. Other lanes have no insertions.
     pub(crate) fn walk(&mut self, mut visit: impl FnMut(&mut LaneReader<'_>)) {
         self.take_arrivals();
         self.walk.retain(|lane| {
@@ -187,8 +192,8 @@ impl InboxReader {
 
     fn take_arrivals(&mut self) {
         let arrivals = &self.inbox.arrivals;
-        // Ordering: Relaxed. Before a sleep the heavy fence orders this load (F1); at other times a lane that is not
-        // seen yet waits for the next walk.
+        // Ordering: Relaxed. Before a sleep the heavy fence orders this load (F1). At other times, an arrival that this
+        // load misses waits for the next walk.
         if arrivals.load(Ordering::Relaxed).is_null() {
             return;
         }
@@ -198,7 +203,7 @@ impl InboxReader {
     }
 }
 
-/// The reading end of one lane, during a visit.
+/// The reading end of one lane while [`InboxReader::walk`] visits the lane.
 #[derive(Debug)]
 pub(crate) struct LaneReader<'a> {
     lane: &'a Lane,
@@ -206,7 +211,7 @@ pub(crate) struct LaneReader<'a> {
 }
 
 impl LaneReader<'_> {
-    /// Takes all insertions published before the call and passes them to `each`, oldest first.
+    /// Takes all insertions that were published before the call, and passes them to `each`, the oldest first.
     pub(crate) fn drain(&mut self, each: impl FnMut(Insertion)) {
         self.has_left |= self.lane.leave_walk();
         // SAFETY: N3: the inbox has one reader, which has lent this lane exclusively.
@@ -214,7 +219,8 @@ impl LaneReader<'_> {
     }
 }
 
-/// The writing end of a lane. When it is dropped, the next thread that registers may take the lane.
+/// The writing end of a lane (a thread's queue to a shard). After its drop, the next thread that registers may take the
+/// lane over.
 #[derive(Debug)]
 pub(crate) struct LaneWriter {
     lane: Arc<Lane>,
@@ -227,20 +233,21 @@ impl LaneWriter {
         &self.lane
     }
 
-    /// Whether the lane's capacity admits another insertion.
+    /// Returns whether the lane has room for another insertion (ticket).
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.lane.has_room()
     }
 
-    /// Publishes an insertion, beyond the capacity if necessary: an insertion that a timer relies on is never refused.
+    /// Publishes an insertion, even beyond the lane's capacity. It never refuses the insertion, because a timer may
+    /// rely on it.
     #[inline]
     pub(crate) fn push(&mut self, insertion: Insertion) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
         unsafe { self.lane.push(&[insertion]) }
     }
 
-    /// Publishes insertions together: of the insertions that share a block, the shard sees none or all.
+    /// Publishes all `insertions` with one store, so that the shard sees none or all of them.
     pub(crate) fn push_all(&mut self, insertions: &[Insertion]) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
         unsafe { self.lane.push(insertions) }
@@ -261,7 +268,7 @@ mod tests {
 
     const THREADS: u32 = 4_000;
 
-    /// The number of lanes that a drain visits, and the number of insertions in them.
+    /// Drains all lanes. Returns the number of visited lanes, and the number of insertions in them.
     fn drain(reader: &mut InboxReader) -> (usize, usize) {
         let (mut lanes, mut insertions) = (0, 0);
         reader.walk(|lane| {

@@ -1,15 +1,16 @@
-//! Vacant slots: the threads' magazines, and the depot through which the threads exchange them.
+//! Vacant slots: the threads' magazines (lists of vacant slots), and the depot through which threads exchange
+//! magazines.
 //!
-//! Taking and returning a slot must not touch a cache line that another thread writes, and a slot that a worker vacates
-//! must return to the producers. So each thread keeps two magazines (lists of vacant slots), and exchanges a whole
-//! magazine with the depot when it needs to.
+//! To take or return a slot, a thread should not touch a cache line that another thread writes. Yet the slots that
+//! workers vacate must get back to the producers. So each thread keeps two magazines. When both are empty or both are
+//! full, the thread exchanges a whole magazine with the depot.
 //!
 //! After J. Bonwick and J. Adams, "Magazines and Vmem", USENIX 2001; the depot is R. K. Treiber's stack (IBM RJ 5118,
 //! 1986) with a tag against ABA.
 //!
 //! # Layout
 //!
-//! A magazine is a chain through the link words of the vacant slots: it needs no other memory.
+//! A magazine is a chain through the link words of its vacant slots, so it needs no other memory.
 //! ```text
 //! link word   63             32 31         0
 //!            | next magazine   | next slot  |   in the first slot of a magazine in the depot
@@ -28,8 +29,8 @@
 //!
 //! A slot in a thread's magazine is not available to other threads. Slots that were never used, and slots in the depot,
 //! are available. While more than half of the capacity is available, a thread takes whole magazines. If less is
-//! available, a thread takes a small part of the available slots at a time (`PART_OF_SCARCE_SLOTS`), and gives the rest
-//! of a magazine back. Hundreds of threads can then have a few timers each in a small engine.
+//! available, a thread takes a small part of the available slots at a time (`PART_OF_SCARCE_SLOTS`). It gives the rest
+//! of a magazine back. So hundreds of threads can have a few timers each in a small engine.
 //!
 //! # Synchronisation
 //! | pair | release side | acquire side | handed over         | model |
@@ -54,7 +55,8 @@ use core::mem;
 use crossbeam_utils::CachePadded;
 
 const NIL: u32 = u32::MAX;
-/// The number of looks into an empty depot, while another thread splits a magazine, before the depot counts as empty.
+/// The number of times that a thread checks an empty depot before it gives up. Another thread may be splitting a
+/// magazine and give a part back.
 const LOOKS: usize = 16;
 
 impl Segment for Control {
@@ -96,24 +98,25 @@ fn upper(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
-/// All slots of an engine, and the magazines that no thread holds.
+/// All slots of an engine. Vacant slots are in magazines, the stocks of threads. The depot has the magazines that
+/// belong to no thread.
 #[derive(Debug)]
 pub(crate) struct Slots {
     controls: Segments<Control>,
     extras: Extras,
     capacity: u32,
     magazine_slots: u32,
-    /// The first index of the slots that were never used.
+    /// The index of the first slot that was never used. All later slots were never used either.
     fresh: CachePadded<AtomicU64>,
     depot: CachePadded<Depot>,
 }
 
-/// The magazines that no thread holds.
+/// The stack of the magazines (stocks of vacant slots) that belong to no thread.
 #[derive(Debug)]
 struct Depot {
     top: AtomicU64,
-    /// The number of slots in these magazines and in magazines that are being split. It may be too high, but is never
-    /// too low.
+    /// The number of slots in the depot's magazines and in magazines that are being split. The number may be too high,
+    /// but is never too low.
     slots: AtomicU64,
 }
 
@@ -121,7 +124,7 @@ impl Slots {
     /// The maximum number of slots.
     pub(crate) const MAX_CAPACITY: u32 = NIL;
 
-    /// The slots of an engine that starts at `start`.
+    /// Makes the slots of an engine that starts at `start`.
     pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
         Self {
             controls: Segments::new(capacity),
@@ -133,36 +136,37 @@ impl Slots {
         }
     }
 
-    /// The words of a slot. `None` if the slot's segment does not exist, so that the slot was never used.
+    /// Returns the state word and the deadline word of a slot. Returns `None` if the slot's segment does not exist:
+    /// then the slot was never used.
     #[inline(always)]
     pub(crate) fn get(&self, index: u32) -> Option<&Control> {
         self.controls.get(index)
     }
 
-    /// The words of a slot that is or was in use.
+    /// Returns the state word and the deadline word of a slot that is or was in use.
     #[inline(always)]
     pub(crate) fn control(&self, index: u32) -> &Control {
         self.controls.get_or_grow(index)
     }
 
-    /// Starts fetching the words of a slot.
+    /// Prefetches a slot's state word and deadline word into the cache.
     #[inline]
     pub(crate) fn prefetch(&self, index: u32) {
         segments::prefetch(self.controls.get(index));
     }
 
-    /// The words of a slot that is or was in use, as those of an owned timer.
+    /// Returns a slot that is or was in use, viewed as an owned timer.
     #[inline(always)]
     pub(crate) fn owned(&self, index: u32) -> Owned<'_> {
         self.extras.view(self.control(index), index)
     }
 
-    /// The id of the owned timer in a slot. The caller has a handle of the timer, or runs its handler.
+    /// Returns the id of the owned timer in a slot. The caller has a handle of the timer, or runs the timer's handler.
     pub(crate) fn id_of_owned(&self, index: u32) -> TimerId {
         TimerId::new(index, self.owned(index).generation())
     }
 
-    /// The barrier between the threads that arm owned timers and the threads that check them.
+    /// Returns the pair of fences for owned timers. It orders arming threads against checking threads.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
         self.extras.barrier()
@@ -172,13 +176,15 @@ impl Slots {
         self.capacity
     }
 
-    /// The number of slots that were ever used; their indices are below it.
+    /// Returns the number of slots that were ever used. Their indices are below this number.
     pub(crate) fn used(&self) -> u32 {
-        // Ordering: Relaxed. The shutdown that asks is ordered after each scheduling by F2, and G2 covers the segments.
+        // Ordering: Relaxed. F2 orders a shutdown that reads the number after each scheduling, and G2 covers the
+        // segments.
         lower(self.fresh.load(Ordering::Relaxed))
     }
 
-    /// The number of slots that a thread may take at a time.
+    /// Returns the number of slots that a thread may take at a time. This is a whole magazine (a thread's stock), or
+    /// less while slots are scarce.
     fn share(&self) -> u32 {
         // Ordering: Relaxed. Only a measure.
         let given = self.depot.slots.load(Ordering::Relaxed);
@@ -190,10 +196,12 @@ impl Slots {
         part.clamp(1, self.magazine_slots)
     }
 
-    /// Takes slots that were never used, as a magazine.
+    /// Takes a magazine (a thread's stock of vacant slots) of slots that were never used. Returns `None` if all slots
+    /// were used.
     fn take_fresh(&self) -> Option<Magazine> {
         let most = u64::from(self.share());
-        // Ordering: Relaxed. The thread that adds owns the slots in between; nothing was written into them.
+        // Ordering: Relaxed. The thread that raises the index owns the slots in between, and nothing was written into
+        // them.
         let first = self
             .fresh
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fresh| {
@@ -208,18 +216,19 @@ impl Slots {
         Some(magazine)
     }
 
-    /// Puts a magazine into the depot, where any thread finds it.
+    /// Puts a magazine (a stock of vacant slots) into the depot, from which any thread may take it.
     pub(crate) fn give(&self, magazine: Magazine) {
         if magazine.is_empty() {
             return;
         }
-        // Ordering: Relaxed. Before the magazine is published, so that `take` never subtracts slots that were not added
-        // (D1).
+        // Ordering: Relaxed. The slots are added before the magazine is published, so that `take` never subtracts slots
+        // that were not added (D1).
         self.depot.slots.fetch_add(u64::from(magazine.len), Ordering::Relaxed);
         self.publish(magazine);
     }
 
-    /// Puts a magazine, whose slots the depot has already counted, into the depot.
+    /// Puts a magazine (a stock of vacant slots) into the depot. The caller has already added its slots to the depot's
+    /// count.
     fn publish(&self, magazine: Magazine) {
         if magazine.is_empty() {
             return;
@@ -243,7 +252,8 @@ impl Slots {
         }
     }
 
-    /// Adds a slot that the caller vacated to a magazine. A full magazine goes to the depot.
+    /// Adds a slot that the caller has vacated to `magazine`, a stock of vacant slots. A full magazine then goes to the
+    /// depot.
     pub(crate) fn vacate(&self, magazine: &mut Magazine, index: u32) {
         magazine.push(self, index);
         if magazine.len >= self.magazine_slots {
@@ -251,7 +261,8 @@ impl Slots {
         }
     }
 
-    /// Takes a magazine that a thread gave to the depot, or the calling thread's share of such a magazine.
+    /// Takes a magazine (a stock of vacant slots) out of the depot. While slots are scarce, takes only a part of the
+    /// magazine, and gives the rest back.
     fn take(&self) -> Option<Magazine> {
         let mut magazine = self.take_magazine()?;
         let rest = magazine.split(self, self.share());
@@ -261,8 +272,8 @@ impl Slots {
         Some(magazine)
     }
 
-    /// Like `take`, for the case that no other slots are left. Waits a little, since another thread may have taken the
-    /// last magazine in order to split it.
+    /// Takes a magazine (a stock of vacant slots) when all slots have been used. Waits a little if the depot is empty,
+    /// because another thread may be splitting the last magazine.
     fn take_late(&self) -> Option<Magazine> {
         for _ in 0..LOOKS {
             // Ordering: Relaxed. A hint.
@@ -281,7 +292,7 @@ impl Slots {
         // Ordering: Acquire [D1]. Pairs with `publish`: the first slot's link word.
         let mut top = self.depot.top.load(Ordering::Acquire);
         while lower(top) != NIL {
-            // May be a deadline by now, if another thread took this magazine: then the tag has changed (D2).
+            // If another thread took this magazine, the word may be a deadline by now. Then the tag has changed (D2).
             let first_links = self.control(lower(top)).links();
             let new_top = links(upper(first_links), upper(top).wrapping_add(1));
             // Ordering: Relaxed. The link words were acquired with `top` (D1). Every change of `top` is an RMW, so a
@@ -300,11 +311,11 @@ impl Slots {
     }
 }
 
-/// A chain of vacant slots that one thread holds.
+/// A chain of vacant slots: the stock of one thread.
 #[derive(Debug)]
 pub(crate) struct Magazine {
     first: u32,
-    /// The number of slots in the chain.
+    /// The number of slots in this magazine.
     len: u32,
 }
 
@@ -317,7 +328,7 @@ impl Magazine {
         self.first == NIL
     }
 
-    /// Adds a slot that the caller vacated.
+    /// Adds a slot that the caller has vacated.
     #[inline(always)]
     pub(crate) fn push(&mut self, slots: &Slots, index: u32) {
         slots.control(index).link(links(self.first, NIL));
@@ -336,7 +347,7 @@ impl Magazine {
         Some(index)
     }
 
-    /// Keeps `most` slots, at least one, and returns the rest.
+    /// Keeps `most` slots in this magazine, and returns the other slots as another magazine. `most` is at least one.
     fn split(&mut self, slots: &Slots, most: u32) -> Self {
         if self.len <= most {
             return Self::new();
@@ -353,8 +364,8 @@ impl Magazine {
     }
 }
 
-/// The two magazines of a thread. The thread takes and returns slots without an exchange until both are empty or both
-/// are full.
+/// A thread's two magazines (stocks of vacant slots). The thread exchanges a magazine with the depot only when both are
+/// empty or both are full.
 #[derive(Debug)]
 pub(crate) struct Magazines {
     loaded: Magazine,
@@ -366,8 +377,8 @@ impl Magazines {
         Self { loaded: Magazine::new(), spare: Magazine::new() }
     }
 
-    /// Takes a vacant slot, which the caller now holds. `None` if all `capacity` slots are in use or in the magazines
-    /// of other threads.
+    /// Takes a vacant slot, which the caller holds from then on. Returns `None` if all `capacity` slots are in use or
+    /// in the magazines of other threads.
     #[inline(always)]
     pub(crate) fn take(&mut self, slots: &Slots) -> Option<u32> {
         if let Some(index) = self.loaded.pop(slots) {
@@ -385,8 +396,8 @@ impl Magazines {
         self.loaded.pop(slots)
     }
 
-    /// Takes back a slot that the caller vacated. No other thread gets the slot before the next call: until then the
-    /// caller may still take the payload.
+    /// Takes back a slot that the caller has vacated. The slot stays with the calling thread until the thread's next
+    /// call. Until then, the caller may still take the payload.
     #[inline(always)]
     pub(crate) fn put(&mut self, slots: &Slots, index: u32) {
         if self.loaded.len >= slots.magazine_slots {
@@ -403,14 +414,14 @@ impl Magazines {
         }
     }
 
-    /// Takes back slots that the caller vacated.
+    /// Takes back slots that the caller has vacated.
     pub(crate) fn put_all(&mut self, slots: &Slots, mut vacated: Magazine) {
         while let Some(index) = vacated.pop(slots) {
             self.put(slots, index);
         }
     }
 
-    /// Returns all slots, for a thread that ends.
+    /// Gives all slots to the depot, because the thread ends.
     pub(crate) fn empty_into(&mut self, slots: &Slots) {
         slots.give(mem::replace(&mut self.loaded, Magazine::new()));
         slots.give(mem::replace(&mut self.spare, Magazine::new()));

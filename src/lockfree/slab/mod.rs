@@ -1,6 +1,6 @@
-//! The slab: the storage of the words and payloads of timers.
+//! The slab: it stores the words and the payloads of an engine's timers.
 //!
-//! Indices are dense and segments never move, so a ticket can name a timer by 32 bits and a look-up needs no lock.
+//! Indices are dense and segments never move. So a ticket can name a timer by 32 bits, and a look-up needs no lock.
 //! Words are stored apart from payloads, so a check of a chunk's timers reads words only. Memory grows with the peak
 //! number of timers: 16 bytes and the payload for each slot, and nothing for slots that were never used.
 
@@ -17,8 +17,8 @@ use core::mem::MaybeUninit;
 ///
 /// # Invariants
 /// B1. Only the owner that `state` names (I3) accesses a payload cell, so one thread at a time. The cell is initialised
-///     from `write` until `take`. Between these two calls the handle and the worker of an owned timer share its cell
-///     (O5).
+///     from `write` until `take`. Between these two calls the handle and the worker of an owned timer share the timer's
+///     cell (O5).
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: StdArc<Slots>,
@@ -47,7 +47,7 @@ impl<T> Segment for PayloadCell<T> {
 }
 
 impl<T> Slab<T> {
-    /// A slab for at most `capacity` timers of an engine that starts at `start`.
+    /// Makes a slab for at most `capacity` timers of an engine that starts at `start`.
     pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
         Self { slots: StdArc::new(Slots::new(capacity, start)), payloads: Segments::new(capacity) }
     }
@@ -57,14 +57,14 @@ impl<T> Slab<T> {
         &self.slots
     }
 
-    /// Prefetches the words and the payload of a timer that will be used soon.
+    /// Prefetches the words and the payload of a timer that the caller will use soon.
     #[inline]
     pub(crate) fn prefetch(&self, index: u32) {
         self.slots.prefetch(index);
         segments::prefetch(self.payloads.get(index));
     }
 
-    /// Fills a cell.
+    /// Writes a payload into a cell.
     ///
     /// # Safety
     ///
@@ -77,22 +77,22 @@ impl<T> Slab<T> {
         });
     }
 
-    /// Borrows the payload in a cell.
+    /// Borrows the payload that is in a cell.
     ///
     /// # Safety
     ///
-    /// The cell is filled and is not emptied while the reference lives (O5). Unless `T` is `Sync`, the caller has the
-    /// only such reference.
+    /// A payload is in the cell, and is not taken out while the reference lives (O5). Unless `T` is `Sync`, the caller
+    /// has the only reference to the payload.
     pub(crate) unsafe fn peek(&self, index: u32) -> &T {
         self.payloads.get_or_grow(index).0.with(|cell| {
-            // SAFETY: B1: no thread writes to the cell before it is emptied.
+            // SAFETY: B1: no thread writes to the cell before the payload is taken out.
             let cell = unsafe { &*cell };
-            // SAFETY: the caller guarantees that the cell is filled.
+            // SAFETY: the caller guarantees that a payload is in the cell.
             unsafe { cell.assume_init_ref() }
         })
     }
 
-    /// Empties a cell.
+    /// Takes the payload out of a cell.
     ///
     /// # Safety
     ///

@@ -1,9 +1,9 @@
 //! The two words of a timer, and all transitions of their contents.
 //!
-//! The thread whose compare-and-swap succeeds owns the objects that the transition hands over; no other thread accesses
-//! them. A timer needs no other synchronisation. This page describes one-shot timers, which are scheduled once and
-//! found by their id. An owned timer, which a handle arms any number of times, has its own protocol on the same two
-//! words: see [`owned`].
+//! Each transition is a compare-and-swap on the state. The thread whose compare-and-swap succeeds owns the objects that
+//! the transition hands over, and no other thread accesses them. A timer needs no other synchronisation. This page
+//! describes one-shot timers, which are scheduled once and found by their id. An owned timer, which a handle arms any
+//! number of times, uses these two words by a protocol of its own: see [`owned`].
 //!
 //! # Layout
 //! ```text
@@ -18,12 +18,12 @@
 //!
 //! # Invariants
 //! I1. A handler runs at most once for each arming, only after a successful `claim`, and not before the deadline.
-//! I1a. The deadline word decides, not the ticket: if the stamp of a stale ticket matches by chance, `claim` finds a
-//!      deadline that has not come, and reissues the ticket for that deadline under a new sequence. The cost is a
-//!      check, never a wrong firing.
+//! I1a. The deadline word decides, not the ticket. If the stamp of a stale ticket matches by chance, `claim` finds a
+//!      deadline that has not come. Then `claim` reissues the ticket for that deadline under a new sequence. The cost
+//!      is a check, never a wrong firing.
 //! I2. An armed timer has a valid ticket that is due when its deadline comes. Other tickets are garbage.
-//! I3. The thread that takes a timer out of `queued` owns its payload; the thread that makes the timer vacant owns the
-//!     slot.
+//! I3. The thread that takes a timer out of `queued` owns the timer's payload. The thread that makes the timer vacant
+//!     owns the slot.
 //! I4. After a `cancel` that returned `Won`, the handler does not run and has not begun.
 //!
 //! # Access
@@ -44,8 +44,8 @@
 //! | `evict`    | queued -> vacant g+1                      | else `None`                                    |
 //!
 //! # Races and their legal endings
-//! - cancel x fire: one CAS succeeds. Either `cancel` gives the payload to its caller and nothing runs, or `cancel`
-//!   returns `Running` or `Gone`.
+//! - cancel x fire: only one CAS succeeds. Either `cancel` gives the payload to its caller and no handler runs, or
+//!   `cancel` returns `Running` or `Gone`.
 //! - cancel x drain: the ticket is dropped when it is drained, or later; it never fires.
 //! - two cancels: one caller gets the payload, the other call returns `Gone`.
 //! - schedule x shutdown: `evict` returns the payload to the shutdown, or the scheduler cancels its own timer.
@@ -63,44 +63,44 @@ use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 
-/// The ticket with the stamp of this state is valid.
+/// State flag: the timer is armed. The ticket with the stamp of this state is valid.
 const QUEUED: u64 = 1;
-/// The handler has begun.
+/// State flag: the timer's handler has begun.
 const RUNNING: u64 = 1 << 1;
-/// A thread waits for the handler's end.
+/// State flag: a thread waits for the end of the timer's handler.
 const WAITED: u64 = 1 << 2;
-/// The slot belongs to a handle.
+/// State flag: the slot belongs to an owned timer. A handle arms and disarms such a timer.
 const OWNED: u64 = 1 << 3;
 const FLAGS: u64 = 0xff;
 const SEQUENCE_SHIFT: u32 = 8;
 const SEQUENCE: u64 = 0xffff << SEQUENCE_SHIFT;
 const GENERATION_SHIFT: u32 = 24;
 
-/// The result of `cancel`: the objects that the caller now owns, or the reason why it owns none.
+/// The outcome of cancelling a one-shot: the caller owns the payload and the slot, or learns why not.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Cancel {
     /// The caller owns the payload and the slot.
     Won,
-    /// The handler has begun.
+    /// The timer's handler has begun, so the caller owns nothing.
     Running,
-    /// The timer was fired or cancelled before.
+    /// The timer was fired, was cancelled, or was taken out by a shutdown before.
     Gone,
 }
 
-/// The result of `claim`: the next step of the holder of a due ticket.
+/// The outcome of claiming a one-shot whose ticket is due. It says what the holder of the ticket does next.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Claim {
-    /// The caller owns the payload, runs the handler and calls `finish`.
+    /// The timer is due. The caller owns the payload, runs the handler and calls `finish`.
     Won { generation: u64, deadline: Timestamp },
-    /// The caller issues a ticket with this stamp for this deadline (I2).
+    /// The deadline has not come. The caller issues a ticket with `stamp` for `deadline` (I2).
     Early { stamp: u32, deadline: Timestamp },
-    /// The caller drops the ticket.
+    /// The ticket is stale. The caller drops it.
     Stale,
 }
 
-/// The state and deadline of one timer, in 16 bytes so that arming touches one line.
+/// The state and the deadline of one timer. Both words together have 16 bytes, so that arming touches one cache line.
 #[derive(Debug)]
 pub(crate) struct Control {
     state: AtomicU64,
@@ -117,36 +117,36 @@ const fn stamp_of(state: u64) -> u32 {
         | ((state & OWNED) as u32) << (31 - OWNED.trailing_zeros())
 }
 
-/// The same state with the next sequence, which makes all existing tickets stale.
+/// Returns `state` with the next sequence number. All existing tickets of the slot are stale then.
 const fn next_sequence(state: u64) -> u64 {
     state & !SEQUENCE | state.wrapping_add(1 << SEQUENCE_SHIFT) & SEQUENCE
 }
 
-/// Whether the one-shot timer with this id is armed.
+/// Returns whether `state` says that the one-shot timer with this id is armed.
 #[inline(always)]
 const fn is_armed(state: u64, id: TimerId) -> bool {
     state & FLAGS == QUEUED && id.is_of(generation_of(state))
 }
 
-/// Whether the handler of the one-shot timer with this id runs.
+/// Returns whether `state` says that the handler of the one-shot timer with this id runs.
 const fn is_running(state: u64, id: TimerId) -> bool {
     state & (OWNED | RUNNING) == RUNNING && id.is_of(generation_of(state))
 }
 
-/// The state of a vacant slot. The generation has 40 bits.
+/// Returns the state of a vacant slot. Only 40 bits of the generation count.
 const fn vacant(generation: u64) -> u64 {
     generation << GENERATION_SHIFT
 }
 
 impl Control {
-    /// A vacant slot in its first generation. All its bytes are zero, which `slab` relies on.
+    /// Makes a vacant slot in its first generation. All its bytes are zero, which `slab` relies on.
     #[cfg(all(test, tourbillon_loom))]
     pub(crate) fn new() -> Self {
         Self { state: AtomicU64::new(0), deadline: AtomicU64::new(0) }
     }
 
-    /// Arms a vacant slot, which the caller holds and whose payload it has written. Returns the id and the ticket's
-    /// stamp.
+    /// Arms a vacant slot. The caller holds the slot and has written the payload. Returns the timer's id and the stamp
+    /// for its ticket.
     #[inline]
     pub(crate) fn arm(&self, index: u32, deadline: Timestamp) -> (TimerId, u32) {
         // Ordering: Relaxed. We hold the vacant slot, and no other thread writes its words.
@@ -159,13 +159,14 @@ impl Control {
         (TimerId::new(index, generation_of(state)), stamp_of(state))
     }
 
-    /// Whether a ticket with this stamp may still lead to a firing, of a one-shot or of an owned timer.
+    /// Returns whether a ticket with this stamp may still lead to a firing. This holds for one-shots and for owned
+    /// timers.
     #[inline]
     pub(crate) fn is_live(&self, stamp: u32) -> bool {
         self.live_stamp() == Some(stamp)
     }
 
-    /// The stamp of the one ticket that may still lead to a firing.
+    /// Returns the stamp of the only ticket that may still make the timer fire. Returns `None` if no ticket may.
     #[inline]
     pub(crate) fn live_stamp(&self) -> Option<u32> {
         // Ordering: Relaxed. A ticket was posted after its arming, so this load reads the state of that arming or a
@@ -176,8 +177,8 @@ impl Control {
 
     #[inline]
     pub(crate) fn cancel(&self, id: TimerId) -> Cancel {
-        // Ordering: Acquire [T1, T2]. The payload of this arming. If the handler has ended, its effects, which
-        // `cancel_and_wait` promises.
+        // Ordering: Acquire [T1, T2]. The payload of this arming. If the handler has ended, also the handler's effects,
+        // which `cancel_and_wait` promises.
         let mut state = self.state.load(Ordering::Acquire);
         while is_armed(state, id) {
             match self.leave_armed(state, vacant(generation_of(state) + 1)) {
@@ -188,7 +189,8 @@ impl Control {
         if is_running(state, id) { Cancel::Running } else { Cancel::Gone }
     }
 
-    /// Takes a due timer, so that the caller runs its handler. `now` is the time at which the handler would begin.
+    /// Takes a one-shot whose ticket is due, so that the caller may run the handler. `now` is the moment at which the
+    /// handler would begin.
     #[inline]
     pub(crate) fn claim(&self, stamp: u32, now: Timestamp) -> Claim {
         // Ordering: Acquire [T1]. The deadline of this arming.
@@ -197,8 +199,8 @@ impl Control {
             if state & QUEUED == 0 || stamp_of(state) != stamp {
                 return Claim::Stale;
             }
-            // Ordering: Relaxed. Not older than the arming (T1). Not newer: the next write of this word comes after a
-            // change of the state, and then our CAS fails.
+            // Ordering: Relaxed. The value is not older than the arming (T1). If it is newer, our CAS fails: the next
+            // write of this word comes after a change of the state.
             let deadline = Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed));
             let generation = generation_of(state);
             if deadline <= now {
@@ -225,7 +227,8 @@ impl Control {
         self.state.compare_exchange_weak(from, to, Ordering::Release, Ordering::Acquire).map(drop)
     }
 
-    /// Ends the handler's run; the caller owns the slot. Returns true if a thread waits for the end of the run.
+    /// Ends the handler's run. The caller owns the slot from then on. Returns true if a thread waits for the end of the
+    /// run.
     #[inline]
     pub(crate) fn finish(&self, generation: u64) -> bool {
         // Ordering: Release [T2]. The handler's effects.
@@ -240,7 +243,7 @@ impl Control {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.state.load(Ordering::Relaxed);
         while is_running(state, id) {
-            // Ordering: Relaxed. `finish` needs the flag alone.
+            // Ordering: Relaxed. `finish` needs only the flag.
             match self.state.compare_exchange_weak(
                 state,
                 state | WAITED,
@@ -254,14 +257,14 @@ impl Control {
         false
     }
 
-    /// Whether the generation of this id is over.
+    /// Returns whether the timer with this id has ended.
     pub(crate) fn has_ended(&self, id: TimerId) -> bool {
         // Ordering: Acquire [T2]. The handler's effects.
         let state = self.state.load(Ordering::Acquire);
         state & OWNED != 0 || !id.is_of(generation_of(state))
     }
 
-    /// Takes an armed timer of any generation, for the shutdown.
+    /// Takes an armed timer of any generation out, for the shutdown. Returns the timer's generation and deadline.
     pub(crate) fn evict(&self) -> Option<(u64, Timestamp)> {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let mut state = self.state.load(Ordering::Acquire);
@@ -277,7 +280,7 @@ impl Control {
         None
     }
 
-    /// The deadline of an armed timer. `None` if the timer with this id is not armed.
+    /// Returns the deadline of the timer with this id, or `None` if the timer is not armed.
     pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let before = self.state.load(Ordering::Acquire);
@@ -291,15 +294,15 @@ impl Control {
         is_armed(after, id).then_some(Timestamp::from_nanos(deadline))
     }
 
-    /// Reads the deadline word. If the timer has ended, the word contains a link or the deadline of a later timer: no
-    /// outcome may depend on the value.
+    /// Returns the deadline word. If the timer has ended, the word contains a link or the deadline of a later timer. So
+    /// the caller may use the value only as a hint.
     #[inline]
     pub(crate) fn deadline_as_a_hint(&self) -> u64 {
         // Ordering: Relaxed. Nothing depends on the value.
         self.deadline.load(Ordering::Relaxed)
     }
 
-    /// The link word of a vacant slot.
+    /// Returns the link word of a vacant slot.
     #[inline]
     pub(crate) fn links(&self) -> u64 {
         // Ordering: Relaxed. A thread that follows a link either got the slot by a CAS that acquired it (`slab`, D1),
@@ -307,7 +310,7 @@ impl Control {
         self.deadline.load(Ordering::Relaxed)
     }
 
-    /// Writes the link word of a vacant slot; the caller holds the slot.
+    /// Writes the link word of a vacant slot. The caller holds the slot.
     #[inline]
     pub(crate) fn link(&self, links: u64) {
         // Ordering: Release [T3]. A reader that takes this link word for a deadline sees that the slot was vacated.
@@ -319,7 +322,8 @@ impl Control {
 mod tests {
     use super::*;
 
-    /// Reuses the slot of an id 2^32 times, which takes a tight loop less than two minutes, and 2^39 times.
+    /// Reuses the slot of an id 2^32 times, and then 2^39 times in all. A tight loop makes 2^32 uses in less than two
+    /// minutes.
     #[test]
     fn a_stale_id_stays_stale_when_its_slot_is_reused_for_hours() {
         let at = Timestamp::from_nanos;

@@ -20,9 +20,9 @@ impl Stats {
     /// Publishes the snapshot to the installed recorder of the `metrics` facade. A program calls it regularly: before
     /// each scrape, or every ten seconds.
     ///
-    /// The series are those of [`prometheus`](Self::prometheus), with two exceptions that the facade makes necessary.
-    /// Lateness is published as gauges with the label `quantile`, where 1 is the maximum, since the facade has no way
-    /// to set a histogram. Sums of seconds are gauges, since the facade's counters are whole numbers.
+    /// The series are the same as in [`prometheus`](Self::prometheus), with two exceptions. Lateness is published as
+    /// gauges with the label `quantile`, where 1 is the maximum, because the facade cannot set a histogram. Sums of
+    /// seconds are gauges, because the facade's counters are whole numbers.
     ///
     /// # Time complexity
     ///
@@ -31,7 +31,8 @@ impl Stats {
         self.record_with(None);
     }
 
-    /// Works as [`record`](Self::record), with the label `engine`, for processes with more than one engine.
+    /// Publishes the snapshot as [`record`](Self::record) does, with the label `engine`. This is for processes with
+    /// more than one engine.
     pub fn record_as(&self, engine: impl Into<SharedString>) {
         self.record_with(Some(&engine.into()));
     }

@@ -5,8 +5,8 @@ use core::time::Duration;
 
 const BOUNDS: usize = 18;
 
-/// A distribution of latenesses. Percentiles are exact to 3 %, rounded up; latenesses of more than 73 minutes count as
-/// 73 minutes.
+/// A distribution of latenesses: the times between deadlines and the starts of handlers. Percentiles are exact to 3 %,
+/// rounded up. Latenesses of more than 73 minutes count as 73 minutes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lateness {
@@ -18,7 +18,7 @@ pub struct Lateness {
     pub p999: Duration,
     /// All handlers began within this time.
     pub max: Duration,
-    /// The number of handlers.
+    /// The number of handlers whose latenesses were counted.
     pub count: u64,
     /// The sum of the handlers' latenesses, exact to 2 %.
     pub sum: Duration,
@@ -26,7 +26,7 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// The bounds of [`buckets`](Self::buckets): 10 µs to a minute.
+    /// The upper bounds of [`buckets`](Self::buckets), from 10 µs to a minute.
     pub const BOUNDS: [Duration; BOUNDS] = [
         Duration::from_micros(10),
         Duration::from_micros(50),
@@ -48,8 +48,9 @@ impl Lateness {
         Duration::from_secs(60),
     ];
 
-    /// Returns the number of handlers that began within each bound. The numbers are cumulative, as in the buckets of a
-    /// Prometheus histogram. A handler that was later than a bound by up to 3 % of the bound may count as within it.
+    /// Returns each bound with the number of handlers that began within it. The numbers are cumulative, as in the
+    /// buckets of a Prometheus histogram. If a handler was later than a bound by up to 3 % of the bound, it may still
+    /// count for the bound.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Statistics: a snapshot of all counters of an engine, taken without stopping it.
+//! Statistics: a snapshot of all counters of an engine, taken while the engine goes on.
 
 #[cfg(feature = "metrics")]
 mod facade;
@@ -19,7 +19,7 @@ use core::time::Duration;
 /// A snapshot of an engine's counters.
 ///
 /// The counters are read one after the other while the engine goes on, so they may differ by the events in between.
-/// They are exact while the engine is at rest: `scheduled = cancelled + fired + returned + pending`.
+/// While nothing happens in the engine, they are exact: `scheduled = cancelled + fired + returned + pending`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
@@ -33,27 +33,28 @@ pub struct Stats {
     pub returned: u64,
     /// The number of timers that wait for their deadline or for a worker.
     pub pending: u64,
-    /// The number of slots for timers, pending and owned.
+    /// The number of slots for timers. Pending timers and owned timers take slots.
     pub capacity: u64,
     /// The number of calls that found no slot left.
     pub engine_full: u64,
-    /// The number of calls that found no room in their lane. If a call waits, each of its attempts counts.
+    /// The number of calls that found no room in the calling thread's lane (its queue to a shard). If a call waits,
+    /// each of its attempts counts.
     pub lane_full: u64,
     /// The delay beyond which a shard counts as stalled: see [`Builder::stall_after`](crate::Builder::stall_after).
     pub stall_after: Duration,
-    /// The number of threads of the engine's shards and workers that asked for a short slice and did not get it. This
-    /// happens on Linux before 6.12, and on other systems.
+    /// The number of threads of the engine's shards and workers that asked for a short scheduler slice and did not get
+    /// it. This happens on Linux before 6.12, and on other systems.
     pub slices_refused: u64,
     /// The number of threads of the engine's shards and workers that did not get the nice value or the real-time
     /// priority that the builder asked for.
     pub priorities_refused: u64,
     /// The engine's clock, and its observed error.
     pub clock: ClockReport,
-    /// The counters of owned timers. The counts above do not include owned timers. The counts of the shards and their
-    /// total do.
+    /// The counters of owned timers. The fields `scheduled` to `pending` leave owned timers out. The fields `shards`
+    /// and `total` include them.
     pub owned: OwnedStats,
-    /// The totals of all shards: the sums of counters and handler times, the lateness over all shards, and the worst of
-    /// each other time.
+    /// The totals of all shards. Counters and handler times are sums over the shards. The lateness is that of all
+    /// shards' handlers. Each other time is the longest of any shard.
     pub total: ShardStats,
     /// The counters of each shard.
     pub shards: Vec<ShardStats>,
@@ -63,14 +64,14 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OwnedStats {
-    /// The number of timers that exist. If a timer is dropped while its shard or a worker holds it, it counts until the
-    /// shard or the worker has finished with it.
+    /// The number of owned timers that exist. A timer may be dropped while its shard checks it or a worker fires it.
+    /// Then the timer counts until the shard or the worker has finished.
     pub alive: u64,
     /// The number of handlers that have begun for owned timers.
     pub fired: u64,
-    /// The number of armings that posted a ticket to a shard.
+    /// The number of armings of owned timers that posted a ticket to a shard.
     pub posted: u64,
-    /// The number of tickets that came due after their timer had been postponed. Their shard posted them again.
+    /// The number of due tickets that the shard posted again because their timers had been postponed.
     pub postponed: u64,
 }
 
@@ -82,11 +83,11 @@ pub struct OwnedStats {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardStats {
-    /// The number of handlers that have begun for this shard's timers, of either kind.
+    /// The number of handlers that have begun for this shard's timers, one-shots and owned timers.
     pub fired: u64,
     /// The number of handlers that panicked.
     pub panics: u64,
-    /// The number of tickets in the wheel at the last turn, including tickets of ended timers.
+    /// The number of tickets in the engine's wheel at the shard's last turn, including tickets of ended timers.
     pub tickets: u64,
     /// The number of tickets of ended timers that were dropped.
     pub stale_tickets: u64,
@@ -96,35 +97,39 @@ pub struct ShardStats {
     pub wakes: u64,
     /// How often a producer woke the shard.
     pub unparks: u64,
-    /// The number of due chunks that no worker has begun yet. It grows when workers fall behind.
+    /// The number of chunks of due timers (up to 32 timers each) that no worker has begun yet. It grows when workers
+    /// fall behind.
     pub queued_chunks: u64,
-    /// The number of due timers that no worker has taken yet. Some of them may have been cancelled since they came due.
-    /// Zero after a shutdown.
+    /// The number of due timers that no worker has taken yet. Some of these timers may have been cancelled after they
+    /// came due. The number is zero after a shutdown.
     pub queued_timers: u64,
-    /// How long the first of these timers has waited, if workers take the timers in order.
+    /// The time for which the oldest timer of `queued_timers` has waited. The value assumes that workers take the
+    /// timers in order.
     pub queue_age: Duration,
-    /// How often another thread took over the shard because a handler held up the thread that led it. Each takeover
-    /// made other timers of the shard one to five milliseconds late: see [`Builder::workers`](crate::Builder::workers).
+    /// The number of takeovers: a handler held up the thread that led the shard, and another thread took the shard
+    /// over. Each takeover made other timers of the shard one to five milliseconds late: see
+    /// [`Builder::workers`](crate::Builder::workers).
     pub takeovers: u64,
-    /// How often the shard was late by more than [`stall_after`](Stats::stall_after).
+    /// The number of times that the shard was late by more than [`stall_after`](Stats::stall_after).
     pub stalls: u64,
     /// The longest delay of the shard in a stall.
     pub worst_stall: Duration,
-    /// How late the shard is at this moment: the time since it should have begun a turn, or should have ended its
-    /// present turn. Zero while the shard may sleep, in an engine without threads, and after a shutdown.
+    /// The time by which the shard is late at this moment with the beginning or the end of a turn (a pass of its loop).
+    /// The value is zero while the shard may sleep, in an engine without threads, and after a shutdown.
     pub behind: Duration,
-    /// How long threads of any kind spent in handlers of this shard's timers, including the claims of their tickets.
+    /// The time that all threads together spent in handlers of this shard's timers. It includes the time to claim the
+    /// timers' tickets.
     pub handler_time: Duration,
-    /// The number of shards whose thread the system would not pin.
+    /// The number of shards whose thread the system refused to pin to its core.
     pub pins_refused: u64,
-    /// How late handlers began after their deadlines. A thread records the latenesses in groups. So while it runs a
-    /// handler, the latenesses of this handler and of up to 31 before it may be missing.
+    /// How late handlers began after their deadlines. A thread records the latenesses in groups. So while a thread runs
+    /// a handler, the latenesses of this handler and of up to 31 handlers before it may be missing.
     pub lateness: Lateness,
 }
 
 impl ShardStats {
-    /// Reads the counters of an engine's station at a shard. `now` is the moment of the snapshot, or `None` if the
-    /// engine is shut down.
+    /// Reads the counters of an engine's station (its part of a shard). `now` is the moment of the snapshot, or `None`
+    /// if the engine is shut down.
     fn of(
         shard: &Shard,
         station: &StationShared,

@@ -122,13 +122,13 @@ fn write_sample(f: &mut Formatter<'_>, name: impl Display, labels: &Labels<'_>, 
     }
 }
 
-/// The labels of a sample. They print in braces, if there are any.
+/// The labels of a sample. `Display` prints them in braces, and nothing if no label is set.
 #[derive(Clone, Copy, Default)]
 struct Labels<'a> {
     engine: Option<&'a str>,
     shard: Option<usize>,
     source: Option<&'a str>,
-    /// The upper bound of a histogram's bucket.
+    /// The upper bound of a histogram's bucket, for the label `le`; `None` for samples without that label.
     bound: Option<f64>,
 }
 
@@ -160,7 +160,8 @@ impl Display for Labels<'_> {
     }
 }
 
-/// Writes the value of a label. Puts a backslash before each backslash and quote, and replaces line breaks by `\n`.
+/// Writes the value of a label in escaped form: with a backslash before each backslash and quote, and with `\n` in
+/// place of a line break.
 fn write_escaped(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
     for c in text.chars() {
         match c {

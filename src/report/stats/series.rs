@@ -3,14 +3,14 @@
 use super::{Lateness, ShardStats, Stats};
 use core::time::Duration;
 
-/// A series of samples: one for the engine, or one for each shard.
+/// A series of samples. It has one sample for the engine, or a sample for each shard.
 pub(super) struct Series {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) read: Read,
 }
 
-/// How the samples of a series are read from the statistics.
+/// The function that reads the samples of a series from the statistics.
 pub(super) enum Read {
     Engine(fn(&Stats) -> Value),
     /// A single sample, whose text becomes the label `source`.
@@ -22,7 +22,7 @@ pub(super) enum Read {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Count(u64),
-    /// A span of time. The page shows it in seconds.
+    /// A span of time. Prometheus' page shows it in seconds.
     Time(Duration),
 }
 

@@ -1,11 +1,11 @@
-//! An alarm a short time from now, by the system's own clock, whatever clock the engine runs on.
+//! An alarm in the near future. It goes by the system's own clock, even if the engine runs on another clock.
 
 #[cfg(not(all(test, tourbillon_loom)))]
 mod imp {
     use core::time::Duration;
     use std::time::Instant;
 
-    /// An alarm: a moment in the near future.
+    /// A moment in the near future, for which a thread waits.
     #[derive(Debug)]
     pub(crate) struct Alarm(Instant);
 
@@ -15,7 +15,7 @@ mod imp {
             Self(now.checked_add(time).unwrap_or(now))
         }
 
-        /// The time until the alarm; zero once its moment has come.
+        /// Returns the time until the alarm's moment; zero once the moment has come.
         pub(crate) fn rest(&self) -> Duration {
             self.0.saturating_duration_since(Instant::now())
         }
@@ -27,7 +27,7 @@ mod imp {
     use core::cell::Cell;
     use core::time::Duration;
 
-    /// An alarm in a model, which has no time: the alarm goes off after its rest was read once.
+    /// An alarm in a model, which has no time. The alarm's moment has come after the first call of `rest`.
     #[derive(Debug)]
     pub(crate) struct Alarm(Cell<Duration>);
 

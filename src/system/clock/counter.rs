@@ -1,16 +1,16 @@
-//! The processor's counter, used where the kernel itself keeps time by it.
+//! The processor's counter. The engine reads it only where the kernel itself keeps time by this counter.
 
 use super::system;
 use super::upper::Source;
 
-/// The processor's counter beside the system's monotonic clock.
+/// Reads the processor's counter, and the system's monotonic clock.
 #[derive(Debug)]
 pub(super) struct Processor(());
 
 impl Processor {
-    /// Finds the processor's counter. Returns `None` if the counter cannot be trusted. It can be trusted under two
-    /// conditions: the kernel derives the system's monotonic clock, against which the counter is checked, from the
-    /// counter; and the counter runs at one rate in all states of the processor.
+    /// Returns the processor's counter, or `None` if the counter cannot be trusted. It can be trusted under two
+    /// conditions. First, the kernel derives the system's monotonic clock from the counter: the engine checks the
+    /// counter against that clock. Second, the counter runs at one rate in all states of the processor.
     pub(super) fn find() -> Option<Self> {
         (imp::is_invariant() && is_the_kernels_clock(imp::CLOCK_SOURCES)).then_some(Self(()))
     }
@@ -37,10 +37,10 @@ fn is_the_kernels_clock(sources: &[&str]) -> bool {
 mod imp {
     use core::arch::x86_64::{__cpuid, _rdtsc, CpuidResult};
 
-    /// The clock sources that are the time-stamp counter, or are scaled from it.
+    /// The kernel's names for clock sources that are the time-stamp counter or are scaled from it.
     pub(super) const CLOCK_SOURCES: &[&str] = &["tsc", "kvm-clock", "hyperv_clocksource_tsc_page"];
 
-    /// Leaf 0x8000_0007, bit 8 of EDX: the counter runs at a constant rate in all power states.
+    /// Returns whether the counter runs at a constant rate in all power states: leaf 0x8000_0007, bit 8 of EDX.
     pub(super) fn is_invariant() -> bool {
         const EXTENDED: u32 = 0x8000_0000;
         const POWER: u32 = 0x8000_0007;
@@ -65,7 +65,7 @@ mod imp {
 mod imp {
     pub(super) const CLOCK_SOURCES: &[&str] = &["arch_sys_counter"];
 
-    /// Always true: the architecture guarantees a constant rate.
+    /// Returns true: the architecture guarantees a constant rate.
     pub(super) fn is_invariant() -> bool {
         true
     }

@@ -1,11 +1,11 @@
-//! The clock as shards and engines hold it.
+//! The clock of a set of shards, and of the engines on it.
 
 use super::{Clock, ClockReport, MonotonicClock};
 use crate::base::sync::StdArc;
 use crate::base::tick::Timestamp;
 use core::time::Duration;
 
-/// The clock of a set of shards. The default clock is read without an indirect call.
+/// The clock of a set of shards. The default clock has a variant of its own, so that reading it needs no indirect call.
 #[derive(Clone)]
 pub(crate) enum EngineClock {
     Monotonic(MonotonicClock),
@@ -13,7 +13,7 @@ pub(crate) enum EngineClock {
 }
 
 impl EngineClock {
-    /// See [`Clock::now`].
+    /// Returns the present moment, or a slightly later moment: see [`Clock::now`].
     #[inline]
     pub(crate) fn now(&self) -> Timestamp {
         match self {
@@ -22,25 +22,26 @@ impl EngineClock {
         }
     }
 
-    /// See [`Clock::true_now`].
+    /// Returns the present moment, or an earlier moment: see [`Clock::true_now`].
     pub(crate) fn true_now(&self) -> Timestamp {
         self.as_dyn().true_now()
     }
 
-    /// Whether `deadline` has come. The fast clock is read first: a deadline that has not come by the fast clock has
-    /// not come.
+    /// Returns whether `deadline` has come. First reads the fast clock, because it is never behind the true clock. If
+    /// the fast clock shows a moment before the deadline, the deadline has not come.
     #[inline]
     pub(crate) fn has_come(&self, deadline: Timestamp) -> bool {
         self.now() >= deadline && self.true_now() >= deadline
     }
 
-    /// The time that a thread may sleep from now on to be awake at `deadline`; `None` if no sleep helps.
+    /// Returns how long a thread may sleep from now on in order to be awake at `deadline`. Returns `None` if the clock
+    /// moves only in steps.
     pub(crate) fn sleep_until(&self, deadline: Timestamp) -> Option<Duration> {
         let clock = self.as_dyn();
         clock.sleep_for(clock.true_now(), deadline)
     }
 
-    /// See [`Clock::report`].
+    /// Returns the kind of the clock and its observed error: see [`Clock::report`].
     pub(crate) fn report(&self) -> ClockReport {
         self.as_dyn().report()
     }

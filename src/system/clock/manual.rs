@@ -1,4 +1,4 @@
-//! A clock that is moved by hand.
+//! A clock that the program moves.
 
 use super::{Clock, ClockReport, OnStep};
 use crate::base::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError};
@@ -6,14 +6,14 @@ use crate::base::tick::Timestamp;
 use core::fmt;
 use core::time::Duration;
 
-/// A clock that stands still until it is moved: for tests, examples and simulations.
+/// A clock that stands still until the program moves it. It is for tests, examples and simulations.
 ///
-/// The clock's time is independent of real time. It begins at [`Timestamp::ZERO`], and [`advance`](Self::advance) and
-/// [`set`](Self::set) move it; its timestamps have no relation to an [`Instant`](std::time::Instant) or to the time of
-/// day.
+/// The clock's time is independent of real time. It begins at [`Timestamp::ZERO`]; [`advance`](Self::advance) and
+/// [`set`](Self::set) move it. The clock's timestamps have no relation to an [`Instant`](std::time::Instant) or to the
+/// time of day.
 ///
-/// Clones share the time. An engine with threads on a manual clock is woken by each step; an engine without threads is
-/// better driven through [`DrivenEngine::advance`](crate::DrivenEngine::advance).
+/// All clones of a clock show the same time. Each step of the clock wakes the threads of an engine on it. A program
+/// moves an engine without threads through [`DrivenEngine::advance`](crate::DrivenEngine::advance) instead.
 #[derive(Clone, Default)]
 pub struct ManualClock {
     shared: Arc<ManualTime>,
@@ -28,18 +28,18 @@ struct ManualTime {
 #[derive(Default)]
 struct Subscribers {
     on_step: Vec<OnStep>,
-    /// The number of steps so far.
+    /// The number of times that a program has moved the clock.
     steps: u64,
 }
 
 impl ManualClock {
-    /// A clock at [`Timestamp::ZERO`].
+    /// Makes a clock that shows [`Timestamp::ZERO`].
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Moves the clock on by `by`. Steps of several threads add up.
+    /// Moves the clock forward by `by`. If several threads call `advance` at the same time, their steps add up.
     pub fn advance(&self, by: Duration) {
         let later = |nanos| Some((Timestamp::from_nanos(nanos) + by).as_nanos());
         // Ordering: Release, with `now`'s Acquire: a thread that sees the step sees all changes made before it. An RMW,
@@ -48,16 +48,16 @@ impl ManualClock {
         self.call_subscribers();
     }
 
-    /// Moves the clock to `now`, which may be earlier than its present moment.
+    /// Moves the clock to `now`. `now` may be before the moment that the clock shows.
     pub fn set(&self, now: Timestamp) {
         // Ordering: Release, as in `advance`.
         self.shared.nanos.store(now.as_nanos(), Ordering::Release);
         self.call_subscribers();
     }
 
-    /// Calls the subscribers after a step. They are taken out of the list for that time, because a subscriber may use
-    /// the clock. A thread that finds the list empty leaves its step to the thread that has the subscribers; that
-    /// thread looks for further steps.
+    /// Calls the subscribers after a step. They are taken out of the list during the calls, because a subscriber may
+    /// use the clock. If another thread has taken them out, that thread notices this step and calls the subscribers
+    /// again.
     fn call_subscribers(&self) {
         self.lock_subscribers().steps += 1;
         loop {

@@ -1,4 +1,4 @@
-//! The system's clocks, and the one origin that a process's timestamps count from.
+//! The system's clocks, and the origin from which all timestamps of a process count.
 
 use super::{Clock, ClockReport};
 use crate::base::sync::OnceLock;
@@ -6,11 +6,11 @@ use crate::base::tick::Timestamp;
 use core::time::Duration;
 use std::time::{Instant, SystemTime};
 
-/// The time between the origin and its first use in the process. Because of it, instants from before that use convert,
-/// too.
+/// The time from the origin of timestamps to the process's first use of this crate. So instants up to a day before the
+/// first use can be converted, too.
 const LEAD: Duration = Duration::from_secs(86_400);
 
-/// The moment that the timestamps of this process count from.
+/// The moment from which the timestamps of this process count.
 struct Origin {
     instant: Instant,
     /// The same moment on the boot-time clock, in nanoseconds.
@@ -38,26 +38,26 @@ fn nanos_i128(time: Duration) -> i128 {
     i128::from(time.as_secs()) * 1_000_000_000 + i128::from(time.subsec_nanos())
 }
 
-/// The true time: the system's monotonic clock, which [`Instant`] reads.
+/// Reads the true time: the system's monotonic clock, which [`Instant`] reads, too.
 pub(super) fn true_now() -> Timestamp {
     Instant::now().into()
 }
 
-/// The time of day by the system's clock, which a user may set.
+/// Reads the time of day from the system's clock, which a user may set.
 fn system_time() -> SystemTime {
     SystemTime::now()
 }
 
-/// Exact for instants since the origin, which is a day before the process's first use of this crate. Earlier instants
-/// become [`Timestamp::ZERO`].
+/// Converts instants after the origin exactly. The origin is a day before the process's first use of this crate.
+/// Instants before the origin become [`Timestamp::ZERO`].
 impl From<Instant> for Timestamp {
     fn from(instant: Instant) -> Self {
         Timestamp::ZERO + instant.saturating_duration_since(origin().instant)
     }
 }
 
-/// Exact where the system's [`Instant`] counts nanoseconds, as on Linux. A moment beyond the range of `Instant` becomes
-/// a moment that is centuries ahead.
+/// Converts exactly where the system's [`Instant`] counts nanoseconds, as on Linux. A moment beyond the range of
+/// `Instant` becomes a moment that is centuries ahead.
 impl From<Timestamp> for Instant {
     fn from(timestamp: Timestamp) -> Self {
         let origin = origin().instant;
@@ -71,8 +71,8 @@ impl From<Timestamp> for Instant {
     }
 }
 
-/// Converts by the difference between the time of day and the monotonic clock at this moment. After the time of day was
-/// set, another conversion returns another result. Moments before the origin become [`Timestamp::ZERO`].
+/// Converts a time of day by the present difference between the time of day and the monotonic clock. So the result
+/// changes when a user sets the time of day. Moments before the origin become [`Timestamp::ZERO`].
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let (now, system_now) = (true_now(), system_time());
@@ -83,8 +83,8 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// Converts by the present difference between the two clocks, like the opposite conversion. A moment beyond the range
-/// of `SystemTime` becomes a moment that is centuries ahead.
+/// Converts to a time of day by the present difference between the time of day and the monotonic clock. A moment beyond
+/// the range of `SystemTime` becomes a moment that is centuries ahead.
 impl From<Timestamp> for SystemTime {
     fn from(timestamp: Timestamp) -> Self {
         let (now, system_now) = (true_now(), system_time());
@@ -100,12 +100,14 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// The system's monotonic clock ([`Instant`]). Each call reads it, at two to three times the cost of the default clock.
+/// The system's monotonic clock ([`Instant`]). A reading costs two to three times as much as a reading of the default
+/// clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock(());
 
 impl SystemClock {
-    /// The system's clock. Its timestamps count from the process's origin, as the timestamps of the default clock do.
+    /// Returns the system's clock. Its timestamps count from the process's origin, as the timestamps of the default
+    /// clock do.
     #[must_use]
     pub fn new() -> Self {
         Self(())
@@ -125,11 +127,11 @@ impl Clock for SystemClock {
 
 /// The boot-time clock, which goes on while the machine is suspended.
 ///
-/// A thread's sleep does not go on during a suspend. After a resume, timers that came due during the sleep fire within
-/// a second, since a shard with pending timers wakes once a second.
+/// A sleeping thread's timeout stands still while the machine is suspended. A shard with pending timers therefore wakes
+/// once a second. So timers that came due while the machine was suspended fire within a second after it resumes.
 ///
-/// Its timestamps count from the process's origin, and agree with the timestamps of the other clocks until the first
-/// suspend after the origin was taken.
+/// The clock's timestamps count from the process's origin. They agree with the timestamps of the other clocks until the
+/// machine is suspended for the first time after the origin was taken.
 #[cfg(target_os = "linux")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock(());
@@ -138,14 +140,14 @@ pub struct BootClock(());
 impl BootClock {
     const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
-    /// The clock.
+    /// Returns the boot-time clock.
     #[must_use]
     pub fn new() -> Self {
         Self(())
     }
 
-    /// A reading of the monotonic clock, and one of this clock soon afterwards. The thread may lose its core between
-    /// the two, so of a few pairs this is the closest pair.
+    /// Reads the monotonic clock, and soon afterwards the boot-time clock, in nanoseconds. The thread may lose its core
+    /// between the two readings. So the method takes a few pairs of readings, and returns the closest pair.
     fn read_beside_the_monotonic_clock() -> (Instant, i128) {
         let read = |_| {
             let (before, boot) = (Instant::now(), Self::since_boot());

@@ -1,14 +1,15 @@
-//! Axes: the positions of values and of ticks.
+//! Axes of plots: the positions of values and of the marks on an axis, the ticks.
 
 use crate::figure::figure;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use std::ops::Range;
 
-/// The value and the text of a tick; a tick without a text is only a line.
+/// The value and the text of a tick. A tick with an empty text is only a line.
 type Tick = (f64, String);
 
-/// Texts side by side have room for two decades, one above the other for three.
+/// The largest ratio of a logarithmic axis's ends at which all ticks have a text. Texts side by side have room for two
+/// decades, and texts above each other (`UP`) for three.
 pub const ACROSS: f64 = 100.0;
 pub const UP: f64 = 1_000.0;
 
@@ -20,8 +21,9 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// A logarithmic axis from one of 1, 2, 5, 10, .. to another. Over more than `dense` times, only the powers of ten
-    /// have a text. Values that are not above zero are at the lower end.
+    /// Makes a logarithmic axis. Both ends are numbers of the series 1, 2, 5, 10 and so on. If the upper end is more
+    /// than `dense` times the lower end, only the powers of ten have a text. Values that are not above zero are at the
+    /// lower end.
     pub fn log(dense: f64, values: impl Iterator<Item = f64>) -> Self {
         let (least, most) = ends(values.filter(|value| *value > 0.0));
         let (below, above) = (least.log10().floor(), most.log10().ceil() + 1.0);
@@ -37,7 +39,7 @@ impl Axis {
         Self { is_log: true, range: first..last, ticks: ticks.collect() }
     }
 
-    /// A linear axis from zero.
+    /// Makes a linear axis that begins at zero.
     pub fn linear(values: impl Iterator<Item = f64>) -> Self {
         let (_, most) = ends(values);
         let power = 10_f64.powf(most.log10().floor());
@@ -49,7 +51,7 @@ impl Axis {
         Self { is_log: false, range: 0.0..end, ticks }
     }
 
-    /// Quantiles at equal distances, at positions 0, 1, ..
+    /// Makes an axis on which quantiles have equal distances: the first quantile is at 0, the next at 1 and so on.
     pub fn quantiles(quantiles: &[f64]) -> Self {
         let text = |quantile: &f64| short(format!("{:.4}", quantile * 100.0));
         let ticks: Vec<Tick> = (0..).map(f64::from).zip(quantiles.iter().map(text)).collect();
@@ -57,7 +59,7 @@ impl Axis {
         Self { is_log: false, range: 0.0..last, ticks }
     }
 
-    /// Rows from the top down: the first row is at 0.
+    /// Makes an axis for `count` rows from the top down. The first row is at 0.
     pub fn rows(count: usize) -> Self {
         let count = u32::try_from(count).map_or(f64::MAX, f64::from);
         Self { is_log: false, range: count - 0.5..-0.5, ticks: Vec::new() }
@@ -73,7 +75,7 @@ impl Axis {
         self.range.end
     }
 
-    /// The quantity in which a logarithmic axis is linear.
+    /// Returns the value's coordinate on the axis: the logarithm on a logarithmic axis, otherwise the value itself.
     fn at(&self, value: f64) -> f64 {
         if self.is_log { value.max(self.range.start).log10() } else { value }
     }
@@ -109,12 +111,12 @@ fn tick(value: f64) -> Tick {
     (value, short(figure(value)))
 }
 
-/// A number without zeros at the end of its fraction.
+/// Removes the zeros at the end of the fraction in `text`, which is a number.
 fn short(text: String) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// The smallest and the largest value; 1 and 1 if there are none.
+/// Returns the smallest and the largest of `values`. Returns 1 and 1 without values.
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let ends = |(least, most): (f64, f64), value: f64| (least.min(value), most.max(value));
     values.map(|value| (value, value)).reduce(|all, (value, _)| ends(all, value)).unwrap_or((1.0, 1.0))

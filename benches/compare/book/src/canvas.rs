@@ -1,5 +1,5 @@
-//! The common parts of all plots: size, colours, text. The ground is transparent, and all colours are readable on white
-//! and on black.
+//! The common parts of all plots: size, colours, text. The background is transparent, and all colours are readable on
+//! white and on black.
 
 use crate::axis::Axis;
 use plotters::chart::ChartContext;
@@ -24,14 +24,14 @@ pub const OURS: [RGBColor; 4] = [
     RGBColor(0x5f, 0x66, 0xe0),
     RGBColor(0x8f, 0x95, 0xf2),
 ];
-/// Colours from few to many: of numbers of threads, or of quantiles.
+/// Colours for a rising series of up to three steps, such as numbers of threads or quantiles.
 pub const STEPS: [RGBColor; 3] =
     [RGBColor(0x2f, 0x97, 0xd8), RGBColor(0xcc, 0x8a, 0x00), RGBColor(0xc6, 0x45, 0x11)];
 
 type Plane = Cartesian2d<Axis, Axis>;
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub type Chart<'c, 'a> = ChartContext<'c, SVGBackend<'a>, Plane>;
-/// The area inside of the axes.
+/// The part of a chart inside the axes.
 pub type Plotting<'a> = DrawingArea<SVGBackend<'a>, Plane>;
 pub type Drawn = Result<(), Box<dyn Error>>;
 
@@ -47,17 +47,17 @@ impl Pen {
         self.colour.stroke_width(self.width).filled()
     }
 
-    /// Bold beside a wide line.
+    /// Returns the style of the name beside a line. The name of a wide line is bold.
     #[must_use]
     pub fn text(self) -> TextStyle<'static> {
         if self.width > 2 { bold(12.0, self.colour, HPos::Left) } else { text(12.0, self.colour, HPos::Left) }
     }
 }
 
-/// A picture with a title; `paint` draws the part below it.
+/// Draws a plot with a title, and returns it as SVG text. `paint` draws the part below the title.
 ///
 /// # Errors
-/// The picture cannot be drawn.
+/// Fails if the plot cannot be drawn.
 pub fn draw(
     title: &str,
     height: u32,
@@ -78,7 +78,7 @@ pub fn draw(
 /// Draws axes, and a line at each tick.
 ///
 /// # Errors
-/// The picture cannot be drawn.
+/// Fails if the chart cannot be drawn.
 pub fn mesh(chart: &mut Chart<'_, '_>, x_title: &str) -> Drawn {
     let mut mesh = chart.configure_mesh();
     mesh.axis_style(INK.mix(0.6)).bold_line_style(INK.mix(0.25)).light_line_style(INK.mix(0.1));
@@ -90,7 +90,7 @@ pub fn mesh(chart: &mut Chart<'_, '_>, x_title: &str) -> Drawn {
 /// Draws a text at a distance in pixels from a point of a plot.
 ///
 /// # Errors
-/// The picture cannot be drawn.
+/// Fails if the text cannot be drawn.
 pub fn label(
     area: &Plotting<'_>,
     at: (f64, f64),
@@ -102,7 +102,7 @@ pub fn label(
     Ok(())
 }
 
-/// The style of a text at, before or behind a point.
+/// Returns a text style. `place` says whether the text stands at, before or behind its point.
 #[must_use]
 pub fn text(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
     styled(FontStyle::Normal, pixels, colour, place)
@@ -113,7 +113,7 @@ pub fn bold(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
     styled(FontStyle::Bold, pixels, colour, place)
 }
 
-/// The style of a contestant's name; our names are bold.
+/// Returns the style of a contestant's name. Our names are bold.
 #[must_use]
 pub fn name(is_ours: bool, place: HPos) -> TextStyle<'static> {
     if is_ours { bold(12.0, OURS[0], place) } else { text(12.0, INK, place) }
@@ -126,7 +126,7 @@ fn styled(style: FontStyle, pixels: f64, colour: RGBColor, place: HPos) -> TextS
         .pos(Pos::new(place, VPos::Center))
 }
 
-/// Converts a count for the size of a picture: counts are small.
+/// Converts `count` to a 32-bit number of pixels or rows, which is always small enough.
 #[must_use]
 pub fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)

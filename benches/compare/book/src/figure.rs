@@ -1,6 +1,6 @@
-//! Figures as text: three significant digits, a comma for each thousand.
+//! Writes figures as text, with three significant digits and a comma for each thousand.
 
-/// A figure with three significant digits: `1.23`, `12.3`, `123`, `1,230`. `-` if the value is not a number.
+/// Writes a number with three significant digits: `1.23`, `12.3`, `123`, `1,230`. Writes `-` if `value` is NaN.
 #[must_use]
 pub fn figure(value: f64) -> String {
     if value == 0.0 {
@@ -18,7 +18,7 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-/// A count, to the last digit.
+/// Writes a count with all its digits.
 #[must_use]
 pub fn count(value: f64) -> String {
     if value.fract() == 0.0 && value >= 0.0 { grouped(value) } else { figure(value) }
@@ -29,7 +29,7 @@ fn grouped(value: f64) -> String {
     digits.parse().map_or(digits, thousands)
 }
 
-/// A count with a comma for each thousand.
+/// Writes a count with a comma for each thousand.
 #[must_use]
 pub fn thousands(count: usize) -> String {
     let digits = count.to_string();

@@ -1,14 +1,14 @@
-//! Published files, which are what the results give.
+//! Published files. Their contents are made from the results.
 
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Writes the files, and makes their folders. With `is_check`, writes nothing.
+/// Writes the texts to the files of these paths, and makes their folders. With `is_check`, writes nothing.
 ///
 /// # Errors
-/// A file cannot be written. With `is_check`, the first file that differs from its text, with the command that makes it
-/// anew.
+/// Fails if a file cannot be written. With `is_check`, fails if a file differs from its text. The error names the first
+/// file that differs, and `command`, which makes the file again.
 pub fn put(files: &[(PathBuf, String)], is_check: bool, command: &str) -> Result<(), Box<dyn Error>> {
     for (path, text) in files {
         if !is_check {
@@ -21,13 +21,14 @@ pub fn put(files: &[(PathBuf, String)], is_check: bool, command: &str) -> Result
     Ok(())
 }
 
-/// The error for a file that the results do not give.
+/// Makes the error for the file `path` that differs from its generated text. The error names `command`, which makes the
+/// file again.
 #[must_use]
 pub fn differs(path: &Path, command: &str) -> Box<dyn Error> {
     format!("{} is not what the results give: run `{command}`", path.display()).into()
 }
 
-/// The files of a folder with this extension that are not among `files`.
+/// Returns the files of a folder that have this extension and are not among `files`.
 #[must_use]
 pub fn strays(folder: &Path, extension: &str, files: &[(PathBuf, String)]) -> Vec<PathBuf> {
     let present = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());

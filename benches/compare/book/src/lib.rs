@@ -8,5 +8,5 @@ pub mod lines;
 
 use std::error::Error;
 
-/// The contents of a plot; `None` without figures to draw.
+/// The SVG text of a plot. `None` if there are no figures to draw.
 pub type Plot = Result<Option<String>, Box<dyn Error>>;

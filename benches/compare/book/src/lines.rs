@@ -21,7 +21,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Lines on the same axes.
+/// Several lines that are drawn on the same axes.
 #[derive(Debug)]
 pub struct Panel {
     pub y_title: String,
@@ -31,10 +31,10 @@ pub struct Panel {
     pub lines: Vec<Line>,
 }
 
-/// One panel whose lines have their names at their ends.
+/// Draws one panel. Each line has its name at its end.
 ///
 /// # Errors
-/// The picture cannot be drawn.
+/// Fails if the panel cannot be drawn.
 pub fn labelled(title: &str, panel: &Panel) -> Plot {
     if panel.lines.is_empty() {
         return Ok(None);
@@ -42,10 +42,10 @@ pub fn labelled(title: &str, panel: &Panel) -> Plot {
     canvas::draw(title, 440, |area| panel.draw(area, true)).map(Some)
 }
 
-/// Panels under one legend.
+/// Draws several panels with a title, under one legend.
 ///
 /// # Errors
-/// The picture cannot be drawn.
+/// Fails if a panel cannot be drawn.
 pub fn grid(title: &str, columns: usize, panels: &[Panel]) -> Plot {
     if panels.iter().all(|panel| panel.lines.is_empty()) {
         return Ok(None);
@@ -85,7 +85,7 @@ impl Panel {
         canvas::mesh(&mut chart, self.x_title)?;
         let corner = (self.x.start(), self.y.end());
         label(chart.plotting_area(), corner, (-4, -14), &self.y_title, text(12.0, INK, HPos::Left))?;
-        // Our line, the first, is drawn on top.
+        // The first line is ours. It is drawn last, on top.
         for line in self.lines.iter().rev() {
             let radius = if has_names { line.pen.width + 1 } else { 0 };
             let points = line.points.iter().copied();
@@ -97,7 +97,7 @@ impl Panel {
         Ok(())
     }
 
-    /// The names, each at the height of its line's end, moved so that none overlaps another.
+    /// Draws each line's name at the height of the line's end. Names that would overlap are moved.
     fn draw_names(&self, area: &Plotting<'_>) -> Drawn {
         let mut ends: Vec<(&Line, (f64, f64))> =
             self.lines.iter().filter_map(|line| Some((line, *line.points.last()?))).collect();
@@ -115,7 +115,8 @@ impl Panel {
     }
 }
 
-/// Heights from the top down, moved until they are a label apart and none is below the bottom.
+/// Returns the heights of labels, moved so that no two labels overlap. Works from the top down, and leaves no label
+/// below `bottom`.
 fn apart(heights: &[i32], bottom: i32) -> Vec<i32> {
     let mut placed: Vec<i32> = Vec::new();
     for height in heights {

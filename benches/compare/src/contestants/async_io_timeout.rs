@@ -1,8 +1,8 @@
-//! A future or async-io's `Timer`, whichever is ready first: the way of its documentation to limit a future, in
-//! async-io's `block_on`.
+//! A future or async-io's `Timer`, whichever is ready first, in async-io's `block_on`. Its documentation limits a
+//! future in this way.
 //!
-//! The timer is made by the first poll of its side, after the poll of the future: a future that is ready costs no timer
-//! and no read of a clock.
+//! The first poll of the timer's side makes the timer, after the poll of the future. So a future that is ready costs no
+//! timer and no read of a clock.
 
 use super::{Contestant, OnFire, Reads, Timeouts};
 use async_io::Timer;

@@ -1,12 +1,13 @@
-//! async-io's `Timer`: made, polled once and dropped; or one for each connection, set and cleared.
+//! async-io's `Timer`. In some workloads it is made, polled once and dropped. In others each connection has a timer,
+//! which is set and cleared.
 //!
-//! A timer is registered by its first poll, and later by `set_after`, which keeps the waker. Each registration puts an
-//! operation into a queue of a thousand for the whole process, and wakes the thread "async-io". That thread, or a
-//! caller that finds the queue full, moves the operations into one map behind a mutex. The caller does not wait for
-//! that.
+//! The first poll registers a timer. Later `set_after` does, which keeps the waker. Each registration puts an operation
+//! into a queue with room for a thousand, which the whole process shares, and wakes the thread "async-io". That thread,
+//! or a caller that finds the queue full, moves the operations into one map behind a mutex. The caller does not wait
+//! for the other thread.
 //!
-//! A `Timer` is ready if it is polled after its time, whether or not the reactor has fired it. Only wakes show what the
-//! reactor did, so wakes are counted where a workload needs the number of pending timers. A drop does not show whether
+//! A `Timer` is ready if it is polled after its time, even if the reactor has not fired it. Only wakes show what the
+//! reactor did. So wakes are counted where a workload needs the number of pending timers. A drop does not show whether
 //! the timer was pending.
 
 use super::{Caller, Clock, Connections, Contestant, OnFire, OneShots, Owned, Reads};
@@ -79,12 +80,12 @@ impl Owned for AsyncIo {
 
 pub(crate) struct Timers {
     timers: Vec<Timer>,
-    /// The timers whose wakes are counted.
+    /// For each timer, whether its registered waker counts wakes.
     is_counted: Vec<bool>,
     wakes: Arc<Wakes>,
 }
 
-/// Counts timers that the reactor has fired.
+/// The number of timers that async-io's reactor has fired.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -97,7 +98,7 @@ impl Wake for Wakes {
 impl Timers {
     const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-    /// The timers are registered once, so that a `set_after` arms them.
+    /// Makes `count` timers, and registers each timer once, so that a `set_after` arms it.
     fn new(count: usize) -> Self {
         let timers = (0..count).map(|_| {
             let mut timer = Timer::after(Self::FAR);
@@ -108,8 +109,8 @@ impl Timers {
         Self { timers: timers.collect(), is_counted: vec![false; count], wakes: Arc::default() }
     }
 
-    /// The timers that were armed and have not fired since. A timer that is armed when the count is first asked for is
-    /// registered with a waker that counts, and keeps it.
+    /// Returns the number of timers that were armed and have not fired since. The first call gives each armed timer a
+    /// waker that counts. The timer keeps the waker.
     fn pending(&mut self) -> usize {
         let waker = Waker::from(Arc::clone(&self.wakes));
         let mut armed = 0;

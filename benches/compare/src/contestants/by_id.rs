@@ -1,6 +1,7 @@
-//! Timers of connections, by id: each arm schedules a new timer and each disarm cancels it.
+//! Timers of connections, by id. Each arm schedules a new timer, and each disarm cancels it.
 //!
-//! An arm of a pending timer moves it, if the contestant can: a locked queue does so within one critical section.
+//! An arm of a pending timer moves the timer, if the contestant can do that. A locked queue does so within one critical
+//! section.
 
 use super::{Caller, Connections, Contestant, OnFire, OneShots, Owned, Reads};
 use crate::common::payload;
@@ -65,7 +66,7 @@ impl<C: Caller> Connections for IdEach<C> {
     }
 }
 
-/// The id of each connection's timer.
+/// The id of each connection's timer, if the connection has a timer.
 pub(super) struct Ids<C: Caller>(Vec<Option<C::Id>>);
 
 impl<C: Caller> Ids<C> {
@@ -82,13 +83,13 @@ impl<C: Caller> Ids<C> {
         self.0[at as usize] = Some(id);
     }
 
-    /// The id of a timer that may be pending; it may have fired as well.
+    /// Removes and returns the id of the timer for connection `at`. The timer may be pending or may have fired.
     #[inline]
     pub(super) fn take(&mut self, at: u32) -> Option<C::Id> {
         self.0[at as usize].take()
     }
 
-    /// Cancels the timer that was armed just now.
+    /// Cancels the timer of connection `at`, which was armed just before.
     #[inline]
     pub(super) fn disarm(&mut self, at: u32, caller: &mut C) {
         let id = self.take(at).expect("it was armed");

@@ -1,17 +1,17 @@
-//! The clock that a contestant reads, how often, and a clock of the same kind for its handlers.
+//! The clock that a contestant reads, and how often it reads it. Also a clock of the same kind for handlers.
 
 use std::fmt;
 use std::time::Instant;
 
-/// The clock reads inside the timed region.
+/// How often the measured operations read a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// One read for each arm.
+    /// The operations read the clock for each arming of a timer.
     EachArm(Clock),
-    /// One read for each iteration of an event loop, which is [`PER_ITERATION`] requests; the deadlines are counted
-    /// from it.
+    /// The caller reads the clock once for [`PER_ITERATION`] requests, as in an iteration of an event loop. Deadlines
+    /// count from this reading.
     EachIteration(Clock),
-    /// No read.
+    /// The operations read no clock.
     Never,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Clock {
     Loop,
 }
 
-/// Requests that an event loop handles in one iteration.
+/// The number of requests that an event loop handles in one iteration.
 pub(crate) const PER_ITERATION: usize = 64;
 
 impl Reads {
@@ -58,7 +58,8 @@ impl fmt::Display for Reads {
     }
 }
 
-/// Nanoseconds since its creation, by the caller's own clock: the contestant's idea of the time does not count.
+/// Measures nanoseconds since the stopwatch was made, by a clock that all contestants share. The contestants' own
+/// clocks have no influence.
 #[derive(Clone, Debug)]
 pub(crate) struct Stopwatch(Instant);
 

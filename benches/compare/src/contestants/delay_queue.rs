@@ -1,12 +1,12 @@
-//! tokio-util's `DelayQueue`, one for each job. A queue has one owner, which inserts, removes and resets, and polls it
-//! for expired items. With several threads each has its own.
+//! tokio-util's `DelayQueue`, one for each job. A queue has one owner, which inserts, removes and resets items, and
+//! polls the queue for expired items. With several threads, each thread has its own queue.
 //!
-//! The earliest deadline is a `Sleep` of the runtime on which the job runs. The owner handles expired items on its own
-//! thread, while it lets time pass. In an open loop the owner polls in between without waiting, and a spare worker of
-//! the runtime turns the driver. A queue that is not polled waits for nothing.
+//! For the earliest deadline, the queue has a `Sleep` of the runtime on which the job runs. The owner handles expired
+//! items on its own thread, while it lets time pass. In an open loop the owner polls in between without waiting. There,
+//! a spare worker of the runtime turns the driver. A queue that is not polled waits for nothing.
 //!
-//! Keys are reused after their items have expired. As in the documentation's example, the owner has to know its
-//! remaining items. Here it checks whether it removed the intended item.
+//! Keys are reused after their items have expired. So the owner must know which items remain, as in the documentation's
+//! example. Here the owner checks that it has removed the intended item.
 
 use super::tokio_runtime::TokioRuntime;
 use super::{Caller, Clock, Connections, Contestant, OnFire, OneShots, Owned, Reads};
@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::{Expired, Key};
 
-/// `SPARE`: the runtime has one worker more than jobs.
+/// If `SPARE` is true, the runtime has one worker more than jobs.
 pub(crate) struct DelayQueues<const SPARE: bool> {
     runtime: TokioRuntime,
     on_fire: Arc<dyn Fn(Payload) + Send + Sync>,
@@ -64,7 +64,8 @@ impl Owner {
         }
     }
 
-    /// Puts back another item that had the key of the intended item.
+    /// Inserts the item `other` again. The caller wanted to remove an item that had expired, and `other` had got the
+    /// key of that item.
     #[cold]
     fn put_back(&mut self, other: &Expired<Payload>) {
         let key = self.queue.insert_at(*other.get_ref(), other.deadline());
@@ -73,7 +74,7 @@ impl Owner {
 }
 
 impl Caller for Owner {
-    /// The key, and the number in the payload.
+    /// The key of an item in the queue, and the number in the item's payload.
     type Id = (Key, u64);
 
     #[inline]
@@ -122,12 +123,12 @@ impl<const SPARE: bool> Owned for DelayQueues<SPARE> {
     }
 }
 
-/// A queue, and the key of each connection that has a deadline.
+/// A queue of deadlines, and each connection's key in the queue. A connection without a deadline has no key.
 pub(crate) struct KeyEach {
     queue: DelayQueue<Payload>,
     keys: Vec<Option<Key>>,
     runtime: Handle,
-    /// Whether the call comes from outside of a job, without the runtime's context.
+    /// Whether the caller is outside a task, so that the runtime's context is missing.
     is_outside: bool,
 }
 

@@ -1,6 +1,6 @@
-//! futures-timer's `Delay`, one for each connection, and reset. It cannot be disarmed.
+//! futures-timer's `Delay`, one for each connection. It is reset, and cannot be disarmed.
 //!
-//! One helper thread for the whole process owns the heap; a reset posts the timer to that thread.
+//! One helper thread for the whole process owns the heap. A reset sends the timer to that thread.
 
 use super::{Clock, Connections, Contestant, OnFire, Owned, Reads, wait_for};
 use futures_timer::Delay;
@@ -43,7 +43,7 @@ impl Drop for FuturesDelay {
     }
 }
 
-/// Waits until the helper thread, which outlives the contestant, has handled all earlier drops.
+/// Waits until the helper thread of futures-timer has handled all earlier drops. The thread outlives the contestant.
 pub(super) fn flush() {
     wait_for(Delay::new(Duration::from_millis(1)));
 }

@@ -1,8 +1,8 @@
 //! futures-timer's `Delay` as a timer that is made, polled once and dropped.
 //!
-//! A new `Delay` is posted to the process's only helper thread, which owns the heap; a drop posts it again for removal.
-//! The caller does not wait for either, so the figure includes the helper thread's work only as far as that thread
-//! takes processor time away. The number of pending timers is not known, and a drop does not show whether the timer was
+//! A new `Delay` is sent to the process's only helper thread, which owns the heap. A drop sends it again for removal.
+//! The caller waits for neither. So the figure includes the helper thread's work only as far as that thread takes
+//! processor time away. The number of pending timers is not known, and a drop does not show whether the timer was
 //! pending.
 
 use super::futures_delay::flush;
@@ -33,7 +33,7 @@ impl Contestant for FuturesOneShot {
 impl OneShots for FuturesOneShot {
     type Caller = Maker;
 
-    /// Waits for the helper thread: no job begins while it is behind.
+    /// Waits until the helper thread has caught up, and then makes a caller.
     fn caller(&self) -> Maker {
         flush();
         Maker

@@ -1,4 +1,4 @@
-//! futures-timer's `Delay` beside a future, polled by hand as a select polls them.
+//! futures-timer's `Delay` beside a future. Both are polled by hand, as a select polls them.
 
 use super::futures_delay::flush;
 use super::{Clock, Contestant, OnFire, Reads, Timeouts};

@@ -1,11 +1,11 @@
-//! Counts timers of contestants that do not count them: each timer's closure has a reference to the handler, which it
-//! would have without the count, and gives it up when it is dropped.
+//! Counts the timers of contestants that do not count them. Each timer's closure refers to the handler, as it would
+//! without the count. It drops this reference when it is dropped itself.
 
 use super::OnFire;
 use crate::common::Payload;
 use std::sync::Arc;
 
-/// The handler of timers that fire. Clones are for callers, and are not counted.
+/// The handler of timers that fire. Clones serve callers, and do not count as timers.
 #[derive(Clone)]
 pub(super) struct Handlers(Arc<Counted>);
 
@@ -13,7 +13,7 @@ struct Counted {
     on_fire: Handler,
 }
 
-/// The reference of a timer to the handler.
+/// A timer's reference to the handler.
 pub(super) type Handler = Arc<dyn Fn(Payload) + Send + Sync>;
 
 impl Handlers {
@@ -26,7 +26,7 @@ impl Handlers {
         Arc::clone(&self.0.on_fire)
     }
 
-    /// The number of timers that have not been dropped: a timer that fires has its handler until the handler has
+    /// Returns the number of timers that have not been dropped. A timer that fires counts until its handler has
     /// returned.
     pub(super) fn timers(&self) -> usize {
         Arc::strong_count(&self.0.on_fire) - 1

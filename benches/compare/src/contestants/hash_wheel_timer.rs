@@ -1,16 +1,17 @@
-//! hierarchical_hash_wheel_timer's timer with a thread of its own, which calls closures. Ids are consecutive numbers,
-//! which are cheaper than the UUIDs of its example.
+//! hierarchical_hash_wheel_timer's timer with its own thread, which calls closures. Ids are consecutive numbers here.
+//! They are cheaper than the UUIDs of the crate's example.
 //!
 //! Schedules and cancels are messages in an unbounded channel, which the thread takes one by one. The caller does not
-//! wait for the thread, and pays for it only as far as the thread takes processor time away. Scheduling reads no clock:
-//! a delay counts from the moment at which the thread takes its message. A cancel does not show whether the timer was
-//! pending. The number of pending timers is the number of closures, once the thread has handled all earlier messages.
+//! wait for the thread. It pays for the thread only as far as that takes processor time away. Scheduling reads no
+//! clock: a delay counts from the moment at which the thread takes the message. A cancel does not show whether the
+//! timer was pending. Once the thread has handled all earlier messages, the number of closures is the number of pending
+//! timers.
 //!
 //! A cancel drops the closure, and leaves an entry in the wheel until its deadline. A storm of cancels fills the
-//! memory, and the contestant gives up before it uses up that of the machine.
+//! memory. So the contestant gives up before it uses up the machine's memory.
 //!
-//! A delay is cut to whole milliseconds, and is counted from the wheel's last tick: without correction a timer fires up
-//! to 2 ms early, contrary to the documentation. So the delay is rounded up here, and a tick is added.
+//! The crate cuts a delay to whole milliseconds, and counts it from the wheel's last tick. So a timer fires up to 2 ms
+//! early, contrary to the documentation. To correct this, the delay is rounded up here, and a tick is added.
 
 use super::handlers::Handlers;
 use super::{Caller, Contestant, OnFire, OneShots, Reads};
@@ -34,10 +35,10 @@ pub(crate) struct HashWheelTimer {
 }
 
 impl HashWheelTimer {
-    /// Waits until the thread has handled all earlier messages.
+    /// Waits until the timer thread has handled all earlier messages.
     fn flush(&self) {
         let (done, wait) = mpsc::channel();
-        // Without a delay the closure is called at once, and its id is not used.
+        // A closure without a delay is called at once, and its id is not used.
         self.timer.timer_ref().schedule_action_once(u64::MAX, Duration::ZERO, move |_| {
             done.send(()).expect("it is waited for");
         });
@@ -63,7 +64,7 @@ impl Contestant for HashWheelTimer {
 impl OneShots for HashWheelTimer {
     type Caller = Sender;
 
-    /// Waits for the thread: no job begins while it is behind.
+    /// Waits until the timer thread has caught up, and then makes a caller.
     fn caller(&self) -> Sender {
         self.flush();
         let caller = self.callers.fetch_add(1, Ordering::Relaxed);
@@ -92,18 +93,19 @@ pub(crate) struct Sender {
     next_id: u64,
 }
 
-/// The least delay in ticks that is not early, however far the present tick has come.
+/// Returns `delay` plus nearly two ticks. The timer rounds delays to ticks, and would otherwise be early at some
+/// moments within a tick.
 #[inline]
 fn not_early(delay: Duration) -> Duration {
     const NEARLY_TWO_TICKS: Duration = Duration::from_nanos(1_999_999);
     delay + NEARLY_TWO_TICKS
 }
 
-/// The lower bits of an id count the timers of a caller; the other bits count the callers.
+/// The number of low bits of an id that number a caller's timers. The high bits number the callers.
 const COUNT_BITS: u32 = 48;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 
-/// The resident bytes at which the contestant gives up, and the number of timers between two checks.
+/// The resident bytes at which the contestant gives up, and the number of timers between two checks of the memory.
 const MOST_RESIDENT: u64 = 12_000_000_000;
 const LOOK_AFTER: u64 = 1 << 18;
 

@@ -1,12 +1,12 @@
-//! kestrel-timer's `TimerWheel` on tokio's default runtime: a callback registered for each timer and cancelled by its
-//! handle, or postponed.
+//! kestrel-timer's `TimerWheel` on tokio's default runtime. Each timer has a callback. Its handle cancels or postpones
+//! it.
 //!
-//! Its wheels are behind one mutex, and a task with tokio's `interval` turns them; each due timer gets a task. The
-//! default tick is 10 ms, and 5 ms in its "high precision" example. Here the tick is 1 ms as for the others, with slots
-//! for 8 s; the default has slots for 5 s. A timer further ahead waits in the upper level in slots of a second, as by
-//! default, and may fire up to a second late. A schedule takes the mutex twice.
+//! The crate's wheels are behind one mutex. A task with tokio's `interval` turns them, and each due timer gets a task.
+//! The default tick is 10 ms, and 5 ms in the "high precision" example. Here the tick is 1 ms as for the others, with
+//! slots for 8 s, while the default has slots for 5 s. A timer further ahead waits in the upper level, whose slots have
+//! a second by default. It may fire up to a second late. A schedule takes the mutex twice.
 //!
-//! The caller is not a thread of the runtime.
+//! The caller's thread does not belong to the runtime.
 
 use super::handlers::Handlers;
 use super::{Caller, Clock, Connections, Contestant, OnFire, OneShots, Owned, Reads};
@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 
 pub(crate) struct KestrelTimer {
     caller: Registrar,
-    /// The runtime of the wheel's task and of the callbacks.
+    /// The runtime that runs the wheel's task and the callbacks.
     _runtime: Runtime,
 }
 
@@ -51,7 +51,8 @@ impl OneShots for KestrelTimer {
         self.caller.clone()
     }
 
-    /// A timer that has fired is dropped a little later: waits while the number falls.
+    /// Returns the number of pending timers. Waits while the number falls, because a fired timer is dropped a little
+    /// later.
     fn pending(&self) -> Option<usize> {
         const A_WHILE: Duration = Duration::from_millis(20);
         let mut pending = self.caller.handlers.timers();

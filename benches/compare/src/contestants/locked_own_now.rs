@@ -1,4 +1,4 @@
-//! A queue behind a mutex, given deadlines that the caller counts from its own `now`.
+//! A queue behind a mutex. Its caller passes deadlines that count from the caller's own `now`.
 
 use super::by_id::Ids;
 use super::{Clock, Connections, Contestant, OnFire, Owned, Reads};
@@ -11,7 +11,7 @@ pub(crate) struct LockedOwnNow<Q: Queue> {
     service: Arc<Locked<Q>>,
 }
 
-/// The name of its row.
+/// The name of a contestant that has the queue behind a lock and passes the caller's own `now`.
 pub(crate) trait OwnNowName: Queue {
     const OWN_NOW_NAME: &'static str;
 }
@@ -51,7 +51,7 @@ impl<Q: OwnNowName> Owned for LockedOwnNow<Q> {
 pub(crate) struct IdEach<Q: Queue> {
     service: Arc<Locked<Q>>,
     caller: <Locked<Q> as Service>::Caller,
-    /// The caller's `now`, in ns since the service's start.
+    /// The caller's `now`, in nanoseconds since the service's start.
     now: u64,
     ids: Ids<<Locked<Q> as Service>::Caller>,
 }

@@ -1,4 +1,5 @@
-//! The contestants: a file for each way to have timers, and the traits through which the workloads use them.
+//! The contestants. There is a file for each way to have timers, and here are the traits through which the workloads
+//! use them.
 
 mod async_io_timeout;
 mod async_io_timer;
@@ -58,129 +59,130 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-/// A way to have timers, with its threads.
+/// A timer implementation under measurement, including its threads.
 pub(crate) trait Contestant: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     const READS: Reads;
-    /// Whether the other contestants are compared with this contestant.
+    /// Whether the contestant is ours, so that other contestants are compared with it.
     const IS_OURS: bool = false;
-    /// The reason why it takes no turn.
+    /// The reason why this contestant is not measured. `None` if it is measured.
     const WHY_NOT: Option<&'static str> = None;
-    /// Whether jobs yield between two bursts of operations: the contestant would fall behind otherwise.
+    /// Whether a job must yield after each burst of operations. Otherwise the contestant would fall behind.
     const YIELDS: bool = false;
 
-    /// Starts a contestant for calls from `threads` threads. It calls `on_fire` for timers that fire, if it calls
-    /// anything.
+    /// Starts a contestant that at most `threads` threads call. A contestant with handlers calls `on_fire` for each
+    /// timer that fires.
     fn start(threads: usize, on_fire: impl OnFire) -> Self;
 
-    /// Runs all jobs at once, each on a thread of its own.
+    /// Runs all jobs at the same time, each on its own thread.
     fn run<R: Send + 'static>(&self, jobs: Vec<impl Future<Output = R> + Send + 'static>) -> Vec<R> {
         let threads: Vec<_> = jobs.into_iter().map(|job| thread::spawn(|| wait_for(job))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a job's own checks hold")).collect()
     }
 
-    /// Gives the contestant time to bring timers to their places.
+    /// Waits for `time`, so that the contestant can file its scheduled timers.
     fn settle(&self, time: Duration) {
         thread::sleep(time);
     }
 }
 
-/// The handler of each timer that fires.
+/// A function that the contestant calls with the payload of each timer that fires.
 pub(crate) trait OnFire: Fn(Payload) + Send + Sync + 'static {}
 
 impl<F: Fn(Payload) + Send + Sync + 'static> OnFire for F {}
 
-/// A contestant whose timers are scheduled anew each time, and are mostly cancelled.
+/// A contestant whose timers are scheduled anew each time. Most timers are cancelled.
 pub(crate) trait OneShots: Contestant {
     type Caller: Caller;
 
-    /// A [`Caller`] for the present job.
+    /// Makes a [`Caller`] for the job that runs this call.
     fn caller(&self) -> Self::Caller;
 
-    /// The number of pending timers, if the contestant counts them.
+    /// Returns the number of pending timers. `None` if the contestant does not count them.
     fn pending(&self) -> Option<usize> {
         None
     }
 }
 
-/// The calls of one job to a [`OneShots`].
+/// One job's access to a [`OneShots`] contestant.
 pub(crate) trait Caller: Send + 'static {
-    /// The value by which a timer is cancelled.
+    /// The value that names a timer for its cancel.
     type Id: Send + 'static;
-    /// Whether the contestant can distinguish a timer that fired from a timer that was cancelled, if both race.
+    /// Whether a cancel's result is right even if the cancel races with the firing of the timer.
     const KNOWS_WHO_WON: bool = true;
 
-    /// Makes timers for the payloads of numbers below `count`, if the contestant has timers that stay.
+    /// Makes timers for the payloads with numbers below `_count`, if the contestant reuses timers.
     fn prepare(&mut self, _count: usize) {}
 
-    /// Arms a timer for `delay` from now, by a read of the clock.
+    /// Arms a timer that is due `delay` after now. Reads the clock to learn the present time.
     fn schedule(&mut self, delay: Duration, payload: Payload) -> Self::Id;
 
-    /// Cancels a timer. Returns whether it was pending.
+    /// Cancels a timer. Returns whether the timer was pending.
     fn cancel(&mut self, id: Self::Id) -> bool;
 
-    /// Gives a timer another deadline, and schedules it anew if it has fired.
+    /// Replaces the deadline of the timer `id` by `delay` after now. If the timer has fired, schedules a new timer.
     #[inline]
     fn reschedule(&mut self, id: Self::Id, delay: Duration, payload: Payload) -> Self::Id {
         self.cancel(id);
         self.schedule(delay, payload)
     }
 
-    /// Schedules a timer and cancels it, by a cheaper way than both calls if there is one.
+    /// Schedules a timer and cancels it. A contestant may have a cheaper way for this than two calls.
     #[inline]
     fn schedule_and_cancel(&mut self, delay: Duration, payload: Payload) -> bool {
         let id = self.schedule(delay, payload);
         self.cancel(id)
     }
 
-    /// Fires due timers, if the contestant fires on the caller's own thread. Does not wait.
+    /// Fires due timers without waiting, if the contestant fires on the caller's own thread.
     #[inline]
     fn turn(&mut self) {}
 
-    /// Lets time pass. A contestant that fires on the caller's own thread fires here.
+    /// Returns after `time`. A contestant that fires on the caller's own thread fires due timers during the call.
     fn pass(&mut self, time: Duration) -> impl Future<Output = ()> + Send {
         async move { thread::sleep(time) }
     }
 }
 
-/// A contestant whose timers stay and are armed over and over.
+/// A contestant whose timers stay and are armed repeatedly.
 pub(crate) trait Owned: Contestant {
     type Connections: Connections;
 
     /// Whether [`Connections::disarm`] leaves no timer pending.
     const DISARMS: bool;
 
-    /// Creates connections of the calling job. Their timers are not armed, or are far ahead.
+    /// Makes `count` connections for the calling job. The timers of the connections are not armed, or their deadlines
+    /// are far ahead.
     fn connect(&self, count: usize) -> Self::Connections;
 
-    /// Fires due timers, and returns how many of the timers of `all` connections are pending. May be called from
-    /// outside of a job.
+    /// Fires due timers, and then returns the number of pending timers of all the given connections. Callers may be
+    /// outside a job.
     fn pending(&self, all: &mut [Self::Connections]) -> usize;
 }
 
-/// The connections of one thread, with a timer each.
+/// The connections of a thread, each with a timer.
 pub(crate) trait Connections: Send + 'static {
-    /// The size of a connection's handle to its timer.
+    /// The size, in bytes, of the handle by which a connection refers to its timer.
     const BYTES_OF_HANDLE: usize;
 
-    /// Begins an iteration of the event loop.
+    /// Begins an iteration of the caller's event loop.
     #[inline]
     fn begin_iteration(&mut self) {}
 
-    /// Gives connection `at` a deadline, `delay` from now, whether or not it has one.
+    /// Gives connection `at` a deadline, `delay` from now. The connection may already have a deadline.
     fn arm(&mut self, at: u32, delay: Duration);
 
-    /// Disarms the timer, if the contestant can.
+    /// Disarms the timer of connection `at`, if the contestant can disarm timers.
     fn disarm(&mut self, at: u32);
 }
 
 /// A contestant that limits the time of a future.
 pub(crate) trait Timeouts: Contestant {
     type Elapsed: fmt::Debug + Send + 'static;
-    /// The time by which a limit may be early by design.
+    /// The time by which the contestant's timeouts may be early by design.
     const EARLY: Duration = Duration::ZERO;
 
-    /// The output of `future`, unless `delay` passes first.
+    /// Returns the output of `future`, unless `delay` passes first.
     fn timeout<F: Future<Output: Send> + Send>(
         &self,
         delay: Duration,
@@ -188,7 +190,7 @@ pub(crate) trait Timeouts: Contestant {
     ) -> impl Future<Output = Result<F::Output, Self::Elapsed>> + Send;
 }
 
-/// Counts the calls of a contestant to its handler.
+/// The number of a contestant's handler calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fires(Arc<AtomicU64>);
 
@@ -206,7 +208,7 @@ impl Fires {
     }
 }
 
-/// Polls a future until it is ready, for futures that their contestant does not drive.
+/// Polls a future every 100 µs until it is ready. Serves futures for which the contestant calls no waker.
 fn wait_for<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! Our owned timers, one for each connection, or one for each timer of a volley.
+//! Our owned timers: one for each connection, or one for each timer of a volley (timers that all come due in a turn).
 
 use super::{Caller, Clock, Connections, Contestant, OnFire, OneShots, Owned, Reads};
 use crate::common::{Payload, payload};
@@ -66,7 +66,7 @@ impl<const OWN_NOW: bool> Connections for TimerEach<OWN_NOW> {
     }
 }
 
-/// Owned timers in the place of one-shots: the timer of each number is armed once.
+/// A contestant of owned timers that replace one-shots. Each payload number has its own timer, which is armed once.
 pub(crate) struct OursTimerEach(OursTimer<false>);
 
 impl Contestant for OursTimerEach {
@@ -87,7 +87,7 @@ impl OneShots for OursTimerEach {
     }
 }
 
-/// Timers by their numbers, which are in their payloads.
+/// The owned timers. The index is the number in a timer's payload.
 pub(crate) struct Timers {
     handle: Handle<Payload>,
     timers: Vec<Timer<Payload>>,

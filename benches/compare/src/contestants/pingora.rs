@@ -1,13 +1,13 @@
-//! pingora-timeout: its `timeout` beside a future, its `sleep` as a timer, and tasks that sleep by it.
+//! pingora-timeout. Its `timeout` limits a future, its `sleep` is a timer, and tasks sleep by it.
 //!
-//! Each thread has a tree, with an entry for each 10 ms that have deadlines; all timers of these 10 ms share the entry.
-//! One thread checks all trees every 10 ms. Deadlines are cut to milliseconds before they are rounded up to 10 ms: a
-//! timer may be early by less than a millisecond.
+//! Each thread has a tree, with an entry for each 10 ms that has deadlines. All timers of these 10 ms share the entry.
+//! One thread checks all trees every 10 ms. Deadlines are cut to milliseconds, and then rounded up to 10 ms. So a timer
+//! may be early by less than a millisecond.
 //!
-//! A dropped future is no longer woken, but nothing is cancelled: the entry stays until its deadline, and later timers
-//! share it. For timeouts above 15 minutes `timeout` uses tokio's timer. `sleep` never does, so that the figures for
-//! timers an hour ahead are pingora's own. A timer cannot be reset. The crate takes delays, not deadlines: a task
-//! counts its delay from its own start.
+//! A dropped future is no longer woken, but nothing is cancelled. The entry stays until its deadline, and later timers
+//! share it. For timeouts above 15 minutes, `timeout` uses tokio's timer. `sleep` never does, so the figures for timers
+//! an hour ahead are pingora's own. A timer cannot be reset. The crate takes delays, not deadlines, so a task counts
+//! its delay from its own start.
 
 use super::tasks::Sleeps;
 use super::tokio_one_shots::poll_once;
@@ -60,7 +60,8 @@ impl OneShots for Pingora {
     }
 }
 
-/// Boxes each sleep and polls it once, which registers it. A pair of schedule and cancel pins the sleep to the stack.
+/// A caller that boxes each sleep and polls it once to register it. A pair of schedule and cancel pins the sleep to the
+/// stack instead.
 pub(crate) struct Sleeper;
 
 impl Caller for Sleeper {
@@ -85,7 +86,7 @@ impl Caller for Sleeper {
     }
 }
 
-/// Sleeps for tasks.
+/// The sleep of pingora, for tasks on a runtime.
 pub(crate) struct PingoraSleeps;
 
 impl Sleeps for PingoraSleeps {

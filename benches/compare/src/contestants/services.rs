@@ -1,4 +1,4 @@
-//! Services with threads of their own: the engine in its ways, and queues and wheels behind mutexes.
+//! Services with their own threads: the engine in several ways, and queues and wheels behind mutexes.
 
 use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
 use crate::baselines::{Locked, Queue, ShardedWheel};
@@ -6,10 +6,10 @@ use crate::common::{self, OwnNow, Payload, Service, ThroughHandle};
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Clock as _, Engine, Handle, MonotonicClock, SystemClock, Timestamp};
 
-/// A [`Service`], as a contestant of the book.
+/// Makes a [`Service`] a contestant of the book.
 pub(crate) struct Of<S>(S);
 
-/// A service with any number of shards.
+/// A service whose number of shards the caller chooses.
 pub(crate) trait Sharded: OneShots {
     fn with_shards(shards: usize, on_fire: impl OnFire) -> Self;
 }
@@ -26,7 +26,7 @@ impl Sharded for Of<OwnWorkers> {
     }
 }
 
-/// The clock that a service reads, and how often.
+/// A service that says which clock its calls read, and how often.
 pub(crate) trait ReadsClock: Service {
     const READS: Reads;
     const IS_OURS: bool = false;
@@ -40,7 +40,7 @@ impl ReadsClock for ShardedWheel {
     const READS: Reads = Reads::EachArm(Clock::Instant);
 }
 
-/// Declares the clock reads of the engine's ways.
+/// Declares contestants for our engine. Each says how it calls the engine and which clock it reads.
 macro_rules! ours {
     ($($service:ty: $reads:expr;)*) => {
         $(impl ReadsClock for $service {
@@ -107,7 +107,7 @@ impl<C: common::Caller + Send + 'static> Caller for C {
     }
 }
 
-/// Declares an engine whose handlers run in one of its ways.
+/// Declares an engine that runs its handlers in a certain way: on workers or on its shards.
 macro_rules! dispatch {
     ($(#[$doc:meta])* $service:ident, $name:literal, $builder:expr) => {
         $(#[$doc])*
@@ -140,49 +140,49 @@ macro_rules! dispatch {
 }
 
 dispatch!(
-    /// Shards hand due timers to a pool of workers.
+    /// The engine's shards give due timers to a pool of workers.
     OwnWorkers,
     "engine, own workers",
     Builder::new()
 );
 dispatch!(
-    /// Shards call the handlers themselves, as the timer threads of the others do.
+    /// The engine's shards call the handlers themselves, as the timer threads of other contestants do.
     Inline,
     "engine, inline",
     Builder::new().inline()
 );
 dispatch!(
-    /// With ticks of 0.1 ms.
+    /// The engine has ticks of 0.1 ms.
     Fine,
     "engine, own workers, tick 0.1 ms",
     Builder::new().tick(TENTH_OF_A_MILLI)
 );
 dispatch!(
-    /// With ticks of 0.1 ms.
+    /// The engine has ticks of 0.1 ms, and calls the handlers on its shards.
     FineInline,
     "engine, inline, tick 0.1 ms",
     Builder::new().tick(TENTH_OF_A_MILLI).inline()
 );
 dispatch!(
-    /// With ticks of 4 ms.
+    /// The engine has ticks of 4 ms, and calls the handlers on its shards.
     CoarseInline,
     "engine, inline, tick 4 ms",
     Builder::new().tick(Duration::from_millis(4)).inline()
 );
 dispatch!(
-    /// With ticks of 16 ms.
+    /// The engine has ticks of 16 ms, and calls the handlers on its shards.
     CoarserInline,
     "engine, inline, tick 16 ms",
     Builder::new().tick(Duration::from_millis(16)).inline()
 );
 dispatch!(
-    /// With the system's clock: it calls `Instant::now` for each arming.
+    /// The engine has the system's clock, and calls `Instant::now` for each arming.
     ThroughHandleOnInstant,
     "engine, Handle, Instant::now",
     Builder::new().clock(SystemClock::new())
 );
 dispatch!(
-    /// With the scheduler slice that the system gives to every thread.
+    /// The engine's threads have the scheduler slice that the system gives to every thread.
     DefaultSlice,
     "engine, own workers, the system's slice",
     Builder::new().slice(None)
@@ -200,7 +200,7 @@ dispatch!(
     Builder::new().unpinned().inline()
 );
 dispatch!(
-    /// Four seconds after its start, its wheels cross a boundary of their third level.
+    /// Four seconds after the start, the engine's wheels cross a boundary of their third level.
     AcrossBoundary,
     "engine, own workers, across tick 65,536",
     Builder::new().clock(Ahead::by(Duration::from_millis(65_536 - 4_000)))
@@ -208,7 +208,7 @@ dispatch!(
 
 const TENTH_OF_A_MILLI: Duration = Duration::from_micros(100);
 
-/// The default clock, with a start in the past.
+/// The default clock with an origin in the past. A new engine therefore starts at a late tick.
 struct Ahead {
     clock: MonotonicClock,
     origin: Duration,

@@ -1,12 +1,12 @@
-//! Timers without a runtime of their own, for actions when they fire: each timer is a task of smol's executor.
+//! Timers for actions, without a runtime of their own. Each timer is a task of smol's executor.
 //!
-//! As in smol's documentation, a thread for each core runs an `Executor`. Both kinds of timer use the same executor, so
-//! that they differ in nothing else. async-io's timers run in its own `block_on`, in which an idle thread waits for the
-//! timers itself; futures-timer's helper thread wakes the executor. The threads stay until the process ends, as those
-//! of smol's global executor do.
+//! A thread for each core runs an `Executor`, as in smol's documentation. Both kinds of timer use the same executor, so
+//! only the timers differ. async-io's timers run in its own `block_on`, in which an idle thread waits for the timers
+//! itself. futures-timer's helper thread wakes the executor. The threads stay until the process ends, like those of
+//! smol's global executor.
 //!
-//! The deadline counts from the call. A cancel drops the task, which a thread of the executor notices later; if the
-//! timer fired just before, that is not always known.
+//! The deadline counts from the call. A cancel drops the task, and a thread of the executor notices that later. If the
+//! timer fired just before, the cancel does not always know.
 
 use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
 use crate::common::Payload;
@@ -23,20 +23,20 @@ pub(crate) struct SmolTasks<S> {
     spawner: Spawner<S>,
 }
 
-/// A kind of timer.
+/// A sleep of some library, for tasks.
 pub(crate) trait Sleep: Send + Sync + 'static {
     const NAME: &'static str;
 
-    /// A future that is ready `delay` after the call.
+    /// Returns a future that is ready `delay` after the call.
     fn sleep(delay: Duration) -> impl Future<Output = ()> + Send + 'static;
 
-    /// Runs an executor's future on this thread, without end.
+    /// Runs an executor's future on this thread, for ever.
     fn run(future: impl Future<Output = ()>);
 }
 
-/// With futures-timer's `Delay`.
+/// The sleep of futures-timer, its `Delay`.
 pub(crate) struct FuturesSleep;
-/// With async-io's `Timer`.
+/// The sleep of async-io, its `Timer`.
 pub(crate) struct AsyncIoSleep;
 
 impl Sleep for FuturesSleep {

@@ -1,7 +1,7 @@
-//! Timers for actions when they fire, as tasks of a tokio runtime, which sleep first.
+//! Timers for actions, as tasks of a tokio runtime. A task sleeps first, and then acts.
 //!
-//! The caller is not a thread of the runtime. A cancel aborts the task, which its worker notices later; if the timer
-//! fired just before, that is not always known.
+//! The caller's thread does not belong to the runtime. A cancel aborts the task, and the task's worker notices that
+//! later. If the timer fired just before, the cancel does not always know.
 
 use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
 use crate::common::Payload;
@@ -18,7 +18,7 @@ pub(crate) struct Tasks<S> {
     sleeps: PhantomData<fn() -> S>,
 }
 
-/// The way in which a task sleeps, and its runtime.
+/// The way in which a task sleeps, and the runtime that it needs.
 pub(crate) trait Sleeps: 'static {
     const NAME: &'static str;
     const WHY_NOT: Option<&'static str> = None;
@@ -28,7 +28,7 @@ pub(crate) trait Sleeps: 'static {
     fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send + 'static;
 }
 
-/// tokio's own sleep, in its default runtime: a worker for each core.
+/// tokio's own sleep, in its default runtime with a worker for each core.
 pub(crate) struct TokioSleeps;
 
 impl Sleeps for TokioSleeps {

@@ -1,11 +1,11 @@
-//! tokio's alternative timer: a wheel for each worker, instead of one wheel for all workers behind a lock.
+//! tokio's alternative timer. It has a wheel for each worker, instead of one wheel behind a lock for all workers.
 //!
-//! It is an option of the multi-thread runtime that needs `--cfg tokio_unstable`, as in `.cargo/config.toml`. The notes
-//! on tokio's own contestants hold here too: these are the same contestants on another runtime. Tasks on workers poll
-//! their sleeps, so that a new sleep takes no lock but its own.
+//! It is an option of the multi-thread runtime, which needs `--cfg tokio_unstable`, as in `.cargo/config.toml`. The
+//! contestants are those of tokio's own timer on another runtime, and the notes there also apply here. Tasks on workers
+//! poll their sleeps, so a new sleep only takes its own lock.
 //!
 //! A worker puts new timers into its wheel, and takes cancelled timers out, when its task yields. So the jobs yield
-//! between two bursts of operations: all timers would stay in memory otherwise. A reset makes a new timer and drops the
+//! between two bursts of operations. Otherwise all timers would stay in memory. A reset makes a new timer and drops the
 //! old timer.
 
 use super::tasks::Sleeps;
@@ -14,10 +14,10 @@ use super::{Contestant, OnFire, OneShots, Owned, Reads, TokioFar, TokioOneShots,
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, sleep_until};
 
-/// A contestant whose jobs run on a runtime with the alternative timer.
+/// A contestant whose jobs run on a tokio runtime with tokio's alternative timer.
 pub(crate) struct Alternative<C> {
     runtime: TokioRuntime,
-    /// The contestant. Its own runtime is not used.
+    /// The wrapped contestant, whose own runtime is not used.
     contestant: C,
 }
 
@@ -40,7 +40,7 @@ impl OnAnyRuntime for TokioFar<false> {
 
 const WHY_NOT: Option<&str> = if cfg!(tokio_unstable) { None } else { Some("built without tokio_unstable") };
 
-/// A runtime with this number of workers, or with one for each core.
+/// Makes a runtime with this number of workers. With `None`, the runtime has a worker for each core.
 fn runtime(workers: Option<usize>) -> Runtime {
     let mut builder = Builder::new_multi_thread();
     if let Some(workers) = workers {
@@ -88,7 +88,7 @@ impl<C: OnAnyRuntime + Owned> Owned for Alternative<C> {
     }
 }
 
-/// Sleeps for tasks.
+/// The sleep of tokio's alternative timer, for tasks.
 pub(crate) struct AlternativeSleeps;
 
 impl Sleeps for AlternativeSleeps {

@@ -1,8 +1,9 @@
-//! tokio's `Sleep` as a timer that is scheduled once: boxed, polled once for its registration, dropped for a cancel.
+//! tokio's `Sleep` as a timer that is scheduled once. It is boxed, polled once for its registration, and dropped for a
+//! cancel.
 //!
-//! A pair of schedule and cancel pins it to the stack, as in a `select!` beside the future that it limits. It carries
-//! no payload: the action is in the task that waits for it. No task yields to the runtime in the timed region, so the
-//! figures do not include the driver's turns.
+//! A pair of schedule and cancel pins the sleep to the stack, as in a `select!` beside the future that it limits. The
+//! sleep carries no payload, since the action is in the task that waits for it. No task yields to the runtime in the
+//! timed region, so the figures do not include the driver's turns.
 
 use super::tokio_runtime::TokioRuntime;
 use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads};
@@ -39,7 +40,7 @@ impl OneShots for TokioOneShots {
     }
 }
 
-/// The timers belong to the runtime in which they are made.
+/// A caller whose timers belong to the runtime in which they are made.
 pub(crate) struct Sleeper;
 
 impl Caller for Sleeper {
@@ -48,7 +49,7 @@ impl Caller for Sleeper {
     #[inline]
     fn schedule(&mut self, delay: Duration, _payload: Payload) -> Self::Id {
         let mut sleep = Box::pin(sleep(delay));
-        // The poll registers it. If it has elapsed, the cancel shows that.
+        // The poll registers the sleep. If the sleep has elapsed, the cancel shows that.
         _ = poll_once(sleep.as_mut());
         sleep
     }

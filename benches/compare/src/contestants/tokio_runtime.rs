@@ -1,4 +1,4 @@
-//! A tokio runtime for jobs: on the calling thread for one job, with a worker for each job otherwise.
+//! A tokio runtime for jobs. A single job runs on the calling thread. Several jobs have a worker each.
 
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -23,7 +23,8 @@ impl TokioRuntime {
 
     /// Runs each job as a task.
     ///
-    /// The tasks run without a budget: the first poll of a `Sleep` does not register it if its task has no budget left.
+    /// The tasks run without a budget, since a task without budget left does not register its `Sleep` at the first
+    /// poll.
     pub(super) fn run<R: Send + 'static>(
         &self,
         jobs: Vec<impl Future<Output = R> + Send + 'static>,
@@ -38,7 +39,7 @@ impl TokioRuntime {
         })
     }
 
-    /// Turns the driver for a while.
+    /// Runs the runtime's driver of timers for `time`.
     pub(super) fn turn(&self, time: Duration) {
         self.0.block_on(async { tokio::time::sleep(time).await });
     }

@@ -1,8 +1,7 @@
-//! tokio's `Sleep`, one for each connection, pinned and registered, and reset.
+//! tokio's `Sleep`, one for each connection. It is pinned, registered and reset.
 //!
-//! A `Sleep` cannot be disarmed. Either a reset is the whole of a request ([`TokioSleep`]), or a reset to a far
-//! deadline takes the place of the disarm ([`TokioFar`]): such a timer is not pending soon, and the next arm moves it
-//! to an earlier deadline.
+//! A `Sleep` cannot be disarmed. With [`TokioSleep`], a request is only a reset. With [`TokioFar`], a reset to a far
+//! deadline replaces the disarm. Such a timer is not pending soon, and the next arm moves it to an earlier deadline.
 //!
 //! No task yields to the runtime in the timed region, so the figures do not include the driver's turns.
 
@@ -15,16 +14,16 @@ use tokio::time::{Instant, Sleep};
 
 const FAR: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// A reset is the whole of a request.
+/// A contestant in which a request resets tokio's `Sleep` to the new deadline.
 pub(crate) struct TokioSleep<const OWN_NOW: bool>(TokioRuntime);
-/// A reset to a far deadline is the disarm.
+/// A contestant of tokio's `Sleep`. To disarm a timer, it resets the timer to a far deadline.
 pub(crate) struct TokioFar<const OWN_NOW: bool>(TokioRuntime);
 
 const fn reads(own_now: bool) -> Reads {
     if own_now { Reads::EachIteration(Clock::Instant) } else { Reads::EachArm(Clock::Instant) }
 }
 
-/// Declares one of the two, which differ in name and in the disarm.
+/// Declares a contestant of tokio's `Sleep`, with its name and its way to disarm a timer.
 macro_rules! contestant {
     ($contestant:ident, $name:literal, $own_now_name:literal, far: $far:literal) => {
         impl<const OWN_NOW: bool> Contestant for $contestant<OWN_NOW> {

@@ -1,11 +1,11 @@
-//! The goals for the figures, and whether they are met.
+//! Goals for our figures, and whether the results meet them.
 
 use super::tables::{escaped, markdown};
 use crate::results::{Outcome, Results, Row};
 use std::fmt;
 use tourbillon_book::figure::figure;
 
-/// A figure of ours, and its goal.
+/// A goal for a figure of one of our contestants.
 struct Claim {
     place: Place,
     column: &'static str,
@@ -13,23 +13,24 @@ struct Claim {
     wanted: Wanted,
 }
 
-/// A workload and its case.
+/// The name of a workload, and the name of its case.
 #[derive(Clone, Copy)]
 struct Place(&'static str, &'static str);
 
 enum Wanted {
-    /// The best other contestant that reads its clock as often takes at least this many times ours.
+    /// The figure of the best other contestant must be at least this many times the figure of tourbillon. Contestants
+    /// that read their clocks less often than tourbillon do not count.
     BestTimes(f64),
-    /// A contestant takes at least this many times ours.
+    /// The figure of the named contestant must be at least this many times the figure of tourbillon.
     Times(&'static str, f64),
     AtMost(f64),
     Below(f64),
-    /// Ours is below this many times our figure in another column.
+    /// Our figure must be below this many times our figure in the named column.
     BelowTimes(&'static str, f64),
-    /// Ours is at most this many times the sum of these contestants' figures.
+    /// Our figure must be at most this many times the sum of the named contestants' figures.
     WithinSum(f64, &'static [&'static str]),
-    /// Ours is below the figure of each contestant, except this contestant, that is not ours and reads its clock as
-    /// often.
+    /// Our figure must be below the figures of all others except the named contestant. The comparison only counts
+    /// contestants that read their clocks as often as ours does.
     BelowAllBut(&'static str),
 }
 use Wanted::{AtMost, Below, BelowAllBut, BelowTimes, BestTimes, Times, WithinSum};
@@ -116,7 +117,7 @@ const CLAIMS: &[Claim] = &[
     claim(EXPIRY, "p999", OWN_WORKERS, AtMost(1.1)),
     claim(EXPIRY, "cpu", TIMER, WithinSum(1.2, &[OWN_WORKERS])),
     claim(EXPIRY, "wakes", OWN_WORKERS, BelowAllBut(TREE)),
-    // With ticks as coarse as the lateness of those that wake less often.
+    // Our ticks are as coarse as the lateness of the contestants that wake less often.
     claim(EXPIRY, "wakes", COARSER, BelowAllBut(TREE)),
     claim(EXPIRY, "wakes", COARSE, Times(DELAY_QUEUE, 1.0)),
     claim(EXPIRY, "p99", COARSE, Times(DELAY_QUEUE, 1.0)),
@@ -140,7 +141,7 @@ const CLAIMS: &[Claim] = &[
     claim(STEADY, "p99", FINE, Below(0.3)),
     claim(MEMORY, "bytes", HANDLE, AtMost(50.0)),
     claim(MEMORY, "bytes", HANDLE, Times(TREE, 1.0)),
-    // 48 bytes and the payload.
+    // A timer takes 48 bytes and the payload.
     claim(MEMORY, "bytes", TIMER, Below(64.0)),
     claim(STORM, "grown", HANDLE, Below(4.0)),
     claim(IDLE, "switches", OWN_WORKERS, AtMost(0.0)),
@@ -178,7 +179,7 @@ pub(crate) fn table(results: &Results) -> String {
     format!("{table}\n\n{met} of {} are met.", CLAIMS.len())
 }
 
-/// A median, and its name in the table.
+/// A contestant's median, and the text of the contestant's name in the table.
 struct Figure {
     median: f64,
     text: String,
@@ -188,7 +189,7 @@ impl Figure {
     fn of(row: &Row, column: &str) -> Option<Self> {
         let samples = row.samples(column)?;
         let median = samples.median();
-        // A caller without the time at hand has another figure.
+        // A caller that does not know the time has another figure.
         let clock = if row.has_callers_now() { " (clock read each 64)" } else { "" };
         let text = format!("{}{clock}: {}{}", row.contestant, figure(median), samples.mark());
         Some(Self { median, text: escaped(&text) })
@@ -196,7 +197,7 @@ impl Figure {
 }
 
 impl Claim {
-    /// A row of the table.
+    /// Returns the six cells of the goal's row in the table.
     fn cells(&self, results: &Results) -> [String; 6] {
         let Place(workload, case) = self.place;
         let place = if workload == case { case.to_owned() } else { format!("{workload}, {case}") };
@@ -242,7 +243,8 @@ impl Claim {
         }
     }
 
-    /// The ratio, if there is one, and whether the claim is met.
+    /// Returns the ratio of the other figure to ours, if the goal has a ratio. Also returns whether ours meets the
+    /// goal.
     fn judge(&self, ours: f64, beside: Option<&Figure>) -> Option<(Option<f64>, bool)> {
         Some(match self.wanted {
             BestTimes(times) | Times(_, times) => {

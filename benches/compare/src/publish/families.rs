@@ -1,5 +1,5 @@
-//! Generated files beside the raw results: one for each family of workloads, with all its tables; the goals; the
-//! machine.
+//! Generated files beside the raw results. There is a file for each family of workloads, with all its tables. Two more
+//! files have the goals and the machine.
 
 use super::text::fill_in;
 use super::{COMMAND, claims, tables};
@@ -7,7 +7,7 @@ use crate::results::{Outcome, Results};
 use crate::workload::{Family, Workload};
 use crate::workloads::WORKLOADS;
 
-/// A plot above a workload's tables: the workload, the file in docs/plots, and the title.
+/// The plots above the tables: the workload, the plot's file in docs/plots, and the title.
 const PLOTS: [(&str, &str, &str); 7] = [
     ("pair", "pair", "Schedule and cancel with a million pending, by contestant and threads"),
     ("rearm", "rearm", "Arm and disarm a timeout, by contestant and threads"),
@@ -18,22 +18,22 @@ const PLOTS: [(&str, &str, &str); 7] = [
     ("memory", "memory", "Bytes a pending timer"),
 ];
 
-/// A generated file.
+/// A generated Markdown file with the tables of a family of workloads.
 pub(super) struct File {
     pub(super) name: &'static str,
     title: &'static str,
-    /// Its sections, each with its sentence in the index.
+    /// The headings of the file's sections, each with a sentence for the index.
     sections: Vec<(String, String)>,
     pub(super) text: String,
 }
 
-/// All files, in the order of the index.
+/// Returns all generated table files, in the order of the index.
 pub(super) fn files(results: &Results) -> Vec<File> {
     let families = Family::ALL.into_iter().map(|family| of_family(family, results));
     families.filter(|file| !file.sections.is_empty()).chain([goals(results), machine(results)]).collect()
 }
 
-/// A list of the files, with a link to each section.
+/// Returns a list of the table files, with a link to each section.
 pub(super) fn index(results: &Results) -> String {
     let mut lines = Vec::new();
     for file in files(results) {
@@ -48,7 +48,7 @@ pub(super) fn index(results: &Results) -> String {
     lines.join("\n")
 }
 
-/// The path from the page to the files.
+/// The path from the page to the folder with the table files.
 const DIRECTORY: &str = "benches/results";
 
 fn of_family(family: Family, results: &Results) -> File {
@@ -65,7 +65,7 @@ fn of_family(family: Family, results: &Results) -> File {
     File { name, title, sections, text }
 }
 
-/// The workloads of the results: those that are known in their order, then the others.
+/// Returns the names of the workloads in the results. Workloads of the book come first, in the book's order.
 fn names(results: &Results) -> Vec<&str> {
     let mut names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
     for outcome in &results.outcomes {
@@ -84,7 +84,7 @@ pub(super) fn family_of(name: &str) -> Family {
     known(name).map_or(Family::Former, |workload| workload.family)
 }
 
-/// The section of a workload: the operation, notes, plots, a table for each case, and how to read them.
+/// Returns the section of a workload: the operation, notes, plots, a table for each case, and how to read them.
 fn section(name: &str, cases: &[&Outcome], results: &Results) -> String {
     let (about, reading) = known(name).map_or(("", ""), |workload| (workload.about, workload.reading));
     let mut parts = vec![format!("## {name}")];

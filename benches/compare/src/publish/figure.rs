@@ -9,7 +9,7 @@ impl Column {
 }
 
 impl Samples {
-    /// The range of the figures, unless they are one figure, each written by `text`.
+    /// Returns the smallest and largest figure, written by `text`. Returns an empty text if all figures are the same.
     pub(crate) fn range(&self, text: impl Fn(f64) -> String) -> String {
         if self.min() == self.max() {
             return String::new();

@@ -17,24 +17,25 @@ impl Outcome {
         self.rows.iter().find(|row| row.contestant == contestant)
     }
 
-    /// The row with the smallest median that is not ours.
+    /// Returns the row of another contestant that has the smallest median in the column.
     pub(crate) fn best_other(&self, column: &str) -> Option<&Row> {
         self.best(column, |row| !row.is_ours)
     }
 
-    /// As [`best_other`](Self::best_other), among rows that read their clock as often as `ours`.
+    /// Returns the row of another contestant that has the smallest median in the column. Only considers rows that read
+    /// their clocks as often as `ours`.
     pub(crate) fn best_like(&self, ours: &Row, column: &str) -> Option<&Row> {
         self.best(column, |row| !row.is_ours && row.is_like(ours))
     }
 
-    /// The row with the smallest median among those that are eligible.
+    /// Returns the row with the smallest median in the column, among rows for which `is_eligible` returns true.
     pub(crate) fn best(&self, column: &str, is_eligible: impl Fn(&Row) -> bool) -> Option<&Row> {
         let eligible = self.rows.iter().filter(|row| is_eligible(row));
         let medians = eligible.filter_map(|row| Some((row, row.samples(column)?.median())));
         medians.min_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(row, _)| row)
     }
 
-    /// A column's heading with its unit.
+    /// Returns a column's heading with its unit.
     pub(crate) fn heading(&self, column: &str) -> Option<String> {
         let column = self.columns.iter().find(|known| known.key == column)?;
         Some(column.with_unit())
@@ -42,17 +43,18 @@ impl Outcome {
 }
 
 impl Row {
-    /// Whether the contestant reads the clock once for an iteration of an event loop, and counts deadlines from that.
+    /// Returns whether the contestant reads the clock once for an iteration of an event loop. Its deadlines count from
+    /// that reading.
     pub(crate) fn has_callers_now(&self) -> bool {
         self.clock.contains("each 64")
     }
 
-    /// Whether both read their clocks equally often.
+    /// Returns whether both contestants read their clocks for each arming, or both once for an iteration.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.has_callers_now() == other.has_callers_now()
     }
 
-    /// The medians over the rounds, for each place of a series.
+    /// Returns a median for each index of a series, over all rounds.
     pub(crate) fn medians(&self, series: &str) -> Option<Vec<f64>> {
         let rounds = self.series.get(series)?;
         let length = rounds.iter().map(Vec::len).min()?;

@@ -1,4 +1,4 @@
-//! Publishes raw results: the generated blocks of a hand-written page, files with all tables, and plots.
+//! Publishes raw results: as the generated blocks of a hand-written page, as files with all tables, and as plots.
 
 mod claims;
 mod families;
@@ -21,22 +21,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tourbillon_book::files;
 
-/// The command that makes the page, the tables and the plots anew.
+/// The command that makes the page, the tables and the plots again.
 const COMMAND: &str = "cargo run --release -- publish";
 
-/// Pages in the folder of tables that another package makes and checks: `benches/durable`.
+/// Files in the folder of tables that the package `benches/durable` makes and checks.
 const OTHERS: [&str; 1] = ["durable.md"];
 
-/// The places of the published files.
+/// The paths of the page, of the tables and of the plots.
 pub(crate) struct Places {
     pub(crate) page: PathBuf,
-    /// The folder of the tables, which has no other Markdown files.
+    /// The folder of the tables. All its Markdown files are generated.
     pub(crate) tables: PathBuf,
     pub(crate) plots: PathBuf,
 }
 
-/// Fills the page's blocks, writes the files of tables and draws the plots. With `is_check`, fails if that would change
-/// anything.
+/// Fills the page's blocks, writes the table files and draws the plots. With `is_check`, fails if a published file
+/// would change.
 pub(crate) fn publish(results: &Results, places: &Places, is_check: bool) -> Result<(), Box<dyn Error>> {
     let Places { page, tables, plots } = places;
     let of_page = |error: String| format!("{}: {error}", page.display());
@@ -54,7 +54,7 @@ pub(crate) fn publish(results: &Results, places: &Places, is_check: bool) -> Res
     files::put(&files, is_check, COMMAND)
 }
 
-/// A Markdown file in the folder of tables that is neither one of `files` nor another package's.
+/// Returns a Markdown file in the folder of tables that neither this package nor another package made.
 fn stray(tables: &Path, files: &[(PathBuf, String)]) -> Option<PathBuf> {
     let is_others = |path: &PathBuf| OTHERS.iter().any(|name| path.ends_with(name));
     files::strays(tables, "md", files).into_iter().find(|path| !is_others(path))
@@ -64,7 +64,7 @@ fn stray(tables: &Path, files: &[(PathBuf, String)]) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// A folder that is removed with the test.
+    /// A folder that is removed at the end of the test.
     struct Scratch(PathBuf);
 
     impl Scratch {

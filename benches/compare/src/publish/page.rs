@@ -3,13 +3,13 @@
 use super::{families, prose, questions, tables};
 use crate::results::Results;
 
-/// The most lines of the page: a reader has no time for more.
+/// The largest number of lines that the page may have.
 const LONGEST: usize = 200;
 
-/// The name of a block, and the function that makes its text.
+/// The name of a block on the page, and the function that makes the block's text.
 type Block = (&'static str, fn(&Results) -> String);
 
-/// The blocks of the page. Each must be in it.
+/// The page's generated blocks. The page must have each block.
 const BLOCKS: [Block; 4] = [
     ("machine", tables::in_a_line),
     ("questions", questions::table),
@@ -17,8 +17,8 @@ const BLOCKS: [Block; 4] = [
     ("index", families::index),
 ];
 
-/// The page with its blocks made anew. Fails if the page becomes too long, or has figures that are not made from the
-/// results.
+/// Fills the page's blocks from the results. Fails if the page becomes too long. Fails if the page has figures that do
+/// not come from the results.
 pub(super) fn fill(page: &str, results: &Results) -> Result<String, String> {
     let mut filled = String::new();
     let mut blocks = Vec::new();

@@ -1,16 +1,17 @@
-//! Checks that prose has no figures of its own: measured figures come from the results.
+//! Checks that prose has no figures of its own, since measured figures must come from the results.
 
-/// The units: a number before one of them is a figure.
+/// The units of figures. A number before a unit counts as a measured figure.
 const UNITS: [&str; 22] = [
     "ns", "us", "µs", "ms", "s", "seconds", "min", "minutes", "h", "%", "percent", "times", "x", "×", "byte",
     "bytes", "KB", "kB", "KiB", "MB", "MiB", "CPU",
 ];
 
-/// Parameters of workloads and of contestants, which were not measured.
+/// Numbers with units that are parameters of workloads and contestants. Prose may have them, because they were not
+/// measured.
 const PARAMETERS: [&str; 10] =
     ["10 to 60 s", "50 to 200 ms", "200 ms", "40 ms", "95 %", "5 s", "1 ms", "0.1 ms", "30 days", "16 bytes"];
 
-/// The figures in a text, without parameters.
+/// Returns the measured figures in a text. Leaves out parameters of workloads.
 pub(super) fn figures(text: &str) -> Vec<String> {
     let text = PARAMETERS.iter().fold(text.to_owned(), |text, parameter| without(&text, parameter));
     let words: Vec<&str> = text
@@ -32,7 +33,7 @@ pub(super) fn figures(text: &str) -> Vec<String> {
     words.iter().zip(next).filter_map(figure).collect()
 }
 
-/// `text` without `part`, unless that is the end of a longer number or the beginning of a longer word.
+/// Removes `part` from `text`. Keeps a `part` that ends a longer number or begins a longer word.
 fn without(text: &str, part: &str) -> String {
     let mut kept = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Results that were not measured, for tests of the publishing.
+//! Invented results, for tests of the publishing.
 
 use crate::case::Case;
 use crate::results::{Column, Outcome, Results, Row};
@@ -38,7 +38,7 @@ const EXPIRING: [&str; 12] = [
 ];
 const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
-/// An outcome with one or more columns, in which a contestant has the same figures in each.
+/// Makes an outcome for tests, with one or more columns. A contestant has the same figures in each column.
 pub(crate) fn outcome(workload: &str, case: &str, columns: &[&str], rows: &[(&str, &[f64])]) -> Outcome {
     let row = |&(name, figures): &(&str, &[f64])| {
         let numbers = columns.iter().map(|&key| (key.to_owned(), figures.to_vec()));
@@ -69,7 +69,7 @@ pub(crate) fn column(key: &str) -> Column {
     }
 }
 
-/// All workloads, with the names and the approximate figures of a real run.
+/// Makes results for tests, with all workloads, and with the names and approximate figures of a real run.
 pub(crate) fn results() -> Results {
     let cases = [
         timed("pair", "nothing pending", &["t1", "t2", "t8"], 20.0),
@@ -95,7 +95,7 @@ pub(crate) fn results() -> Results {
     }
 }
 
-/// A page with all blocks, each of them empty.
+/// Makes a page for tests that has all blocks, each empty.
 pub(crate) fn page() -> String {
     let block = |name: &str| format!("## {name}\n\n<!-- begin {name} -->\n<!-- end {name} -->\n");
     ["machine", "questions", "losses", "index"].map(block).concat()
@@ -112,7 +112,7 @@ fn empty(name: &str) -> Row {
     }
 }
 
-/// Each contestant takes more than the contestant before, and more in each column.
+/// Makes an outcome for tests. The figures rise from contestant to contestant, and from column to column.
 fn timed(workload: &str, case: &str, columns: &[&str], least: f64) -> Outcome {
     let mut outcome = outcome(workload, case, columns, &NAMES.map(|name| (name, [].as_slice())));
     for (at, row) in (0..).zip(&mut outcome.rows) {
@@ -176,7 +176,7 @@ fn mixed(rate: usize) -> Outcome {
     outcome
 }
 
-/// A figure for each quantile.
+/// Returns a series that rises from `least`, with a figure for each quantile.
 fn rising(least: f64) -> Vec<f64> {
     [1.0, 1.3, 2.2, 4.0, 9.0, 22.0].map(|part| part * least).into()
 }

@@ -1,14 +1,14 @@
-//! Results as Markdown tables.
+//! Writes results as Markdown tables.
 
 use crate::results::{Column, Outcome, Results, Row, Samples};
 use comfy_table::{Table, presets};
 use serde_json::Value;
 use tourbillon_book::figure::{count, figure};
 
-/// Units of figures that count events and are not costs.
+/// The units of figures that count events. Counts of events are not costs.
 const COUNTS: [&str; 2] = ["", "times"];
 
-/// The machine and the versions of the contestants.
+/// Writes a table of the machine and of the contestants' versions.
 pub(crate) fn machine(results: &Results) -> String {
     let mut table = markdown(["machine", ""]);
     for (key, value) in results.machine.as_object().into_iter().flatten() {
@@ -28,7 +28,7 @@ pub(crate) fn machine(results: &Results) -> String {
     format!("{table}\n\n{versions}")
 }
 
-/// The machine and the date of the measurement in a line, for a reader who wants no table.
+/// Writes one line with the machine and the date of the measurement.
 pub(crate) fn in_a_line(results: &Results) -> String {
     let value = |key: &str| match &results.machine[key] {
         Value::Null => "unknown".to_owned(),
@@ -68,7 +68,7 @@ pub(crate) fn in_a_line(results: &Results) -> String {
     line
 }
 
-/// The table of an outcome: a row for each contestant, in the order of the results, and notes below it.
+/// Writes the table of an outcome. It has a row for each contestant, in the order of the results, and notes below.
 pub(crate) fn outcome(outcome: &Outcome) -> String {
     let has_clocks = outcome.rows.iter().any(|row| !row.clock.is_empty());
     let line = |contestant: &str, clock: &str, cells: Vec<String>| {
@@ -100,7 +100,7 @@ pub(crate) fn markdown<T: Into<String>>(header: impl IntoIterator<Item = T>) -> 
     table
 }
 
-/// The text of a cell, without HTML and without the character that ends a cell.
+/// Returns `text` for a cell of a table. Escapes HTML and the character that ends a cell.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('<', "\\<").replace('|', "\\|").replace('\n', " ")
 }
@@ -129,7 +129,7 @@ fn cell(column: &Column, samples: &Samples, best: Option<f64>) -> String {
     format!("{median}{}{}", samples.range(text), samples.mark())
 }
 
-/// The smallest median, if less is better.
+/// Returns the smallest median of a column. `None` for a column of counts.
 fn best(outcome: &Outcome, column: &Column) -> Option<f64> {
     if COUNTS.contains(&column.unit.as_str()) {
         return None;

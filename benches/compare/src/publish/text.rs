@@ -1,20 +1,20 @@
 //! Texts whose figures come from the results.
 //!
-//! `{workload; case; contestant; column}` stands for a median with its unit, `{workload; case; contestant / other;
-//! column}` for the ratio of two medians.
+//! `{workload; case; contestant; column}` stands for a median with its unit.
+//! `{workload; case; contestant / other; column}` stands for the ratio of two medians.
 
 use crate::results::{Outcome, Results};
 use tourbillon_book::figure::{count, figure};
 
-/// The text in place of a figure that the results do not have.
+/// The text in place of a figure that the results lack.
 pub(super) const NOT_MEASURED: &str = "(not measured)";
 
-/// The parts of a place for a figure, which are between braces in a text.
+/// A place for a figure: a part of a text between braces.
 pub(super) struct Place<'a> {
     pub(super) workload: &'a str,
     pub(super) case: &'a str,
     pub(super) contestant: &'a str,
-    /// For a ratio, the contestant by whose figure the other is divided.
+    /// The contestant by whose figure the first contestant's figure is divided. `None` for a plain figure.
     pub(super) divisor: Option<&'a str>,
     pub(super) column: &'a str,
 }
@@ -25,7 +25,7 @@ pub(super) enum Piece<'a> {
     Place(Place<'a>),
 }
 
-/// `text` with its figures filled in.
+/// Replaces each place in `text` by its figure from the results.
 pub(super) fn fill_in(text: &str, results: &Results) -> String {
     let piece = |piece| match piece {
         Piece::Words(words) => words.to_owned(),
@@ -34,7 +34,7 @@ pub(super) fn fill_in(text: &str, results: &Results) -> String {
     pieces(text).map(piece).collect()
 }
 
-/// The parts of `text`, in order. Braces that do not enclose a place are words.
+/// Splits `text` into words and places for figures, in order. Braces that do not enclose a place are words.
 pub(super) fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
     text.split_inclusive('}').flat_map(|part| {
         let enclosed = part.strip_suffix('}').and_then(|rest| rest.rsplit_once('{'));
@@ -67,7 +67,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A figure with its unit, such as `12.3 ns`; a count without a unit.
+/// Writes a figure with its unit, such as `12.3 ns`. A count has no unit.
 pub(super) fn with_unit(value: f64, outcome: &Outcome, column: &str) -> String {
     let unit = outcome.columns.iter().find(|known| known.key == column).map_or("", |column| &column.unit);
     match unit.split(' ').next().unwrap_or("") {

@@ -1,16 +1,16 @@
-//! Which of two contestants is better, where less is better.
+//! Decides which of two contestants is better, if less is better.
 
 use crate::results::Samples;
 use std::fmt;
 
-/// The result of a comparison of ours with another contestant.
+/// The result of comparing our contestant with another contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// All of our rounds are below all of the other's.
+    /// All our rounds have smaller figures than all rounds of the other contestant.
     Won,
-    /// Some round of one lies among the rounds of the other.
+    /// The ranges of the two contestants' rounds overlap.
     Level,
-    /// All of our rounds are above all of the other's.
+    /// All our rounds have larger figures than all rounds of the other contestant.
     Lost,
 }
 

@@ -1,4 +1,4 @@
-//! Timers that are all due at one instant: the time until the last of them has fired.
+//! All timers are due at one instant. The figure is the time until the last timer has fired.
 
 use super::shots::Volley;
 use crate::case::Case;

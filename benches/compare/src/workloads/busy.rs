@@ -1,7 +1,7 @@
-//! Timers that come due while the program's own threads fill the cores.
+//! Timers come due while the program's own threads fill the cores.
 //!
-//! The default pins each shard to a core, and the shard's thread runs due handlers. Other rows measure the modes for a
-//! shared machine, and the default without the short scheduler slice.
+//! By default the engine pins each shard to a core, and the shard's thread runs due handlers. Other rows measure the
+//! modes for a shared machine, and the default without the short scheduler slice.
 
 use super::expiry;
 use crate::case::Case;
@@ -65,7 +65,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     [0, 2, 4].map(case).into()
 }
 
-/// Threads that compute until they are dropped.
+/// Threads that only compute. They stop when this value is dropped.
 struct Burners {
     done: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,

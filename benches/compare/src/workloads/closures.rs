@@ -1,4 +1,4 @@
-//! Closures that are to run later, and are cancelled: their cost beside that of an engine's payload.
+//! Closures are scheduled and cancelled. The figure shows their cost beside that of an engine's payload.
 
 use super::LONG;
 use crate::case::Case;
@@ -37,7 +37,7 @@ fn entrants() -> Vec<Entrant> {
     ]
 }
 
-/// The number of different delays of the pairs.
+/// The number of different delays in the schedule + cancel pairs.
 const DELAYS: usize = 1_024;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -48,7 +48,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, settle_ms, ..Case::named(name) }]
 }
 
-/// Schedules the timers that stay by `fill`, and times `pair`.
+/// Calls `fill` to schedule the timers that stay pending. Then measures `pair`, a schedule and a cancel.
 fn time(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(u64, Duration)) -> Figures {
     let mut chance = Chance::new(1);
     let mut delay = || Duration::from_nanos(chance.within(&LONG));
@@ -82,7 +82,7 @@ fn allocate(case: &Case) -> Figures {
     time(case, |_, _| {}, |number, _| drop(black_box(Box::new(payload(number)))))
 }
 
-/// The data of a closure: as large as the engine's payload.
+/// Makes a closure whose data is as large as the engine's payload.
 fn closure(number: u64) -> impl FnOnce() + Send + 'static {
     let kept = payload(number);
     move || {
@@ -122,7 +122,7 @@ fn tokio_tasks(case: &Case) -> Figures {
             case,
             |number, delay| handles.push(spawn(number, delay)),
             |number, delay| {
-                // The task is never polled, so its timer is not even registered: the least that it can cost.
+                // The task is never polled, so its timer is not even registered. This is the least that it can cost.
                 spawn(number, delay).abort();
             },
         );

@@ -1,4 +1,4 @@
-//! Several engines in one process: a thread that uses them in turn, and the cost of those that are idle.
+//! Several engines in one process: a thread that uses them in turn, and the cost of idle engines.
 
 use super::LONG;
 use crate::baselines::{LazyHeap, Locked, Tree};
@@ -35,15 +35,14 @@ pub(super) const WORKLOAD: Workload = Workload {
     },
 };
 
-/// The number of different delays of the pairs.
+/// The number of different delays in the schedule + cancel pairs.
 const DELAYS: usize = 1_024;
-/// The number of turns of each set of engines.
+/// How often the workload goes through each set of engines.
 const TURNS: usize = 20;
 
 type Handler = Box<dyn Fn(Payload) + Send + Sync>;
 
-/// The numbers of engines are the sizes of a case. The first case makes pairs, the second case firings, and the third
-/// case drops its engines.
+/// Returns the cases. `sizes` has numbers of engines. The cases measure pairs, firings and drops of engines.
 fn cases(scale: Scale) -> Vec<Case> {
     let operations = scale.pick(1_000_000, 50_000, 200);
     let (firings, idle, dropped) =
@@ -94,7 +93,7 @@ fn theirs<C: OneShots>(case: &Case) -> Figures {
     })
 }
 
-/// `start` makes an engine, and its caller.
+/// Runs a case. `start` makes an engine and a caller for that engine.
 fn run<E, C: Caller>(case: &Case, start: impl Fn(Handler) -> (E, C)) -> Figures {
     let idle = || start(Box::new(|_| {}));
     match (case.operations, case.timers) {
@@ -110,7 +109,7 @@ fn pairs<E, C: Caller>(case: &Case, start: impl Fn() -> (E, C)) -> Figures {
     let start = |&size: &usize| -> (Vec<E>, Vec<C>) { (0..size).map(|_| start()).unzip() };
     let mut sets: Vec<_> = case.sizes.iter().map(start).collect();
     let mut times = vec![Vec::new(); sets.len()];
-    // The sets of engines take turns, so that a busy machine disturbs all of them. The first turn is a warm-up.
+    // The sets of engines take turns, so a busy machine disturbs all of them alike. The first turn is a warm-up.
     for turn in 0..=TURNS {
         for ((_engines, callers), times) in sets.iter_mut().zip(&mut times) {
             let (begin, mut next) = (Instant::now(), 0);

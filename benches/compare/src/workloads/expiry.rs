@@ -1,7 +1,7 @@
-//! Many timers due over some seconds: their lateness, and their cost in CPU time.
+//! Many timers are due over some seconds. The figures are their lateness and their processor time.
 //!
-//! An open loop: the deadlines are fixed beforehand, so that no timer is left out if a contestant falls behind.
-//! Each handler writes its time to a word at random, and does nothing else.
+//! This is an open loop. The deadlines are fixed beforehand, so no timer is left out if a contestant falls behind. Each
+//! handler writes its time to a random word, and does nothing else.
 
 use super::shots::{QUANTILES, Sorted, Volley};
 use crate::case::Case;
@@ -51,7 +51,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants,
 };
 
-/// The number of parts of the window with figures of their own.
+/// The number of equal parts of the window in which timers are due. Each part has its own figures.
 const PARTS: u64 = 100;
 
 fn entrants() -> Vec<Entrant> {
@@ -72,7 +72,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     )
 }
 
-/// Random moments of the window, in ns from its start.
+/// Returns the due moments of the timers, random in the window. In nanoseconds from the window's start.
 fn offsets(case: &Case) -> Vec<u64> {
     let window = case.time_ms * 1_000_000;
     let mut chance = Chance::new(1);

@@ -1,4 +1,4 @@
-//! Single steps of the machine, which make up each operation: no timer can be cheaper.
+//! Single steps of the machine of which each operation consists. No timer can be cheaper.
 
 use crate::case::Case;
 use crate::common::Chance;
@@ -104,7 +104,7 @@ fn engine_clock(case: &Case) -> Figures {
     })
 }
 
-/// Each line has the index of the next line, so that no two reads overlap.
+/// Measures a cache miss. Each line of memory has the index of the next line, so the reads never overlap.
 fn cold_miss(case: &Case) -> Figures {
     const WORDS_OF_A_LINE: usize = 8;
     const LINES: usize = (256 << 20) / 64;

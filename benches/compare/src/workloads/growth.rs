@@ -1,4 +1,4 @@
-//! The cost of a pair as ever more timers are pending: from as many as a cache holds to gigabytes.
+//! The cost of a pair while more and more timers are pending, from the number that fits into a cache to gigabytes.
 
 use super::LONG;
 use super::pairs::Pairs;
@@ -25,7 +25,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants: || schedule_and_cancel!(turn),
 };
 
-/// Added to the delays: the time in which ten million timers are armed.
+/// The time that is added to all delays, in nanoseconds. Ten million timers are armed in this time.
 const MINUTE: u64 = 60_000_000_000;
 
 fn cases(scale: Scale) -> Vec<Case> {

@@ -1,4 +1,4 @@
-//! Pending timers, none of which is due: the cost of the threads that wait for them.
+//! Timers are pending, and none is due. The figure is the cost of the threads that wait for them.
 
 use super::pairs::Pairs;
 use super::{HOUR, LONG};

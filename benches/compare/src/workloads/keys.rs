@@ -1,4 +1,4 @@
-//! Timers by key: a caller replaces the timer of a key again and again.
+//! Timers by key. A caller replaces the timer of a key again and again.
 
 use super::{LONG, below};
 use crate::case::Case;
@@ -54,7 +54,7 @@ fn cases(scale: Scale) -> Vec<Case> {
 
 /// A contestant that has a timer for each of many keys.
 trait Keys: Sync {
-    /// Gives a timer to a key that has none.
+    /// Gives the key a timer. The key must have no timer.
     fn insert(&mut self, key: u64, delay: Duration);
     fn replace(&self, key: u64, delay: Duration);
     fn count(&self) -> usize;
@@ -75,7 +75,7 @@ fn time(case: &Case, mut keys: impl Keys) -> Figures {
     figures
 }
 
-/// The time of the slowest thread, in ns for an operation.
+/// Runs replacements on `threads` threads. Returns the slowest thread's nanoseconds for an operation.
 fn replace_by_threads(case: &Case, keys: &impl Keys, threads: usize) -> f64 {
     let barrier = Barrier::new(threads);
     let run = |thread: usize| {
@@ -144,7 +144,7 @@ impl Keys for HashMap<u64, [u64; 4]> {
     }
 }
 
-/// Ids in a plain table: the cost of the engine without a map.
+/// The ids of the engine's timers in a plain table. The table shows the engine's cost without a map.
 struct Ids {
     engine: Engine<Payload>,
     ids: Vec<Mutex<TimerId>>,
@@ -186,14 +186,14 @@ impl Keys for Ids {
     }
 }
 
-/// The usual way with tokio: a queue of delays, and a map that finds them.
+/// The usual structure with tokio: a queue of delays, and a map from each key to its item in the queue.
 #[derive(Default)]
 struct Queue(Mutex<(std::collections::HashMap<u64, delay_queue::Key>, DelayQueue<u64>)>);
 
 fn delay_queue(case: &Case) -> Figures {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().build().expect("the system gives us a timer");
-    // A thread that waits for the queue reads the clock of a runtime. No thread waits here, since no timer is due.
+    // A thread that waits for the queue reads the clock of a runtime. Here no thread waits, since no timer is due.
     let _guard = runtime.enter();
     time(case, Queue::default())
 }

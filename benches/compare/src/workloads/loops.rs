@@ -1,7 +1,7 @@
-//! One event loop, whose caller knows the time and whose timers are its own.
+//! One event loop. Its caller knows the time, and its timers are owned by the loop.
 //!
-//! Operations come in groups, as the events of one poll do. Before each group the loop reads the clock, and ours turns
-//! and asks for its next deadline, which its program must do. The loops in C do the same work in the same order:
+//! Operations come in groups, like the events of a poll. Before each group the loop reads the clock. Ours also turns
+//! and asks for its next deadline, as its program must do. The loops in C do the same work in the same order:
 //! `crates/c/benches/peers.c`.
 
 use crate::case::Case;
@@ -58,7 +58,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, ..Case::named(format!("{} timers", thousands(timers))) }]
 }
 
-/// A loop with an engine, and its present moment.
+/// An event loop that turns a shard of the engine, and the loop's present moment.
 struct Loop {
     shard: LoopShard,
     engine: Engine<Payload>,
@@ -79,7 +79,7 @@ impl Loop {
         Self { shard: loops.remove(0), engine, fires, now }
     }
 
-    /// The work between two groups of operations.
+    /// Reads the present moment and fires due timers, as an event loop does between two groups of operations.
     #[inline]
     fn turn(&mut self) {
         self.now = self.engine.handle().now();
@@ -87,7 +87,8 @@ impl Loop {
         black_box(self.shard.next_deadline());
     }
 
-    /// Runs `operation` this often, in groups. Returns the ns of an operation.
+    /// Runs `operation` `operations` times, and turns the loop after each group. Returns the nanoseconds for an
+    /// operation.
     fn time(&mut self, operations: usize, mut operation: impl FnMut(&Self)) -> f64 {
         let begin = Instant::now();
         for _ in 0..operations / PER_ITERATION {
@@ -99,7 +100,8 @@ impl Loop {
         begin.elapsed().as_secs_f64() * 1e9 / operations as f64
     }
 
-    /// As [`time`](Self::time), after as many operations that are not measured. Checks that nothing fired.
+    /// Warms up with as many operations as are measured, and then measures `operation`. Checks that no timer fired.
+    /// Returns the nanoseconds for an operation.
     fn measure(&mut self, case: &Case, mut operation: impl FnMut(&Self)) -> f64 {
         let operations = case.operations / PER_ITERATION * PER_ITERATION;
         self.time(operations, &mut operation);
@@ -108,7 +110,7 @@ impl Loop {
         nanos
     }
 
-    /// Schedules one-shots that are not due before the turn is over.
+    /// Schedules `count` one-shots with deadlines after the end of the measurement.
     fn fill(&mut self, count: usize, chance: &mut Chance) {
         for number in 0..count as u64 {
             let _ = self.schedule(far(chance), payload(number));
@@ -126,13 +128,13 @@ impl Loop {
     }
 }
 
-/// 100 to 200 s.
+/// Returns a random delay of 100 to 200 s.
 #[inline]
 fn far(chance: &mut Chance) -> Duration {
     100 * SECOND + Duration::from_nanos(chance.next() % 100_000_000_000)
 }
 
-/// One timer, while others are pending.
+/// Measures the arming of a timer while `pending` other timers are pending.
 fn arm(case: &Case, pending: usize) -> f64 {
     let mut this = Loop::new();
     this.fill(pending, &mut Chance::new(1));
@@ -145,7 +147,7 @@ fn arm(case: &Case, pending: usize) -> f64 {
     nanos
 }
 
-/// A one-shot among others like it.
+/// Measures a one-shot among many pending one-shots.
 fn among(case: &Case) -> f64 {
     let (mut this, mut chance) = (Loop::new(), Chance::new(1));
     this.fill(case.timers, &mut chance);
@@ -157,7 +159,7 @@ fn among(case: &Case) -> f64 {
     nanos
 }
 
-/// One timer of many, at random.
+/// Measures giving a random pending timer a new deadline.
 fn refresh(case: &Case) -> f64 {
     let (mut this, mut chance) = (Loop::new(), Chance::new(1));
     let timers: Vec<_> = (0..case.timers as u64).map(|number| this.timer(number)).collect();

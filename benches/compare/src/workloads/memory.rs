@@ -1,5 +1,5 @@
-//! Resident memory for each pending timer. It includes the payload of 16 bytes, and not the handle or id with which the
-//! owner cancels the timer.
+//! Resident memory for each pending timer. It includes the payload of 16 bytes. It does not include the handle or id
+//! with which the owner cancels the timer.
 
 use super::owned::Armed;
 use super::pairs::Pairs;

@@ -1,13 +1,14 @@
-//! A server's load in an open loop: arrivals and deadlines are fixed beforehand, nineteen timers of twenty are
+//! A server's load in an open loop. Arrivals and deadlines are fixed beforehand. Nineteen timers of twenty are
 //! cancelled.
 //!
 //! One thread plays the plan. If it falls behind, it plays the next operation at once. An operation's latency counts
-//! from its planned moment, so that the delays of a stall are not left out.
+//! from its planned moment. So the delays of a stall are not left out.
 //!
-//! An operation is late if its thread is off its core. Two columns are about that: how long the thread could run and
-//! had no core, by the scheduler's account in `/proc`, and the longest time between two of its readings of the clock
-//! while it waited for the next operation. A gap without a wait is the machine's own: a hypervisor took the core. In
-//! one row our threads do without the short slice that they ask for, and in another the scheduler may move them.
+//! An operation is late if its thread has lost its core. Two columns show that. The first is the time for which the
+//! thread could run and had no core, by the scheduler's account in `/proc`. The second is the longest time between two
+//! of its clock readings while it waited for the next operation. A gap without a wait comes from the machine itself: a
+//! hypervisor took the core. In one row our threads do not ask for a short slice. In another row the scheduler may move
+//! them.
 
 use super::shots::{QUANTILES, Shots, Sorted};
 use crate::case::Case;
@@ -68,14 +69,14 @@ pub(super) const WORKLOAD: Workload = Workload {
 };
 
 const MILLI: u64 = 1_000_000;
-/// The number of timers that are cancelled, of a hundred.
+/// How many of a hundred timers are cancelled.
 const CANCELLED: u64 = 95;
 const OPERATIONS_A_TIMER: f64 = 1.95;
-/// The warm-up: the time from the start of a plan in which operations, lateness and processor time are not recorded.
+/// The length of the warm-up, in nanoseconds. Nothing is recorded during the warm-up.
 const WARM_UP: u64 = 200 * MILLI;
 
 fn cases(scale: Scale) -> Vec<Case> {
-    // In a single second, one stall of a millisecond would decide the p99.9; in several seconds it does not.
+    // In a single second, one stall of a millisecond would decide the p99.9. In several seconds it does not.
     let time = |rate| if rate < 1_000_000 { 3_000 } else { 1_000 };
     let case = |rate| Case {
         rate,
@@ -89,7 +90,7 @@ fn cases(scale: Scale) -> Vec<Case> {
         .collect()
 }
 
-/// The plan; moments are in ns after its start.
+/// The planned operations and deadlines of a run. Moments are in nanoseconds after the start of the run.
 struct Plan {
     operations: Vec<Operation>,
     deadlines: Vec<u64>,
@@ -140,20 +141,20 @@ impl Plan {
     }
 }
 
-/// The record of a plan that was played.
+/// The record of a played plan.
 struct Played {
     latencies: Vec<u64>,
-    /// Whether each timer was cancelled in time, as far as the contestant knows.
+    /// For each timer, whether the contestant reported a cancel before the firing.
     was_cancelled: Vec<bool>,
-    /// The moment at which each timer fired, if it did.
+    /// For each timer, the moment of its firing. `None` if it has not fired.
     fired_at: Vec<Option<u64>>,
-    /// The start of the plan.
+    /// The moment at which the plan started.
     begin: u64,
     behind: u64,
     cpu: Option<Duration>,
-    /// How long the thread that played could run and had no core.
+    /// The time for which the thread that plays the plan could run but had no core.
     waited: Option<Duration>,
-    /// The longest time between two readings of the clock while the thread waited for the next operation.
+    /// The longest time between two successive readings of the clock, while the thread waited for its next operation.
     gap: u64,
 }
 
@@ -190,7 +191,8 @@ async fn play<C: OneShots>(service: Arc<C>, plan: Arc<Plan>, shots: Shots) -> Pl
     let mut ids: Vec<_> = (0..timers).map(|_| None).collect();
     let mut was_cancelled = vec![false; timers];
     let warm_up = plan.operations.partition_point(|operation| operation.at < WARM_UP);
-    // A vector of zeros would be touched for the first time while the plan is played.
+    // The vector is not filled with zeros, since such pages would be touched for the first time while the plan is
+    // played.
     let mut latencies = vec![u64::MAX; plan.operations.len()];
     let (clock, mut cpu, mut waited, mut gap) = (&shots.clock, None, None, 0);
     let begin = clock.nanos() + MILLI;
@@ -227,8 +229,8 @@ async fn play<C: OneShots>(service: Arc<C>, plan: Arc<Plan>, shots: Shots) -> Pl
     Played { latencies, was_cancelled, fired_at, begin, behind, cpu, waited, gap }
 }
 
-/// The lateness of the timers that fired. Checks that every timer that was not cancelled in time has fired, that no
-/// other timer has, and that none was early. Timers of the warm-up are checked, not recorded.
+/// Returns the lateness of the timers that fired. Checks that exactly the uncancelled timers fired, and none early.
+/// Timers of the warm-up are checked, but not recorded.
 fn lateness<C: OneShots>(plan: &Plan, played: &Played) -> Vec<u64> {
     let mut lateness = Vec::new();
     for (timer, deadline) in plan.deadlines.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The workloads: a file for each, with the contestants that take part in it.
+//! The workloads. Each has a file, which lists the contestants that take part.
 
 mod burst;
 mod busy;
@@ -35,7 +35,7 @@ use crate::common::Chance;
 use crate::workload::Workload;
 use std::ops::Range;
 
-/// All workloads, in the order of the page.
+/// All workloads of the book, in the order of the page.
 pub(crate) const WORKLOADS: &[Workload] = &[
     pair::WORKLOAD,
     rearm::WORKLOAD,
@@ -65,16 +65,16 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     floor::WORKLOAD,
 ];
 
-/// Delays in ns of timers that are not due before a turn is over.
+/// The range of delays, in nanoseconds, with which timers stay pending until the end of the measurement.
 const LONG: Range<u64> = 10_000_000_000..60_000_000_000;
 const HOUR: u64 = 3_600_000_000_000;
 
-/// The index of one of `count` timers.
+/// Returns a random number below `count`: the index of a timer.
 fn below(chance: &mut Chance, count: usize) -> u32 {
     u32::try_from(chance.within(&(0..count as u64))).expect("fewer than 2^32 timers")
 }
 
-/// Whether a table of the full size has this figure.
+/// Returns whether the full-size table of a workload and case has this figure.
 #[cfg(test)]
 pub(crate) fn measures(workload: &str, case: &str, contestant: &str, column: &str) -> bool {
     use crate::workload::Scale;

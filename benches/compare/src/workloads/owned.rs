@@ -1,4 +1,4 @@
-//! The common parts of the workloads over timers that stay: how they run, and the checks after them.
+//! Common parts of the workloads whose timers stay: the run, and the checks after it.
 
 use super::start::{Lap, Limit, Start, nanos_each};
 use crate::case::Case;
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The operations of one thread on its connections. No timer comes due before the turn is over.
+/// A thread's operations on its connections. No timer comes due before the end of the measurement.
 pub(super) trait Work: Send + Sync + Sized + 'static {
-    /// Whether each arm is followed by its disarm.
+    /// Whether the work disarms the timer after each arming.
     const DISARMS: bool;
 
-    /// The work of thread number `thread`: the same for all contestants.
+    /// Plans the operations of thread number `thread`. The plan is the same for all contestants.
     fn plan(case: &Case, thread: usize) -> Self;
-    /// Runs once, before the contestant settles.
+    /// Arms the connections once, before the contestant settles.
     fn prepare(&self, connections: &mut impl Connections);
-    /// Runs on the thread that is timed, just before the measurement.
+    /// Runs operations that are not measured, on the measured thread, just before the measurement.
     fn warm_up(&self, _connections: &mut impl Connections) {}
-    /// Runs a part of the operations, while the time is taken.
+    /// Runs the operations with the indices of `part`. The measurement times this call.
     fn run(&self, part: Range<usize>, connections: &mut impl Connections);
 }
 
-/// Runs `operation` on each item, in iterations of an event loop.
+/// Runs `operation` on each item. Groups the items into iterations of an event loop.
 #[inline]
 pub(super) fn in_iterations<C: Connections, T: Copy>(
     connections: &mut C,
@@ -39,7 +39,7 @@ pub(super) fn in_iterations<C: Connections, T: Copy>(
     }
 }
 
-/// Runs the work on `threads` threads at once. Returns ns for an operation and thread.
+/// Runs the work on `threads` threads at the same time. Returns a thread's nanoseconds for an operation.
 pub(super) fn measure<C: Owned, W: Work>(case: &Case, threads: usize) -> f64 {
     let works: Vec<Arc<W>> = (0..threads).map(|thread| Arc::new(W::plan(case, thread))).collect();
     let fires = Fires::default();
@@ -76,7 +76,7 @@ async fn time<C: Owned, W: Work>(
     (lap, connections)
 }
 
-/// A contestant, and the number of its timers that are `left` armed.
+/// A contestant with its connections. `left` is the number of timers that must be armed at the end.
 pub(super) struct Armed<C: Owned> {
     service: Arc<C>,
     fires: Fires,
@@ -85,13 +85,13 @@ pub(super) struct Armed<C: Owned> {
 }
 
 impl<C: Owned> Armed<C> {
-    /// The number of timers that are checked in each thread's connections.
+    /// The number of timers in each thread's connections that are checked at the end.
     const PROBES: u32 = 50;
     const LATER: Duration = Duration::from_secs(300);
     const SOON: Duration = Duration::from_millis(3);
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// The connections of one job, all armed.
+    /// Makes a single job's connections, and arms all their timers.
     pub(super) fn new(timers: usize, delays: &Range<u64>, settle: Duration) -> Self {
         let fires = Fires::default();
         let service = Arc::new(C::start(1, fires.handler()));
@@ -114,13 +114,13 @@ impl<C: Owned> Armed<C> {
         self.service.pending(&mut self.connections)
     }
 
-    /// Checks that no timer is lost, that none is pending that was disarmed, and that none has fired.
+    /// Checks that no timer is lost, that no disarmed timer is pending, and that no timer has fired.
     pub(super) fn check(&mut self) {
         assert_eq!(self.fires.count(), 0, "{}: nothing was due", C::NAME);
         assert_eq!(self.pending(), self.left, "{}: pending", C::NAME);
     }
 
-    /// Checks that some of the timers, after all these operations, still fire when they are due and not before.
+    /// Arms some timers again at the end of the run. Checks that they fire when they are due, and not before.
     fn probe(&mut self, timers: usize) {
         self.arm_probes(timers, Self::LATER);
         let before = self.pending();

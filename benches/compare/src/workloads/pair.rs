@@ -1,4 +1,4 @@
-//! The whole life of a timeout in the usual case: scheduled and cancelled, while others are pending.
+//! The whole life of a timeout in the usual case. It is scheduled and cancelled, while others are pending.
 
 use super::LONG;
 use super::pairs::Pairs;

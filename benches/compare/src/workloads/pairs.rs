@@ -1,4 +1,4 @@
-//! Timers that are scheduled and cancelled at once, over and over, while others are pending.
+//! Timers that are repeatedly scheduled and cancelled at once, while others are pending.
 
 use super::start::{Limit, Start, nanos_each};
 use crate::case::Case;
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A contestant with pending timers, none of which is due before the end of the turn.
+/// A contestant with pending timers. The timers are not due before the end of the measurement.
 pub(super) struct Pairs<C: OneShots> {
     pub(super) service: Arc<C>,
     fires: Fires,
@@ -18,20 +18,20 @@ pub(super) struct Pairs<C: OneShots> {
     held: Option<Held<C>>,
 }
 
-/// The caller that scheduled the timers, and their ids. With some contestants, dropping the ids would drop the timers
-/// too.
+/// The caller that scheduled the pending timers, and the ids of the timers. With some contestants, dropping an id drops
+/// its timer.
 struct Held<C: OneShots> {
     caller: C::Caller,
     ids: Vec<<C::Caller as Caller>::Id>,
 }
 
-/// The number of different delays in a thread's pairs.
+/// The number of different delays in a thread's schedule + cancel pairs.
 const DELAYS: usize = 1_024;
-/// The number of pairs of each thread before the time is taken.
+/// The number of schedule + cancel pairs that each thread makes before the measurement.
 const WARM_UP: usize = 1_024;
 
 impl<C: OneShots> Pairs<C> {
-    /// Starts a contestant without pending timers, for calls from `threads` threads at most.
+    /// Starts a contestant without pending timers. At most `threads` threads will call it.
     pub(super) fn new(threads: usize, delays: Range<u64>) -> Self {
         let fires = Fires::default();
         Self::of(C::start(threads, fires.handler()), fires, delays)
@@ -49,12 +49,12 @@ impl<C: OneShots> Pairs<C> {
         self.held.as_ref().map_or(0, |held| held.ids.len())
     }
 
-    /// The bytes that the caller needs for the ids of the pending timers.
+    /// Returns the number of bytes that the ids of the pending timers occupy.
     pub(super) fn bytes_of_ids(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.ids.capacity() * size_of::<<C::Caller as Caller>::Id>())
     }
 
-    /// Schedules from one thread until `count` timers are pending, and lets the contestant settle.
+    /// Schedules timers from one thread until `pending` are pending. Then gives the contestant the time `settle`.
     pub(super) fn fill(&mut self, pending: usize, settle: Duration) {
         let mut held = self.held.take().expect("put back by each job");
         let delays = self.delays.clone();
@@ -72,7 +72,8 @@ impl<C: OneShots> Pairs<C> {
         self.service.settle(settle);
     }
 
-    /// Runs pairs on `threads` threads at once. Returns ns for a pair and thread, and the number of pairs.
+    /// Runs schedule + cancel pairs on `threads` threads at the same time. Returns a thread's nanoseconds for a pair,
+    /// and the number of pairs.
     pub(super) fn run(&mut self, threads: usize, limit: Limit) -> (f64, usize) {
         let start = Arc::new(Start::new(threads));
         let mut first = self.held.take();
@@ -92,7 +93,7 @@ impl<C: OneShots> Pairs<C> {
         (nanos_each(&laps), count)
     }
 
-    /// Runs pairs for each number of threads of the case, one after the other, for the time that the case states.
+    /// Runs schedule + cancel pairs once for each of the case's numbers of threads. Each run takes the case's time.
     pub(super) fn run_by_threads(&mut self, case: &Case) -> Figures {
         case.threads.iter().fold(Figures::default(), |figures, &threads| {
             let (nanos, _) = self.run(threads, Limit::time(case.time()));
@@ -100,7 +101,7 @@ impl<C: OneShots> Pairs<C> {
         })
     }
 
-    /// Checks that no timer fired, and that no timer is pending except those that should be.
+    /// Checks that no timer fired, and that exactly the expected timers are pending.
     pub(super) fn check(&self) {
         assert_eq!(self.fires.count(), 0, "{}: nothing was due", C::NAME);
         let pending = self.service.pending();

@@ -1,4 +1,4 @@
-//! Tasks that repeat: their lateness, and their cost in CPU time.
+//! Tasks that repeat. The figures are their lateness and their processor time.
 
 use crate::case::Case;
 use crate::process::cpu_time;
@@ -46,7 +46,7 @@ fn entrants() -> Vec<Entrant> {
     ]
 }
 
-/// The number of runs of each task that are recorded.
+/// The number of recorded runs for each periodic task.
 const NOTED: usize = 8;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -56,13 +56,13 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, lead_ms: period_ms, time_ms: period_ms * periods, ..Case::named(name) }]
 }
 
-/// The lateness of each run of each task.
+/// The lateness of each recorded run, for each periodic task.
 #[derive(Clone)]
 struct Notes(Arc<Shared>);
 
 struct Shared {
     counts: Vec<AtomicUsize>,
-    /// The lateness in units of 100 ns, plus one: zero means that the run has not come.
+    /// For each run, its lateness in units of 100 ns, plus one. Zero if the run has not come.
     lateness: Vec<AtomicU32>,
 }
 
@@ -81,13 +81,14 @@ impl Notes {
         }
     }
 
-    /// The phase of a task. The phases are spread over the period.
+    /// Returns the phase of periodic task number `task`. The phases are spread evenly over the period.
     fn phase(case: &Case, task: usize) -> Duration {
         case.lead() * u32::try_from(task).expect("fewer than 2^32")
             / u32::try_from(case.timers).expect("fewer than 2^32")
     }
 
-    /// Waits for a period for the start, and then for the runs of the measured time.
+    /// Waits for a period until all tasks have started, and then for the measured time. Returns the figures of the
+    /// runs.
     fn figures(&self, case: &Case, begun: Instant) -> Figures {
         thread::sleep((case.lead() * 2).saturating_sub(begun.elapsed()));
         let (cpu, start) = (cpu_time(), begun.elapsed());
@@ -109,7 +110,7 @@ impl Notes {
             .number("cpu", cpu.map(|cpu| cpu / seconds))
     }
 
-    /// Checks that no run is missing and that there is none too many.
+    /// Checks that each periodic task had as many runs as `elapsed` has periods, or a run more or less.
     fn check(&self, case: &Case, elapsed: Duration) {
         for (task, count) in self.0.counts.iter().enumerate() {
             let due = (elapsed.saturating_sub(Self::phase(case, task))).as_nanos() / case.lead().as_nanos();

@@ -1,8 +1,8 @@
-//! A proxy whose connections wait for each request and each answer with a timeout, on a machine that has nothing to
+//! A proxy whose connections wait for each request and each answer with a timeout. The machine has no processor time to
 //! spare.
 //!
-//! Clients, proxy and backend are tasks of one tokio runtime, which fills the cores: the timer's threads have to get
-//! theirs from it.
+//! Clients, proxy and backend are tasks of one tokio runtime, which fills the cores. The timer's threads compete with
+//! this runtime.
 
 use super::shots::Sorted;
 use crate::case::Case;
@@ -36,7 +36,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     reading: "A timeout that is due waits for its task, whatever the timer: the task is one of a thousand that are \
         ready. tokio fires its timers on a worker, which puts the tasks into its own queue. A task that a thread \
         outside of the runtime wakes waits in the queue that all workers share. In the row *turned by a task* a task \
-        of the runtime turns a loop's shard, and no thread of the engine runs.",
+        of the runtime turns a loop's shard, and no thread of the engine runs. The row *by tokio's names* uses \
+        `tourbillon::time` without configuration.",
     cases,
     columns: |_| {
         vec![
@@ -57,14 +58,15 @@ pub(super) const WORKLOAD: Workload = Workload {
                 turn(case, &Ours::of(Builder::new().unpinned()))
             }),
             Entrant::here("engine, turned by a task", true, |case| turn(case, &Turned::new())),
+            Entrant::here("engine, by tokio's names", true, |case| turn(case, &Named)),
             Entrant::here("tokio", false, |case| turn(case, &Tokio)),
         ]
     },
 };
 
-/// The bytes of a request and of an answer.
+/// The number of bytes of a request and of an answer.
 const MESSAGE: usize = 64;
-/// The first byte of a message.
+/// The first byte of a request that must be answered, and the first byte of the answer.
 const ANSWERED: u8 = 1;
 const UNANSWERED: u8 = 2;
 const GIVEN_UP: u8 = 3;
@@ -81,12 +83,12 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers: connections, time_ms, lead_ms, ..Case::named(name) }]
 }
 
-/// The timer of a proxy.
+/// The timers by which a proxy limits its requests.
 trait Timers: Clone + Send + Sync + 'static {
-    /// Begins on the runtime.
+    /// Starts the timers. The caller is on the runtime.
     fn begin(&self) {}
 
-    /// The future's output, or `None` if it was not ready at `deadline`.
+    /// Returns the future's output. Returns `None` if the future is not ready at `deadline`.
     fn within<F: Future<Output: Send> + Send>(
         &self,
         deadline: Instant,
@@ -113,7 +115,7 @@ impl Timers for Ours {
     }
 }
 
-/// Our timers on a shard that a task of the runtime turns, as in the example `tokio_loop`.
+/// Our timers on a shard of the engine. A task of the runtime turns the shard, as in the example `tokio_loop`.
 #[derive(Clone)]
 struct Turned {
     engine: Arc<tourbillon::Engine<Wakeup>>,
@@ -143,6 +145,20 @@ impl Timers for Turned {
     }
 }
 
+/// Our timers by tokio's names, without configuration: the first future of the runtime spawns the task that turns them.
+#[derive(Clone)]
+struct Named;
+
+impl Timers for Named {
+    async fn within<F: Future<Output: Send> + Send>(
+        &self,
+        deadline: Instant,
+        future: F,
+    ) -> Option<F::Output> {
+        tourbillon::time::timeout_at(deadline.into(), future).await.ok()
+    }
+}
+
 #[derive(Clone)]
 struct Tokio;
 
@@ -156,11 +172,11 @@ impl Timers for Tokio {
     }
 }
 
-/// The record of the time from `begin` to `end`.
+/// The measurements from requests between the moments `begin` and `end`.
 struct Record {
     begin: Instant,
     end: Instant,
-    /// The number of all requests, those outside of that time included.
+    /// The number of all requests, including those outside the measured time.
     requests: AtomicU64,
     answers: Mutex<Vec<u64>>,
     lateness: Mutex<Vec<u64>>,
@@ -190,7 +206,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Reads a message. `None` if the other side has closed.
+/// Reads a message. Returns `None` if the peer has closed the connection.
 async fn read(stream: &mut TcpStream) -> Option<Message> {
     let mut message = [0; MESSAGE];
     match stream.read_exact(&mut message).await {
@@ -207,7 +223,7 @@ async fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Answers each request that wants it.
+/// Reads requests from a connection, and answers each request that wants an answer.
 async fn serve(mut stream: TcpStream) {
     while let Some(message) = read(&mut stream).await {
         if message[0] == ANSWERED && stream.write_all(&message).await.is_err() {
@@ -216,7 +232,7 @@ async fn serve(mut stream: TcpStream) {
     }
 }
 
-/// Passes on the requests of one client, and their answers.
+/// Passes the requests of one client to the backend, and the answers to the client.
 async fn pass_on(mut client: TcpStream, backend: SocketAddr, timers: impl Timers, record: Arc<Record>) {
     let mut lateness = Vec::new();
     let mut stream = connect(backend).await;
@@ -242,7 +258,7 @@ async fn pass_on(mut client: TcpStream, backend: SocketAddr, timers: impl Timers
     Record::keep(&record.lateness, lateness);
 }
 
-/// Sends requests one after the other until the record closes.
+/// Sends requests to the proxy one after the other, until the record's end.
 async fn ask(proxy: SocketAddr, seed: u64, record: Arc<Record>) {
     let (mut stream, mut chance) = (connect(proxy).await, Chance::new(seed));
     let mut answers = Vec::new();

@@ -1,4 +1,5 @@
-//! Queues whose items are received when they are due: the cost of a push with its removal, and of receiving many.
+//! Queues whose items are received when they are due. The figures are the cost of a push with its removal, and of
+//! receiving many items.
 
 use super::LONG;
 use crate::case::Case;
@@ -40,7 +41,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     },
 };
 
-/// The number of different delays of the pairs.
+/// The number of different delays in the pushes and removals.
 const DELAYS: usize = 1_024;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -50,7 +51,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, lead_ms, ..Case::named(format!("{} items", thousands(timers))) }]
 }
 
-/// Pushes the items that stay by `fill`, and times `pair`.
+/// Calls `fill` to push the items that stay in the queue. Then measures `pair`, a push and a removal.
 fn pairs(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(u64, Duration)) -> f64 {
     let mut chance = Chance::new(1);
     let mut delay = || Duration::from_nanos(chance.within(&LONG));
@@ -63,14 +64,14 @@ fn pairs(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(
     start.elapsed().as_secs_f64() * 1e9 / case.operations as f64
 }
 
-/// Items that are due at one instant, each to be received once.
+/// Items that are all due at one instant. A test fails unless each is received once.
 struct Due {
     at: Instant,
     is_received: Vec<bool>,
 }
 
 impl Due {
-    /// Pushes all items by `push`.
+    /// Pushes all of the case's items by calling `push`.
     fn push(case: &Case, mut push: impl FnMut(u64, Duration)) -> Self {
         let at = Instant::now() + case.lead();
         for number in 0..case.timers as u64 {
@@ -86,7 +87,7 @@ impl Due {
         assert!(!std::mem::replace(&mut self.is_received[index], true), "item {number} was received twice");
     }
 
-    /// The time from the instant until now, in ms, when all items have been received.
+    /// Returns the milliseconds from the items' due instant until now. Panics if an item was not received.
     fn end(&self) -> f64 {
         assert!(self.is_received.iter().all(|is_received| *is_received));
         let now = Instant::now();
@@ -125,7 +126,7 @@ fn ours(case: &Case) -> Figures {
 
 type Items = DelayQueue<Payload>;
 
-/// A queue of tokio-util, alone or behind a lock.
+/// Access to a queue of tokio-util, with or without a lock.
 trait Access: From<Items> {
     fn with<R>(&self, call: impl FnOnce(&mut Items) -> R) -> R;
 }

@@ -1,5 +1,5 @@
-//! The number of tickets that arms of our owned timers cost. No time is measured: the engine runs on a manual clock,
-//! and counts.
+//! The number of tickets that the arms of our owned timers cost. No time is measured, since the engine runs on a manual
+//! clock and counts.
 
 use crate::case::Case;
 use crate::common::{Payload, payload};
@@ -29,11 +29,11 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants,
 };
 
-/// The operations of the connections, over and over.
+/// A pattern of timer operations that each connection repeats.
 struct Pattern {
     arms: &'static [Duration],
     disarms: bool,
-    /// The number of tickets that a connection may cost in a timeout.
+    /// The largest number of tickets (entries in a lane or in the wheel) that a connection may cost in a timeout.
     most_tickets: u64,
 }
 
@@ -42,7 +42,8 @@ const IDLE: Duration = Duration::from_secs(60);
 
 const PUT_OFF: Pattern = Pattern { arms: &[TIMEOUT], disarms: false, most_tickets: 1 };
 const DISARMED: Pattern = Pattern { arms: &[TIMEOUT], disarms: true, most_tickets: 1 };
-/// A ticket that comes due in the idle phase serves the idle deadline; the next request then needs a ticket of its own.
+/// A pattern of short and long deadlines in turns. A ticket that comes due in the idle phase serves the idle deadline.
+/// The next request then needs its own ticket.
 const IN_TURNS: Pattern = Pattern { arms: &[TIMEOUT, IDLE], disarms: false, most_tickets: 2 };
 
 fn entrants() -> Vec<Entrant> {
@@ -65,7 +66,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations: arms, ..Case::named(name) }]
 }
 
-/// The number of timeouts that pass.
+/// The number of timeouts that pass during a run.
 const TIMEOUTS: u32 = 10;
 
 fn run(case: &Case, pattern: &Pattern) -> Figures {

@@ -1,5 +1,5 @@
-//! A request's timeout: armed when the request comes and disarmed when it is answered, over connections in random
-//! order.
+//! A request's timeout. It is armed when the request comes, and disarmed when the request is answered. The connections
+//! come in random order.
 
 use super::below;
 use super::owned::{self, Work, in_iterations};
@@ -54,7 +54,7 @@ fn turn<C: Owned>(case: &Case) -> Figures {
 
 struct Requests {
     connections: Vec<u32>,
-    /// The connection of each request.
+    /// For each request, the index of its connection.
     order: Vec<u32>,
 }
 
@@ -68,7 +68,7 @@ impl Work for Requests {
         Self { connections, order }
     }
 
-    /// A request on each connection.
+    /// Makes a request on each connection once.
     fn prepare(&self, connections: &mut impl Connections) {
         in_iterations(connections, &self.connections, request);
     }

@@ -1,4 +1,4 @@
-//! A new deadline for a random one of many pending timers, over and over, from one thread.
+//! One thread repeatedly gives a new deadline to a random timer of many pending timers.
 
 use super::owned::{self, Work, in_iterations};
 use super::{LONG, below};
@@ -44,12 +44,12 @@ fn turn<C: Owned>(case: &Case) -> Figures {
 }
 
 struct Refreshes {
-    /// Every timer once.
+    /// The first refreshes. Each gives one timer its first deadline.
     first: Vec<Refresh>,
     order: Vec<Refresh>,
 }
 
-/// A timer, and the delay of its new deadline.
+/// The index of a timer, and the delay of its new deadline.
 type Refresh = (u32, Duration);
 
 impl Work for Refreshes {

@@ -1,4 +1,4 @@
-//! A queue of jobs to be tried again: their lateness, and their cost in CPU time.
+//! A queue of jobs that are tried again. The figures are their lateness and their processor time.
 
 use super::shots::Sorted;
 use crate::case::Case;
@@ -57,14 +57,14 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![case(1), case(2)]
 }
 
-/// The items, which are numbers, and the deadline of each.
+/// The items of a queue. An item is a number with a deadline.
 struct Jobs {
     deadlines: Vec<Instant>,
     received: AtomicUsize,
     consumers: usize,
 }
 
-/// Items that a consumer has received, with the nanoseconds from their deadlines.
+/// The items that a consumer has received, each with its lateness in nanoseconds.
 type Received = Vec<(usize, u64)>;
 
 impl Jobs {
@@ -77,7 +77,8 @@ impl Jobs {
         Self { deadlines, received: AtomicUsize::new(0), consumers: case.threads[0] }
     }
 
-    /// Pushes each item into `queue`, which was filled and cleared before. Times the pushes; in ns.
+    /// Fills and clears `queue`, and then pushes each item again. Returns the time of the second pushes, in
+    /// nanoseconds.
     fn push<Q>(&self, queue: &mut Q, push: impl Fn(&mut Q, usize, Instant), clear: impl Fn(&mut Q)) -> f64 {
         let push_all = |queue: &mut Q| {
             self.deadlines.iter().enumerate().for_each(|(item, deadline)| push(queue, item, *deadline));
@@ -98,7 +99,7 @@ impl Jobs {
         Vec::with_capacity(self.deadlines.len())
     }
 
-    /// Notes an item. Returns whether it was the last item.
+    /// Notes that a consumer received `item`. Returns whether it was the last item.
     fn note(&self, received: &mut Received, item: usize) -> bool {
         let late = Instant::now().checked_duration_since(self.deadlines[item]);
         let late = late.expect("no item is received before its deadline");
@@ -123,7 +124,7 @@ impl Jobs {
     }
 }
 
-/// The CPU time since `before`.
+/// Returns the processor time that the process has used since the reading `before`.
 fn since(before: Option<Duration>) -> Option<Duration> {
     Some(cpu_time()? - before?)
 }

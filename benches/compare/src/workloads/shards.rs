@@ -1,4 +1,5 @@
-//! Shards and producers, from one of each to twice the cores: the gain from more of either.
+//! Shards and producers, from one of each to twice the number of cores. The figures show the gain from more shards or
+//! producers.
 
 use super::LONG;
 use super::pairs::Pairs;

@@ -1,4 +1,4 @@
-//! Timers that come due in a turn: their deadlines, the moments at which their handlers were called, and the lateness.
+//! Timers that come due in a turn. Recorded are their deadlines, the moments of their handlers, and their lateness.
 
 use crate::case::Case;
 use crate::common::payload;
@@ -9,42 +9,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The record of the handlers: a word for each timer, and a count for each thread that calls handlers. The words are
-/// written before the first timer is armed, so that no handler touches a page for the first time. Clones share the
-/// record.
+/// The record that handlers write when timers fire. Each timer has a word, and each thread that calls handlers has a
+/// count. All words are written beforehand, so no handler is the first to touch a page. Clones share the record.
 #[derive(Clone, Debug)]
 pub(super) struct Shots {
     pub(super) clock: Stopwatch,
-    /// By the timers' numbers, the moments at which their handlers were called, in ns.
+    /// The moment at which each timer's handler was called, in ns. The index is the number of the timer.
     words: Arc<[AtomicU64]>,
     counts: Arc<Mutex<Vec<Arc<Count>>>>,
 }
 
-/// The number of handlers that a thread has called. The cache line is its own: a line that two threads write is slow.
+/// The number of handlers that a single thread has called. The count has its own cache line, because a line that two
+/// threads write is slow.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Count(AtomicU64);
 
 thread_local! {
-    /// The count of this thread's handlers. A process takes one turn, and has one record at most.
+    /// The count of handlers that this thread has called. A process measures once, so it has at most one record.
     static COUNT: OnceCell<Arc<Count>> = const { OnceCell::new() };
 }
 
-/// The word of a timer that has not fired.
+/// A timer's word before the timer has fired.
 const NOT_FIRED: u64 = u64::MAX;
 
-/// The results of timers that were all scheduled before the first was due.
+/// The results of timers that were all scheduled before the first timer was due.
 pub(super) struct Volley {
-    /// The lateness of each timer, in ns, in the order of scheduling; negative if early.
+    /// Each timer's lateness, in ns, in the order of scheduling. A negative number means that the timer was early.
     pub(super) lateness: Vec<i64>,
     pub(super) nanos_per_insert: f64,
-    /// The time from the last insert to the last handler.
+    /// The processor time between the last insert and the last handler.
     pub(super) cpu: Option<Duration>,
-    /// How often threads of the process have gone to sleep in that time, for 1,000 timers.
+    /// How often the process's threads went to sleep between the last insert and the last handler, for each 1,000
+    /// timers.
     pub(super) wakes: Option<f64>,
 }
 
-/// A timer that has not fired after this time is lost.
+/// The time after which a timer that has not fired counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Shots {
@@ -70,15 +71,15 @@ impl Shots {
         count
     }
 
-    /// The number of handlers that were called. The words of these handlers are set.
+    /// Returns the number of called handlers. The words of the timers that these handlers served are set.
     fn count(&self) -> usize {
         let counts = self.counts.lock().expect("nobody panics with the lock held");
-        // Ordering: Acquire. Pairs with the release in `add_one`: the words of the counted handlers are seen.
+        // Ordering: Acquire. Pairs with the release in `add_one`. So the words of the counted handlers are seen.
         let count = counts.iter().map(|count| count.0.load(Ordering::Acquire)).sum::<u64>();
         usize::try_from(count).expect("a count")
     }
 
-    /// For each number, the moment at which its timer fired, if it did.
+    /// Returns the moment at which each timer fired, or `None` if it did not fire.
     fn fired_at(&self) -> Vec<Option<u64>> {
         let fired_at = |word: &AtomicU64| Some(word.load(Ordering::Relaxed)).filter(|&at| at != NOT_FIRED);
         self.words.iter().map(fired_at).collect()
@@ -94,8 +95,8 @@ impl Shots {
         }
     }
 
-    /// Waits until all timers have fired that `must`. Returns for each number the moment at which its timer fired, if
-    /// it did. Checks that none fired twice: as many handlers were called as words are set.
+    /// Waits until all timers for which `must` returns true have fired. Returns each timer's moment of firing, or
+    /// `None`. Checks that no timer fired twice: the number of handler calls must equal the number of set words.
     pub(super) async fn wait_for<C: Caller>(
         &self,
         caller: &mut C,
@@ -113,15 +114,15 @@ impl Shots {
             if missing == 0 && called == fired {
                 return fired_at;
             }
-            // Other timers were counted in their place, timers that raced with their cancels; or a handler has set its
-            // word and is about to count itself.
+            // Other timers were counted instead of the missing timers, since they raced with their cancels. Or a
+            // handler has set its word and has not counted itself yet.
             count = fired + missing;
         }
     }
 }
 
 impl Count {
-    /// Counts a call of the thread to which this count belongs.
+    /// Adds one to the count. Only the thread that owns the count calls this.
     #[inline]
     fn add_one(&self) {
         let count = self.0.load(Ordering::Relaxed);
@@ -131,7 +132,8 @@ impl Count {
 }
 
 impl Volley {
-    /// Schedules a timer for each of `offsets`, in ns after `case.lead()`, from one thread, and waits for them.
+    /// Schedules a timer for each of `offsets` from one thread, and waits until all have fired. Offsets are in ns after
+    /// `case.lead()`.
     pub(super) fn fire<C: OneShots>(case: &Case, offsets: Vec<u64>) -> Self {
         let shots = Shots::new(Stopwatch::start(), offsets.len());
         let service = Arc::new(C::start(1, shots.handler()));
@@ -175,16 +177,16 @@ impl Volley {
         self.lateness.iter().filter(|&&lateness| lateness < 0).count() as f64
     }
 
-    /// The lateness in ns, in ascending order; an early timer counts as on time.
+    /// Returns the lateness in ns, in ascending order. An early timer counts as on time.
     pub(super) fn sorted(&self) -> Sorted {
         Sorted::new(self.lateness.iter().map(|&lateness| u64::try_from(lateness).unwrap_or(0)).collect())
     }
 }
 
-/// Times in ns, sorted, for quantiles.
+/// Times in ns, in ascending order. Quantiles are read from them.
 pub(super) struct Sorted(Vec<u64>);
 
-/// The quantiles of the tables and plots. 1 is the maximum, and is not called a percentile.
+/// The quantiles of the tables and plots. The quantile 1 is the maximum, and is not called a percentile.
 pub(super) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
 
 impl Sorted {
@@ -193,7 +195,8 @@ impl Sorted {
         Self(times)
     }
 
-    /// The least value that this part of all values does not exceed, in ns; `None` without values.
+    /// Returns the smallest value, in ns, such that the fraction `quantile` of all values does not exceed it. `None`
+    /// without values.
     pub(super) fn quantile(&self, quantile: f64) -> Option<f64> {
         #[expect(
             clippy::cast_possible_truncation,

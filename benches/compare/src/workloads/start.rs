@@ -1,5 +1,5 @@
-//! Threads that start together, and stop when the first of them is done or the time is over: all are at work while the
-//! time is taken.
+//! Threads that start together. They stop when the first of them is done, or when the time is over. So all of them work
+//! during the whole measurement.
 
 use crate::contestants::Contestant;
 use std::future::poll_fn;
@@ -20,7 +20,8 @@ pub(super) struct Start {
     is_over: AtomicBool,
 }
 
-/// The limits at which threads stop, whichever comes first.
+/// The limits of a thread's run: a time and a number of operations. The thread stops at the first limit that it
+/// reaches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     pub(super) operations: usize,
@@ -37,20 +38,21 @@ impl Limit {
     }
 }
 
-/// The operations of one thread, and their time.
+/// The number of operations of a single thread, and the time that they took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lap {
     pub(super) time: Duration,
     pub(super) operations: usize,
 }
 
-/// The number of operations between two checks whether another thread is done: whole iterations of an event loop.
+/// The number of operations between two checks whether another thread has finished. The number is a multiple of an
+/// event loop's iteration.
 const BURST: usize = 256;
 
 impl Start {
-    /// The time that a thread waits for the others before it lets its runtime run another task.
+    /// The time for which a thread waits for the other threads before it lets its runtime run another task.
     const MEETING: Duration = Duration::from_millis(10);
-    /// A thread that has not come after this time has failed.
+    /// The time after which a thread that has not started counts as failed.
     const LONGEST: Duration = Duration::from_secs(30);
 
     pub(super) fn new(threads: usize) -> Self {
@@ -63,7 +65,7 @@ impl Start {
         }
     }
 
-    /// Waits for the other threads and runs operations in bursts, at least one.
+    /// Waits for the other threads, and then runs operations in bursts, up to the limit. Runs at least one burst.
     pub(super) async fn lap<C: Contestant>(&self, limit: Limit, mut burst: impl FnMut(Range<usize>)) -> Lap {
         let start = self.wait().await;
         let mut done = 0;
@@ -82,15 +84,15 @@ impl Start {
         }
     }
 
-    /// The moment from which all threads count their time. If threads share a core, the time includes their wait for
-    /// the core.
+    /// Waits until all threads are ready to start. Returns the moment from which all threads count their time. If
+    /// threads share a core, the time includes their wait for the core.
     async fn wait(&self) -> Instant {
         let begun = Instant::now();
         while !self.meet() {
             assert!(begun.elapsed() < Self::LONGEST, "not all threads have come");
             yield_once().await;
         }
-        // A wake-up takes as long as thousands of operations.
+        // A wake-up takes as long as thousands of operations, so the start is delayed until all threads are awake.
         self.asleep.fetch_sub(1, Ordering::Relaxed);
         while self.asleep.load(Ordering::Relaxed) > 0 {
             thread::yield_now();
@@ -98,8 +100,8 @@ impl Start {
         *self.start.get_or_init(Instant::now)
     }
 
-    /// Whether all jobs have come. The call blocks the thread, even a runtime's worker, so that each job has a thread
-    /// of its own: two jobs in the queue of one worker never meet.
+    /// Blocks the thread until all jobs have come, or for a time. Returns whether all jobs have come. Two jobs in the
+    /// queue of one runtime worker never meet, so each job needs its own thread.
     fn meet(&self) -> bool {
         const HELD: &str = "nobody panics with the lock held";
         let mut missing = self.missing.lock().expect(HELD);
@@ -117,7 +119,7 @@ impl Start {
     }
 }
 
-/// Lets a runtime run other tasks, and move this task to another worker.
+/// Lets the runtime run other tasks. The runtime may move this task to another worker.
 async fn yield_once() {
     let mut has_yielded = false;
     poll_fn(|context| {
@@ -130,7 +132,7 @@ async fn yield_once() {
     .await;
 }
 
-/// The time of all threads, added up, over all operations: a thread that has to wait counts by its time.
+/// Returns the sum of all threads' times, divided by the number of all operations. A thread's time includes its waits.
 pub(super) fn nanos_each(laps: &[Lap]) -> f64 {
     let time: Duration = laps.iter().map(|lap| lap.time).sum();
     let operations: usize = laps.iter().map(|lap| lap.operations).sum();

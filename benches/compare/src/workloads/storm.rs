@@ -1,4 +1,4 @@
-//! Schedule + cancel without end, with deadlines an hour ahead: the memory that cancelled timers leave.
+//! Schedule + cancel without end, with deadlines an hour ahead. The figure is the memory that cancelled timers leave.
 
 use super::pairs::Pairs;
 use super::start::Limit;
@@ -24,7 +24,8 @@ pub(super) const WORKLOAD: Workload = Workload {
     entrants: || schedule_and_cancel!(turn),
 };
 
-/// The part of the pairs after which the memory is read for the first time.
+/// The number of equal parts into which the pairs are divided. The memory is read for the first time after the first
+/// part.
 const WARM_UP: usize = 100;
 const MEGABYTE: f64 = 1e6;
 

@@ -1,11 +1,11 @@
-//! The table of timing structures that textbooks give in O-notation, measured: wheels, heaps, a tree and lists, from
-//! one thread.
+//! The timing structures that textbooks compare in O-notation, measured: wheels, heaps, a tree and lists, on one
+//! thread.
 //!
-//! Time goes on while the timers come in, by some ticks in all, so that timers of one duration do not all end in one
-//! tick. Then a random half is cancelled and replaced, ticks pass in which no timer is due, and the rest expires. It
-//! expires in two ways: a tick at a time, as with a thread that ticks, and in steps with one due timer on average, as
-//! with a thread that sleeps in between. The input of a phase is gathered beforehand. Calls that only let time pass are
-//! not in the time of inserts.
+//! While the timers come in, some ticks pass, so that timers of one duration do not all end in one tick. Then a random
+//! half is cancelled and replaced. Ticks pass in which no timer is due, and the rest expires. It expires in two ways.
+//! The first way is a tick at a time, as with a thread that ticks. The second way is in steps with one due timer on
+//! average, as with a thread that sleeps in between. The input of a phase is gathered beforehand. Calls that only let
+//! time pass do not count for the time of inserts.
 
 use crate::baselines::for_each_structure;
 use crate::case::Case;
@@ -61,7 +61,7 @@ fn entrants() -> Vec<Entrant> {
     entrants.iter().map(|make| make()).collect()
 }
 
-/// A size that takes minutes, and at which the figures of the rounds hardly differ.
+/// A number of timers that takes minutes. Figures of such a run hardly differ between rounds.
 const HUGE: usize = 10_000_000;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -78,7 +78,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     )
 }
 
-/// Delays of servers, in ticks, for the cases that are not uniform.
+/// Delays that are typical of servers, in ticks, for the cases that are not uniform.
 const TIMEOUTS: [u64; 8] = [1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 45_000, 60_000];
 const LONGEST: u64 = TICKS.end;
 
@@ -101,22 +101,25 @@ fn turn<T: Timers>(case: &Case) -> Figures {
     if let Some(why) = T::LIMITS.refuses(&demand(case)) {
         turn::cannot(&why);
     }
-    // A small structure is too short to be measured alone.
+    // A small structure takes too little time to be measured alone.
     let repeats = (ENOUGH / case.timers).clamp(1, 100);
-    // The memory is measured first: later, freed memory would be used again.
+    // The memory is measured first. Later, freed memory would be used again.
     let bytes = bytes_each::<T>(case, repeats);
     time::<T>(case, repeats).number("bytes", bytes)
 }
 
-/// The number of timers in all structures together.
+/// The number of timers that the structures of a case should have together. A case with few timers uses several
+/// structures.
 const ENOUGH: usize = 100_000;
 
-/// The most ticks that pass while the timers come in: no timer is due yet. As many ticks pass idle afterwards.
+/// The largest number of ticks in which a structure is filled. As many idle ticks follow. No timer is due during these
+/// ticks.
 const FILL_TICKS: usize = 500;
-/// With fewer timers than this, a read of the clock would be too large a part.
+/// The smallest number of timers that are scheduled between two readings of the clock. With fewer timers, the readings
+/// would cost too large a part.
 const LEAST_BATCH: usize = 64;
 
-/// The timers to come, with deadline and number, and how many of them come in a tick.
+/// The timers to schedule, each with deadline and number. `batch` is the number of timers that come in a tick.
 struct Arrivals {
     timers: Vec<Payload>,
     batch: usize,
@@ -129,7 +132,7 @@ impl Arrivals {
         Self { timers: (0..case.timers).map(timer).collect(), batch }
     }
 
-    /// The tick in which the last timers come in.
+    /// Returns the tick in which the last batch of timers is scheduled.
     fn end(&self) -> u64 {
         ((self.timers.len() - 1) / self.batch) as u64
     }
@@ -149,7 +152,7 @@ impl Arrivals {
     }
 }
 
-/// The time of each phase, and the number of its operations.
+/// The total time of each phase, and the number of operations in it.
 #[derive(Default)]
 struct Totals {
     fill: Phase,
@@ -158,7 +161,7 @@ struct Totals {
     tick: Phase,
     expire: Phase,
     expire_in_steps: Phase,
-    /// The greatest lateness, in ticks.
+    /// The largest lateness, in ticks.
     latest: u64,
 }
 
@@ -202,7 +205,8 @@ fn time<T: Timers>(case: &Case, repeats: usize) -> Figures {
         .number("latest", totals.latest as f64)
 }
 
-/// Runs the life of one structure. At its end, time goes on in steps of `step` ticks.
+/// Runs the whole life of one structure, from the first timer to the last firing. At the end, time goes on in steps of
+/// `step` ticks.
 fn live<T: Timers>(case: &Case, step: u64, chance: &mut Chance, totals: &mut Totals) {
     let mut timers = T::new();
     let expected = arm_and_cancel(&mut timers, case, chance, totals);
@@ -216,8 +220,8 @@ fn live<T: Timers>(case: &Case, step: u64, chance: &mut Chance, totals: &mut Tot
     }
 }
 
-/// Fills a structure, cancels a random half and replaces it, and lets idle ticks pass. Returns the timers that are to
-/// fire after that.
+/// Fills a structure, cancels and replaces a random half of its timers, and lets idle ticks pass. Returns a checksum of
+/// the timers that must fire afterwards.
 fn arm_and_cancel<T: Timers>(timers: &mut T, case: &Case, chance: &mut Chance, totals: &mut Totals) -> Fired {
     let arrivals = Arrivals::new(case, chance);
     let mut ids = Vec::with_capacity(case.timers);
@@ -253,7 +257,8 @@ fn arm_and_cancel<T: Timers>(timers: &mut T, case: &Case, chance: &mut Chance, t
     kept.chain(incoming).collect()
 }
 
-/// Fires all timers. Returns their checksum, the greatest lateness in ticks, and the time.
+/// Fires all timers of a structure. Returns the fired timers' checksum, the largest lateness in ticks, and the time
+/// that the firing took.
 fn expire<T: Timers>(timers: &mut T, step: u64) -> (Fired, u64, Duration) {
     let longest = LONGEST;
     let last = FILL_TICKS as u64 + longest + (T::LIMITS.lateness)(longest);
@@ -265,14 +270,14 @@ fn expire<T: Timers>(timers: &mut T, step: u64) -> (Fired, u64, Duration) {
         position += step;
         timers.expire(position, |timer| {
             fired.add(timer);
-            // For an early timer the difference wraps, and a check fails.
+            // If a timer is early, the difference wraps around, and a check fails.
             latest = latest.max(position.wrapping_sub(timer[0]));
         });
     }
     (fired, latest, start.elapsed())
 }
 
-/// Resident bytes for each timer; the memory of the structure itself is spread over its timers.
+/// Returns the structure's resident bytes, divided by its number of timers.
 fn bytes_each<T: Timers>(case: &Case, repeats: usize) -> Option<f64> {
     let arrivals = Arrivals::new(case, &mut Chance::new(case.timers as u64));
     let mut structures = Vec::with_capacity(repeats);

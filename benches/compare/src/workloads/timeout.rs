@@ -1,4 +1,4 @@
-//! A time limit on a future that is ready: made, polled once and dropped.
+//! A time limit on a future that is ready. The limit is made, polled once and dropped.
 
 use super::start::{Lap, Limit, Start, nanos_each};
 use crate::case::Case;
@@ -21,8 +21,7 @@ pub(super) const WORKLOAD: Workload = Workload {
     operation: "limit a ready future to 5 s, poll and drop (ns a timeout and thread)",
     family: Family::Tasks,
     about: "Checked: the outputs of the futures; a limit on a future that is never ready ends in time.",
-    reading: "Ours reads the clock when the limit is made; a future that is ready never reaches a timer. \
-        async-io does not read a clock before the future is pending. tokio's takes a handle to its runtime, \
+    reading: "Ours and async-io's read no clock and make no timer before the future is pending. tokio's takes a handle to its runtime, \
         whose count all threads write.",
     cases,
     columns: columns_by_threads,
@@ -37,7 +36,7 @@ pub(super) const WORKLOAD: Workload = Workload {
 };
 
 const LIMIT: Duration = Duration::from_secs(5);
-/// The operations of each thread before the time is taken.
+/// The number of operations that each thread makes before the measurement.
 const WARM_UP: usize = 1_000;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -86,7 +85,7 @@ fn sum_of(numbers: Range<usize>) -> usize {
     numbers.sum()
 }
 
-/// Checks that the limit on a future that is never ready ends at its time, and not before.
+/// Limits a future that is never ready. Checks that the limit ends the future in time, and not early.
 fn check_that_it_limits<C: Timeouts>(service: &Arc<C>) {
     const SOON: Duration = Duration::from_millis(3);
     let on_job = Arc::clone(service);

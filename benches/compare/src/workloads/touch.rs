@@ -1,4 +1,4 @@
-//! Connections that receive data: the cost of a touch beside the arming that it consists of.
+//! Connections that receive data. The figures are the cost of a touch, and of the arming of which it consists.
 
 use crate::case::Case;
 use crate::common::Chance;
@@ -40,7 +40,7 @@ fn cases(scale: Scale) -> Vec<Case> {
     vec![Case { timers, operations, ..Case::named(format!("{} connections", thousands(timers))) }]
 }
 
-/// Times `touch` of connections in random order.
+/// Measures `touch`, which is called with the index of a connection, in random order.
 fn time(case: &Case, mut touch: impl FnMut(usize)) -> Figures {
     let order: Vec<usize> = Chance::new(1).order(case.timers).into_iter().map(|at| at as usize).collect();
     order.iter().copied().for_each(&mut touch);

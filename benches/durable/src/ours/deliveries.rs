@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tourbillon_durable::Kind;
 
-/// The payload: JSON of 64 bytes.
+/// The JSON payload of a timer, 64 bytes long.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Payload {
     pub(crate) due: u64,
@@ -27,7 +27,7 @@ impl Payload {
     }
 }
 
-/// The deliveries of a turn.
+/// Counts and times the deliveries of a measurement.
 #[derive(Default)]
 pub(crate) struct Deliveries {
     from: usize,
@@ -83,7 +83,7 @@ impl Deliveries {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all have fired.
+    /// Waits until all timers have been delivered. Fails after `patience`.
     pub(crate) async fn end(&self, patience: Duration) -> Result<(), Failure> {
         let _timely = tokio::time::timeout(patience, self.all.notified()).await;
         let noted = self.lock();

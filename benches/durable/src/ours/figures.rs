@@ -6,7 +6,7 @@ use crate::results::Figures;
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// The rate a second and two quantiles of the time of a call in milliseconds.
+/// The number of calls a second, and two quantiles of a call's time in milliseconds.
 pub(crate) struct Pace {
     pub(crate) rate: f64,
     p50_ms: f64,
@@ -14,7 +14,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The pace of `total` calls in `time`; `times` has the nanoseconds of each.
+    /// Computes the pace of `total` calls in `time`. `times` has the nanoseconds of each call.
     #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
     pub(crate) fn of(total: usize, time: Duration, times: &Histogram<u64>) -> Self {
         let quantile = |part: f64| times.value_at_quantile(part) as f64 / 1e6;
@@ -36,7 +36,7 @@ impl Numbers {
         self.put(format!("{name}_p99_ms"), pace.p99_ms);
     }
 
-    /// The lateness of all deliveries, under keys that begin with `prefix`.
+    /// Adds quantiles of the deliveries' lateness, under keys that begin with `prefix`.
     pub(crate) fn late(&mut self, prefix: &str, noted: Noted) {
         let mut late = noted.late_ms;
         late.sort_unstable_by(f64::total_cmp);
@@ -48,7 +48,7 @@ impl Numbers {
         }
     }
 
-    /// The rate of deliveries that were due at one moment.
+    /// Adds the rate of deliveries of a herd: timers that were all due at the moment `due`.
     pub(crate) fn herd(&mut self, noted: &Noted, due: f64) {
         self.put("rate", 1.0 / per(noted.last - due, noted.late_ms.len()));
         self.put("last_ms", (noted.last - due) * 1_000.0);

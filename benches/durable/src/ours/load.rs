@@ -1,4 +1,4 @@
-//! Callers of a store: one after the other, many at a time, and in batches.
+//! Calls to a store: one after the other, many at a time, and in batches.
 
 use super::Failure;
 use super::deliveries::Payload;
@@ -24,7 +24,7 @@ pub(super) async fn create(
     Ok(())
 }
 
-/// Makes `total` calls, `count` of them waiting at a time.
+/// Makes `total` calls of `call`, at most `count` of them at a time.
 pub(super) async fn waiting<F, R>(count: usize, total: usize, call: F) -> Result<Pace, Failure>
 where
     F: Fn(usize) -> R + Clone + Send + Sync + 'static,
@@ -55,7 +55,8 @@ where
     Ok(Pace::of(total, begin.elapsed(), &times))
 }
 
-/// Creates the timers `from` to `to`, 1,000 of them waiting at a time: the next thousand begins when the last is done.
+/// Creates the timers with the numbers from `from` to below `to`, in batches of 1,000. A batch begins when the batch
+/// before is done.
 pub(super) async fn fill(
     timers: &Timers,
     (from, to): (usize, usize),

@@ -1,4 +1,4 @@
-//! A turn of ours: the same work as `peers/run.mjs`, in a process of its own.
+//! A turn of our store: the same work as in `peers/run.mjs`, in its own process.
 
 mod deliveries;
 mod figures;
@@ -18,14 +18,14 @@ use tokio::runtime::Runtime;
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// The task of a turn.
+/// The description of a measurement that its process gets: the case, the sizes and the folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
     pub(crate) workload: String,
     pub(crate) sizes: Sizes,
     pub(crate) config: Config,
     pub(crate) dir: PathBuf,
-    /// For the turn after a kill: the moment at which it began, in seconds since 1970.
+    /// The moment at which this measurement began, in seconds since 1970. Zero, except in the measurement after a kill.
     #[serde(default)]
     pub(crate) begin: f64,
 }
@@ -35,14 +35,14 @@ pub(crate) struct Task {
 pub(crate) struct Sizes {
     one: usize,
     pub(crate) waiting: usize,
-    /// The callers of the part with several callers; 64 if it is 0.
+    /// The number of concurrent callers, in the part that has several callers. 0 counts as 64.
     callers: usize,
     batch: usize,
     pub(crate) rate: usize,
     pub(crate) seconds: u64,
     pub(crate) lead: u64,
     pub(crate) timers: usize,
-    /// The timers that are due at one moment, in the case of the service.
+    /// The number of timers that are due at one moment, in the case of the service.
     pub(crate) herd: usize,
     pub(crate) quiet: u64,
     pub(crate) idle: u64,
@@ -57,15 +57,15 @@ pub(crate) struct Sizes {
 pub(crate) struct Config {
     durability: String,
     ends: String,
-    /// Whether the turn is one of the service, and not of the library.
+    /// Whether the turn measures the service instead of the library.
     #[serde(default)]
     service: bool,
-    /// The setting of the Redis server on which the store is; none for a store in a file.
+    /// The setting `appendfsync` of the Redis server that has the store. `None` for a store in a file.
     #[serde(default)]
     appendfsync: Option<String>,
 }
 
-/// Runs one turn, and prints its figures as a line of JSON.
+/// Runs the measurement that `task` describes, and prints its figures as a line of JSON.
 pub(crate) fn turn(task: &str) -> Result<(), Box<dyn Error>> {
     let task: Task = serde_json::from_str(task)?;
     let runtime = Runtime::new()?;

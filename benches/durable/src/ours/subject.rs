@@ -1,4 +1,4 @@
-//! The store of a turn with the runtimes on it, and the processes whose times and memory are counted.
+//! The store of a turn, the runtimes on the store, and the processes whose time and memory count.
 
 use super::deliveries::{Deliveries, Payload};
 use super::{Failure, Task};
@@ -11,7 +11,7 @@ use tourbillon_durable::{Durable, Timers};
 use tourbillon_fault::Server;
 use tourbillon_redis::{Connect, RedisStore};
 
-/// An open store and a runtime on it, or several runtimes that share a server.
+/// An open store with a runtime. A shared Redis server may have several runtimes.
 pub(super) struct Subject {
     pub(super) place: Place,
     durable: Durable,
@@ -19,14 +19,14 @@ pub(super) struct Subject {
     pub(super) durability: Durability,
 }
 
-/// Where the timers of a store are.
+/// The file or the Redis server in which a store keeps its timers.
 pub(super) enum Place {
     File(Arc<RedbStore>),
     Server(Server),
 }
 
 impl Place {
-    /// Opens a new store, or the store that is there.
+    /// Opens the store of a task. A store in a file may already exist.
     async fn open(task: &Task) -> Result<(Self, Arc<dyn TimerStore>), Failure> {
         let Some(appendfsync) = &task.config.appendfsync else {
             let store = Arc::new(RedbStore::open(task.dir.join("timers.redb"))?);
@@ -41,7 +41,7 @@ impl Place {
         Ok((place, store))
     }
 
-    /// Opens the store once more, as another process does.
+    /// Opens the Redis server's store once more, as another process would. Fails for a store in a file.
     async fn open_again(&self) -> Result<Arc<dyn TimerStore>, Failure> {
         match self {
             Self::File(_) => Err("a file has one process".into()),
@@ -52,7 +52,7 @@ impl Place {
         }
     }
 
-    /// The processes whose times and memory are counted.
+    /// Returns the ids of the processes whose time and memory count: this process and the Redis server.
     fn pids(&self) -> Vec<u32> {
         let server = match self {
             Self::File(_) => None,
@@ -65,7 +65,7 @@ impl Place {
         self.pids().into_iter().map(process::cpu_seconds).sum()
     }
 
-    /// The processor time of the server, if there is one.
+    /// Returns the Redis server's processor time, in seconds. `None` for a store in a file.
     pub(super) fn server_cpu_seconds(&self) -> Option<f64> {
         match self {
             Self::File(_) => None,
@@ -73,7 +73,7 @@ impl Place {
         }
     }
 
-    /// The memory for timers: of the server, or of the whole program.
+    /// Returns the resident memory, in bytes: of the Redis server, or of this process if the store is in a file.
     pub(super) fn ram(&self) -> f64 {
         match self {
             Self::File(_) => process::ram(),

@@ -7,7 +7,7 @@ pub(crate) fn key(n: usize) -> String {
     format!("t{n:015}")
 }
 
-/// The time in seconds since 1970.
+/// Returns the present time in seconds since 1970.
 pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
@@ -21,7 +21,7 @@ pub(crate) fn check(holds: bool, message: impl FnOnce() -> String) -> Result<(),
     if holds { Ok(()) } else { Err(format!("the check failed: {}", message()).into()) }
 }
 
-/// `SplitMix64`, so that each turn gets the same moments.
+/// The random generator `SplitMix64`. The same seed gives each measurement the same moments.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
@@ -34,7 +34,7 @@ impl Chance {
         ((z ^ (z >> 31)) >> 32) as f64 / f64::from(u32::MAX)
     }
 
-    /// A moment in 1 to 30 days.
+    /// Returns a random moment, 1 to 30 days from now.
     pub(crate) fn far(&mut self) -> u64 {
         millis(now() + 86_400.0 * (1.0 + 29.0 * self.part()))
     }

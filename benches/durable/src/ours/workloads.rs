@@ -1,4 +1,4 @@
-//! The workloads.
+//! The workloads of our store.
 
 use super::deliveries::{Deliveries, Payload};
 use super::figures::Numbers;
@@ -101,7 +101,7 @@ pub(super) async fn run_herd(task: &Task) -> Result<Numbers, Failure> {
     Ok(numbers)
 }
 
-/// The first half of `stock`, which ends with the death of this process.
+/// Runs the first half of the workload `stock`. The parent kills this process at the end.
 pub(super) async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
     let (sizes, total) = (&task.sizes, task.sizes.timers);
     let first = total + 1;
@@ -119,7 +119,7 @@ pub(super) async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
     numbers.put("ram", per(process::ram() - ram, total));
     numbers.put("disk", per(process::disk(&task.dir) - disk, total));
 
-    // Nothing is due. The parent process measures this process until it answers with a line.
+    // Nothing is due. The parent process measures this process, and then sends a line.
     tokio::time::sleep(Duration::from_secs(2)).await;
     println!("{}", serde_json::json!({ "idle": [std::process::id()] }));
     let mut line = String::new();
@@ -182,13 +182,13 @@ pub(super) async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
     let due = now() + sizes.lead as f64;
     fill(&timers, (first, first + sizes.overdue), durability, || millis(due)).await?;
     check(now() < due, || "the timers were due before all were created".to_owned())?;
-    // The reader of this line kills the process before the timers are due: a living process would fire them.
+    // The reader of this line kills the process before the timers are due. If the process lived on, it would fire them.
     println!("{}", serde_json::json!({ "kill": due }));
     println!("{}", serde_json::to_string(&numbers.0)?);
     core::future::pending().await
 }
 
-/// The second half of `stock`, after the kill.
+/// Runs the second half of the workload `stock`, after the kill.
 pub(super) async fn run_recover(task: &Task) -> Result<Numbers, Failure> {
     let (sizes, first) = (&task.sizes, task.sizes.timers + 1);
     let deliveries = Deliveries::new(first, sizes.overdue);
@@ -214,7 +214,7 @@ pub(super) async fn run_recover(task: &Task) -> Result<Numbers, Failure> {
     Ok(numbers)
 }
 
-/// The library's share of a turn of the service, without a network.
+/// Measures the library with the service's workload, without a network.
 pub(super) async fn run_beside_service(task: &Task) -> Result<Numbers, Failure> {
     let part = |name: &str, sizes: Sizes| -> Result<Task, Failure> {
         let dir = task.dir.join(name);
@@ -222,7 +222,7 @@ pub(super) async fn run_beside_service(task: &Task) -> Result<Numbers, Failure> 
         Ok(Task { sizes, dir, ..task.clone() })
     };
     let sizes = &task.sizes;
-    // First, since the memory is that of the whole process.
+    // This part is the first, since the memory is that of the whole process.
     let stock = part("stock", sizes.clone())?;
     let mut numbers = run_memory(&stock).await?;
     let create = part("create", Sizes { waiting: sizes.waiting, ..Sizes::default() })?;

@@ -1,4 +1,4 @@
-//! The goals, their verdicts, and the reasons why goals are missed, with figures.
+//! The goals, whether they are met, and the reasons why goals are missed. The reasons have figures.
 
 use super::cell;
 use crate::plan::{BULLMQ, BULLMQ_EVERYSEC, OURS, OURS_BY_DEFAULT, OURS_ON_REDIS, SERVICE};
@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use tourbillon_book::figure::{count, figure};
 
 enum Bound {
-    /// At least this multiple of the contestant's figure.
+    /// Our figure must be at least this multiple of the named contestant's figure.
     Times(f64, &'static str),
-    /// At most this multiple of the contestant's figure.
+    /// Our figure must be at most this multiple of the named contestant's figure.
     AtMostTimes(f64, &'static str),
     AtLeast(f64),
     AtMost(f64),
@@ -22,7 +22,7 @@ struct Goal {
     case: &'static str,
     key: &'static str,
     bound: Bound,
-    /// The text for a goal that is missed, with places for figures: see [`with_figures`].
+    /// The text that the page shows if the goal is missed. It has places for figures: see [`with_figures`].
     reason: &'static str,
 }
 
@@ -169,7 +169,8 @@ const GOALS: [Goal; 15] = [
     },
 ];
 
-/// Whether a goal is met by the medians; `None` if a figure is missing.
+/// Returns whether the medians meet the goal, with texts for the goal's row in the table. Returns `None` if a figure is
+/// missing.
 fn verdict(goal: &Goal, results: &Results) -> Option<(bool, String, String)> {
     let ours = results.samples(goal.case, goal.contestant, goal.key)?;
     Some(match goal.bound {
@@ -196,7 +197,7 @@ fn verdict(goal: &Goal, results: &Results) -> Option<(bool, String, String)> {
     })
 }
 
-/// The part of the page with all goals.
+/// Returns the part of the page that lists all goals.
 pub(super) fn goals(results: &Results) -> Result<String, Box<dyn Error>> {
     let mut text = format!(
         "## The goals\n\nThe library is {OURS}, durable by a sync of the disk; the service is {SERVICE}.\n\n"
@@ -224,8 +225,8 @@ pub(super) fn goals(results: &Results) -> Result<String, Box<dyn Error>> {
     Ok(text + "\n")
 }
 
-/// The text with figures in places such as `{ours stock disk}`: the contestant, the case, the figure. `{fsync create}`
-/// is the median time of a write with fdatasync before the case.
+/// Replaces each place in a text by its figure. A place such as `{ours stock disk}` names the contestant, the case and
+/// the figure. `{fsync create}` is the median time of a write with fdatasync, measured just before the case `create`.
 fn with_figures(text: &str, results: &Results) -> Result<String, Box<dyn Error>> {
     let mut filled = String::new();
     let mut rest = text;
@@ -238,7 +239,7 @@ fn with_figures(text: &str, results: &Results) -> Result<String, Box<dyn Error>>
             [name, case, key] => results.samples(case, named(name)?, key).map(|samples| samples.median()),
             _ => return Err(format!("{{{place}}} names no figure").into()),
         };
-        // Results of an earlier version may lack a figure.
+        // Results of an earlier version may not have a figure.
         filled += &median.map_or("(not measured)".to_owned(), figure);
         rest = after;
     }

@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use tourbillon_book::figure::{count, figure};
 use tourbillon_book::files;
 
-/// The command that makes the page and the plots anew.
+/// The command that makes the page and the plots again.
 const COMMAND: &str = "cargo run --release -- publish";
 
-/// The folder of the plots and of the raw results, beside the page.
+/// The folder of the plots and of the raw results. It is in the page's folder.
 const PLOTS: &str = "durable";
 
-/// Writes the page and its plots into this folder. With `is_check`, fails if that would change any of them.
+/// Writes the page and its plots into `folder`. With `is_check`, writes nothing, and fails if a file would change.
 pub(crate) fn publish(results: &Results, folder: &Path, is_check: bool) -> Result<(), Box<dyn Error>> {
     let plots = plots::draw(results)?;
     let page = (folder.join("durable.md"), make(results, &plots)?);
@@ -109,7 +109,7 @@ fn machine(results: &Results) -> String {
     lines + &format!("\nAll cases took {} minutes together.\n\n", all.div_ceil(60)) + &other_versions(results)
 }
 
-/// A line for each case that was measured with other versions than those of the newest run.
+/// Returns a line for each case that was measured with other program versions than the newest run.
 fn other_versions(results: &Results) -> String {
     let mut lines = String::new();
     for case in CASES.iter().filter_map(|case| results.case(case.name)) {
@@ -143,7 +143,7 @@ fn of_section(section: &Section, results: &Results) -> String {
     text
 }
 
-/// The text with the sizes in their places.
+/// Replaces places such as `{one}` in a text by the sizes of a case.
 fn fill_in(text: &str, sizes: &Value) -> String {
     let fill = |text: String, (key, size): (&String, &Value)| {
         text.replace(&format!("{{{key}}}"), &count(size.as_f64().unwrap_or(f64::NAN)))
@@ -160,7 +160,7 @@ fn table(case: &str, columns: &[Column], results: &Results) -> String {
     let takes_part = |one: &&Contestant| one.cases.contains(&case);
     let outcome = results.case(case);
     let mut notes = String::new();
-    // By the text of a note, in the order of the rows.
+    // The rows with the same note are collected under its text, in the order of the rows.
     let mut alike: Vec<(&str, Vec<&str>)> = vec![
         ("Not measured", vec![]),
         ("In one round only", vec![]),

@@ -1,12 +1,12 @@
-//! The parts of the page, with their texts and columns.
+//! The sections of the page, with their texts and columns.
 
-/// A column: the key of a figure and the heading.
+/// A column of a table: the key of its figure, and its heading.
 pub(super) type Column = (&'static str, &'static str);
 
 pub(super) struct Section {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    /// The work, with places for the sizes of the case.
+    /// The text that describes the workload, with places for the sizes of the case.
     pub(super) work: &'static str,
     pub(super) tables: &'static [(&'static str, &'static str, &'static [Column])],
 }

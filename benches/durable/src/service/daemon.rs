@@ -1,4 +1,4 @@
-//! The programs beside the load: the service, and a server of HTTP that stores nothing.
+//! The programs that the load calls: the service, and an HTTP server that stores nothing.
 
 use crate::ours::Failure;
 use bytes::Bytes;
@@ -16,21 +16,21 @@ use std::process::{Child, Command, Stdio};
 use std::{env, thread};
 use tokio::net::TcpListener;
 
-/// By this name this program is the service: the main function of the service runs, with its flags.
+/// The program name that makes this program run as the service, with the service's flags.
 pub(crate) const NAME: &str = "tourbillond";
 
-/// The callbacks to one host at a time.
+/// The largest number of callbacks to one host at a time, a setting of the service.
 pub(super) const AT_ONCE: usize = 200;
 
-/// A program that listens, and ends with this value.
+/// A running program that listens on a port. Dropping the value ends the program.
 pub(super) struct Program {
     child: Child,
     pub(super) address: SocketAddr,
 }
 
 impl Program {
-    /// Starts the service with its files in this folder, and with settings by default, but for those without which it
-    /// would send no callback to this machine, and few at a time to one host.
+    /// Starts the service with its files in the folder `data`. The settings allow callbacks to this machine, and many
+    /// at a time to one host. Other settings are the defaults.
     pub(super) fn service(data: &Path) -> Result<Self, Failure> {
         let mut command = Command::new(env::current_exe()?);
         command.arg0(NAME).arg("--data").arg(data).args(["--listen", "127.0.0.1:0"]);
@@ -42,12 +42,12 @@ impl Program {
         {
             command.env_remove(name);
         }
-        // A file of settings in the present folder is not for this service.
+        // The service runs in another folder, since a settings file in the present folder is not for this service.
         let folder = data.parent().ok_or("the folder of the data has no parent")?;
         Self::start(command.current_dir(folder))
     }
 
-    /// Starts a server that reads a request and answers it as the service answers a creation.
+    /// Starts a server that stores nothing. It reads each request and answers as the service answers a creation.
     pub(super) fn floor() -> Result<Self, Failure> {
         Self::start(Command::new(env::current_exe()?).arg("floor"))
     }
@@ -62,7 +62,7 @@ impl Program {
             last = line;
             address
         });
-        // The rest of the log, so that the program is never blocked by it.
+        // The rest of the log is read, so that a full pipe does not block the program.
         drop(thread::spawn(move || log.for_each(drop)));
         let Some(address) = address else {
             let _has_ended = child.kill();
@@ -92,7 +92,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     Ok(response)
 }
 
-/// The server that stores nothing. It has no end of its own.
+/// Runs an HTTP server that stores nothing, until the process is killed.
 pub(crate) fn floor() -> Result<(), Failure> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;

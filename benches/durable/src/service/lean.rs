@@ -1,8 +1,8 @@
-//! The same load with as little work in the client as there can be: requests that were made before, on plain sockets,
-//! from one thread.
+//! The load with the least possible work in the client. The requests are made before the measurement, and one thread
+//! sends them on plain sockets.
 //!
-//! Service and load share the processors, so a client that takes less leaves more to the service. A client that makes
-//! its requests while it is measured is part of the figure.
+//! Service and load share the processors. So a client that takes less time leaves more to the service. If a client
+//! makes its requests during the measurement, that work is part of the figure.
 
 use super::load::timer;
 use crate::ours::{Failure, Pace, check, key};
@@ -15,9 +15,9 @@ use std::time::Instant;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The bytes of the request that makes timer `n`.
+/// Returns the bytes of the request that creates timer `n`.
 fn request(address: SocketAddr, n: usize, due: u64) -> Result<Vec<u8>, Failure> {
-    // Nothing is due while this runs: no receiver is called.
+    // Nothing is due during this run, so no receiver is called.
     let body = serde_json::to_string(&timer(n, due, "http://127.0.0.1:1024/")?)?;
     let key = key(n);
     let head = format!(
@@ -28,7 +28,7 @@ fn request(address: SocketAddr, n: usize, due: u64) -> Result<Vec<u8>, Failure> 
     Ok((head + &body).into_bytes())
 }
 
-/// The length of an answer that begins with these bytes, once its head is there.
+/// Returns the length of the HTTP answer at the beginning of `bytes`. `None` until the answer's head is complete.
 fn length(bytes: &[u8]) -> Option<usize> {
     let head = bytes.windows(4).position(|end| end == b"\r\n\r\n")?;
     let lines = core::str::from_utf8(&bytes[..head]).ok()?.lines();
@@ -36,7 +36,7 @@ fn length(bytes: &[u8]) -> Option<usize> {
     Some(head + 4 + body.parse::<usize>().ok()?)
 }
 
-/// Sends requests, and waits for the answer to each.
+/// Sends HTTP requests on a connection, and waits for each answer before the next request.
 async fn converse(
     address: SocketAddr,
     requests: Arc<Vec<Vec<u8>>>,
@@ -63,7 +63,8 @@ async fn converse(
     Ok(times)
 }
 
-/// Makes the timers 0 to `total` over `connections` connections, each of which waits for its answers.
+/// Creates timers 0 to `total` over `connections` connections. Each connection waits for an answer before its next
+/// request.
 pub(super) fn waiting(
     address: SocketAddr,
     connections: usize,

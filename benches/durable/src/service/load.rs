@@ -1,4 +1,4 @@
-//! The load: connections that make one timer after another, by a plain client of HTTP.
+//! The load. Connections create one timer after another, with a plain HTTP client.
 
 use crate::ours::{Failure, Pace, Payload, check, key};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tourbillon_api::{Batch, BatchResult, Callback, Change, Moment, NewTimer, PlaceOutcome};
 use tourbillon_client::Client;
 
-/// Timer `n`, which calls `url` with the payload that a library's timer has.
+/// Returns timer `n`, which calls `url`. Its payload is the same as in the library's turns.
 pub(super) fn timer(n: usize, due: u64, url: &str) -> Result<NewTimer, Failure> {
     let body = serde_json::to_string(&Payload::new(n, due))?;
     Ok(NewTimer::callback(Callback { body: Some(body), ..Callback::post(url) }).at(Moment::from_millis(due)))
@@ -30,7 +30,7 @@ async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, Failur
     Ok(sender)
 }
 
-/// Makes one timer by its key, and checks the answer's status.
+/// Creates timer `n` under its key, and checks the status of the answer.
 async fn create(
     sender: &mut SendRequest<Full<Bytes>>,
     host: &str,
@@ -51,7 +51,8 @@ async fn create(
     check(status == StatusCode::CREATED, || format!("{status}: {}", String::from_utf8_lossy(&answer)))
 }
 
-/// Makes the timers 0 to `total` over `connections` connections, each of which waits for its answers.
+/// Creates timers 0 to `total` over `connections` connections. Each connection waits for an answer before its next
+/// request.
 pub(super) async fn waiting(
     address: SocketAddr,
     connections: usize,
@@ -75,7 +76,7 @@ pub(super) async fn waiting(
                     return Ok::<_, Failure>(times);
                 }
                 let start = Instant::now();
-                // Nothing is due while this runs: no receiver is called.
+                // Nothing is due during this run, so no receiver is called.
                 create(&mut sender, &host, (n, due()), "http://127.0.0.1:1024/").await?;
                 times.record(u64::try_from(start.elapsed().as_nanos())?)?;
             }
@@ -89,7 +90,7 @@ pub(super) async fn waiting(
     Ok(Pace::of(total, begin.elapsed(), &times))
 }
 
-/// Makes the timers 0 to `total` in batches of 1,000 by the service's own client.
+/// Creates timers 0 to `total` in batches of 1,000, with the service's own client library.
 pub(super) async fn fill(
     client: &Client,
     total: usize,

@@ -1,6 +1,7 @@
-//! A turn of the service: a process of its own with its HTTP listener, and this process with the load and the receiver.
+//! A turn of the service. The service has its own process with an HTTP listener. This process has the load and the
+//! receiver.
 //!
-//! Each part has a new service, in a new folder.
+//! Each part of a turn has a new service, in a new folder.
 
 mod daemon;
 mod lean;
@@ -17,7 +18,7 @@ use receiver::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_client::Client;
 
-/// A service, and the client of this process.
+/// A running service, and a client of the service in this process.
 struct Subject {
     program: Program,
     client: Client,
@@ -27,12 +28,12 @@ impl Subject {
     fn start(task: &Task, part: &str) -> Result<Self, Failure> {
         let program = Program::service(&task.dir.join(part))?;
         let url = format!("http://{}", program.address);
-        // The first million's last batches wait for the disk.
+        // The last batches of the first million timers wait long for the disk.
         let client = Client::builder(url).timeout(Duration::from_secs(60)).build()?;
         Ok(Self { program, client })
     }
 
-    /// Fails unless exactly `pending` timers are pending and none has failed.
+    /// Fails unless exactly `pending` timers are pending. Fails if a delivery failed or a timer is dead.
     async fn check(&self, pending: usize) -> Result<(), Failure> {
         let stats = self.client.stats().await?;
         check(stats.pending == pending as u64, || {
@@ -44,12 +45,12 @@ impl Subject {
     }
 }
 
-/// The processor time in seconds of the service and of this process.
+/// Returns the processor time of the service and of this process, in seconds.
 fn cpu(program: &Program) -> (f64, f64) {
     (process::cpu_seconds(program.pid()), process::cpu_seconds(std::process::id()))
 }
 
-/// Puts the processor time of an operation, in microseconds.
+/// Adds the processor time for each operation to `numbers`, in microseconds.
 fn put_cpu(numbers: &mut Numbers, part: &str, program: &Program, before: (f64, f64), total: usize) {
     let after = cpu(program);
     numbers.put(format!("{part}_cpu_us"), per((after.0 - before.0) * 1e6, total));
@@ -68,7 +69,7 @@ async fn create(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
     subject.check(total).await?;
     drop(subject);
     let subject = Subject::start(task, "lean")?;
-    // The requests are made beforehand, so the processor time counts from the first request that is sent.
+    // The requests are made beforehand, so the processor time counts from the first sent request.
     let (address, due) = (subject.program.address, far.clone());
     let before = cpu(&subject.program).0;
     let (pace, load_cpu) =
@@ -86,7 +87,7 @@ async fn create(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes timers with these due moments, and waits until all callbacks have arrived.
+/// Creates timers whose due moments come from `due`. Waits until all callbacks have arrived.
 async fn callbacks(
     task: &Task,
     part: &str,
@@ -103,7 +104,7 @@ async fn callbacks(
     let before = cpu(&subject.program);
     deliveries.end(Duration::from_secs(task.sizes.lead + task.sizes.seconds + 120)).await?;
     put_cpu(numbers, part, &subject.program, before, total);
-    // The last answers are under way, and a second callback of a timer would be.
+    // The last answers are still under way. If a timer had a second callback, it would also be under way.
     tokio::time::sleep(Duration::from_millis(500)).await;
     subject.check(0).await?;
     let most = receiver.most()?;
@@ -146,7 +147,7 @@ async fn stock(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All parts, one after the other.
+/// Runs all parts of the service's measurement, one after the other.
 pub(crate) async fn run(task: &Task) -> Result<Numbers, Failure> {
     let mut numbers = Numbers::default();
     create(task, &mut numbers).await?;

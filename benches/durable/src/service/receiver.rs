@@ -1,4 +1,4 @@
-//! The receiver of callbacks: it takes a millisecond for each.
+//! The receiver of callbacks. It takes a millisecond for each callback.
 
 use crate::ours::{Deliveries, Failure, Payload};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tourbillon_api::Moment;
 
-/// The time that a callback takes at least.
+/// The shortest time that the receiver takes for a callback.
 const SERVICE_TIME: Duration = Duration::from_millis(1);
 
 pub(super) struct Receiver {
@@ -30,9 +30,9 @@ struct Shared {
     deliveries: Arc<Deliveries>,
     running: AtomicUsize,
     most: AtomicUsize,
-    /// The id that each timer's first callback had.
+    /// The id of each timer's first callback.
     ids: Mutex<HashMap<usize, Box<str>>>,
-    /// The first callback that is not as it should be.
+    /// A description of the first callback that failed its check. `None` if all were right.
     fault: Mutex<Option<String>>,
 }
 
@@ -64,7 +64,8 @@ impl Receiver {
         Ok(Self { address, shared, accepting: accepting.abort_handle() })
     }
 
-    /// The greatest number of callbacks at a time. Fails if a callback was not as it should be.
+    /// Returns the largest number of callbacks that the receiver handled at a time. Fails if a callback failed its
+    /// check.
     pub(super) fn most(&self) -> Result<usize, Failure> {
         match lock(&self.shared.fault).take() {
             Some(fault) => Err(format!("the check failed: {fault}").into()),
@@ -80,7 +81,7 @@ impl Drop for Receiver {
 }
 
 impl Shared {
-    /// Checks a callback and notes it, at the time of this call.
+    /// Checks a callback, and notes that it arrives now.
     fn note(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), String> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let payload: Payload = serde_json::from_slice(body).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Callbacks and their events, until the shutdown.
+//! Tests callbacks and their events, until the shutdown.
 
 use crate::MS;
 use crate::support::*;
@@ -115,7 +115,7 @@ struct FreesItsEngine {
 unsafe extern "C" fn free_engine(user: *mut c_void, _: *const tb_event) {
     unsafe {
         let this = &*user.cast::<FreesItsEngine>();
-        // Wait until the call that scheduled this callback has returned.
+        // Waits until the call that scheduled this callback has returned.
         while this.engine.load(Ordering::Acquire).is_null() {
             thread::yield_now();
         }

@@ -1,4 +1,4 @@
-//! The clocks that an engine may run on.
+//! Tests the clocks that an engine may run on.
 
 use crate::MS;
 use crate::support::*;
@@ -43,8 +43,8 @@ fn an_engine_runs_on_the_clock_that_was_chosen() {
             }
             assert_eq!(tb_now(engine, &mut after), TB_OK);
             assert!(after - before >= 20 * MS, "{clock:?}");
-            // Measured by `Instant`, which is CLOCK_MONOTONIC. The boot-time clock differs from it by the time of each
-            // suspend.
+            // The sleep was measured by `Instant`, which is CLOCK_MONOTONIC. If the machine was suspended, the
+            // boot-time clock differs from it.
             let slept = sleeper.slept.load(Ordering::Acquire);
             assert!(clock == tb_clock::TB_CLOCK_BOOT || slept >= 20 * MS, "{clock:?}: {slept} ns");
             assert_eq!(tb_engine_free(engine), TB_OK);

@@ -1,4 +1,4 @@
-//! The codes and messages of errors.
+//! Tests the codes and messages of errors.
 
 use crate::MS;
 use crate::support::*;
@@ -71,7 +71,7 @@ fn a_handle_that_was_freed_is_detected_in_debug_builds() {
         assert_eq!(tb_timer_free(timer), TB_OK);
         assert_eq!(tb_task_free(task), TB_OK);
         assert_eq!(tb_engine_free(engine), TB_OK);
-        // Other timers of the same size, which an allocator would put at the freed address.
+        // These timers have the same size. An allocator would put one of them at the freed address.
         let others: Vec<*mut tb_timer> = (0..100)
             .map(|_| {
                 let mut other = null_mut();

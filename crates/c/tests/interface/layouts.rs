@@ -1,4 +1,4 @@
-//! The version, and structures of other versions.
+//! Tests the version, and structures of other versions of the library.
 
 use crate::MS;
 use crate::support::*;
@@ -21,8 +21,7 @@ fn the_version_of_header_and_library_is_that_of_the_crate() {
     assert_eq!(parts.join("."), version.split('-').next().unwrap());
 }
 
-/// Programs have arrays of events: a later version may give a meaning to a reserved word, and must not move the other
-/// fields.
+/// Programs have arrays of events. So a later version may give a reserved word a meaning, but must not move a field.
 #[test]
 fn an_event_keeps_its_layout() {
     assert_eq!(size_of::<tb_event>(), 3 * size_of::<usize>() + 9 * 8);

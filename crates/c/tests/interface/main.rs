@@ -1,4 +1,4 @@
-//! The functions as C calls them, one by one.
+//! Tests each function as C calls it.
 
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the tests keep the contract, as C has to")]
 #![allow(clippy::multiple_unsafe_ops_per_block, reason = "as above")]

@@ -1,4 +1,4 @@
-//! A null for each pointer of each function.
+//! Passes a null for each pointer of each function.
 
 use crate::MS;
 use crate::support::*;
@@ -7,12 +7,13 @@ use std::ptr::{null, null_mut};
 use tb_status::*;
 use tourbillon_c::*;
 
-/// A call with a null where a null is not allowed.
+/// A call of a C function with null for one pointer that must not be null.
 type Call<'a> = Box<dyn Fn() -> tb_status + 'a>;
 
 unsafe extern "C" fn wake(_: *mut c_void) {}
 
-/// For each function, the calls with exactly one pointer wrong; none for functions without a required pointer.
+/// Returns each function of the header with its wrong calls. In each wrong call, exactly one required pointer is null.
+/// A function without required pointers has no wrong calls.
 fn null_calls(world: &World) -> Vec<(&'static str, Vec<Call<'_>>)> {
     let World { engine, polled, looping, looped } = *world;
     let (none, user) = (null::<tb_engine>(), null_mut::<c_void>());
@@ -99,7 +100,7 @@ fn every_function_detects_a_null() {
     }
 }
 
-/// A new function must be added to the table above.
+/// If the header gets a new function, the table of `null_calls` must name it.
 #[test]
 fn every_function_of_the_header_is_in_the_table_of_nulls() {
     let world = World::new();

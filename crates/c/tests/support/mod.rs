@@ -39,7 +39,7 @@ pub(crate) fn options(delivery: tb_delivery) -> tb_options {
     }
 }
 
-/// The options of an engine with loops.
+/// Returns the options of an engine whose shards are run by `loops` loops of the program.
 pub(crate) fn with_loops(loops: u32) -> tb_options {
     tb_options { shards: 0, workers: 0, loops, ..options(tb_delivery::TB_POOL) }
 }
@@ -58,7 +58,7 @@ pub(crate) fn no_stats() -> tb_stats {
 
 pub(crate) unsafe extern "C" fn count_call(_: *mut c_void, _: *const tb_event) {}
 
-/// The events that callbacks with this `user` got.
+/// Collects the events of all callbacks whose `user` points to this value.
 #[derive(Default)]
 pub(crate) struct Log(Mutex<Vec<tb_event>>);
 
@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C" fn log_call(user: *mut c_void, event: *const tb_eve
     unsafe { (*user.cast::<Log>()).0.lock().unwrap().push(*event) };
 }
 
-/// Engines with threads, and one with a loop.
+/// Three engines for the tests: with threads and callbacks, with threads and polled events, and with one loop.
 pub(crate) struct World {
     pub(crate) engine: *mut tb_engine,
     pub(crate) polled: *mut tb_engine,
@@ -117,7 +117,7 @@ impl Drop for World {
     }
 }
 
-/// A driven engine.
+/// An engine without threads, with a clock that the test advances.
 pub(crate) struct Driven {
     pub(crate) engine: *mut tb_engine,
 }
@@ -153,7 +153,7 @@ impl Driven {
         poll(self.engine, most)
     }
 
-    /// Whether the descriptor is readable.
+    /// Returns whether the engine's descriptor is readable.
     #[cfg(target_os = "linux")]
     pub(crate) fn is_signalled(&self) -> bool {
         is_readable(event_fd(self.engine), Duration::ZERO)
@@ -166,7 +166,7 @@ impl Drop for Driven {
     }
 }
 
-/// Up to `most` events.
+/// Polls the engine once, and returns at most `most` events.
 pub(crate) fn poll(engine: *const tb_engine, most: usize) -> Vec<tb_event> {
     let (mut events, mut count) = (vec![no_event(); most], 0);
     assert_eq!(unsafe { tb_poll(engine, events.as_mut_ptr(), most, &mut count) }, tb_status::TB_OK);
@@ -181,7 +181,7 @@ pub(crate) fn event_fd(engine: *const tb_engine) -> i32 {
     fd
 }
 
-/// Waits until a descriptor is readable. Returns false if it is not within `patience`.
+/// Waits until a descriptor is readable. Returns false if it is not readable within `patience`.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_readable(fd: i32, patience: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -194,7 +194,7 @@ pub(crate) fn is_readable(fd: i32, patience: Duration) -> bool {
 
 // --- Tools ---
 
-/// Whether a tool is installed; prints a line if it is not.
+/// Returns whether a program with this name is installed. Prints a line if it is not.
 pub(crate) fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let has = found.is_ok_and(|status| status.success());
@@ -204,14 +204,14 @@ pub(crate) fn has(tool: &str) -> bool {
     has
 }
 
-/// How a program is linked with the library.
+/// Says how a test program is linked with the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Static,
     Shared,
 }
 
-/// The folder of the libraries that cargo built, which is the folder of this test.
+/// Returns the folder in which cargo has built the libraries. This test program is in the same folder.
 pub(crate) fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().expect("in target/<profile>/deps").to_owned();
@@ -232,7 +232,7 @@ pub(crate) fn run(command: &mut Command) -> Output {
     output
 }
 
-/// A folder with the shared library under the file names of an installation.
+/// Returns a folder that has the shared library under the file names of an installation.
 fn shared_library() -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
@@ -249,7 +249,7 @@ fn shared_library() -> PathBuf {
     FOLDER.get_or_init(make).clone()
 }
 
-/// A compiler and its language, with all warnings as errors.
+/// The command of a compiler, and the arguments that select the language.
 pub(crate) struct Compiler(pub(crate) &'static str, pub(crate) &'static [&'static str]);
 
 pub(crate) const C11: Compiler = Compiler("cc", &["-std=c11", "-D_GNU_SOURCE"]);
@@ -259,7 +259,7 @@ pub(crate) const WITH_TSAN: Compiler = Compiler("cc", &["-std=c11", "-D_GNU_SOUR
 pub(crate) const ANNOTATED_FOR_TSAN: Compiler =
     Compiler("cc", &["-std=c11", "-D_GNU_SOURCE", "-fsanitize=thread", "-DTB_TSAN"]);
 
-/// Compiles a program with all warnings as errors.
+/// Compiles a C11 program, with each warning as an error. Returns the path of the compiled program.
 pub(crate) fn compile(source: &Path, name: &str, link: Link) -> PathBuf {
     compile_by(&C11, source, name, link)
 }
@@ -277,7 +277,7 @@ pub(crate) fn compile_by(
     }
     command.args(*language).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-O1"]);
     command.arg("-I").arg(root().join("include")).arg("-o").arg(&program).arg(source);
-    // Files that follow are libraries, not sources.
+    // The compiler must treat the files that follow as libraries, not as sources.
     command.arg("-xnone");
     match link {
         Link::Static => {
@@ -293,7 +293,7 @@ pub(crate) fn compile_by(
     program
 }
 
-/// A program under valgrind, which exits with 99 after an error or a leak.
+/// Returns a command that runs a program under valgrind. The command exits with 99 after an error or a leak.
 pub(crate) fn under_valgrind(program: &Path) -> Command {
     let mut command = Command::new("valgrind");
     command.args(["--quiet", "--error-exitcode=99", "--leak-check=full"]);
@@ -301,7 +301,7 @@ pub(crate) fn under_valgrind(program: &Path) -> Command {
     command
 }
 
-/// Runs a program, and again under valgrind. Returns the output of each run.
+/// Runs a program, and runs it again under valgrind if valgrind is installed. Returns the output of each run.
 pub(crate) fn run_twice(program: &Path, arguments: &[&OsStr]) -> Vec<String> {
     let mut commands = vec![Command::new(program)];
     if has("valgrind") {
@@ -311,15 +311,15 @@ pub(crate) fn run_twice(program: &Path, arguments: &[&OsStr]) -> Vec<String> {
     commands.iter_mut().map(output).collect()
 }
 
-/// The program that the header shows.
+/// Returns the source text of the program that the header shows.
 pub(crate) fn program_in_the_header() -> String {
     let header = std::fs::read_to_string(root().join("include/tourbillon.h")).unwrap();
     let text = header.split(" * A PROGRAM\n").nth(1).unwrap().split(" */").next().unwrap();
     text.lines().map(|line| line.strip_prefix(" *   ").unwrap_or_default().to_owned() + "\n").collect()
 }
 
-/// Closes this shared library again and again, each time while threads of an engine that was freed in a callback are
-/// still in it.
+/// Runs a program that closes this shared library again and again. Before each close, a callback frees an engine whose
+/// threads are still in the library.
 pub(crate) fn assert_stays_loaded(library: &Path) {
     let program = compile(&root().join("tests/c/unloaded.c"), "unloaded", Link::Static);
     let output = run(Command::new(program).arg(library)).stdout;

@@ -1,11 +1,12 @@
-//! Changes of clocks.
+//! Tests calendars at changes of clocks.
 
 use crate::{NANOSECOND, assert_runs, at, cron, runs};
 use jiff::SignedDuration;
 use jiff::civil::time;
 use tourbillon_calendar::{Calendar, DstPolicy, ShortMonth};
 
-/// The runs around a change of clocks, after `from` up to `to`: days and times of one month, with offsets.
+/// A change of a zone's clocks, with the expected runs after `from` up to `to`. Each run is a day of the month and a
+/// time, with the offset.
 struct Change {
     zone: &'static str,
     month: &'static str,
@@ -19,7 +20,7 @@ struct Change {
 }
 
 const CHANGES: [Change; 13] = [
-    // 2:00 becomes 3:00.
+    // The clocks change from 2:00 to 3:00.
     Change {
         zone: "Europe/Berlin",
         month: "2024-03-",
@@ -31,7 +32,7 @@ const CHANGES: [Change; 13] = [
         hourly: "31T03:00+02",
         quarters: "31T01:30+01 31T01:45+01 31T03:00+02 31T03:15+02 31T03:30+02",
     },
-    // 3:00 becomes 2:00.
+    // The clocks change from 3:00 to 2:00.
     Change {
         zone: "Europe/Berlin",
         month: "2024-10-",
@@ -43,7 +44,7 @@ const CHANGES: [Change; 13] = [
         hourly: "27T02:00+01 27T03:00+01",
         quarters: "27T02:30+02 27T02:45+02 27T02:00+01 27T02:15+01 27T02:30+01 27T02:45+01 27T03:00+01",
     },
-    // 2:00 becomes 3:00.
+    // The clocks change from 2:00 to 3:00.
     Change {
         zone: "America/New_York",
         month: "2024-03-",
@@ -55,7 +56,7 @@ const CHANGES: [Change; 13] = [
         hourly: "10T03:00-04 10T04:00-04",
         quarters: "10T01:45-05 10T03:00-04 10T03:15-04 10T03:30-04 10T03:45-04 10T04:00-04",
     },
-    // 2:00 becomes 1:00.
+    // The clocks change from 2:00 to 1:00.
     Change {
         zone: "America/New_York",
         month: "2024-11-",
@@ -67,7 +68,7 @@ const CHANGES: [Change; 13] = [
         hourly: "03T01:00-04 03T01:00-05",
         quarters: "03T01:00-04 03T01:15-04 03T01:30-04 03T01:45-04 03T01:00-05 03T01:15-05 03T01:30-05",
     },
-    // 2:00 becomes 2:30.
+    // The clocks change from 2:00 to 2:30.
     Change {
         zone: "Australia/Lord_Howe",
         month: "2024-10-",
@@ -80,7 +81,7 @@ const CHANGES: [Change; 13] = [
         quarters: "06T01:00+10:30 06T01:15+10:30 06T01:30+10:30 06T01:45+10:30 06T02:30+11 06T02:45+11 \
             06T03:00+11",
     },
-    // 2:00 becomes 1:30.
+    // The clocks change from 2:00 to 1:30.
     Change {
         zone: "Australia/Lord_Howe",
         month: "2024-04-",
@@ -93,7 +94,7 @@ const CHANGES: [Change; 13] = [
         quarters: "07T01:00+11 07T01:15+11 07T01:30+11 07T01:45+11 07T01:30+10:30 07T01:45+10:30 \
             07T02:00+10:30",
     },
-    // Midnight becomes 1:00.
+    // The clocks change from midnight to 1:00.
     Change {
         zone: "America/Sao_Paulo",
         month: "2018-11-",
@@ -105,7 +106,7 @@ const CHANGES: [Change; 13] = [
         hourly: "04T01:00-02",
         quarters: "03T23:45-03 04T01:00-02 04T01:15-02",
     },
-    // Midnight becomes 23:00.
+    // The clocks change from midnight to 23:00.
     Change {
         zone: "America/Sao_Paulo",
         month: "2018-02-",
@@ -117,7 +118,7 @@ const CHANGES: [Change; 13] = [
         hourly: "17T23:00-03 18T00:00-03",
         quarters: "17T23:30-02 17T23:45-02 17T23:00-03 17T23:15-03 17T23:30-03 17T23:45-03 18T00:00-03",
     },
-    // There is no 30 December.
+    // The zone skips 30 December.
     Change {
         zone: "Pacific/Apia",
         month: "2011-12-",
@@ -129,7 +130,7 @@ const CHANGES: [Change; 13] = [
         hourly: "31T00:00+14 31T01:00+14",
         quarters: "29T23:45-10 31T00:00+14 31T00:15+14 31T00:30+14 31T00:45+14 31T01:00+14",
     },
-    // 0:01 becomes 23:01.
+    // The clocks change from 0:01 to 23:01.
     Change {
         zone: "America/St_Johns",
         month: "2006-10-",
@@ -142,7 +143,7 @@ const CHANGES: [Change; 13] = [
         quarters: "28T23:30-02:30 28T23:45-02:30 29T00:00-02:30 28T23:15-03:30 28T23:30-03:30 \
             28T23:45-03:30 29T00:00-03:30 29T00:15-03:30",
     },
-    // Midnight becomes 1:00, for the last time.
+    // The clocks change from midnight to 1:00, for the last time.
     Change {
         zone: "Asia/Tehran",
         month: "2022-03-",
@@ -154,7 +155,7 @@ const CHANGES: [Change; 13] = [
         hourly: "22T01:00+04:30",
         quarters: "21T23:15+03:30 21T23:30+03:30 21T23:45+03:30 22T01:00+04:30",
     },
-    // 3:00 becomes 2:00, in Ramadan.
+    // The clocks change from 3:00 to 2:00, in Ramadan.
     Change {
         zone: "Africa/Casablanca",
         month: "2024-03-",
@@ -166,7 +167,7 @@ const CHANGES: [Change; 13] = [
         hourly: "10T02:00+00 10T03:00+00",
         quarters: "10T02:45+01 10T02:00+00 10T02:15+00 10T02:30+00 10T02:45+00 10T03:00+00",
     },
-    // 23:00 becomes midnight, and the gap ends on another day.
+    // The clocks change from 23:00 to midnight, so the gap ends on another day.
     Change {
         zone: "America/Nuuk",
         month: "2024-03-",
@@ -198,7 +199,8 @@ fn clocks_are_changed() {
     }
 }
 
-/// Fixed runs of two days that come to one instant are one run; a run of the next day is not merged with them.
+/// Checks a zone that skips a whole day. If the runs of two days come to the same instant, they are one run. The run of
+/// the third day stays a run of its own.
 #[test]
 fn a_skipped_day_is_run_once() {
     let (from, to) = ("2011-12-29T00:00-10", "2012-01-01T00:00+14");
@@ -212,7 +214,7 @@ fn a_skipped_day_is_run_once() {
     assert_runs(&noon, from, to, &["2011-12-29T12:00-10", "2011-12-31T12:00+14"]);
 }
 
-/// Tests the edges of a gap, to the nanosecond.
+/// Tests both edges of a gap in local time, to the nanosecond.
 #[test]
 fn a_gap_ends_once() {
     let end = at("2024-03-31T03:00+02");
@@ -227,7 +229,8 @@ fn a_gap_ends_once() {
     assert_eq!(skipping.next_after(end - NANOSECOND), Some(next));
 }
 
-/// As in Vixie's cron, a list of hours names times of the day.
+/// Checks that a list of hours makes a calendar fixed, because it names times of the day. Vixie's cron treats such a
+/// list in the same way.
 #[test]
 fn a_list_of_hours_is_fixed() {
     let listed = cron("30 2,14 * * *", "Europe/Berlin");
@@ -242,7 +245,7 @@ fn a_list_of_hours_is_fixed() {
     assert_runs(&listed, autumn.0, autumn.1, &["2024-10-27T02:30+02", "2024-10-27T14:30+01"]);
     let skipping = listed.with_dst(DstPolicy::SkipGap);
     assert_runs(&skipping, spring.0, spring.1, &["2024-03-30T14:30+01", "2024-03-31T14:30+02"]);
-    // A range names its hours, too; runs that come to one instant are one run.
+    // A range of hours names them, too. Runs that come to the same instant are one run.
     let range = cron("0 1-3 * * *", "Europe/Berlin");
     assert_runs(
         &range,
@@ -262,7 +265,8 @@ fn a_range_from_sunday_to_sunday_is_a_sunday() {
     }
     let all = cron("0 0 * * 0-7", "UTC");
     assert_runs(&all, "2024-01-01T00:00Z", "2024-01-02T12:00Z", &["2024-01-02T00:00Z"]);
-    // Without `+` a day matches by the day or the weekday, although the day begins with `*`; with `+` by both.
+    // Without `+`, a day matches by the day or by the weekday. This holds although the day's field begins with `*`.
+    // With `+`, both must match.
     let either = cron("0 0 */2 * MON", "UTC");
     assert_runs(
         &either,
@@ -274,7 +278,7 @@ fn a_range_from_sunday_to_sunday_is_a_sunday() {
     assert_runs(&both, "2024-01-07T00:00Z", "2024-01-15T12:00Z", &["2024-01-15T00:00Z"]);
 }
 
-/// Searches from each half of an overlap, also if the calendar ends in it.
+/// Searches from both halves of an overlap, where clocks show each time twice. One calendar ends in the overlap.
 #[test]
 fn an_overlap_has_two_halves() {
     let fixed = cron("30 2 * * *", "Europe/Berlin");
@@ -309,7 +313,7 @@ fn months_follow_the_policy() {
     let monthly = monthly.with_dst(DstPolicy::SkipGap);
     assert_runs(&monthly, from, to, &["2024-04-30T02:30+02"]);
     assert_eq!(monthly.dst(), DstPolicy::SkipGap);
-    // In the overlap of October.
+    // The run is in the overlap of October, in its first half.
     let yearly = Calendar::yearly(10, 27, ShortMonth::Skip, time(2, 30, 0, 0), "Europe/Berlin").unwrap();
     assert_runs(&yearly, "2024-01-01T00:00Z", "2025-01-01T00:00Z", &["2024-10-27T02:30+02"]);
 }

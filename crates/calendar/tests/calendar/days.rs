@@ -1,4 +1,4 @@
-//! Days: short months, leap years, and the signs of a cron expression.
+//! Tests days: short months, leap years, and the signs of a cron expression.
 
 use crate::{at, cron, runs};
 use jiff::ToSpan;
@@ -48,7 +48,8 @@ fn a_hundred_years_of_months() {
     assert_eq!(count(31, ShortMonth::LastDay), 1200);
 }
 
-/// Compares every day of 400 years, after which all days repeat, with the description of each sign.
+/// Compares each sign for days, such as `L-3`, with a function that describes it, for every day of 400 years. After 400
+/// years the calendar repeats.
 #[test]
 fn signs_of_days() {
     let workday = |day: Date| !matches!(day.weekday(), Weekday::Saturday | Weekday::Sunday);
@@ -114,7 +115,7 @@ fn signs_of_days() {
     }
 }
 
-/// Expressions of Quartz, and plain expressions that mean the same.
+/// Compares expressions in Quartz's notation with plain expressions of the same meaning.
 #[test]
 fn words_of_quartz() {
     for (expression, other) in [

@@ -1,4 +1,4 @@
-//! Single instants, the ends of time, and years that are listed.
+//! Tests single instants, the ends of time, and lists of years.
 
 use crate::{NANOSECOND, at, cron};
 use jiff::civil::time;
@@ -15,8 +15,8 @@ fn once_is_once() {
     assert_eq!((once.expression(), once.zone()), ("2030-01-01T00:00:00.5Z", "UTC"));
 }
 
-/// A run is strictly after the instant, to the nanosecond: on both sides of 1970 and of the year 1, and after the end
-/// of croner's own search.
+/// Checks that the next run is strictly after the instant of the search, even if only by a nanosecond. The instants lie
+/// before and after 1970, before and after the year 1, and after the last year of croner's own search.
 #[test]
 fn instants_far_and_fine() {
     for (from, expected) in [
@@ -32,7 +32,7 @@ fn instants_far_and_fine() {
     }
     let new_year = cron("0 0 1 1 *", "Europe/Berlin");
     assert_eq!(new_year.next_after(at("8999-06-01T00:00Z")), Some(at("9000-01-01T00:00+01")));
-    // Mean solar time, to the second.
+    // The zone's offset of that time is mean solar time, to the second.
     assert_eq!(new_year.next_after(at("1800-06-01T00:00Z")), Some(at("1801-01-01T00:00:00+00:53:28")));
     let rare = cron("0 0 29 2 +MON", "UTC");
     let years = rare.after(at("2024-01-01T00:00Z")).take(3).map(|run| run.to_string()[..4].to_owned());
@@ -61,13 +61,13 @@ fn years_that_are_listed() {
     let calendar = cron("0 0 0 1 1 * 2020,2030-2032,5000", "UTC");
     let years: Vec<_> = calendar.after(Timestamp::MIN).map(|run| run.to_string()[..4].to_owned()).collect();
     assert_eq!(years, ["2020", "2030", "2031", "2032", "5000"]);
-    // The leap years among them.
+    // Of these years, only 2000 is a leap year.
     let leap_days = cron("0 0 0 29 2 * 1999-2003,2100,4999-5000", "Europe/Berlin");
     assert_eq!(leap_days.after(Timestamp::MIN).collect::<Vec<_>>(), [at("2000-02-29T00:00+01")]);
     let all = cron("0 0 0 1 1 * 1-5000", "UTC");
     assert_eq!(all.next_after(Timestamp::MIN), Some(at("0001-01-01T00:00Z")));
     assert_eq!(all.next_after(at("5000-01-01T00:00Z")), None);
-    // The time is in the gap of each year, so the calendar never runs.
+    // In each year the clocks skip this time, so the calendar never runs.
     for expression in ["30 2 * 3 0L", "*/30 2 * 3 0L"] {
         let never = cron(expression, "Europe/Berlin").with_dst(DstPolicy::SkipGap);
         assert_eq!(never.next_after(at("2024-01-01T00:00Z")), None);

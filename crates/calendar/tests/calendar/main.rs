@@ -1,5 +1,5 @@
-//! Tests of the public interface of calendars: runs through changes of clocks, short months and leap years, and
-//! refusals.
+//! Tests the public interface of calendars: runs through changes of clocks, short months and leap years, and texts that
+//! are refused.
 
 mod clocks;
 mod days;
@@ -21,7 +21,7 @@ fn cron(expression: &str, zone: &str) -> Calendar {
     Calendar::cron(expression, zone).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The runs after `from` up to `to`.
+/// Returns the runs of a calendar after `from` up to `to`.
 fn runs(calendar: &Calendar, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
     let runs: Vec<_> = calendar.after(from).take_while(|&run| run <= to).collect();
     assert!(runs.first().is_none_or(|&first| first > from) && runs.is_sorted_by(|one, next| one < next));

@@ -1,4 +1,4 @@
-//! Random cron expressions in random zones, against a clock that is read minute by minute.
+//! Compares random cron expressions in random zones with a clock that is read minute by minute.
 
 use crate::{MINUTE, NANOSECOND, runs};
 use jiff::civil::DateTime;
@@ -12,7 +12,7 @@ use proptest::string::string_regex;
 use std::collections::{BTreeSet, HashSet};
 use tourbillon_calendar::{Calendar, CalendarError, DstPolicy};
 
-/// Lists of the numbers of each field; `None` is `*`.
+/// The numbers that each field of a cron expression permits. `None` stands for `*`.
 #[derive(Clone, Debug)]
 struct Fields {
     minutes: Option<BTreeSet<i8>>,
@@ -47,7 +47,8 @@ impl Fields {
             && (day && weekday || either && (day || weekday))
     }
 
-    /// The runs after `from` up to `to`, by a check of the clock each minute from two days before.
+    /// Returns the expected runs after `from` up to `to`. Reads the zone's clock at every minute, beginning two days
+    /// before `from`.
     fn runs(&self, zone: &TimeZone, policy: DstPolicy, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
         let mut minute = Timestamp::from_second(from.as_second().div_euclid(60) * 60).unwrap()
             - SignedDuration::from_hours(48);
@@ -109,7 +110,7 @@ const ZONES: [&str; 12] = [
     "Asia/Gaza",
 ];
 
-/// An instant in the years from 2000 to 2060, mostly two days at most before a change of clocks.
+/// Returns an instant of the years 2000 to 2060, mostly within two days before a change of the zone's clocks.
 fn somewhere(zone: &TimeZone, second: i64, before: i64, nanos: i32) -> Timestamp {
     let about = Timestamp::from_second(second).unwrap();
     let change = zone.following(about).next().map_or(about, |change| change.timestamp());
@@ -136,7 +137,7 @@ proptest! {
         let calendar = match Calendar::cron(&expression, zone) {
             Ok(calendar) => calendar.with_dst(policy),
             Err(error) => {
-                // An expression with days that none of the months has.
+                // The expression names days that do not exist in any of its months.
                 prop_assert!(matches!(error, CalendarError::NeverFires { .. }), "{}", error);
                 return Ok(());
             }
@@ -154,7 +155,7 @@ proptest! {
     }
 }
 
-/// A text that is mostly a valid expression.
+/// Makes a text that is mostly a valid cron expression.
 fn plausible() -> impl Strategy<Value = String> {
     let small = "(\\*|[0-5]?[0-9]|\\*/[1-9]|[0-4]-[5-9]|[0-9],1[0-9])";
     let hour = "(\\*|1?[0-9]|\\*/[0-9]{1,5}|[0-4]-[5-9]/2|1,2)";

@@ -1,4 +1,4 @@
-//! Refusals, and expressions that are equal.
+//! Tests expressions that are refused, and expressions that mean the same.
 
 use crate::{at, cron};
 use jiff::civil::time;
@@ -49,7 +49,7 @@ fn refusals_name_what_is_wrong() {
     }
 }
 
-/// Expressions that croner would accept with another meaning, or search for a long time.
+/// Checks that expressions are refused that croner would misread, or on which croner would search for a long time.
 #[test]
 fn what_is_no_expression() {
     for expression in [

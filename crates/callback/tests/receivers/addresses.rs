@@ -1,4 +1,4 @@
-//! T-17: which addresses the connector dials.
+//! T-17: tests which addresses the connector dials.
 
 use crate::{ATTEMPT, Receiver, answer, callback, settings};
 use std::collections::BTreeSet;
@@ -28,9 +28,9 @@ pub(crate) async fn outcome_of(guard: Guard, resolver: Option<Resolver>, url: &s
     Caller::new(settings).unwrap().send(&callback(url), ATTEMPT).await
 }
 
-/// Hosts of URLs, with the address that each stands for. None of them is reachable from the whole internet.
+/// Hosts of URLs, each with the address that the host stands for. The whole internet can reach none of the addresses.
 const HOSTS: &[(&str, &str)] = &[
-    // This machine and private networks, with the first and the last address of each.
+    // Addresses of this machine and of private networks. Each range has its first and its last address here.
     ("127.0.0.1", "127.0.0.1"),
     ("127.255.255.255", "127.255.255.255"),
     ("10.0.0.0", "10.0.0.0"),
@@ -81,7 +81,7 @@ const HOSTS: &[(&str, &str)] = &[
     ("169.254.255.255", "169.254.255.255"),
     ("[fe80::1]", "fe80::1"),
     ("[febf:ffff::1]", "febf:ffff::1"),
-    // Addresses of nobody, of documents, of measurements, of operators and of groups.
+    // Addresses of nobody, for documentation, for measurements, of operators, and of groups.
     ("0.0.0.0", "0.0.0.0"),
     ("0.255.255.255", "0.255.255.255"),
     ("[::]", "::"),
@@ -109,8 +109,8 @@ const HOSTS: &[(&str, &str)] = &[
     ("[ff0e::1]", "ff0e::1"),
 ];
 
-/// Each of at least sixty addresses is refused as a literal in a URL, as the answer of a resolver, and beside a public
-/// address in one answer: before anything is dialled.
+/// Checks that each address of the table is refused before a connection is made. An address comes in three ways: in a
+/// URL, as a resolver's answer, or beside a public address in a resolver's answer.
 #[tokio::test]
 async fn a_table_of_addresses_is_refused_by_the_connector() {
     let distinct: BTreeSet<_> = HOSTS.iter().map(|(_, address)| *address).collect();
@@ -152,7 +152,7 @@ async fn this_machine_is_refused_in_every_notation_and_never_connected_to() {
     assert_eq!(receiver.connections.load(Ordering::Relaxed), 0);
 }
 
-/// The name resolves to a public address first, and to an inner address when it is dialled the second time.
+/// Checks a name that resolves to a public address at first, and to an inner address at the second connection.
 #[tokio::test]
 async fn a_name_that_changes_its_address_is_checked_each_time() {
     let receiver = Receiver::start(answer("200 OK", "")).await;

@@ -1,11 +1,11 @@
-//! Bodies: of answers that do not end, and of callbacks that have none.
+//! Tests bodies: answers whose bodies do not end, and callbacks without a body.
 
 use crate::{ATTEMPT, Manner, Receiver, answer, send_to, settings};
 use std::time::{Duration, Instant};
 use tourbillon_callback::{Attempt, Callback, Caller, Failure, Outcome, Rules};
 
-/// The heads of answers whose bodies do not end: a length that is never reached, chunks without a last chunk, and a
-/// body that ends with the connection.
+/// The header of answers whose bodies never end properly. The first promises more bytes than come. The second announces
+/// chunks, and the last chunk never comes. An answer without a header ends with the connection.
 const HEADS: [&str; 3] = ["content-length: 100000\r\n", "transfer-encoding: chunked\r\n\r\nffffff", ""];
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn the_head_decides_though_the_body_comes_by_drips_for_ever() {
 async fn the_head_decides_though_nothing_of_the_body_comes() {
     for rest in ["content-length: 10\r\n", "transfer-encoding: chunked\r\n", ""] {
         let manner = Manner::Answer(format!("HTTP/1.1 200 OK\r\n{rest}\r\n"));
-        // The body has its own time limit, which may be longer than the rest of the attempt's.
+        // The time limit of the body counts by itself, so it may end later than the attempt's.
         let (outcome, _receiver) = send_to(manner, Duration::from_millis(500)).await;
         assert!(matches!(outcome, Outcome::Delivered(_)), "{rest:?}: {outcome:?}");
     }

@@ -1,5 +1,5 @@
-//! Receivers that close kept connections, at every moment before the first byte of an answer, and answer on new
-//! connections.
+//! Tests receivers that close a kept connection at some moment before the first byte of an answer. On a new connection
+//! they answer.
 
 use crate::{ATTEMPT, callback, read_request, settings};
 use std::net::SocketAddr;
@@ -10,32 +10,33 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tourbillon_callback::{Callback, Caller, Failure, Outcome, Rules};
 
-/// The end of a connection whose first request was answered.
+/// How a receiver ends a connection after its first answer.
 #[derive(Clone, Copy, Debug)]
 enum Close {
-    /// Closed at once.
+    /// Closes the connection at once after the answer.
     AtOnce,
-    /// Closed after 30 ms, in which the next request may come.
+    /// Closes the connection 30 ms after the answer. The next request may come during these 30 ms.
     AfterAWhile,
-    /// Closed when the first byte of the next request has come.
+    /// Closes the connection when the first byte of the next request has come.
     WithinTheRequest,
-    /// Closed when the next request has come.
+    /// Closes the connection when the next request has come.
     AfterTheRequest,
-    /// Reset when the first byte of the next request has come.
+    /// Resets the connection when the first byte of the next request has come.
     ResetWithinTheRequest,
-    /// Reset when the next request has come.
+    /// Resets the connection when the next request has come.
     ResetAfterTheRequest,
-    /// Closed within the head of the next answer.
+    /// Closes the connection in the middle of the next answer's head.
     WithinTheAnswer,
-    /// Closed when the next request has come, and work was done for it.
+    /// Closes the connection some time after the next request has come, as if after work for the request.
     AfterWork,
-    /// New connections are closed, too, once there was an answer: the receiver dies of the next request.
+    /// Closes the connection, and later each new connection at once, as if the next request had killed the receiver.
     Dies,
 }
 
 struct Receiver {
     address: SocketAddr,
-    /// The requests that were read from connections that were used before, or after the first answer if it dies.
+    /// The number of requests that followed the first request of their connection. For a receiver that dies, the number
+    /// of requests after its first answer.
     again: Arc<AtomicUsize>,
 }
 
@@ -107,7 +108,7 @@ async fn a_kept_connection_that_is_closed_at_any_moment_costs_no_attempt() {
         let receiver = Receiver::start(close).await;
         let caller = Caller::new(settings()).unwrap();
         let callback = callback(&format!("http://{}/", receiver.address));
-        // One request at a time, then sixteen, which find many kept connections.
+        // At first one request at a time is sent. Then sixteen are sent together, and find many kept connections.
         for (rounds, at_once) in [(150, 1), (55, 16)] {
             for round in 0..rounds {
                 let sent = (0..at_once).map(|_| {
@@ -129,15 +130,15 @@ async fn a_kept_connection_that_is_closed_at_any_moment_costs_no_attempt() {
     }
 }
 
-/// An answer that has begun, and time for some work, show that the receiver has had the request. A receiver that dies
-/// of the request gets it once more, and not on each kept connection.
+/// Checks receivers that must have got the request: an answer has begun, or there was time for some work. A request
+/// that kills the receiver is sent once more, not on each kept connection.
 #[tokio::test]
 async fn what_a_receiver_has_had_for_longer_is_a_failure_and_sent_once_more_at_most() {
     for (close, times) in [(Close::WithinTheAnswer, 1), (Close::AfterWork, 1), (Close::Dies, 2)] {
         let receiver = Receiver::start(close).await;
         let caller = Caller::new(settings()).unwrap();
         let callback = callback(&format!("http://{}/", receiver.address));
-        // Several kept connections.
+        // These requests leave several kept connections.
         let sent = (0..8).map(|_| {
             let (caller, callback) = (caller.clone(), callback.clone());
             tokio::spawn(async move { caller.send(&callback, ATTEMPT).await })
@@ -154,7 +155,7 @@ async fn what_a_receiver_has_had_for_longer_is_a_failure_and_sent_once_more_at_m
     }
 }
 
-/// A first connection, on which bytes of an answer come before the request has ended.
+/// Checks a new connection on which bytes of an answer come before the request has ended, and which then ends.
 #[tokio::test]
 async fn a_new_connection_that_ends_after_the_beginning_of_an_answer_is_a_failure() {
     for beginning in ["HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 4"] {

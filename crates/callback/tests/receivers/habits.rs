@@ -1,4 +1,4 @@
-//! Habits of receivers, over raw sockets, and the outcome of each. The guide's table has the same rows.
+//! Tests the outcome for each habit of a receiver, over raw sockets. The table in the guide has the same rows.
 
 use crate::{ATTEMPT, read_request, settings};
 use std::net::SocketAddr;
@@ -7,33 +7,33 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tourbillon_callback::{Attempt, Callback, Caller, Outcome, Rules};
 
-/// A step of a receiver on one connection. The connection is closed after the last step.
+/// A step of a receiver on a connection. After the last step the receiver closes the connection.
 enum Step {
-    /// Reads the request.
+    /// The receiver reads the request.
     Read,
-    /// Reads the first byte of the request.
+    /// The receiver reads the first byte of the request.
     ReadByte,
     Send(&'static str),
-    /// Sends a byte each 2 ms.
+    /// Sends the bytes of this text slowly, a byte each 2 ms.
     Drip(&'static str),
-    /// Sends this for ever.
+    /// Sends the bytes of this text again and again, without end.
     Repeat(&'static str),
-    /// Sends nothing more, and keeps the connection.
+    /// Sends nothing more, but keeps the connection open.
     Hold,
     Reset,
 }
 
 use Step::{Drip, Hold, Read, ReadByte, Repeat, Reset, Send};
 
-/// The effect on the timer.
+/// The effect of an attempt's outcome on the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Delivered,
-    /// The attempt has failed.
+    /// The attempt has failed, and another attempt follows.
     Again,
-    /// The attempt has failed, and the receiver asks for a pause, in seconds.
+    /// The attempt has failed, and the receiver asks for a pause of this number of seconds.
     AgainAfter(u64),
-    /// No further attempt.
+    /// The timer is dead: no further attempt follows.
     Dead,
 }
 
@@ -43,9 +43,10 @@ const DAY: u64 = 86_400;
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const LONG: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
 
-/// The habits, in the words of the guide.
+/// The habits of receivers, in the words of the guide. Each habit has the receiver's steps, and the effect on the
+/// timer.
 const HABITS: &[(&str, &[Step], End)] = &[
-    // Answers that are taken.
+    // Answers by which the receiver takes the callback.
     ("200 with a body", &[Read, Send(OK), Hold], Delivered),
     ("204", &[Read, Send("HTTP/1.1 204 No Content\r\n\r\n"), Hold], Delivered),
     ("299, without a reason", &[Read, Send("HTTP/1.1 299\r\ncontent-length: 0\r\n\r\n"), Hold], Delivered),
@@ -115,7 +116,7 @@ const HABITS: &[(&str, &[Step], End)] = &[
         Delivered,
     ),
     ("200 with a body without an end", &[Read, Send("HTTP/1.1 200 OK\r\n\r\n"), Repeat(LONG)], Delivered),
-    // Answers that are not.
+    // Answers by which the receiver refuses the callback.
     ("410", &[Read, Send("HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n"), Hold], Dead),
     (
         "301 to another place",
@@ -141,7 +142,7 @@ const HABITS: &[(&str, &[Step], End)] = &[
         Again,
     ),
     ("999", &[Read, Send("HTTP/1.1 999 Odd\r\ncontent-length: 0\r\n\r\n"), Hold], Again),
-    // Pauses that are asked for.
+    // Answers that ask for a pause.
     (
         "429 with `Retry-After: 3`",
         &[Read, Send("HTTP/1.1 429 Slowly\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n"), Hold],
@@ -189,7 +190,7 @@ const HABITS: &[(&str, &[Step], End)] = &[
         &[Read, Send("HTTP/1.1 503 Away\r\nretry-after: -1\r\ncontent-length: 0\r\n\r\n"), Hold],
         Again,
     ),
-    // No answer.
+    // Connections without an answer.
     ("closes at once", &[], Again),
     ("resets at once", &[Reset], Again),
     ("closes after the request", &[Read], Again),
@@ -308,7 +309,7 @@ async fn each_habit_comes_to_what_the_guide_says() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The words of the guide for an end.
+/// Returns the words by which the guide describes an effect.
 fn words(end: End) -> String {
     match end {
         Delivered => "delivered".to_owned(),
@@ -323,7 +324,7 @@ fn words(end: End) -> String {
 #[test]
 fn the_guide_has_a_row_for_each_habit() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/receivers.md");
-    // The guide is in no package.
+    // A package of this crate does not contain the guide.
     let Ok(guide) = std::fs::read_to_string(path) else { return };
     let rows: Vec<&str> =
         guide.lines().filter(|line| line.starts_with("| ") && !line.contains("---")).collect();

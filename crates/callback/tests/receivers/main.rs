@@ -1,4 +1,4 @@
-//! Callbacks to real receivers over real sockets, and the outcome of each answer and of each silence.
+//! Tests callbacks to real receivers over real sockets: the outcome of each answer, and of answers that do not come.
 
 mod addresses;
 mod bodies;
@@ -17,14 +17,14 @@ use tourbillon_callback::{
     Attempt, Callback, Caller, CallerSettings, Failure, Outcome, Part, Resolver, Rules, Secret,
 };
 
-/// The behaviour of a receiver on a connection.
+/// The way in which a receiver treats a connection.
 #[derive(Clone)]
 enum Manner {
-    /// Answers each request with these bytes.
+    /// Answers each request with the bytes of this text.
     Answer(String),
-    /// Answers with a head and then a byte each 10 ms, for ever.
+    /// Answers with this head, and then with a byte each 10 ms, without end.
     Drip(String),
-    /// Answers with a head and then as much as the caller takes.
+    /// Answers with this head, and then with as many bytes as the caller takes.
     Flood(String),
     /// Reads the request and never answers.
     Hang,
@@ -32,7 +32,7 @@ enum Manner {
     Reset,
 }
 
-/// A receiver, which keeps the requests that it gets.
+/// A receiver that stores the requests that it gets.
 struct Receiver {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -117,7 +117,7 @@ async fn serve(
     }
 }
 
-/// The next request, with its body.
+/// Reads the next request, with its body. Returns `None` if the connection ends before that.
 async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut request = Vec::new();
     loop {
@@ -198,7 +198,7 @@ async fn a_callback_arrives_with_its_headers_and_a_signature() {
     standardwebhooks::Webhook::new(secret).unwrap().verify(body.as_bytes(), &headers).unwrap();
 }
 
-/// F-29: a row of the table of answers each.
+/// F-29: Checks the outcome for each row of the table of answers.
 #[tokio::test]
 async fn answers_are_taken_for_what_they_say() {
     for status in ["200 OK", "201 Created", "202 Accepted", "299 Fine"] {
@@ -279,7 +279,7 @@ async fn a_resolver_that_does_not_answer_holds_nothing_up() {
 
 // --- Hosts ---
 
-/// F-30: a host that fails gets no more callbacks for a while, and the others get theirs.
+/// F-30: Checks that a host that fails gets no callbacks for a while, and that other hosts still get their callbacks.
 #[tokio::test]
 async fn a_host_that_fails_is_left_alone_and_others_are_not() {
     let (bad, good) =

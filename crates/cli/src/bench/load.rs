@@ -1,4 +1,4 @@
-//! Puts load on a service: connections that make one timer after the other.
+//! Puts load on a service: several connections, each of which makes one timer after another.
 
 use crate::exit::{Code, Failure};
 use core::time::Duration;
@@ -10,28 +10,28 @@ use tokio::time::{MissedTickBehavior, interval};
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{Callback, NewTimer, Pull};
 
-/// Describes the timers to make.
+/// Describes the timers that a measurement creates. All of them are equal.
 pub(super) struct Work {
     pub(super) delay_ms: u64,
-    /// The URL of the receiver; `None` if the timers go to a queue.
+    /// The URL that each timer calls. `None` if the timers go to the queue `bench` instead.
     pub(super) url: Option<String>,
     pub(super) body: String,
     pub(super) label: String,
 }
 
-/// The result of a load.
+/// The numbers of created timers and of failed requests, and the time that each creation took.
 pub(super) struct Load {
     pub(super) created: u64,
     pub(super) failed: u64,
     pub(super) unknown: u64,
     pub(super) first_error: Option<String>,
-    /// The time between request and answer, in microseconds.
+    /// The time from each creation's request to its answer, in microseconds.
     pub(super) latency: Histogram<u64>,
-    /// The ids of the timers that were made, if callbacks are expected.
+    /// The ids of the created timers. Empty if the timers have no callbacks.
     pub(super) ids: Vec<Box<str>>,
 }
 
-/// Makes a histogram for microseconds, up to an hour.
+/// Makes an empty histogram for durations of up to an hour, in microseconds.
 pub(super) fn histogram() -> Result<Histogram<u64>, Failure> {
     Histogram::new_with_bounds(1, 3_600_000_000, 3)
         .map_err(|error| Failure::new(Code::NotFulfilled, error.to_string()))
@@ -43,7 +43,8 @@ impl Load {
         Ok(Self { created, failed, unknown, first_error: None, latency: histogram()?, ids: Vec::new() })
     }
 
-    /// Makes timers for the time `length`. If the future is dropped, the connections are closed.
+    /// Creates timers over `connections` connections until the time `length` has passed. Dropping the future closes the
+    /// connections.
     pub(super) async fn run(
         timers: &Namespace,
         work: Work,
@@ -60,7 +61,8 @@ impl Load {
         let timer = Arc::new(timer.after_ms(work.delay_ms).label(work.label));
         let is_callback = work.url.is_some();
         let end = Instant::now() + length;
-        // Each connection has its share of the rate.
+        // Each connection makes an equal share of the rate. So the pause of a connection grows with the number of
+        // connections.
         let pause = rate.map(|rate| Duration::from_secs(connections.into()) / rate);
         let mut connecting = JoinSet::new();
         for _ in 0..connections {
@@ -78,7 +80,7 @@ impl Load {
         self.failed += other.failed;
         self.unknown += other.unknown;
         self.first_error = self.first_error.take().or(other.first_error);
-        // This cannot fail, since both histograms have the same bounds.
+        // Adding cannot fail, since both histograms have the same bounds.
         let _same_bounds = self.latency.add(&other.latency);
         self.ids.extend(other.ids);
     }
@@ -98,7 +100,7 @@ async fn connection(
         ticks
     });
     if let Some(pause) = pause {
-        // The connections begin at random moments.
+        // The connections begin at random moments, so their requests are spread over time.
         tokio::time::sleep(pause.mul_f64(fastrand::f64())).await;
     }
     while Instant::now() < end {
@@ -122,7 +124,7 @@ async fn connection(
                     load.failed += 1;
                 }
                 load.first_error.get_or_insert_with(|| error.to_string());
-                // The pause keeps a service that refuses from being flooded with requests.
+                // Without the pause, a service that refuses requests would be flooded with them.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

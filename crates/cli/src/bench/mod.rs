@@ -1,5 +1,5 @@
-//! Measures a running service: puts load on it, receives the callbacks, checks the result, and removes everything that
-//! it made.
+//! Measures a running service. Puts load on the service, receives the callbacks, checks the result, and removes
+//! everything that it made.
 
 mod load;
 mod receiver;
@@ -61,7 +61,7 @@ enum Kind {
     Callback,
 }
 
-/// Percentiles of a time, in milliseconds.
+/// The percentiles of measured durations, in milliseconds.
 #[derive(Debug, Serialize)]
 struct Percentiles {
     p50_ms: f64,
@@ -87,7 +87,7 @@ impl Percentiles {
     }
 }
 
-/// The result of a measurement.
+/// The result of the command `bench`, as the program prints it.
 #[derive(Debug, Serialize)]
 struct Report {
     kind: Kind,
@@ -97,40 +97,42 @@ struct Report {
     created: u64,
     created_per_second: f64,
     creation: Percentiles,
-    /// The number of creations that surely failed. `unknown` counts creations whose outcome is unknown.
+    /// The number of creations that failed for certain, so their timers do not exist.
     failed: u64,
+    /// The number of creations whose outcome is unknown, because the connection broke before an answer came.
     unknown: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     callbacks: Option<Callbacks>,
-    /// Whether the service's own counts agree with these.
+    /// The comparison of the service's counts with the counts of this report.
     check: Check,
 }
 
-/// Numbers about the callbacks that arrived.
+/// The callbacks that arrived at the receiver of the command `bench`: their number and their lateness.
 #[derive(Debug, Serialize)]
 struct Callbacks {
     arrived: u64,
-    /// The number of callbacks that arrived more than once, which is permitted.
+    /// The number of callbacks that arrived more than once. The service may repeat a callback.
     repeated: u64,
     arrived_per_second: f64,
-    /// The time between due moment and arrival, by the clocks of the service and of this process.
+    /// How long after its due moment each callback arrived. The due moment follows the service's clock, and the arrival
+    /// this process's clock.
     lateness: Percentiles,
 }
 
-/// The result of a comparison with the service's counters.
+/// The result of comparing this program's counts with the service's counts.
 #[derive(Debug, Serialize)]
 struct Check {
     is_right: bool,
     text: String,
 }
 
-/// The namespace and the label under which a measurement makes its timers.
+/// The namespace and the label of the timers that a measurement creates.
 struct Place {
     timers: Namespace,
     name: String,
-    /// Whether the namespace was made only for the measurement.
+    /// Whether the measurement created the namespace. If so, the end of the measurement removes the namespace.
     is_own: bool,
     label: String,
 }
@@ -149,8 +151,8 @@ impl Place {
         }
     }
 
-    /// Returns how many timers of this measurement the service stores. In a namespace of its own, it reads the
-    /// counters. Otherwise it lists the timers.
+    /// Returns the number of stored timers that the measurement created. If the measurement created the namespace,
+    /// reads the namespace's counters. Otherwise counts the timers with the measurement's label.
     async fn stored(&self) -> Result<u64, Error> {
         if self.is_own {
             let view = self.timers.view().await?;
@@ -160,7 +162,8 @@ impl Place {
         list.try_fold(0, async |count, _| Ok(count + 1)).await
     }
 
-    /// Removes everything that the measurement made, also timers whose creation was interrupted.
+    /// Removes every timer of the measurement, including timers whose creation was interrupted. Also removes the
+    /// namespace if the measurement created the namespace.
     async fn clear(&self) -> Result<(), Failure> {
         let all = CancelMany { label: Some(self.label.clone()), key_prefix: None };
         let begin = Instant::now();
@@ -180,7 +183,7 @@ impl Place {
             };
             match left {
                 Ok(()) => return Ok(()),
-                // A delivery that has begun ends within the time of an attempt, so try again.
+                // A delivery that has begun may keep the namespace for the time of an attempt. So try again.
                 Err(Error::Problem(_) | Error::Invalid(_)) if begin.elapsed() < Duration::from_secs(20) => {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
@@ -190,7 +193,7 @@ impl Place {
     }
 }
 
-/// Runs a measurement. Always removes the timers that it made, also after Ctrl-C.
+/// Runs a measurement and prints its report. Removes the created timers at the end, also after Ctrl-C.
 pub(crate) async fn run(
     bench: Bench,
     client: &Client,
@@ -198,7 +201,7 @@ pub(crate) async fn run(
     output: Output,
 ) -> Result<(), Failure> {
     let mut interrupt = pin!(tokio::signal::ctrl_c());
-    // The first poll registers the signal. From now on, Ctrl-C does not end the process.
+    // The first poll registers the handler of Ctrl-C. From now on, Ctrl-C does not end the process.
     let is_early = poll_fn(|context| Poll::Ready(interrupt.as_mut().poll(context).is_ready())).await;
     let place = Place::make(client, namespace).await?;
     let result = tokio::select! {
@@ -236,7 +239,7 @@ async fn measure(bench: &Bench, place: &Place, client: &Client) -> Result<Report
         body: "x".repeat(bench.body),
         label: place.label.clone(),
     };
-    // Only some tokens may read the counters of the whole service.
+    // Without a right to the whole service, a token may not read these counters. Then their check is left out.
     let before = client.stats().await.ok().map(|stats| stats.created);
     let begin = Instant::now();
     let load =
@@ -285,7 +288,7 @@ fn per_second(count: u64, seconds: f64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / seconds.max(0.001)
 }
 
-/// Compares the number of stored timers with the number of successful creations.
+/// Compares the number of stored timers with the number of creations that succeeded.
 async fn check_stored(place: &Place, load: &Load) -> Result<Check, Failure> {
     let stored = place.stored().await?;
     let by = if place.is_own { "counts" } else { "lists" };

@@ -18,21 +18,21 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tourbillon_client::api::Moment;
 
-/// Numbers about the callbacks that arrived.
+/// The callbacks that arrived at a receiver: how often each came, and how late.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
-    /// How often each callback arrived, by its id.
+    /// The number of arrivals of each callback, by the callback's id.
     pub(super) ids: HashMap<Box<str>, u32>,
     /// The number of callbacks that arrived more than once.
     pub(super) repeated: u64,
-    /// The time between due moment and arrival, in microseconds.
+    /// How long after its due moment each callback arrived, in microseconds.
     pub(super) lateness: Histogram<u64>,
     first: Option<Instant>,
     last: Option<Instant>,
 }
 
 impl Arrivals {
-    /// Returns the time between the first and the last arrival.
+    /// Returns the time from the first arrival to the last arrival.
     pub(super) fn span(&self) -> Duration {
         self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last - first)
     }
@@ -61,7 +61,7 @@ impl Arrivals {
     }
 }
 
-/// A server that accepts every callback.
+/// An HTTP server that accepts every callback and records its arrival.
 pub(super) struct Receiver {
     address: SocketAddr,
     arrivals: Arc<Mutex<Arrivals>>,
@@ -79,7 +79,7 @@ impl Receiver {
         let accepting = tokio::spawn(async move {
             loop {
                 let Ok((stream, _)) = listener.accept().await else {
-                    // The process has too many open files at the moment, so try again.
+                    // An error means that the process has too many open files at the moment. So try again.
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
                 };
@@ -101,7 +101,8 @@ impl Receiver {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until all these callbacks have arrived, or until no callback has arrived for `patience`.
+    /// Waits until as many callbacks as `ids` has items have arrived. Gives up once no callback has arrived for
+    /// `patience`.
     pub(super) async fn wait_for(&self, ids: &[Box<str>], patience: Duration) {
         let mut seen = (0, Instant::now());
         loop {

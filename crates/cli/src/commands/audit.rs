@@ -1,4 +1,4 @@
-//! The command that prints the audit trail.
+//! Runs the command that prints the audit trail: the changes that administrators made, with their authors.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, word};
@@ -33,10 +33,11 @@ fn action(text: &str) -> Result<AuditAction, String> {
     serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
 
-/// The greatest number of entries that the service returns in a page.
+/// The greatest number of entries that the service returns in one page of the audit trail.
 const PAGE: u64 = 200;
 
-/// Prints the audit trail, the newest entry first. If the settings name a namespace, prints only its entries.
+/// Prints the audit trail, the newest entry first. If the settings name a namespace, prints only the entries of this
+/// namespace.
 pub(crate) async fn audit(
     which: Audit,
     client: &Client,
@@ -84,7 +85,7 @@ fn row(entry: &AuditEntry) -> [String; 8] {
     ]
 }
 
-/// Returns who requested a change, as the text of one cell.
+/// Returns the author of a change, as the text of a cell in the table.
 fn author(by: &AuditAuthor) -> String {
     let name = by.token.as_ref().or(by.token_id.as_ref()).or(by.user.as_ref());
     let parts = [name.cloned(), Some(word(&by.via)), by.peer.clone()];

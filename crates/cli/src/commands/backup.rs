@@ -1,4 +1,4 @@
-//! The command that copies a service's data into a file.
+//! Runs the command that copies a service's data into a file.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, plain};
@@ -20,7 +20,7 @@ pub(crate) struct Backup {
     file: PathBuf,
 }
 
-/// How often the progress is printed on a terminal.
+/// How often a terminal shows the progress of a backup.
 const PAUSE: Duration = Duration::from_millis(250);
 
 fn of(path: &Path) -> impl Fn(io::Error) -> Failure + use<> {
@@ -28,7 +28,7 @@ fn of(path: &Path) -> impl Fn(io::Error) -> Failure + use<> {
     move |error| Failure::new(Code::NotFulfilled, format!("{}: {error}", path.display()))
 }
 
-/// Prints the number of copied bytes on a terminal, and erases the line when dropped.
+/// Prints the number of copied bytes on a terminal. Dropping the value erases the printed line.
 struct Progress {
     is_shown: bool,
     bytes: u64,
@@ -54,7 +54,7 @@ impl Drop for Progress {
     }
 }
 
-/// Copies the service's data to `to`. Returns the number of timers once the copy is complete.
+/// Copies the service's data to the writer `to`. Returns the number of copied timers.
 async fn copy(
     client: &Client,
     to: &mut (impl Write + Send),
@@ -67,7 +67,7 @@ async fn copy(
         progress.add(piece.len());
     }
     to.flush().map_err(&failure)?;
-    // A complete copy always has a number of timers.
+    // A complete copy always has its number of timers, so the default is never used.
     Ok(copy.timers().unwrap_or_default())
 }
 
@@ -76,7 +76,7 @@ async fn to_file(path: &Path, client: &Client, progress: &mut Progress) -> Resul
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // The temporary file is removed if it is dropped early. Only its owner can read it.
+    // The temporary file is removed if it is dropped before it gets its name. Only its owner can read it.
     let mut file = NamedTempFile::new_in(folder).map_err(of(folder))?;
     let timers = copy(client, &mut file, progress, of(path)).await?;
     file.as_file().sync_all().map_err(of(path))?;
@@ -87,14 +87,14 @@ async fn to_file(path: &Path, client: &Client, progress: &mut Progress) -> Resul
     Ok(timers)
 }
 
-/// Copies the service's data into a file. The file gets its name only when it is complete and on the disk.
+/// Copies the service's data into a file. The file gets its name only once the copy is complete and on the disk.
 pub(crate) async fn backup(to: Backup, client: &Client, output: Output) -> Result<(), Failure> {
     let path = &to.file;
     let is_shown = !output.is_json && io::stderr().is_terminal();
     let mut progress = Progress { is_shown, bytes: 0, last: None };
     let copying = async {
         if path.as_os_str() == "-" {
-            // If the reader leaves, that is a failure, too: it has no complete copy.
+            // A reader of the standard output that leaves has no complete copy. So the command has failed.
             let failed = |error| Failure::new(Code::NotFulfilled, format!("the output failed: {error}"));
             return copy(client, &mut io::stdout(), &mut progress, failed).await.map(|_| None);
         }

@@ -1,4 +1,4 @@
-//! The command that lists the hosts to which callbacks go.
+//! Runs the command that lists the hosts to which callbacks go.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, word};
@@ -6,7 +6,7 @@ use crate::parse;
 use tourbillon_client::Client;
 use tourbillon_client::api::Endpoint;
 
-/// Prints the hosts to which callbacks go.
+/// Prints the hosts to which callbacks go. A line has the state of the host's circuit breaker and its response times.
 pub(crate) async fn endpoints(client: &Client, output: Output) -> Result<(), Failure> {
     let all = client.endpoints().await?;
     let columns = [
@@ -40,7 +40,8 @@ fn row(endpoint: &Endpoint) -> [String; 10] {
     ]
 }
 
-/// Returns the share of recent callbacks that failed, in per cent, rounded up so that only no failure shows as zero.
+/// Returns `errors` as a percentage of `all`, rounded up. So only a host without failures shows zero. Returns an empty
+/// text if `all` is zero.
 fn share(errors: u64, all: u64) -> String {
     if all == 0 {
         return String::new();

@@ -1,4 +1,4 @@
-//! Commands that list or change many timers.
+//! Runs the commands that list or change many timers.
 
 use super::operation;
 use crate::exit::{Code, Failure};
@@ -67,10 +67,11 @@ impl From<Phase> for api::Phase {
     }
 }
 
-/// The greatest number of timers that the service returns in a page.
+/// The greatest number of timers that the service returns in one page of a list.
 const PAGE: u64 = 200;
 
-/// Prints the timers of a list. In JSON, prints each page as soon as it has come.
+/// Prints the timers that a list request finds. With `--json`, prints each page of the list as soon as the page has
+/// arrived.
 async fn show(
     list: tourbillon_client::List,
     Length { limit, all }: Length,
@@ -128,7 +129,7 @@ async fn show(
     Ok(())
 }
 
-/// Returns the URL or the queue to which the timer goes when it is due.
+/// Returns the destination of a timer: the URL of its callback, or its queue.
 fn target(timer: &Timer) -> String {
     match (&timer.callback, &timer.pull) {
         (Some(callback), _) => callback.url.clone(),
@@ -137,7 +138,7 @@ fn target(timer: &Timer) -> String {
     }
 }
 
-/// Lists the timers that meet the conditions.
+/// Lists the timers that meet the conditions in the user's flags.
 pub(crate) async fn list(list: List, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let mut wanted = timers.list();
     if let Some(phase) = list.phase {
@@ -184,7 +185,8 @@ struct ByLabelOrKey {
     key_prefix: Option<String>,
 }
 
-/// Cancels many timers by an operation of the service.
+/// Makes the service cancel many timers in the background. Waits until all are cancelled, unless the user gives
+/// `--no-wait`.
 pub(crate) async fn cancel_many(many: CancelMany, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let ByLabelOrKey { label, key_prefix } = many.which;
     let operation = timers.cancel_many(&api::CancelMany { label, key_prefix }).await?;
@@ -225,7 +227,7 @@ pub(crate) enum Dead {
     },
 }
 
-/// Runs a command about dead timers.
+/// Runs the command that the user gives for dead timers: list, replay or drop them.
 pub(crate) async fn dead(dead: Dead, timers: &Namespace, output: Output) -> Result<(), Failure> {
     match dead {
         Dead::List { label, length } => {
@@ -257,7 +259,7 @@ pub(crate) async fn dead(dead: Dead, timers: &Namespace, output: Output) -> Resu
     }
 }
 
-/// Returns whether a text has the form of an id. Few keys do.
+/// Returns whether a text has the form of a timer's id. A key can have the same form, but few keys do.
 fn is_id(text: &str) -> bool {
     let is_permitted = |(at, byte): (usize, u8)| match at {
         8 | 13 | 18 | 23 => byte == b'-',
@@ -266,8 +268,8 @@ fn is_id(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(is_permitted)
 }
 
-/// Returns the id of a dead timer, which `name` names by its id or by its former key. A dead timer has given up its
-/// key, so several dead timers may have had the same key.
+/// Returns the id of a dead timer. `name` is the timer's id, or the key that the timer had. Fails if several dead
+/// timers had the key: a timer gives up its key when it dies.
 async fn id_of_dead(name: &str, timers: &Namespace) -> Result<String, Failure> {
     if is_id(name) {
         return Ok(name.to_owned());
@@ -291,7 +293,7 @@ async fn id_of_dead(name: &str, timers: &Namespace) -> Result<String, Failure> {
     }
 }
 
-/// Drops a timer if it is dead. Fails if it is not.
+/// Removes a dead timer from the service. Fails if the timer is not dead.
 async fn drop_dead(id: &str, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let at = timers.id(id);
     let phase = at.get().await?.phase;

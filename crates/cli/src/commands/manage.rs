@@ -1,4 +1,4 @@
-//! Commands about namespaces, and the command that prints this program's settings.
+//! Runs the commands about namespaces, and the command that prints this program's settings.
 
 use crate::config::Config;
 use crate::exit::Failure;
@@ -84,7 +84,7 @@ pub(crate) struct Set {
     replace: bool,
 }
 
-/// Returns the namespace's limits after the change that the flags ask for.
+/// Returns the limits of a namespace with the user's flags applied. A limit without a flag stays as it is.
 fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     fn of<T: Copy>(change: Option<Limit<T>>, before: Option<T>) -> Option<T> {
         change.map_or(before, Limit::get)
@@ -109,7 +109,7 @@ fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     }
 }
 
-/// Runs a command about namespaces.
+/// Runs the command that the user gives for namespaces, such as `list`, `set` or `delete`.
 pub(crate) async fn ns(ns: Ns, client: &Client, output: Output) -> Result<(), Failure> {
     match ns {
         Ns::List => {

@@ -1,4 +1,4 @@
-//! The command that lists the nodes that share the timers.
+//! Runs the command that lists the nodes that share the timers, or the shards that the nodes deliver.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, print};
@@ -16,7 +16,7 @@ pub(crate) struct Which {
     shards: bool,
 }
 
-/// Prints the nodes, or the shards if the flag asks for them.
+/// Prints the nodes that share the timers. With the flag `--shards`, prints the shards of the timers instead.
 pub(crate) async fn nodes(which: Which, client: &Client, output: Output) -> Result<(), Failure> {
     let all = client.nodes().await?;
     if output.is_json {

@@ -1,4 +1,4 @@
-//! The command about operations: changes of many timers that the service makes in the background.
+//! Runs the command about operations: changes of many timers that the service makes in the background.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, or_none, plain, word};
@@ -16,7 +16,8 @@ pub(crate) struct Which {
     wait: bool,
 }
 
-/// Lists the operations of a namespace, or prints a single operation.
+/// Lists the operations of a namespace. An operation changes many timers in the background. With an id, prints only the
+/// operation that has this id.
 pub(crate) async fn operation(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let Some(id) = which.id else {
         let columns = ["ID", "STATE", "BEGUN", "CHANGED", "IN FLIGHT", "REFUSED", "ERROR"];
@@ -37,8 +38,8 @@ fn row(operation: &Operation) -> [String; 7] {
     ]
 }
 
-/// Prints an operation, and waits for its end first if `waits` is set. `verb` says what happens to the timers. Fails if
-/// the operation has failed.
+/// Prints an operation, a change of many timers in the background. If `waits` is set, first waits for the operation's
+/// end. `verb` names the change, such as "cancelled". Fails if the operation has failed.
 pub(super) async fn show(
     mut operation: Operation,
     waits: bool,

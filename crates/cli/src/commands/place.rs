@@ -1,4 +1,4 @@
-//! The command that makes a timer.
+//! Runs the command that makes a timer.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, word};
@@ -112,10 +112,10 @@ impl From<Present> for IfPresent {
     }
 }
 
-/// The largest file that is read, in bytes. No timer can be larger.
+/// The size of the largest file that a command reads, in bytes. The service accepts only smaller timers.
 const LARGEST: u64 = 16 << 20;
 
-/// Reads a file, or the standard input if the path is `-`.
+/// Reads the file at `path`, or the standard input if `path` is `-`. Fails if the content is larger than [`LARGEST`].
 pub(super) fn read(path: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = if path == "-" {
@@ -132,7 +132,7 @@ pub(super) fn read(path: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Builds the timer from the file and the flags. Flags win.
+/// Builds a timer from the file that `--file` names and from the flags. A flag wins over the same field in the file.
 fn timer(put: &Put) -> Result<NewTimer, Failure> {
     let mut timer = match &put.file {
         None => NewTimer::default(),
@@ -186,7 +186,7 @@ fn timer(put: &Put) -> Result<NewTimer, Failure> {
     Ok(timer)
 }
 
-/// Makes a timer, and prints the outcome.
+/// Creates a timer on the service. Prints whether the timer is new, or whether it replaced or kept an old timer.
 pub(crate) async fn put(put: Put, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let timer = timer(&put)?;
     let mut place = timers.place(&timer);

@@ -1,4 +1,4 @@
-//! Commands for a receiver that fetches timers from a queue.
+//! Runs the commands of a receiver that fetches timers from a queue.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, or_none};
@@ -22,10 +22,11 @@ pub(crate) struct Claim {
     wait: Duration,
 }
 
-/// The longest wait that the service accepts in a request.
+/// The longest wait that the service permits for a single request. A longer wait takes several requests.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// Fetches due timers from a queue, and prints them.
+/// Fetches due timers from a queue and prints them. With each timer comes its claim, by which a receiver ends the
+/// delivery.
 pub(crate) async fn claim(claim: Claim, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let queue = timers.queue(&claim.queue);
     let begin = Instant::now();
@@ -61,7 +62,7 @@ pub(crate) struct Ack {
     claims: Vec<String>,
 }
 
-/// Reports that the fetched timers are done.
+/// Reports to the service that the work for the fetched timers is done.
 pub(crate) async fn ack(ack: Ack, timers: &Namespace) -> Result<(), Failure> {
     for claim in ack.claims {
         timers.ack(&claim).await?;
@@ -85,7 +86,7 @@ pub(crate) struct Nack {
     dead: bool,
 }
 
-/// Reports that the delivery of a fetched timer has failed.
+/// Reports to the service that the work for a fetched timer has failed.
 pub(crate) async fn nack(nack: Nack, timers: &Namespace) -> Result<(), Failure> {
     let Nack { claim, error, retry_after, dead } = nack;
     timers.nack(&claim, &Refusal { error, retry_after_ms: retry_after, dead }).await?;
@@ -99,7 +100,7 @@ pub(crate) struct Renew {
     claim: String,
 }
 
-/// Prolongs the delivery of a fetched timer.
+/// Prolongs the time in which the receiver must report the end of its work for a fetched timer.
 pub(crate) async fn renew(renew: Renew, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let renewed = timers.renew(&renew.claim).await?;
     Ok(output.value(&renewed, |renewed| format!("until {}", renewed.until))?)

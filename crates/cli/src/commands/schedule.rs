@@ -1,4 +1,4 @@
-//! Commands about schedules.
+//! Runs the commands about schedules.
 
 use super::operation;
 use super::place::read;
@@ -161,7 +161,8 @@ enum Overlap {
     QueueOne,
 }
 
-/// Applies the flags that describe the schedule's instants.
+/// Returns the schedule with the plan that the flags give. `--cron`, `--day` or `--every` replaces the whole plan. A
+/// field without a flag stays as it is.
 fn with_rule(mut schedule: NewSchedule, rule: &Rule) -> NewSchedule {
     if rule.cron.is_some() || rule.day.is_some() || rule.every.is_some() {
         let monthly = |day| Monthly {
@@ -180,7 +181,7 @@ fn with_rule(mut schedule: NewSchedule, rule: &Rule) -> NewSchedule {
     schedule
 }
 
-/// Builds the schedule from the file and the flags. Flags win.
+/// Builds a schedule from the file that `--file` names and from the flags. A flag wins over the same field in the file.
 fn described(put: &Put) -> Result<NewSchedule, Failure> {
     let schedule = match &put.file {
         None => NewSchedule::default(),
@@ -227,7 +228,7 @@ fn described(put: &Put) -> Result<NewSchedule, Failure> {
     Ok(schedule)
 }
 
-/// Runs a command about schedules.
+/// Runs the command that the user gives for schedules, such as `put`, `list` or `pause`.
 pub(crate) async fn schedule(command: Schedule, timers: &Namespace, output: Output) -> Result<(), Failure> {
     match command {
         Schedule::Put(put) => {
@@ -289,7 +290,7 @@ async fn list(key_prefix: Option<String>, timers: &Namespace, output: Output) ->
     Ok(())
 }
 
-/// Describes in a line when a schedule makes its timers.
+/// Describes in a line the moments at which a schedule makes its timers.
 fn rule(schedule: &NewSchedule) -> String {
     let zone = schedule.zone.as_deref().unwrap_or("UTC");
     match (&schedule.cron, &schedule.monthly, schedule.every_ms) {

@@ -1,4 +1,4 @@
-//! Commands that show or change a single timer.
+//! Runs the commands that show or change a single timer.
 
 use crate::exit::{Code, Failure};
 use crate::output::{Output, or_none, plain, table, word};
@@ -41,12 +41,12 @@ pub(crate) struct Move {
     at: Option<Moment>,
 }
 
-/// Prints a timer.
+/// Prints a timer. Each of its fields has a line.
 pub(crate) async fn get(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     Ok(output.fields(&which.at(timers).get().await?, fields)?)
 }
 
-/// Returns the names and texts of a timer's fields.
+/// Returns a timer's fields for people: the name and the text of each field.
 fn fields(timer: &Timer) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("id", timer.id.clone()),
@@ -96,7 +96,7 @@ fn policy(policy: &Policy) -> [(&'static str, String); 7] {
     ]
 }
 
-/// Prints the past of a timer: its attempts and its end.
+/// Prints the past of a timer: its delivery attempts, and how it ended.
 pub(crate) async fn history(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let past = which.at(timers).past().await?;
     Ok(output.value(&past, |past| {
@@ -115,7 +115,7 @@ pub(crate) async fn history(which: Which, timers: &Namespace, output: Output) ->
     })?)
 }
 
-/// Returns the events of a timer's past as rows of a table, sorted by time.
+/// Returns the events of a timer's past as the rows of a table, the earliest event first.
 fn happenings(past: &Past) -> Vec<[String; 5]> {
     let mut all: Vec<(Moment, [String; 4])> = Vec::new();
     let mut note = |at: Option<Moment>, event: String, [late, took, detail]: [String; 3]| {
@@ -135,7 +135,7 @@ fn happenings(past: &Past) -> Vec<[String; 5]> {
         let outcome = attempt.outcome.as_ref().map_or_else(|| "under way".to_owned(), word);
         let status = attempt.status.map(|status| format!("status {status}"));
         let repeat = attempt.may_repeat.as_ref().map(|cause| format!("may be repeated: {}", word(cause)));
-        // The error names the status already.
+        // The column of the error already has the status.
         let status = status.filter(|_| attempt.error.is_none());
         let parts = [status, attempt.error.clone(), attempt.answer.clone(), repeat];
         let detail = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
@@ -156,7 +156,7 @@ fn happenings(past: &Past) -> Vec<[String; 5]> {
     all.into_iter().map(row).collect()
 }
 
-/// Cancels a timer. The exit code shows whether the timer existed, and whether its delivery had begun.
+/// Cancels a timer. The exit code says whether the timer existed, and whether its delivery had begun.
 pub(crate) async fn cancel(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let cancelled = which.at(timers).cancel().await?;
     output.value(&cancelled, |cancelled| word(&cancelled.result))?;
@@ -171,7 +171,7 @@ fn changed(changed: &Changed, verb: &str, output: Output) -> Result<(), Failure>
     Ok(output.value(changed, |changed| format!("{verb} {}", plain(&changed.id)))?)
 }
 
-/// Sets the due moment of a timer.
+/// Moves a timer to another due moment.
 pub(crate) async fn move_to(to: Move, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let at = to.which.at(timers);
     let moved = match (to.at, to.delay) {
@@ -181,17 +181,17 @@ pub(crate) async fn move_to(to: Move, timers: &Namespace, output: Output) -> Res
     changed(&moved, "moved", output)
 }
 
-/// Makes a timer due now.
+/// Makes a timer due at once, whatever its due moment was.
 pub(crate) async fn fire(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).fire().await?, "fired", output)
 }
 
-/// Puts a timer aside until it is resumed.
+/// Pauses a timer. The service delivers it only after `resume`.
 pub(crate) async fn pause(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).pause().await?, "paused", output)
 }
 
-/// Ends the pause of a timer.
+/// Ends the pause of a timer. The service then delivers the timer when it is due.
 pub(crate) async fn resume(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).resume().await?, "resumed", output)
 }

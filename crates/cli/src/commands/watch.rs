@@ -1,4 +1,4 @@
-//! Commands that watch the service while it runs.
+//! Runs the commands that show the service's events and numbers while it runs.
 
 use crate::exit::Failure;
 use crate::output::{Output, or_none, plain, print, table, word};
@@ -22,7 +22,7 @@ pub(crate) struct Tail {
     count: Option<u64>,
 }
 
-/// Prints events as they happen. Connects again if the connection breaks.
+/// Prints the service's events as they happen. If the connection breaks, connects again.
 pub(crate) async fn tail(
     tail: Tail,
     client: &Client,
@@ -55,7 +55,7 @@ fn line(event: &Event) -> String {
     let mut line = format!("{} {:<9} {}", event.at, word(&event.kind), event.namespace);
     let mut add = |name: &str, value: String| {
         if !value.is_empty() {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _written = write!(line, " {name}{value}");
         }
     };
@@ -68,7 +68,7 @@ fn line(event: &Event) -> String {
     plain(&line)
 }
 
-/// Prints the service's numbers once.
+/// Prints the service's counters once, such as the number of pending timers.
 pub(crate) async fn stats(client: &Client, output: Output) -> Result<(), Failure> {
     let stats = client.stats().await?;
     if output.is_json {
@@ -77,7 +77,8 @@ pub(crate) async fn stats(client: &Client, output: Output) -> Result<(), Failure
     Ok(print(&text(&stats, None))?)
 }
 
-/// Returns the service's numbers as a table. Shows rates if `before` has earlier numbers.
+/// Formats the service's counters as a table. If the caller passes earlier counters as `before`, the table also shows
+/// rates.
 fn text(stats: &ServiceStats, before: Option<&ServiceStats>) -> String {
     let rate = |now: u64, count: fn(&ServiceStats) -> u64| {
         let Some(before) = before else { return String::new() };
@@ -125,7 +126,7 @@ pub(crate) struct Top {
     once: bool,
 }
 
-/// The terminal's alternate screen, with a hidden cursor. Dropping it restores the terminal.
+/// The terminal's alternate screen, with a hidden cursor. Dropping the value restores the terminal.
 struct Screen;
 
 impl Screen {
@@ -134,7 +135,7 @@ impl Screen {
         Ok(Self)
     }
 
-    /// Replaces the text on the screen without flicker.
+    /// Replaces the text on the screen. The screen does not flicker, because new characters overwrite the old text.
     fn show(&self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         write!(out, "\x1b[H{}\x1b[K\x1b[J", text.replace('\n', "\x1b[K\r\n"))?;
@@ -149,12 +150,13 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the service's numbers live until Ctrl-C. Without a terminal, prints them once.
+/// Shows the service's counters until the user presses Ctrl-C. Prints the counters only once if the output is not a
+/// terminal.
 pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) -> Result<(), Failure> {
     if top.once || output.is_json || !io::stdout().is_terminal() {
         return stats(client, output).await;
     }
-    // A single future waits for the signal all the time, since a signal that nobody waits for would be lost.
+    // A single future waits for Ctrl-C from beginning to end. A signal that arrives while nothing waits would be lost.
     tokio::select! {
         biased;
         _ = tokio::signal::ctrl_c() => Ok(()),
@@ -162,7 +164,8 @@ pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) ->
     }
 }
 
-/// Shows the numbers repeatedly. If the service cannot be reached, the title shows the error.
+/// Shows the service's counters, and refreshes them without end. If the service cannot be reached, the title shows the
+/// error.
 async fn show_for_ever(top: &Top, client: &Client, url: &str) -> Result<(), Failure> {
     let mut before = client.stats().await?;
     let screen = Screen::open()?;

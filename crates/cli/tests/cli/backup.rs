@@ -1,4 +1,4 @@
-//! Copies of a service in a file: whole, or not there.
+//! Tests that the file of a backup is complete, or is not made.
 
 use crate::rig::{Rig, program, run_at};
 use axum::body::{Body, Bytes};
@@ -12,7 +12,8 @@ use tokio::net::TcpListener;
 
 const URL: &str = "http://127.0.0.1:9999/hook";
 
-/// A service that sends these pieces as its backup, and then nothing more, or an error, or the end.
+/// Starts a fake service that answers a backup request with `pieces`. After them comes silence, an error or the end, as
+/// `then` says. Returns the service's URL.
 async fn sends(pieces: Vec<&'static str>, then: Then) -> String {
     let app = axum::Router::new().fallback(async move || {
         let pieces = pieces.into_iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes())));
@@ -108,7 +109,7 @@ async fn a_backup_that_is_interrupted_or_killed_leaves_no_file() {
         let file = folder.path().join("copy");
         let mut backup = program(&["backup", file.to_str().unwrap(), "--timeout", "10m", "--url", &url]);
         let child = backup.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        // The part that has come is in a file of another name.
+        // The pieces that have arrived are in a file of another name.
         let has_begun = || {
             let mut entries = std::fs::read_dir(folder.path()).unwrap();
             entries.any(|entry| entry.unwrap().metadata().is_ok_and(|file| file.len() > 0))

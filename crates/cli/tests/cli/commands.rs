@@ -1,4 +1,4 @@
-//! Commands with the service itself.
+//! Tests the commands about timers with a real service.
 
 use crate::rig::{Fake, Rig};
 use serde_json::json;
@@ -19,7 +19,7 @@ async fn a_timer_is_made_shown_moved_and_cancelled() {
     }
     let timer = rig.run(&["get", "--json", "order 17"]).await.json();
     assert_eq!(timer["key"], "order 17");
-    // The service stores a body as bytes.
+    // The service stores a JSON body as bytes, and shows these bytes as a text.
     assert_eq!(timer["callback"]["body"], r#"{"n":17}"#);
 
     let again = rig.run(&put).await;
@@ -313,7 +313,7 @@ async fn each_command_sends_its_request() {
             json!(null),
             "0      one   00000000000000a1  1s500ms  250ms ago  3       1          2026-11-22T15:59:30.000Z",
         ),
-        // How late the timers of a server are that does not answer, nobody knows.
+        // A server that does not answer cannot say how late its timers are.
         (
             &["nodes", "--shards"],
             &nodes,

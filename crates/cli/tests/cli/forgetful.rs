@@ -1,4 +1,4 @@
-//! A measurement of a service that answers creations and stores one timer.
+//! Tests the measurement of a service that acknowledges all creations but stores only a single timer.
 
 use crate::rig::run_at;
 use axum::Json;

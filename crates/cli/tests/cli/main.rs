@@ -1,4 +1,4 @@
-//! The program itself, as a user starts it, with a service in this process.
+//! Tests the program as a user starts it. The service runs in the process of the test.
 
 mod backup;
 mod commands;

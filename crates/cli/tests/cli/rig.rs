@@ -1,4 +1,4 @@
-//! A service on a port of its own, and the program.
+//! Provides a service on a port of its own, and runs of the program.
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tourbillon_server::{Service, Settings, router};
 
-/// The output of a run of the program, and its exit code.
+/// The output and the exit code of a run of the program that has ended.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -21,20 +21,20 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The output, of a run that succeeded.
+    /// Returns the text that the program printed. Fails the test unless the program succeeded.
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert!(self.code == 0 && self.err.is_empty(), "{self:?}");
         self.out
     }
 
-    /// The output in JSON, of a run that succeeded.
+    /// Parses the program's output as a JSON value. Fails the test unless the program succeeded.
     #[track_caller]
     pub(crate) fn json(self) -> Value {
         serde_json::from_str(&self.ok()).unwrap()
     }
 
-    /// The output in lines of JSON, of a run that succeeded.
+    /// Parses each line of the program's output as a JSON value. Fails the test unless the program succeeded.
     #[track_caller]
     pub(crate) fn lines(self) -> Vec<Value> {
         self.ok().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -48,19 +48,19 @@ impl From<Output> for Run {
     }
 }
 
-/// The program with a clean environment.
+/// Returns a command that runs the program under test. The program sees none of the test's environment variables.
 pub(crate) fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tourbillon"));
     command.args(arguments).env_clear().stdin(Stdio::null()).kill_on_drop(true);
     command
 }
 
-/// Runs the program with a service at this URL.
+/// Runs the program under test against the service at `url`.
 pub(crate) async fn run_at(url: &str, arguments: &[&str]) -> Run {
     program(arguments).env("TOURBILLON_URL", url).output().await.unwrap().into()
 }
 
-/// A service on a port of its own.
+/// A service for a test, at a port of its own. Dropping the value ends the service and removes its files.
 pub(crate) struct Rig {
     pub(crate) url: String,
     service: Service,
@@ -82,12 +82,12 @@ impl Rig {
         Self { url, service, folder }
     }
 
-    /// Runs the program.
+    /// Runs the program under test against this service.
     pub(crate) async fn run(&self, arguments: &[&str]) -> Run {
         run_at(&self.url, arguments).await
     }
 
-    /// Runs the program with this standard input.
+    /// Runs the program under test against this service. `input` is the program's standard input.
     pub(crate) async fn run_with(&self, arguments: &[&str], input: &[u8]) -> Run {
         let mut command = program(arguments);
         command.env("TOURBILLON_URL", &self.url).stdin(Stdio::piped());
@@ -102,12 +102,12 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         let service = self.service.clone();
-        // Closing blocks, which a thread of the runtime must not.
+        // Closing the service blocks, and a thread of the runtime must not block.
         std::thread::spawn(move || service.close(Duration::ZERO)).join().unwrap();
     }
 }
 
-/// A request as the fake service got it.
+/// A request that a fake service has received.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) line: String,
@@ -115,7 +115,7 @@ pub(crate) struct Request {
     pub(crate) body: Value,
 }
 
-/// A service that gives the same answer to each request, and keeps the requests.
+/// A fake service that gives the same answer to every request. It records the requests.
 pub(crate) struct Fake {
     pub(crate) url: String,
     requests: Arc<Mutex<Vec<Request>>>,

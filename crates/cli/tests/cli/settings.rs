@@ -1,4 +1,4 @@
-//! Settings, and the errors of a command before anything is sent.
+//! Tests the settings, and the errors that a command finds before it sends a request.
 
 use crate::rig::{Fake, Run, program};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ async fn the_token_comes_from_a_file_and_is_not_shown() {
     let shown = run(&["config"], &variables).await.ok();
     assert!(shown.contains(file) && !shown.contains("tb_secret"), "{shown}");
     assert_eq!(run(&["--token", "tb_secret", "ns", "list"], &variables).await.code, 2);
-    // A proxy of the environment would be a dead end.
+    // The variables name a proxy that does not exist. If the program used it, the command would fail.
     let proxy = [variables[0], ("http_proxy", "http://127.0.0.1:1"), ("HTTP_PROXY", "http://127.0.0.1:1")];
     run(&["ns", "list"], &proxy).await.ok();
 }

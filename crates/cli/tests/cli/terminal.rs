@@ -1,4 +1,4 @@
-//! The program at a terminal, and with Ctrl-C.
+//! Tests the program when its output is a terminal, and when the user presses Ctrl-C.
 
 use crate::forgetful::forgetful;
 use crate::rig::{Fake, Rig, program};
@@ -19,7 +19,8 @@ fn interrupt(child: &Child) {
     kill_process(pid, Signal::INT).unwrap();
 }
 
-/// A terminal: our side, of which all texts come over the channel, and the program's side.
+/// Opens a pseudo-terminal for a program. The channel delivers the texts that the program writes. The file is the
+/// program's side of the terminal.
 fn terminal() -> (UnboundedReceiver<String>, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
@@ -29,7 +30,7 @@ fn terminal() -> (UnboundedReceiver<String>, File) {
     let (seen, seen_so_far) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         let (mut ours, mut bytes) = (File::from(ours), [0; 4_096]);
-        // The end of the other side is an error here.
+        // Reading fails once the program has closed its side.
         while let Ok(count @ 1..) = ours.read(&mut bytes) {
             seen.send(String::from_utf8_lossy(&bytes[..count]).into_owned()).unwrap();
         }
@@ -43,7 +44,7 @@ async fn a_backup_shows_its_progress_on_a_terminal_and_takes_it_away() {
     let (mut seen_so_far, theirs) = terminal();
     let mut backup = program(&["backup", folder.path().join("copy").to_str().unwrap(), "--url", &rig.url]);
     let mut child = backup.stdout(Stdio::null()).stderr(Stdio::from(theirs)).spawn().unwrap();
-    // The command keeps the terminal open.
+    // Drop the command, since it holds the program's side of the terminal open.
     drop(backup);
     assert!(child.wait().await.unwrap().success());
     let mut text = String::new();
@@ -66,7 +67,7 @@ async fn the_table_is_live_on_a_terminal_which_is_restored_in_the_end() {
     let (mut seen_so_far, theirs) = terminal();
     let mut top = program(&["top", "--interval", "100ms", "--url", &fake.url]);
     let mut child = top.stdout(Stdio::from(theirs)).spawn().unwrap();
-    // The command keeps the terminal open.
+    // Drop the command, since it holds the program's side of the terminal open.
     drop(top);
     let mut text = String::new();
     while text.matches("pending    17").count() < 3 {

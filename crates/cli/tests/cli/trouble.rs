@@ -1,4 +1,4 @@
-//! A service that is not there, breaks, or refuses.
+//! Tests the commands with a service that cannot be reached, breaks connections, or refuses requests.
 
 use crate::rig::{Fake, program, run_at};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ async fn each_problem_has_its_exit_code() {
     }
 }
 
-/// A server that reads a request and closes the connection.
+/// Starts a server that reads one request and closes the connection without an answer. Returns the server's URL.
 async fn breaking() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

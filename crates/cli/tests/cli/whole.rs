@@ -1,4 +1,4 @@
-//! Commands with the service itself: all that is more than a timer.
+//! Tests the commands about many timers, schedules and namespaces with a real service.
 
 use crate::rig::{Rig, program};
 use serde_json::json;
@@ -74,7 +74,7 @@ async fn a_dead_timer_is_replayed_by_its_key_and_has_a_history() {
     assert_eq!(rig.run(&["dead", "replay", "a b"]).await.ok(), format!("replayed {id}\n"));
     let claim = rig.run(&["claim", "mail", "--wait", "20s", "--json"]).await.json();
     rig.run(&["ack", claim["claim"].as_str().unwrap()]).await.ok();
-    // It has ended, and is found by its key and by its id.
+    // The timer has ended. It is found by its key and by its id.
     let history = loop {
         let history = rig.run(&["history", "a b"]).await.ok();
         if history.contains("attempt 1 delivered") {
@@ -140,7 +140,7 @@ async fn events_are_shown_live() {
     let mut tail = std::pin::pin!(tail.wait_with_output());
     let mut n = 0;
     let output = loop {
-        // The first timers may be made before the program is connected.
+        // The program may connect only after the first timers were made. So make timers until it has seen one.
         rig.run(&["put", &format!("key {n}"), "--in", "1h", "--callback", URL]).await.ok();
         n += 1;
         let waited = tokio::time::timeout(std::time::Duration::from_millis(50), &mut tail).await;

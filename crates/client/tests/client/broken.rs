@@ -1,4 +1,4 @@
-//! Servers that break: no call hides an unknown outcome, and none is repeated that must not be.
+//! Tests servers that break. No call may hide an unknown outcome, or repeat a request that must not be repeated.
 
 use crate::rig::{Manner, Script, answer, json};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn placed() -> Manner {
     json("201 Created", PLACED)
 }
 
-/// An answer that is cut in its body.
+/// Returns an answer that breaks off in its body.
 fn cut(status: &str) -> Manner {
     Manner::Half(format!("HTTP/1.1 {status}\r\ncontent-length: 1000\r\n\r\n{{\"id\":"))
 }
@@ -33,7 +33,7 @@ fn problem(kind: ProblemKind, more: &str) -> Manner {
     answer(&format!("{} Problem", kind.status()), "application/problem+json", &body)
 }
 
-/// The three effects of a request, each with the first page, cancellation or creation that it asks for.
+/// Makes a request that only reads. `cancel` makes a request that changes, and `place` makes a creation.
 async fn read(client: &Client) -> Result<(), Error> {
     client.namespace("default").list().pages().next_page().await.map(drop)
 }
@@ -101,7 +101,7 @@ async fn no_other_change_is_repeated() {
         assert!(matches!(error, Error::UnknownOutcome(_)) && error.is_unknown_outcome(), "{error:?}");
         assert_eq!(script.requests().len(), 1, "{broken:?}");
     }
-    // The service says itself that it does not know.
+    // The service itself says that the outcome is unknown.
     let unknown = problem(ProblemKind::StoreUnavailable, r#","outcome":"unknown""#);
     let script = Script::start([unknown, json("200 OK", CANCELLED)]).await;
     let error = cancel(&script.client()).await.unwrap_err();
@@ -149,7 +149,7 @@ async fn an_answer_that_cannot_be_read_is_an_error_with_its_beginning() {
         assert!(*answered == status && reason.contains(part), "{error:?}");
         assert_eq!(script.requests().len(), 1);
     }
-    // An answer with a status of the 400s means that the request was refused, even without a problem.
+    // A status from 400 to 499 means that the request was refused, even if the answer is not a problem.
     let script = Script::start([answer("403 Forbidden", "text/html", "<h1>firewall</h1>")]).await;
     let error = place(&script.client()).await.unwrap_err();
     assert!(matches!(error, Error::Decode { status: 403, .. }), "{error:?}");
@@ -199,10 +199,10 @@ async fn a_failed_repetition_does_not_hide_that_the_outcome_is_unknown() {
         assert!(error.to_string().contains(refusal.title()), "{error}");
         assert_eq!(script.requests().len(), 2);
     }
-    // The first request was refused for the same reason.
+    // The refusal holds for the first request, too. So the outcome is known.
     let script = Script::start([Manner::Reset, problem(ProblemKind::BlockedDestination, "")]).await;
     assert_eq!(place(&script.client()).await.unwrap_err().problem(), Some(ProblemKind::BlockedDestination));
-    // Without doubt the refusal is the answer.
+    // If no earlier outcome is unknown, the refusal is the answer.
     let script = Script::start([problem(ProblemKind::ReadOnly, "")]).await;
     assert_eq!(place(&script.client()).await.unwrap_err().problem(), Some(ProblemKind::ReadOnly));
 }
@@ -304,7 +304,7 @@ async fn tls_needs_a_certificate_that_is_trusted() {
 
 #[tokio::test]
 async fn a_connection_that_is_not_agreed_upon_ends_in_time() {
-    // The server takes the connection and says nothing, so that TLS does not begin.
+    // The server accepts the connection and sends nothing, so the client cannot agree on TLS.
     let script = Script::start([Manner::Reset]).await;
     let client = Client::builder(format!("https://{}", script.address))
         .connect_timeout(Duration::from_millis(100))

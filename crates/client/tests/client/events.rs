@@ -1,4 +1,4 @@
-//! Events over connections that break.
+//! Tests streams of events over connections that break.
 
 use crate::rig::{Manner, Script, answer};
 use std::time::Duration;

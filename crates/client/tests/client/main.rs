@@ -1,4 +1,4 @@
-//! The client over real sockets: with the service itself, and with servers that break.
+//! Tests the client over real sockets, with the service itself and with servers that break.
 
 mod broken;
 mod events;

@@ -1,4 +1,4 @@
-//! A service on its own port, and servers that behave as a test demands.
+//! Starts services on ports of their own, and servers that behave as a test demands.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tourbillon_client::{Builder, Client};
 use tourbillon_server::{Service, Settings, router};
 
-/// A service on a port of its own.
+/// A service on a free port and a client of this service, for a single test.
 pub(crate) struct Rig {
     pub(crate) client: Client,
     service: Service,
@@ -36,27 +36,27 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         let service = self.service.clone();
-        // Closing blocks, which a thread of the runtime must not.
+        // Closing the service blocks, which is not permitted on a thread of the asynchronous runtime.
         std::thread::spawn(move || service.close(Duration::ZERO)).join().unwrap();
     }
 }
 
-/// The behaviour of a server on a request.
+/// The way in which a test's server treats a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Manner {
-    /// Answers with these bytes, and takes the next request of the connection.
+    /// Answers with the bytes of this text, and then reads the next request on the connection.
     Answer(String),
-    /// Answers with these bytes and closes the connection.
+    /// Answers with the bytes of this text, and then closes the connection.
     Half(String),
-    /// Resets the connection.
+    /// Resets the connection of the request.
     Reset,
-    /// Answers with these bytes, and then nothing.
+    /// Answers with the bytes of this text, and then sends nothing more.
     Hang(String),
-    /// Answers with as much as the client takes.
+    /// Answers with as many bytes as the client takes.
     Flood,
 }
 
-/// An answer with this status and body.
+/// Returns an answer with this status and body.
 pub(crate) fn answer(status: &str, kind: &str, body: &str) -> Manner {
     Manner::Answer(format!(
         "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
@@ -64,12 +64,12 @@ pub(crate) fn answer(status: &str, kind: &str, body: &str) -> Manner {
     ))
 }
 
-/// An answer in JSON.
+/// Returns an answer in JSON with this status and body.
 pub(crate) fn json(status: &str, body: &str) -> Manner {
     answer(status, "application/json", body)
 }
 
-/// A server that treats the requests in these manners, in order, and all later requests in the last manner.
+/// A server with a list of manners. The server treats each request in the next manner, and repeats the last manner.
 pub(crate) struct Script {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -106,12 +106,12 @@ impl Script {
         Self { address, requests }
     }
 
-    /// The requests so far, head and body.
+    /// Returns the requests so far, each with its head and body.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 
-    /// The values of a header in the requests so far.
+    /// Returns the values of a header in the requests so far. `None` stands for a request without the header.
     pub(crate) fn headers(&self, name: &str) -> Vec<Option<String>> {
         let value = |request: &String| {
             let line = request.lines().find(|line| line.starts_with(&format!("{name}: ")))?;
@@ -129,7 +129,7 @@ impl Script {
     }
 }
 
-/// A stream that can be reset.
+/// A stream whose connection can be reset.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {
     fn reset(self);
 }
@@ -180,7 +180,7 @@ async fn serve(mut stream: impl Stream, manners: &[Manner], log: &Mutex<Vec<Stri
     }
 }
 
-/// The next request, with its body.
+/// Reads the next request, with its body. Returns `None` if the connection ends before that.
 async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {

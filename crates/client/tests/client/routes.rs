@@ -1,4 +1,4 @@
-//! The client has a call for each request of the service's own description.
+//! Checks that the client has a call for each request in the service's own description.
 
 use crate::rig::{Script, json};
 use percent_encoding::percent_decode_str;
@@ -9,7 +9,7 @@ use tourbillon_client::api::{
     SchedulePatch,
 };
 
-/// Awaits each call. All fail, since the answer is none of the service's.
+/// Awaits each of these calls. Each call must fail, because no route of the service gives this answer.
 macro_rules! call {
     ($($call:expr;)*) => {
         $(assert!($call.await.is_err(), "{}", stringify!($call));)*
@@ -20,7 +20,7 @@ macro_rules! call {
 async fn each_request_of_the_description_has_a_call() {
     let script = Script::start([json("400 Bad Request", "7")]).await;
     let client = script.builder().repeats(0).build().unwrap();
-    // The names are those of the description's paths.
+    // The arguments are the names of the parameters in the description's paths.
     let namespace = client.namespace("{namespace}");
     let (key, id) = (namespace.key("{key}"), namespace.id("{id}"));
     let schedule = namespace.schedule("{key}");

@@ -1,4 +1,4 @@
-//! The client with the service itself.
+//! Tests the client with the service itself.
 
 use crate::rig::Rig;
 use std::time::Duration;

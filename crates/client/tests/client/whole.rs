@@ -1,4 +1,4 @@
-//! The client with the service itself: all that is more than a timer.
+//! Tests the client with the service itself, for calls about more than a single timer.
 
 use crate::rig::Rig;
 use std::time::Duration;
@@ -79,7 +79,7 @@ async fn many_timers_are_cancelled_by_an_operation() {
     assert_eq!(timers.operation("nonsense").await.unwrap_err().problem(), Some(ProblemKind::NotFound));
 }
 
-/// Makes a timer for a receiver that fetches, and lets it die.
+/// Makes a timer that a receiver fetches, and lets the timer die. Returns the timer's id.
 async fn dead(timers: &Namespace, body: &str) -> String {
     let id = timers.place(&pulled(body)).await.unwrap().id;
     let claims = timers.queue("mail").claim(1, Duration::from_secs(10)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Makes steps, and compares their answers with the checker's model.
+//! Makes the steps of a random life, and compares their answers with the checker's model.
 
 use super::names::{name_of, name_of_outcome};
 use super::{Player, REASONS, Seen};
@@ -32,7 +32,7 @@ impl Player {
             answer.unwrap_or_else(|| self.ask(|store| store.apply(ops.clone(), Durability::PowerLoss)));
         assert_eq!(outcomes.len(), ops.len());
         let mut expected: BTreeSet<TimerId> = self.seen.stored.keys().copied().collect();
-        // Timers that a cancel by label removed: the outcome does not name them.
+        // The namespace, the label and the number of removed timers of each cancel by label. Its outcome has no ids.
         let mut unnamed = Vec::new();
         for (op, outcome) in ops.iter().zip(&outcomes) {
             *self.tally.entry((name_of(op), name_of_outcome(outcome))).or_default() += 1;
@@ -80,7 +80,7 @@ impl Player {
     ) {
         let seen = &mut self.seen;
         let mut remove = |id: &TimerId| {
-            // It may have been removed by label in the same batch.
+            // A cancel by label in the same batch may already have removed the timer.
             let _was_there = expected.remove(id);
         };
         match outcome {
@@ -127,7 +127,7 @@ impl Player {
         let new = match outcome {
             Outcome::Created(id) | Outcome::Replaced { new: id, .. } => {
                 assert!(!expected.contains(id), "{id} is created a second time");
-                // The id of a timer that ended, and that is not remembered any more.
+                // The id may belong to a timer that has ended and whose id is no longer remembered.
                 let was_there = seen.withdrawn.remove(id) | seen.done.remove(id);
                 assert!(!was_there || self.faulty.is_none(), "{id} is doubled by a repeated creation");
                 Some(*id)
@@ -140,7 +140,8 @@ impl Player {
         }
     }
 
-    /// Checks an operation that was repeated after its answer was lost: the effect must be that of a single operation.
+    /// Checks an operation that the caller repeated because its answer was lost. The store must show the effect of a
+    /// single operation.
     #[track_caller]
     fn follow_lost(&mut self, op: &Op, outcome: &Outcome, ids: &BTreeSet<TimerId>) {
         let seen = &mut self.seen;
@@ -152,7 +153,7 @@ impl Player {
                 if matches!(outcome, Outcome::Created(_) | Outcome::Replaced { .. } | Outcome::Repeated(_)) {
                     let ended = seen.withdrawn.contains(&timer.id) || seen.done.contains(&timer.id);
                     let is_stored = ids.contains(&timer.id);
-                    // The lost answer may have been that the key is another timer's.
+                    // The lost answer may have been that another timer has the key.
                     let is_open = timer.key.is_some() && self.unsure.contains(op);
                     assert!(is_stored || ended || is_open, "{} is lost", timer.id);
                     if is_stored && !seen.stored.contains_key(&timer.id) {
@@ -197,7 +198,7 @@ impl Player {
         seen.withdrawn.extend(withdrawn);
     }
 
-    /// Returns the timers that a claim must return, in order.
+    /// Returns the timers that a claim must return now, ordered by due moment and id.
     fn due(&self, limit: Limit) -> Vec<TimerId> {
         let now = self.now();
         let mut due: Vec<&Timer> = self
@@ -247,7 +248,8 @@ impl Player {
         };
         let mut wanted = wanted;
         if was_lost {
-            // A lost answer loses the timers that may be delivered only once. The rest comes back, in any order.
+            // If the answer is lost, timers that are delivered at most once are lost, too. The others come back, in any
+            // order.
             wanted.retain(|id| !is_once(id));
             wanted.sort_unstable();
             ids.sort_unstable();
@@ -288,13 +290,13 @@ impl Player {
         assert!(recovered.0.iter().eq(at_least), "a recovery returns what the claim returned");
     }
 
-    /// Returns the series of those timers for which `is_meant` holds.
+    /// Returns the series of the stored timers that satisfy `is_meant`.
     fn occurrences_of(&self, is_meant: impl Fn(&Timer) -> bool) -> BTreeSet<TimerId> {
         let meant = self.seen.stored.values().filter(|timer| is_meant(timer));
         meant.filter_map(|timer| timer.series.as_ref()).map(|series| series.id).collect()
     }
 
-    /// Checks that all new timers are occurrences of these series.
+    /// Checks that each new timer in `stored` is an occurrence of a series in `series`.
     #[track_caller]
     fn appeared(&self, stored: &BTreeMap<TimerId, Timer>, series: &BTreeSet<TimerId>) {
         for timer in stored.values().filter(|timer| !self.seen.stored.contains_key(&timer.id)) {
@@ -358,7 +360,7 @@ impl Player {
         self.seen.stored = stored;
     }
 
-    /// Ends the life: delivers all timers until none is left but the dead.
+    /// Ends the random life of the store: delivers all timers until only dead timers remain.
     #[track_caller]
     pub(super) fn end(&mut self) {
         if let Some(faulty) = &self.faulty {

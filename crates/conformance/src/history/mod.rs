@@ -1,9 +1,9 @@
-//! Gives stores random operations, with a checker that follows their effect.
+//! Gives stores random operations. A checker follows their effects in a model.
 //!
-//! The checker knows which timers are stored: a timer appears or disappears only by an outcome that says so. It knows
-//! which timers a claim must return, and in which order. A timer that was withdrawn or acknowledged is not claimed
-//! again, none is claimed early, and an instant of a series has one id. At the end of a life, a run of random
-//! operations, everything is delivered, dead or withdrawn.
+//! A *life* is a run of random operations. The checker knows which timers are stored: a timer appears or disappears
+//! only by an outcome that says so. It knows which timers a claim must return, and in which order. It checks that no
+//! timer is claimed after its withdrawal or its acknowledgement, and that no timer is claimed early. An instant of a
+//! series must have a single id. At the end of a life, each timer is delivered, dead or withdrawn.
 
 mod follow;
 mod names;
@@ -22,12 +22,13 @@ use tourbillon_durable::state::{Phase, Token};
 use tourbillon_durable::store::{Answer, Filter, Limit, Op, PAUSED, StoreErrorKind, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The length of a random life, and the faults that occur in it.
+/// The length of a store's random life, and the faults in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Life {
     /// The number of steps. A step is a batch of operations, a claim, a reap, a renewal or a move of the clock.
     pub steps: u32,
-    /// The faults of the store's answers, after which the caller repeats its operations. Only for [`histories`].
+    /// The faults that the store has; `None` means no faults. After a fault the caller repeats its operation. Only
+    /// [`histories`] uses this field.
     pub faults: Option<Faults>,
 }
 
@@ -37,15 +38,15 @@ impl Default for Life {
     }
 }
 
-/// The number of times that each operation had each outcome, by their names.
+/// Counts how often each operation had each outcome. The keys are the names of the operation and the outcome.
 pub type Tally = BTreeMap<(&'static str, &'static str), u64>;
 
-/// Gives a store a random life for each seed, and follows it with a checker. Returns how often each operation had each
+/// Gives a store a random life for each seed, and checks all its answers. Returns how often each operation had each
 /// outcome.
 ///
 /// # Panics
 ///
-/// Panics if the store deviates. The message names the seed.
+/// Panics if the store deviates from the model. The message has the seed.
 pub fn histories(make: Make<'_>, seeds: Range<u64>, life: &Life) -> Tally {
     let mut tally = Tally::new();
     for seed in seeds {
@@ -59,12 +60,12 @@ pub fn histories(make: Make<'_>, seeds: Range<u64>, life: &Life) -> Tally {
     tally
 }
 
-/// Gives two stores the same random life for each seed, and compares all that is visible: outcomes, claims, lists,
+/// Gives two stores the same random life for each seed, and compares all visible results: outcomes, claims, lists,
 /// stored timers and counts.
 ///
 /// # Panics
 ///
-/// Panics if the stores differ. The message names the seed.
+/// Panics if the stores differ. The message has the seed.
 pub fn differential(one: Make<'_>, other: Make<'_>, seeds: Range<u64>, life: &Life) {
     for seed in seeds {
         let mut player = Player::new(&[one, other], seed, None);
@@ -73,38 +74,40 @@ pub fn differential(one: Make<'_>, other: Make<'_>, seeds: Range<u64>, life: &Li
     }
 }
 
-/// The state of one random life: the stores, the caller's knowledge, and the checker's.
+/// The state of a random life: the stores, the caller's knowledge, and the timers that the checker expects.
 struct Player {
     seed: u64,
     step: u32,
     rng: fastrand::Rng,
     clock: ManualClock,
-    /// The stores that get the operations. With faults, the first is a store that fails in front of [`raw`](Self::raw).
+    /// The stores that get the operations. If the life has faults, the first store is [`raw`](Self::raw) behind a store
+    /// that adds them.
     stores: Vec<Arc<dyn TimerStore>>,
     faulty: Option<Arc<Faulty>>,
-    /// The first store, without faults.
+    /// The first store itself, without added faults.
     raw: Arc<dyn TimerStore>,
     claims: u64,
     ids: Vec<TimerId>,
     series: Vec<TimerId>,
     held: Vec<(TimerId, Token)>,
-    /// Creations whose answers were lost. The caller repeats them later.
+    /// The creations whose answers were lost. The caller repeats these creations later.
     unsure: Vec<Op>,
     seen: Seen,
     tally: Tally,
 }
 
-/// The checker's memory: the timers that must be stored, and those that must not be delivered any more.
+/// The timers that a store must have now, and the timers that it must not deliver any more, as the checker computes
+/// them.
 #[derive(Default)]
 struct Seen {
     stored: BTreeMap<TimerId, Timer>,
-    /// Timers that were withdrawn: no delivery of them may begin.
+    /// The timers that were withdrawn. No delivery of a withdrawn timer may begin.
     withdrawn: BTreeSet<TimerId>,
-    /// Timers of which a delivery was acknowledged.
+    /// The timers with a delivery that was acknowledged.
     done: BTreeSet<TimerId>,
 }
 
-/// Prints the seed and the step of a life that fails.
+/// Prints the seed and the step of the random life, if the life fails.
 impl Drop for Player {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -147,8 +150,8 @@ impl Player {
         UtcMillis::from_nanos(self.clock.now().as_nanos())
     }
 
-    /// Asks all stores the same question, and compares their answers. Returns the answer, and whether an earlier answer
-    /// to the question was lost.
+    /// Makes the same call at all stores, and compares their answers. A call that fails by an added fault is repeated.
+    /// Returns the answer, and whether an earlier answer was lost.
     #[track_caller]
     fn ask<T: PartialEq + Debug>(&self, ask: impl Fn(&dyn TimerStore) -> Answer<'_, T>) -> (T, bool) {
         let mut answer: Option<T> = None;
@@ -178,8 +181,8 @@ impl Player {
                 0..55 => {
                     let most = if self.faulty.is_some() { 1 } else { 4 };
                     let mut ops: Vec<Op> = (0..self.rng.u32(1..=most)).map(|_| self.op()).collect();
-                    // The outcome of a cancel by label does not name the timers. So the checker wants no other
-                    // operation in the same batch.
+                    // The outcome of a cancel by label does not name the timers. So it must be the only operation in
+                    // its batch.
                     let is_bulk = |op: &Op| matches!(op, Op::CancelLabelled { .. });
                     if let Some(bulk) = ops.iter().position(is_bulk) {
                         ops = vec![ops.swap_remove(bulk)];
@@ -203,7 +206,8 @@ impl Player {
                 }
                 83..98 => {
                     let by = match self.rng.u32(0..20) {
-                        // A caller repeats its creations within the hour for which ids are remembered.
+                        // Ids are remembered for an hour. With faults, the clock must not jump by an hour before a
+                        // creation is repeated.
                         0 if self.faulty.is_none() => super::bench::HOUR,
                         1..5 => LEASE / 2,
                         _ => self.rng.u64(0..1_500),
@@ -222,7 +226,8 @@ impl Player {
         self.compare();
     }
 
-    /// Audits all stores, and compares all that is visible of them.
+    /// Checks the structure of all stores, and that they have the expected timers. Then compares the counts, the
+    /// horizons and the lists of the stores.
     #[track_caller]
     fn compare(&self) {
         for store in self.stores.iter().skip(1).chain([&self.raw]) {
@@ -261,7 +266,7 @@ impl Player {
     }
 }
 
-/// Returns the ids of all pages of a list, sorted by id: the order of some lists differs from store to store.
+/// Reads all pages of a list. Returns the ids sorted, because the order of some lists differs from store to store.
 fn pages(store: &dyn TimerStore, filter: &Filter) -> Vec<TimerId> {
     let (mut ids, mut cursor) = (Vec::new(), None);
     loop {

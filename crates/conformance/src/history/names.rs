@@ -1,4 +1,4 @@
-//! Names operations and outcomes for a tally.
+//! Gives operations and outcomes names, by which a tally counts them.
 
 use tourbillon_durable::state::{Phase, Refusal};
 use tourbillon_durable::store::{IfPresent, Op, Outcome};
@@ -25,7 +25,7 @@ pub(super) fn name_of(op: &Op) -> &'static str {
         Op::Replay(_) => "replay",
         Op::Fire(_) => "fire",
         Op::Return(..) => "return",
-        // A new operation needs a name here before a history has it.
+        // A new operation needs a name here before a random life may use it.
         other => panic!("no name for {other:?}"),
     }
 }

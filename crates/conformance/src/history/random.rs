@@ -1,4 +1,4 @@
-//! Makes random operations.
+//! Makes the random operations of a life.
 
 use super::{Player, REASONS};
 use crate::bench::timer;
@@ -36,7 +36,7 @@ impl Player {
     }
 
     fn address(&mut self) -> Address {
-        // A repeated operation by key may find another timer.
+        // If an operation by key is repeated, it may find another timer. So with faults only ids are used.
         if self.faulty.is_some() || self.rng.bool() {
             Address::Id(self.some_id())
         } else {

@@ -1,26 +1,26 @@
-//! Sets the engine's timers of a runtime: the alarm at the next due moment, the renewal of leases, and the timeouts of
-//! handlers.
+//! Sets the engine's timers of a runtime: the alarm at the next due moment, the alarm for the renewal of leases, and
+//! the timeouts of handlers.
 //!
-//! The engine's clock does not step, and the store counts by the time of day. So the alarm is armed with the time that
-//! is left. The store announces each step of its clock, after which the loop claims and arms the alarm anew. The alarm
-//! is a hint: the store decides which timers are due.
+//! The engine's clock does not step, and the store counts by the time of day. So the alarm at a due moment is armed
+//! with the time that remains until then. After each step of the store's clock the loop claims, and arms the alarm
+//! again. An early or late alarm does no harm: the store decides which timers are due.
 
 use core::time::Duration;
 use std::sync::Arc;
 use tourbillon::{BuildError, Builder, Clock, Engine, Fired, Timer, TimerId, Timestamp};
 
-/// Tells the runtime which of the engine's timers has fired.
+/// The signal that an alarm sends when it fires. An alarm is a timer of the runtime's own engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
-    /// Timers may be due.
+    /// Stored timers may be due, so the runtime must claim.
     Look,
-    /// Leases must be renewed.
+    /// The leases of the deliveries under way must be renewed.
     Renew,
-    /// The time of the delivery with this number is over.
+    /// The timeout of the delivery with this number has passed.
     Timeout(u64),
 }
 
-/// The engine of one runtime, with the timers for its alarms.
+/// The engine of a runtime, with its alarms for the next claim and for the next renewal of leases.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     look: Timer<Signal>,
@@ -28,7 +28,7 @@ pub(crate) struct Alarms {
     engine: Engine<Signal>,
 }
 
-/// Passes the calls of a clock on to a shared clock.
+/// A clock that the runtime and its engine share.
 struct SharedClock(Arc<dyn Clock>);
 
 impl Clock for SharedClock {
@@ -54,7 +54,7 @@ impl Clock for SharedClock {
 }
 
 impl Alarms {
-    /// Starts the engine, whose timers call `on_signal`.
+    /// Starts the runtime's engine. Each timer of the engine calls `on_signal` when it fires.
     pub(crate) fn start(
         clock: Arc<dyn Clock>,
         on_signal: impl Fn(Signal) + Send + Sync + 'static,
@@ -65,19 +65,20 @@ impl Alarms {
         Ok(Self { look: timer(Signal::Look)?, renew: timer(Signal::Renew)?, engine })
     }
 
-    // In this type an arming fails only if the process is the child of a fork, where nothing fires.
+    // Arming a timer can fail only in a child process of a fork. No timer fires there, so the error is ignored.
 
-    /// Sets the alarm for the next due moment, in place of an earlier setting.
+    /// Sets the alarm for the next claim of due timers to `rest` from now. A new setting replaces the earlier setting.
     pub(crate) fn look_in(&self, rest: Duration) {
         let _armed = self.look.arm(rest);
     }
 
-    /// Sets the alarm for the next renewal.
+    /// Sets the alarm for the next renewal of leases to `rest` from now.
     pub(crate) fn renew_in(&self, rest: Duration) {
         let _armed = self.renew.arm(rest);
     }
 
-    /// Sets the timeout of a delivery. Returns its id, by which it can be cancelled.
+    /// Sets the timeout of the delivery `number` to `rest` from now. Returns the id by which the caller can cancel the
+    /// timeout.
     pub(crate) fn timeout_in(&self, number: u64, rest: Duration) -> Option<TimerId> {
         self.engine.handle().schedule(rest, Signal::Timeout(number)).ok()
     }

@@ -23,14 +23,14 @@ use std::sync::Arc;
 use std::thread;
 use tourbillon::{Clock, SystemClock};
 
-/// The settings of a runtime, with defaults. [`Durable::builder`] makes them.
+/// The settings of a runtime, with defaults. [`Durable::builder`] makes this value.
 #[must_use = "a builder starts nothing by itself"]
 pub struct Builder {
     store: Arc<dyn TimerStore>,
     handlers: HashMap<&'static str, Arc<dyn Handler>>,
     duplicate: Option<&'static str>,
     clock: Arc<dyn Clock>,
-    /// The clock with which the store's clock is compared, to notice steps.
+    /// The clock that never steps. A comparison with the store's clock shows the steps of the store's clock.
     steady: Arc<dyn Clock>,
     workers: usize,
     concurrency: Option<usize>,
@@ -41,13 +41,13 @@ pub struct Builder {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Two handlers were given for one kind.
+    /// Two handlers were given for the same kind of timers.
     DuplicateKind(&'static str),
     /// The name of a kind is longer than 64 bytes.
     LongKind(&'static str),
-    /// The system did not start a thread.
+    /// The operating system did not start a thread of the runtime.
     Thread(std::io::Error),
-    /// The engine was not started.
+    /// The engine for the runtime's alarms was not started.
     Engine(tourbillon::BuildError),
 }
 
@@ -65,12 +65,12 @@ impl fmt::Display for StartError {
 impl core::error::Error for StartError {}
 
 impl Durable {
-    /// Returns the settings of a runtime on this store, with defaults.
+    /// Returns the default settings of a runtime on this store.
     pub fn builder(store: impl TimerStore) -> Builder {
         Self::builder_on(Arc::new(store))
     }
 
-    /// Returns the settings of a runtime on a shared store, with defaults.
+    /// Returns the default settings of a runtime on a store that the program shares.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Durable {
 }
 
 impl Builder {
-    /// Makes the settings with their defaults.
+    /// Makes the default settings of a runtime on `store`.
     pub(super) fn new(store: Arc<dyn TimerStore>) -> Self {
         Self {
             store,
@@ -115,11 +115,11 @@ impl Builder {
         }
     }
 
-    /// Delivers timers of the kind `K` to an asynchronous function. Its answer is a [`Verdict`], or `()`, or a `Result`
-    /// whose error is a reason to try again.
+    /// Makes an asynchronous function the handler of the timers of kind `K`. The function returns a [`Verdict`], or
+    /// `()`, or a `Result`. An error means that the delivery is tried again.
     ///
-    /// The future runs on the [`executor`](Self::executor), or else on one of the runtime's
-    /// [`workers`](Self::workers), which it occupies until its end.
+    /// The future runs on the [`executor`](Self::executor). Without an executor, the future runs on one of the
+    /// runtime's [`workers`](Self::workers), and occupies this worker until the future ends.
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;
@@ -148,7 +148,7 @@ impl Builder {
         self.add(K::NAME, Arc::new(Asynchronous(handler, PhantomData::<fn(K)>)))
     }
 
-    /// Delivers timers of the kind `K` to a function that may block. It runs on one of the runtime's
+    /// Makes a function that may block the handler of the timers of kind `K`. The function runs on one of the runtime's
     /// [`workers`](Self::workers).
     ///
     /// ```
@@ -176,8 +176,8 @@ impl Builder {
         self.add(K::NAME, Arc::new(Blocking(Arc::new(handler), PhantomData::<fn(K)>)))
     }
 
-    /// Delivers timers of this kind to an asynchronous function that gets the payload as it is stored. For kinds whose
-    /// payload is not JSON: see [`Timers::schedule_bytes`].
+    /// Makes an asynchronous function the handler of the timers of this kind. The function gets the payload as stored
+    /// bytes. Such a handler serves kinds whose payload is not JSON: see [`Timers::schedule_bytes`].
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;
@@ -221,31 +221,32 @@ impl Builder {
         self
     }
 
-    /// Sets the number of threads for handlers that do not run on an executor. 8 by default; 0 counts as 1.
+    /// Sets the number of threads for handlers that do not run on an executor. The default is 8; 0 counts as 1.
     pub fn workers(self, workers: usize) -> Self {
         Self { workers, ..self }
     }
 
-    /// Sets the greatest number of handlers that run at a time. By default the number of
-    /// [`workers`](Self::workers), or 1,024 with an executor. No more timers are claimed than can begin at once.
+    /// Sets the greatest number of handlers that run at a time. The default is the number of
+    /// [`workers`](Self::workers), or 1,024 with an executor. A claim takes only timers whose handlers can begin at
+    /// once.
     pub fn concurrency(self, handlers: usize) -> Self {
         Self { concurrency: Some(handlers.max(1)), ..self }
     }
 
-    /// Makes the namespaces share the handlers: a namespace with many due timers does not hold up the others. A
+    /// Makes the namespaces share the handlers, so that a namespace with many due timers does not hold up the others. A
     /// namespace alone gets three quarters of the [`concurrency`](Self::concurrency), a second namespace three quarters
-    /// of the rest, and so on. A namespace that has its share leaves its further timers in the store, and timers of
-    /// other namespaces are claimed before them, even if they are due later. Each namespace has the
-    /// [`catch_up_rate`](Self::catch_up_rate) for itself. The stores of this project can claim in this way. Another
-    /// store may ignore the setting, and deliver by the due moments alone.
+    /// of the rest, and so on. Once a namespace uses its whole share, its other due timers stay in the store. Timers of
+    /// other namespaces are then claimed first, even if they are due later. The [`catch_up_rate`](Self::catch_up_rate)
+    /// holds for each namespace by itself. The stores of this project support this setting. Another store may ignore
+    /// it, and deliver by the due moments alone.
     pub fn in_turn(mut self) -> Self {
         self.settings.in_turn = true;
         self
     }
 
-    /// Sets the length of a lease. 30 s by default, at least 1 s and at most a day. Leases are renewed while handlers
-    /// run. If the process dies, another process delivers its timers after at most this time. If only one process has
-    /// the store open at a time, the next process that opens it delivers them at once.
+    /// Sets the length of a lease. The default is 30 s, the range from 1 s to a day. Leases are renewed while handlers
+    /// run. If a process dies, another process delivers its timers after at most the length of a lease. Some stores are
+    /// open in only one process at a time. Then the next process that opens the store delivers the timers at once.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.clamp(Duration::from_secs(1), LONGEST_LEASE);
         self
@@ -257,34 +258,36 @@ impl Builder {
         self
     }
 
-    /// Sets the rate, in deliveries a second, for timers that are late by more than 5 s: after a downtime there may be
-    /// millions. 10,000 by default; `None` for no limit. With [`in_turn`](Self::in_turn) it is the rate of each
-    /// namespace.
+    /// Sets the rate at which late timers are delivered, in deliveries a second. A timer is late if its due moment
+    /// passed more than 5 s ago: after a downtime there may be millions. The default is 10,000; `None` means no limit.
+    /// With [`in_turn`](Self::in_turn), each namespace has this rate for itself.
     pub fn catch_up_rate(mut self, rate: Option<u32>) -> Self {
         self.settings.catch_up_rate = rate;
         self
     }
 
-    /// Sets the durability that the end of a delivery must have before the handler's place is given to the next
-    /// delivery. [`Durability::Volatile`] by default: if the process dies within some 20 ms after an end, the timer is
-    /// delivered again, under the same id. A longer wait makes such deliveries rarer, and never impossible. On a store
-    /// in parts ([`TimerStore::parts`]) other timers are delivered while an end waits.
+    /// Sets the durability that the end of a delivery must have before the next delivery takes the handler's place. The
+    /// default is [`Durability::Volatile`]. If the process dies within some 20 ms after the end of a delivery, the
+    /// timer is then delivered again, under the same id. A higher durability makes a repeated delivery rarer, but not
+    /// impossible. Some stores have parts ([`TimerStore::parts`]). On a store with parts, other timers are delivered
+    /// while the end of a delivery waits.
     pub fn end_durability(mut self, durability: Durability) -> Self {
         self.settings.end_durability = durability;
         self
     }
 
-    /// Sets the function that is called for each [`Incident`], on a thread of the runtime. It must not block.
+    /// Sets the function that is called for each [`Incident`]. The function is called on a thread of the runtime, and
+    /// must not block.
     pub fn on_incident(mut self, on_incident: impl Fn(&Incident) + Send + Sync + 'static) -> Self {
         self.settings.on_incident = Some(Arc::new(on_incident));
         self
     }
 
-    /// Sets the function that is called for each [`Event`]: for each delivery that begins and ends, and for each
-    /// [`Incident`]. All calls come from one thread of the runtime, outside of its locks. The events of a timer come in
-    /// their order. That thread claims and delivers nothing during a call, so the function must not block: it should
-    /// pass the event to a channel, for example. A panic in the function is caught. Without such a function no event is
-    /// made.
+    /// Sets the function that is called for each [`Event`]: when a delivery begins, when it ends, and at each
+    /// [`Incident`]. All calls come from one thread of the runtime, outside of the runtime's locks. The events of a
+    /// timer come in their order. During a call of the function, this thread claims and delivers nothing. So the
+    /// function must not block. It can pass the event to a channel, for example. A panic in the function is caught.
+    /// Without such a function the runtime makes no events.
     ///
     /// # Examples
     ///
@@ -310,13 +313,13 @@ impl Builder {
         self
     }
 
-    /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. It must not
-    /// step back. By default it is the system's monotonic clock. For a store on a manual clock, give the same manual
-    /// clock.
+    /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. The clock must
+    /// not step back. The default is the system's monotonic clock. If the store is on a manual clock, give the same
+    /// manual clock here.
     ///
-    /// This clock also shows steps of the store's clock, by a comparison of both ([`Incident::ClockStepped`]). By
-    /// default a system clock serves for that which goes on while the machine is suspended, where there is such a
-    /// clock.
+    /// The runtime also compares this clock with the store's clock, to notice steps of the store's clock
+    /// ([`Incident::ClockStepped`]). By default the comparison uses a system clock that goes on while the machine is
+    /// suspended, if the system has such a clock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -340,8 +343,8 @@ impl Builder {
         Self { steady: Arc::clone(&clock), clock, ..self }
     }
 
-    /// Sets the function that computes plans anew by the store's present clock: at the start, and after each step back.
-    /// It runs on a worker.
+    /// Sets the function that computes the next instants of schedules again, by the store's present time. A worker
+    /// thread calls the function at the start, and after each step of the store's clock back.
     pub(crate) fn follow_clock(
         mut self,
         follow: impl Fn() -> Result<(), StoreError> + Send + Sync + 'static,
@@ -350,8 +353,8 @@ impl Builder {
         self
     }
 
-    /// Starts the runtime. Timers that became due while no runtime ran are delivered, those with the earliest due
-    /// moments first.
+    /// Starts the runtime. The runtime also delivers timers that became due while no runtime ran. Timers with the
+    /// earliest due moments come first.
     ///
     /// # Errors
     ///

@@ -1,4 +1,6 @@
-//! Limits the rate at which late timers are delivered: after a downtime there may be millions.
+//! Limits the rate at which late timers are delivered. After a downtime there may be millions of late timers.
+//!
+//! Each delivery of a late timer uses a permit. A bucket of permits fills at the rate, so deliveries cannot exceed it.
 
 use crate::store::{Late, Leased};
 use core::time::Duration;
@@ -6,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The lateness beyond which the rate limits the delivery of a timer.
+/// The time after its due moment from which on a timer is late. The delivery of a late timer needs a permit.
 const LATE: Duration = Duration::from_secs(5);
-/// The pause after which a claim tries again for late timers that had no permit and may have a permit now.
+/// The pause before the next claim if late timers had no permit at the last claim, but may have a permit now.
 const SOON: Duration = Duration::from_millis(10);
 
-/// Tells whether all timers share one rate, or each namespace has the rate for itself.
+/// Limits the rate at which late timers are delivered, either for all timers together or for each namespace by itself.
 #[derive(Debug)]
 pub(crate) enum CatchUp {
     Together(Together),
@@ -27,42 +29,42 @@ impl CatchUp {
     }
 }
 
-/// Limits the rate of all late timers together.
+/// Limits the rate at which late timers are delivered, for the timers of all namespaces together.
 #[derive(Debug)]
 pub(crate) struct Together {
-    /// The number of deliveries a second; `None` without a limit.
+    /// The number of deliveries of late timers a second. `None` means no limit.
     rate: Option<u32>,
     bucket: Bucket,
     is_catching_up: bool,
 }
 
-/// Limits the rate of late timers in each namespace.
+/// Limits the rate at which late timers are delivered, for each namespace by itself.
 #[derive(Debug)]
 pub(crate) struct InTurn {
     rate: Option<u32>,
-    /// The buckets that are not full. A namespace without a bucket here begins with a full bucket.
+    /// The buckets of permits that are not full, by namespace. A namespace without an entry has a full bucket.
     buckets: BTreeMap<Box<str>, Bucket>,
 }
 
-/// A bucket of permits that fills at the rate. It holds the permits of a tenth of a second, or one permit if that is
-/// more.
+/// A bucket of permits to deliver late timers, which fills at the permitted rate. A full bucket holds the permits of a
+/// tenth of a second, but at least a single permit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// The moment until which permits are used up.
+    /// The moment up to which the bucket's permits are used up. Permits accrue from this moment to now.
     used_until: UtcMillis,
-    /// The fraction of a millisecond by which permits are used up beyond `used_until`, in units of one millisecond
-    /// divided by the rate.
+    /// The used permits that do not fill a whole millisecond of `used_until`. The unit is a millisecond divided by the
+    /// rate.
     rest: u64,
 }
 
 impl Bucket {
-    /// Returns the time, in milliseconds, in which an empty bucket fills. It is at least that of one permit, since a
-    /// smaller bucket would never have a permit.
+    /// Returns the time, in milliseconds, in which an empty bucket becomes full. The time is enough for at least one
+    /// permit, because a smaller bucket would never have a permit.
     fn burst(rate: u32) -> u64 {
         1_000_u64.div_ceil(u64::from(rate)).max(100)
     }
 
-    /// Fills the bucket up to now. Returns whether it is full.
+    /// Removes the permits that do not fit into the bucket at `now`. Returns whether the bucket is full.
     fn fill(&mut self, rate: u32, now: UtcMillis) -> bool {
         let full = UtcMillis::from_millis(now.as_millis().saturating_sub(Self::burst(rate)));
         let is_full = self.used_until < full || self.used_until > now + Duration::from_secs(2);
@@ -72,13 +74,14 @@ impl Bucket {
         is_full
     }
 
-    /// Returns the number of permits, or as an error the time until there is a permit.
+    /// Returns the number of permits in the bucket at `now`. If the bucket has no permit, fails with the time until it
+    /// has.
     fn permits(&self, rate: u32, now: UtcMillis) -> Result<u32, Duration> {
         let millis = u64::try_from((now - self.used_until).as_millis()).unwrap_or(u64::MAX);
         let permits = (millis * u64::from(rate)).saturating_sub(self.rest) / 1_000;
         if permits == 0 {
             let missing = (1_000 + self.rest).div_ceil(u64::from(rate)).saturating_sub(millis).max(1);
-            // More permits may have been used than there were.
+            // The last claim may have used more permits than the bucket had, so `used_until` may be in the future.
             return Err(Duration::from_millis(missing) + (self.used_until - now));
         }
         Ok(u32::try_from(permits).unwrap_or(u32::MAX))
@@ -96,8 +99,9 @@ impl Together {
         Self { rate: rate.map(|rate| rate.max(1)), bucket: Bucket::default(), is_catching_up: false }
     }
 
-    /// Returns the number of timers that may be claimed, at most `wanted`, if the first of them is due at `next_due`.
-    /// `None` means that no claim has been made yet. Fails with the time until there is a permit.
+    /// Returns the number of timers that a claim may take, at most `wanted`. `next_due` is the due moment of the first
+    /// pending timer, or `None` before the first claim. If no timer may be taken, fails with the time until a timer
+    /// may.
     pub(crate) fn permits(
         &mut self,
         next_due: Option<UtcMillis>,
@@ -105,7 +109,7 @@ impl Together {
         wanted: u32,
     ) -> Result<u32, Duration> {
         let Some(rate) = self.rate else { return Ok(wanted) };
-        // Before the first claim nothing is known of the timers, and they may be late.
+        // Before the first claim the runtime knows no due moment, and the timers may be late.
         self.is_catching_up = next_due.is_none_or(|due| now - due > LATE);
         if !self.is_catching_up {
             return Ok(wanted);
@@ -114,7 +118,8 @@ impl Together {
         self.bucket.permits(rate, now).map(|permits| permits.min(wanted))
     }
 
-    /// Uses a permit for each claimed timer while timers are late.
+    /// Records a claim of `claimed` timers. If the claim was limited because timers are late, uses a permit for each
+    /// claimed timer.
     pub(crate) fn note(&mut self, claimed: u32) {
         if let Some(rate) = self.rate.filter(|_| self.is_catching_up) {
             self.bucket.take(rate, claimed);
@@ -127,7 +132,7 @@ impl InTurn {
         Self { rate: rate.map(|rate| rate.max(1)), buckets: BTreeMap::new() }
     }
 
-    /// Returns the permits of each namespace for late timers; `None` without a limit.
+    /// Returns the number of late timers that a claim may take from each namespace. `None` means no limit.
     pub(crate) fn permits(&mut self, now: UtcMillis) -> Option<Late> {
         let rate = self.rate?;
         self.buckets.retain(|_, bucket| !bucket.fill(rate, now));
@@ -140,7 +145,7 @@ impl InTurn {
         Some(Late::new(LATE, usize::try_from(each).unwrap_or(usize::MAX), left))
     }
 
-    /// Uses a permit for each late timer of a claim.
+    /// Uses a permit of its namespace for each late timer that a claim has taken.
     pub(crate) fn note(&mut self, claimed: &[Leased], now: UtcMillis) {
         let Some(rate) = self.rate else { return };
         for Leased { timer, .. } in claimed.iter().filter(|leased| now - leased.timer.due > LATE) {
@@ -153,9 +158,9 @@ impl InTurn {
         }
     }
 
-    /// Returns the time after which a claim may take more, if late timers wait for permits. A bucket that has permits
-    /// now may have had none during the claim. A store with several parts may also have claimed more late timers than
-    /// permitted, from each part by itself.
+    /// Returns the time until a claim may take more late timers. `None` if the bucket of each namespace is full. A
+    /// bucket that has permits now may have had none during the last claim. A store with several parts may exceed the
+    /// permits, because each part counts by itself.
     pub(crate) fn rest(&self, now: UtcMillis) -> Option<Duration> {
         let rate = self.rate?;
         let rests = self.buckets.values().map(|bucket| bucket.permits(rate, now).err().unwrap_or(SOON));
@@ -170,8 +175,8 @@ mod tests {
     use crate::state::Token;
     use crate::timer::Timer;
 
-    /// Returns the number of late timers delivered in `millis` milliseconds, if each claim comes as soon as it is
-    /// permitted.
+    /// Returns the number of late timers that are delivered in `millis` milliseconds if each claim is made as soon as
+    /// it is permitted.
     fn deliveries(rate: u32, millis: u64) -> u64 {
         let mut catch_up = Together::new(Some(rate));
         let start = 1_000_000;

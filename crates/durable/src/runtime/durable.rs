@@ -1,12 +1,12 @@
-//! Holds a runtime from its start to its end.
+//! Owns a runtime from its start to its end.
 
 use super::report::Stats;
 use super::timers::Timers;
 use core::time::Duration;
 use std::thread;
 
-/// A runtime of durable timers. It ends when this value is dropped. [`handle`](Self::handle) gives access to its
-/// [`Timers`].
+/// A runtime that delivers durable timers. The runtime ends when this value is dropped. [`handle`](Self::handle)
+/// returns the runtime's [`Timers`], by which a program stores and changes timers.
 #[derive(Debug)]
 #[must_use = "the runtime ends when it is dropped"]
 pub struct Durable {
@@ -32,20 +32,20 @@ impl Durable {
         &self.timers
     }
 
-    /// Ends the runtime: no further delivery begins. Waits for the handlers that run, for at most `patience`. Handlers
-    /// that have not returned by then lose their timers: no attempt and no delivery is counted, and the next start
-    /// delivers the timers again. When the call returns, the ends of all other deliveries are on the disk, whatever
-    /// [`end_durability`](crate::Builder::end_durability) is.
+    /// Ends the runtime. No further delivery begins. Waits for running handlers, for at most `patience`. A handler that
+    /// has not returned in this time loses its timer: no attempt and no delivery is counted, and the next start
+    /// delivers the timer again. When the call returns, the ends of all other deliveries are on the disk. The call
+    /// ensures this for each value of [`end_durability`](crate::Builder::end_durability).
     ///
-    /// The store is released when the last of its [`Timers`] is dropped and all handlers have returned. After that a
-    /// store in a file can be opened again.
+    /// The store is released when the last [`Timers`] of the runtime is dropped and all handlers have returned. After
+    /// that a store in a file can be opened again.
     ///
     /// Returns the statistics up to the end.
     ///
     /// The calling thread waits. An asynchronous program must make the call on a thread that may wait, for example by
     /// `tokio::task::spawn_blocking(move || durable.shutdown(patience)).await`. On a thread of the executor that runs
-    /// the handlers, the call could wait for handlers that need the thread. Claims stop as soon as the call begins, and
-    /// [`Timers`] accept no further timers.
+    /// the handlers, the call could wait for handlers that need this thread. As soon as the call begins, no timer is
+    /// claimed, and [`Timers`] refuse new timers.
     ///
     /// ```
     /// use std::time::Duration;
@@ -69,10 +69,11 @@ impl Durable {
     fn end(&mut self, patience: Duration) {
         self.timers.runtime.stop(patience);
         let Some(thread) = self.thread.take() else { return };
-        // The function for incidents may drop the runtime on the loop's thread, which must not wait for itself.
+        // The program's function for incidents may drop the runtime on the loop's thread. The loop's thread must not
+        // wait for itself.
         if thread.thread().id() != thread::current().id() {
             self.timers.runtime.await_end();
-            // The loop's thread has the store until it ends.
+            // The loop's thread holds the store until the thread ends.
             let _panic = thread.join();
         }
     }

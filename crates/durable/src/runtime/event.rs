@@ -1,4 +1,4 @@
-//! Defines the events of a runtime: incidents, and the deliveries as an observer sees them.
+//! Defines the incidents and the events that a runtime passes to the program.
 
 use crate::handler::Verdict;
 use crate::phase::Phase;
@@ -8,62 +8,64 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// An event that a person may have to look at. Each is counted in [`Stats`](crate::Stats), too.
+/// An event that a person may have to look at. [`Stats`](crate::Stats) counts each incident, too.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Incident {
-    /// A delivery was late by more than its policy permits, and was left out.
+    /// A delivery was late by more than its policy permits, so the handler was not called.
     Skipped {
         /// The timer's id.
         id: TimerId,
-        /// The timer's key.
+        /// The timer's key. `None` if the timer has no key.
         key: Option<Box<str>>,
-        /// The moment from which the delivery was due.
+        /// The moment at which the skipped delivery became due.
         due: UtcMillis,
-        /// The time by which the delivery was late.
+        /// The time by which the skipped delivery was late.
         lateness: Duration,
     },
-    /// Instants of a series had passed when its occurrence ended, and were left out.
+    /// Some instants of a series had already passed when the occurrence before them ended. The passed instants were
+    /// left out.
     InstantsSkipped {
         /// The id of the occurrence that ended.
         id: TimerId,
-        /// The series' key.
+        /// The series' key. `None` if the series has no key.
         key: Option<Box<str>>,
-        /// The number of instants that were left out.
+        /// The number of the series' instants that were left out.
         count: u64,
     },
-    /// Deliveries of a timer were given up.
+    /// The timer is dead: its last permitted attempt failed, or its handler gave up. The timer is delivered no more.
     Died {
         /// The timer's id.
         id: TimerId,
     },
-    /// A timer is due whose kind has no handler. It waits until a runtime with such a handler starts.
+    /// A timer is due, and the runtime has no handler for its kind. The timer waits until a runtime with such a handler
+    /// starts.
     UnknownKind {
         /// The timer's id.
         id: TimerId,
         /// The timer's kind.
         kind: Box<str>,
     },
-    /// Records could not be read. They were set aside with their bytes.
+    /// Some records in the store could not be read. The bytes of these records were set aside.
     Quarantined {
-        /// The number of records.
+        /// The number of records that could not be read.
         count: u32,
     },
-    /// The store failed. The runtime tries again.
+    /// A call at the store failed. The runtime tries again.
     StoreFailed(StoreError),
-    /// The store's clock has stepped by half a second or more, ahead or back. Timers follow the new time at once: after
-    /// a step ahead they may be due, after a step back they are due later. Timers that were made or put off while the
-    /// clock was ahead keep their moments. [`Filter::created_after`](crate::store::Filter::created_after) finds those
-    /// that were made then. Schedules are computed anew after a step back.
+    /// The store's clock has stepped by half a second or more, ahead or back. Timers follow the new time at once: a
+    /// step ahead makes timers due earlier, and a step back makes them due later. Timers that were made or put off
+    /// while the clock was ahead keep their moments. [`Filter::created_after`](crate::store::Filter::created_after)
+    /// finds timers that were made while the clock was ahead. Schedules are computed again after a step back.
     ClockStepped {
-        /// The moment that the clock would have shown without the step.
+        /// The moment that the store's clock would show without the step.
         from: UtcMillis,
-        /// The moment that the clock shows now.
+        /// The moment that the store's clock shows after the step.
         to: UtcMillis,
     },
 }
 
-/// Identifies a delivery of a timer in events.
+/// Describes the timer and the delivery to which an event belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attempt {
@@ -71,26 +73,26 @@ pub struct Attempt {
     pub id: TimerId,
     /// The timer's namespace.
     pub namespace: Box<str>,
-    /// The key, if the timer has one.
+    /// The timer's key. `None` if the timer has no key.
     pub key: Option<Box<str>>,
     /// The timer's kind.
     pub kind: Box<str>,
-    /// The moment at which the timer was accepted.
+    /// The moment at which the store accepted the timer.
     pub created: UtcMillis,
-    /// The moment for which the timer was made.
+    /// The moment for which the timer is scheduled. Retries and snoozes do not change it.
     pub scheduled: UtcMillis,
-    /// The moment from which this delivery was due.
+    /// The moment at which this delivery became due.
     pub due: UtcMillis,
-    /// The number of the attempt: one more than the number of failures before.
+    /// The number of the attempt: the number of earlier failures, plus one.
     pub attempt: u32,
-    /// The number of the delivery, from 1 on.
+    /// The number of this delivery among the timer's deliveries, counted from 1.
     pub delivery: u32,
-    /// The trace context that the creator of the timer has given.
+    /// The trace context that the timer's creator has given. `None` without one.
     pub trace: Option<Box<str>>,
 }
 
 impl Attempt {
-    /// Describes the delivery that a claim has begun.
+    /// Describes the delivery of a timer that a claim has just taken.
     pub(crate) fn new(timer: &Timer) -> Self {
         Self {
             id: timer.id,
@@ -111,79 +113,82 @@ impl Attempt {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// The handler answered. Some ends count as [`Verdict::Retry`]: a panic, a handler that does not answer in time,
-    /// and a park for a reason that a handler may not use.
+    /// The handler answered. Three ends count as [`Verdict::Retry`]: a panic, a handler that does not answer in time,
+    /// and a park whose reason the handler must not use.
     Answered(Verdict),
-    /// The delivery was late by more than its policy permits, and the handler was not called.
+    /// The delivery was late by more than its policy permits, so the handler was not called.
     Skipped,
-    /// The kind has no handler.
+    /// The runtime has no handler for the timer's kind.
     NoHandler,
-    /// The timer was given back: the runtime stops, the lease ended before the handler was called, or the executor
-    /// dropped the work. No attempt was counted. A timer that is delivered at most once comes back only if its handler
-    /// had not been called.
+    /// The timer was given back to the store, and no attempt was counted. Either the runtime stops, or the lease ended
+    /// before the handler was called, or the executor dropped the work. A timer that is delivered at most once comes
+    /// back only if its handler was not called.
     GivenBack,
 }
 
 /// An event of a delivery, for a history or a live view. See [`Builder::observe`](crate::Builder::observe).
 ///
-/// All moments are of the store's clock.
+/// All moments are by the store's clock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A handler is called.
+    /// The handler of a delivery is called.
     Began {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment of the event.
+        /// The moment at which the handler is called.
         at: UtcMillis,
-        /// The time from the due moment to `at`.
+        /// The time from the due moment of the delivery to `at`.
         lateness: Duration,
     },
-    /// A delivery has ended, and the store has confirmed the end, as durable as
-    /// [`end_durability`](crate::Builder::end_durability) asks for. A delivery whose handler was not called ends
-    /// without having begun.
+    /// A delivery has ended, and the store has confirmed its end. The end is as durable as
+    /// [`end_durability`](crate::Builder::end_durability) demands. If the handler was not called, no `Began` comes
+    /// before.
     Ended {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment at which the store had confirmed the end, or shortly after it.
+        /// The moment at which the runtime received the store's confirmation of the end.
         at: UtcMillis,
         /// The way in which the delivery ended.
         ending: Ending,
-        /// The time from the handler's call to its answer, or to the end of its time, by the runtime's clock.
+        /// The time from the handler's call to its answer, or to its timeout. The runtime's clock measures this time.
+        /// `None` if the handler was not called.
         took: Option<Duration>,
         /// The phase of the timer after this end: done, pending again, parked, dead, or withdrawn. A timer that is
-        /// delivered at most once is done, whatever its handler answers, unless it was snoozed, parked or given back.
+        /// delivered at most once is usually done, whether its handler succeeded or failed. Such a timer is not done
+        /// after a snooze, after a park, or when it was given back.
         phase: Phase,
-        /// The id of the next occurrence, if the timer is of a series that goes on.
+        /// The id of the next occurrence of the timer's series. `None` if no further occurrence follows, or if the
+        /// timer belongs to no series.
         next: Option<TimerId>,
-        /// The moment from which the next delivery is due, of the timer or of the next occurrence. It is read from the
-        /// store after the end: `None` if the timer was cancelled in between.
+        /// The due moment of the next delivery: of the timer, or of the next occurrence. The runtime reads it from the
+        /// store after the end. `None` if there is no next delivery, or if the timer was cancelled before that read.
         due: Option<UtcMillis>,
     },
-    /// The lease of a delivery was lost, or its answer came after its lease. The timer is delivered again, unless
-    /// another holder's delivery has ended it.
+    /// The lease of a delivery was lost, or the handler answered after the lease had ended. The timer is delivered
+    /// again, unless another holder's delivery has ended it.
     LeaseLost {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment of the event.
+        /// The moment at which the runtime noticed the loss.
         at: UtcMillis,
     },
-    /// The end of a delivery could not be stored. The timer is delivered again, once the lease has ended.
+    /// The end of a delivery could not be stored. The timer is delivered again once the lease has ended.
     EndLost {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
-        /// The moment of the event.
+        /// The moment at which the runtime gave up storing the end.
         at: UtcMillis,
     },
-    /// A lease was ended because its holder was gone.
+    /// A lease was ended because its holder was gone, for example after the process had died.
     Expired {
-        /// The timer's id.
+        /// The id of the timer whose lease was ended.
         id: TimerId,
-        /// The moment of the event.
+        /// The moment at which the runtime learned that the lease had ended.
         at: UtcMillis,
-        /// The timer's phase: pending again, or dead.
+        /// The timer's phase after the lease: pending again, or dead.
         phase: Phase,
     },
-    /// An incident, as [`Builder::on_incident`](crate::Builder::on_incident) gets it.
+    /// An incident has happened. [`Builder::on_incident`](crate::Builder::on_incident) gets the same value.
     Incident(Incident),
 }

@@ -1,13 +1,13 @@
-//! Runs durable timers: takes them from a store and hands them to handlers.
+//! Runs durable timers: takes due timers from a store and hands them to handlers.
 //!
 //! | part | |
 //! |---|---|
-//! | [`Builder`] | the settings of a runtime, and its start |
-//! | [`Durable`] | a runtime from its start to its end |
-//! | [`Timers`] | its handle: stores, changes and reads timers |
-//! | [`delivery_loop`] | the thread that claims timers, hands them to handlers, and reports the ends |
+//! | [`Builder`] | collects the settings of a runtime, and starts it |
+//! | [`Durable`] | owns a runtime from its start to its end |
+//! | [`Timers`] | the handle of a runtime: stores, changes and reads timers |
+//! | [`delivery_loop`] | the thread that claims timers, hands them to handlers, and reports the ends of deliveries |
 //! | [`shared`] | the state that the loop shares with the handlers, the engine's thread and the callers |
-//! | [`report`] | incidents, events, numbers, health |
+//! | [`report`] | the numbers, the incidents, the events and the health of a runtime |
 
 mod alarm;
 mod builder;

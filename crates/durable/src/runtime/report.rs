@@ -1,4 +1,4 @@
-//! Counts a runtime's work, passes incidents on, and knows the runtime's health.
+//! Counts the work of a runtime, passes incidents and events on, and reports the runtime's health.
 
 use super::event::{Event, Incident};
 use super::shared::UnderWay;
@@ -15,66 +15,69 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The program's function for incidents.
+/// The function of the program that is called for each incident.
 pub(crate) type OnIncident = Arc<dyn Fn(&Incident) + Send + Sync>;
-/// The program's function for events.
+/// The function of the program that is called for each event.
 pub(crate) type Observe = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// Counts the work of a runtime since its start.
+/// The counters of a runtime, counted from its start, and its present numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The number of deliveries that were begun.
+    /// The number of deliveries that have begun.
     pub delivered: u64,
     /// The number of deliveries that succeeded.
     pub done: u64,
     /// The number of deliveries that failed and are tried again.
     pub retried: u64,
-    /// The number of timers whose deliveries were given up.
+    /// The number of timers that have died. A dead timer is delivered no more unless the program replays it.
     pub dead: u64,
-    /// The number of deliveries that were put off by their handlers.
+    /// The number of deliveries whose handlers put the timer off ([`Verdict::Snooze`]).
     pub snoozed: u64,
-    /// The number of deliveries whose handlers put the timer aside for a reason ([`Verdict::Park`]).
+    /// The number of deliveries whose handlers parked the timer ([`Verdict::Park`]).
     pub parked: u64,
-    /// The number of timers that were given back without a delivery's end, for example at a stop.
+    /// The number of timers that were given back to the store before their handlers had answered, for example at a
+    /// stop.
     pub released: u64,
-    /// The number of deliveries that were left out since they were too late.
+    /// The number of deliveries that were skipped because they were too late.
     pub skipped: u64,
-    /// The number of instants of series that were left out.
+    /// The number of instants that were left out of series.
     pub instants_skipped: u64,
-    /// The number of timers that were due and had no handler.
+    /// The number of timers that were due while the runtime had no handler for their kind.
     pub unknown_kind: u64,
-    /// The number of deliveries whose lease was lost, or whose answer came after the lease's end.
+    /// The number of deliveries that lost their lease, or whose handler answered after the lease had ended.
     pub leases_lost: u64,
-    /// The number of ends that could not be reported to the store. Their timers are delivered again.
+    /// The number of deliveries whose end could not be reported to the store. The timers of these deliveries are
+    /// delivered again.
     pub ends_lost: u64,
-    /// The number of records that could not be read.
+    /// The number of stored records that could not be read.
     pub quarantined: u64,
-    /// The number of errors of the store.
+    /// The number of errors that calls at the store returned.
     pub store_errors: u64,
-    /// The number of claims.
+    /// The number of claims of timers that succeeded.
     pub claims: u64,
-    /// The number of steps of the store's clock ahead, and the total time of these steps.
+    /// How often the store's clock stepped ahead, and the total length of these steps.
     pub clock_steps_ahead: (u64, Duration),
-    /// The number of steps of the store's clock back, and the total time of these steps.
+    /// How often the store's clock stepped back, and the total length of these steps.
     pub clock_steps_back: (u64, Duration),
-    /// The times from due moments to the calls of handlers, by the store's clock. Each call counts from the due moment
-    /// of its own delivery: after a snooze, a retry or a move that is the new moment. A timer keeps its due moment
-    /// while it is parked, so the time in which it is parked counts.
+    /// The times from the due moments of deliveries to the calls of their handlers, by the store's clock. After a
+    /// snooze, a retry or a move, the new due moment counts. A parked timer keeps its due moment, so the time in which
+    /// it was parked counts.
     pub lateness: Times,
-    /// The times from the calls of handlers to the ends of their deliveries, by the runtime's clock: to the answer, or
-    /// to the timeout. Deliveries whose lease was lost, or that a stop gave back, do not count.
+    /// The times from the calls of handlers to the ends of their deliveries, which are the answers or the timeouts. The
+    /// runtime's clock measures these times. Deliveries that lost their lease do not count, nor deliveries that a stop
+    /// gave back.
     pub handler_time: Times,
     /// The number of handlers that run now.
     pub running: usize,
-    /// The number of running handlers whose time is over: they block and do not return.
+    /// The number of running handlers whose deliveries have ended, for example because the handler's time is over.
     pub overrun: usize,
-    /// The due moment of the first pending timer, as far as the last claim knew.
+    /// The due moment of the first pending timer, as the last claim found it.
     pub next_due: Option<UtcMillis>,
 }
 
 impl Stats {
-    /// Returns all numbers in Prometheus' text format.
+    /// Returns all numbers of these statistics in the text format of Prometheus.
     ///
     /// ```
     /// use tourbillon_durable::Stats;
@@ -134,28 +137,28 @@ impl Stats {
     }
 }
 
-/// The present fault of a runtime. If there are several, the variant that is listed first counts.
+/// The present fault of a runtime. If a runtime has several faults, the variant that is listed first counts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Health {
-    /// The store has failed for this time.
+    /// The last call at the store failed.
     StoreFails {
-        /// The time since the first of the errors.
+        /// The time from the first error after the last success until now.
         since: Duration,
-        /// The last error.
+        /// The last error that the store returned.
         error: StoreError,
     },
-    /// The runtime has waited for the store for this time.
+    /// The runtime has waited for the store's answer for this time.
     StoreHangs(Duration),
-    /// A timer has been due for this time and is not delivered.
+    /// A timer has been due for this time, but is not delivered.
     Overdue(Duration),
-    /// This number of handlers run although their time is over.
+    /// Handlers still run although their deliveries have ended. The value is the number of these handlers.
     Overrun(usize),
-    /// No fault is known.
+    /// The runtime has no known fault.
     Healthy,
 }
 
-/// Counts the work of a runtime, and passes incidents and events on to the program.
+/// Counts the work of a runtime, and passes incidents and events to the program.
 pub(crate) struct Reporter {
     figures: Mutex<Figures>,
     on_incident: Option<OnIncident>,
@@ -181,7 +184,8 @@ impl Reporter {
         self.lock().stats.clone()
     }
 
-    /// Returns the time since the store began to fail, and its last error. `None` if it does not fail.
+    /// Returns for how long the store has failed, and the store's last error. Returns `None` if the last call at the
+    /// store succeeded.
     pub(crate) fn failing(&self) -> Option<(Duration, StoreError)> {
         self.lock().failing.as_ref().map(|(since, error)| (since.elapsed(), error.clone()))
     }
@@ -190,7 +194,8 @@ impl Reporter {
         self.observe.is_some()
     }
 
-    // The caller's functions are called on the loop's thread, outside of all locks. A panic must not end the loop.
+    // These functions call the program's functions, on the loop's thread and outside of all locks. A panic of the
+    // program's function must not end the loop.
 
     pub(crate) fn emit(&self, event: &Event) {
         if let Some(observe) = &self.observe {
@@ -248,17 +253,17 @@ impl Reporter {
         }
     }
 
-    /// Counts a delivery that has been handed to an executor.
+    /// Counts a delivery whose work was handed to an executor.
     pub(crate) fn delivered(&self) {
         self.lock().stats.delivered += 1;
     }
 
-    /// Counts the call of a handler.
+    /// Counts the call of a handler. `lateness` is the time from the due moment to the call.
     pub(crate) fn called(&self, lateness: Duration) {
         self.lock().stats.lateness.record(lateness);
     }
 
-    /// Counts the time that a handler has taken until its delivery ended.
+    /// Records `time`, the time from a handler's call to the end of its delivery.
     pub(crate) fn took(&self, time: Duration) {
         self.lock().stats.handler_time.record(time);
     }
@@ -273,7 +278,8 @@ impl Reporter {
         self.report(&Incident::UnknownKind { id: timer.id, kind: timer.kind.clone() });
     }
 
-    /// Counts the end of a delivery of a timer that the store has removed at its claim.
+    /// Counts the end of a delivery at most once. Nothing is reported to the store, because it has removed the timer at
+    /// the claim.
     pub(crate) fn ended_at_most_once(&self, verdict: &Verdict) {
         if *verdict == Verdict::Done {
             self.lock().stats.done += 1;
@@ -309,7 +315,7 @@ impl Reporter {
         }
     }
 
-    /// Counts the end of a delivery by the outcome in the store.
+    /// Counts the end of a delivery by the outcome that the store has answered.
     pub(crate) fn ended(&self, under_way: &UnderWay, op: &Op, outcome: &Outcome) {
         let id = under_way.id;
         if let (Op::Return(timer, _), Outcome::Created(_) | Outcome::Repeated(_)) = (op, outcome) {
@@ -343,7 +349,7 @@ impl Reporter {
         }
     }
 
-    /// Counts a timer that the store had removed and that is stored again.
+    /// Counts a timer that is delivered at most once and is stored again. The store had removed it at its claim.
     fn returned(&self, timer: &Timer, is_snoozed: bool) {
         {
             let stats = &mut self.lock().stats;

@@ -1,4 +1,4 @@
-//! Holds the settings of a runtime after its start.
+//! Holds the settings of a running runtime.
 
 use super::report::{Observe, OnIncident};
 use crate::executor::Executor;
@@ -10,17 +10,18 @@ use std::sync::Arc;
 pub(crate) struct Settings {
     /// The greatest number of handlers that run at a time.
     pub(crate) concurrency: usize,
-    /// Whether each namespace gets at most a share of the handlers.
+    /// Whether namespaces share the handlers. If they do, no namespace can occupy all handlers.
     pub(crate) in_turn: bool,
     pub(crate) lease: Duration,
     pub(crate) limits: Limits,
     pub(crate) catch_up_rate: Option<u32>,
-    /// The durability that a delivery's end must have before the next delivery begins.
+    /// The durability that the end of a delivery must have before another delivery takes the handler's place.
     pub(crate) end_durability: Durability,
     pub(crate) executor: Option<Arc<dyn Executor>>,
     pub(crate) on_incident: Option<OnIncident>,
     pub(crate) observe: Option<Observe>,
-    /// The function that computes plans anew by the store's present clock. `None` for a runtime without schedules.
+    /// The function that computes the next instants of schedules again, by the store's present time. `None` for a
+    /// runtime without schedules.
     pub(crate) follow_clock: Option<Arc<FollowClock>>,
 }
 

@@ -1,29 +1,31 @@
-//! Notices steps of the store's clock by comparing it with a clock that does not step.
+//! Notices steps of the store's clock. It compares the store's clock with a steady clock, which does not step.
 
 use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// The difference between the clocks up to which the store's clock has not stepped.
+/// The greatest difference between the two clocks that does not count as a step of the store's clock.
 const LEAST: Duration = Duration::from_millis(500);
-/// The part of the time since the last comparison by which the clocks may differ without a step: one divided by this
-/// number, or 200 millionths. Clocks of two machines drift apart by less, even if nobody corrects them.
+/// The time between two comparisons, divided by this number, is the permitted drift of the clocks: 200 millionths.
+/// Clocks of two machines drift apart by less, even if nobody corrects them.
 const DRIFT: u32 = 5_000;
-/// The time between two readings of the steady clock up to which the reading between them counts as simultaneous.
+/// The longest time between two readings of the steady clock. If they are closer, a reading of the store's clock
+/// between them counts as simultaneous.
 const ONE_MOMENT: Duration = Duration::from_millis(20);
-/// The number of attempts to read both clocks at one moment.
+/// The number of attempts to read the store's clock and the steady clock at the same moment.
 const READINGS: usize = 8;
 
-/// Remembers the last comparison of the two clocks.
+/// The times that the store's clock and the steady clock showed at their last comparison. `None` before the first
+/// comparison.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Steps(Option<(UtcMillis, Timestamp)>);
 
-/// A step of the store's clock.
+/// A step of the store's clock, ahead or back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The moment that the clock would have shown without the step.
+    /// The moment that the store's clock would show without the step.
     pub(crate) from: UtcMillis,
-    /// The moment that the clock shows now.
+    /// The moment that the store's clock shows after the step.
     pub(crate) to: UtcMillis,
 }
 
@@ -34,13 +36,14 @@ impl Step {
 }
 
 impl Steps {
-    /// Compares the clocks. Returns the step since the last comparison, if there was one.
+    /// Compares the store's clock with the steady clock. Returns the step of the store's clock after the last
+    /// comparison, or `None` if it has not stepped.
     pub(crate) fn compare(
         &mut self,
         store: impl Fn() -> UtcMillis,
         steady: impl Fn() -> Timestamp,
     ) -> Option<Step> {
-        // A thread that was interrupted between the readings has seen no step.
+        // If the thread was interrupted between the readings, the difference would look like a step. So it reads again.
         let (shown, at) = (0..READINGS).find_map(|_| {
             let (before, shown, after) = (steady(), store(), steady());
             (after - before <= ONE_MOMENT).then_some((shown, before))
@@ -60,8 +63,8 @@ mod tests {
 
     const START: u64 = 1_700_000_000_000;
 
-    /// Returns the steps that are noticed, in seconds. Each pair has the milliseconds that the store's clock shows, and
-    /// those that the steady clock shows at the same time.
+    /// Returns the steps that `compare` notices, in seconds. Each pair has the milliseconds of the store's clock, and
+    /// the milliseconds of the steady clock at the same time.
     fn steps(shown: &[(u64, u64)]) -> Vec<i64> {
         let mut steps = Steps::default();
         let seen = shown.iter().filter_map(|(store, steady)| {

@@ -1,26 +1,29 @@
-//! Counts times in buckets of fixed bounds.
+//! Counts durations in buckets of fixed bounds.
 
 use core::fmt::{self, Write as _};
 use core::time::Duration;
 
 const BOUNDS: usize = 20;
 
-/// A distribution of times: their number, their sum, their maximum, and how many were within each bound.
+/// A distribution of durations. The distribution has the number of durations, their sum, their maximum, and a count for
+/// each bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Times {
-    /// The number of times.
+    /// The number of times in the distribution.
     pub count: u64,
-    /// The sum of all times.
+    /// The sum of all times in the distribution.
     pub sum: Duration,
-    /// The longest time, or zero if there is none.
+    /// The longest time in the distribution. Zero if the distribution is empty.
     pub max: Duration,
-    /// The number of times in each bucket: up to its bound, and above the bound before.
+    /// The number of times in each bucket. A bucket counts the times that exceed the last bucket's bound, up to its own
+    /// bound.
     within: [u64; BOUNDS],
 }
 
 impl Times {
-    /// The upper bounds of the [`buckets`](Self::buckets), from 1 ms, which is the store's unit, to a day.
+    /// The upper bounds of the [`buckets`](Self::buckets), from 1 ms to a day. No bound is below 1 ms, because the
+    /// store counts in milliseconds.
     pub const BOUNDS: [Duration; BOUNDS] = [
         Duration::from_millis(1),
         Duration::from_micros(2_500),
@@ -44,8 +47,8 @@ impl Times {
         Duration::from_secs(86_400),
     ];
 
-    /// Returns the number of times within each bound. The numbers are cumulative, as in the buckets of a Prometheus
-    /// histogram.
+    /// Returns each bound with the number of times up to this bound. The numbers are cumulative, as in the buckets of a
+    /// Prometheus histogram.
     ///
     /// ```
     /// use std::time::Duration;
@@ -62,7 +65,7 @@ impl Times {
         Self::BOUNDS.into_iter().zip(within)
     }
 
-    /// Counts a time.
+    /// Adds a time to the distribution.
     pub fn record(&mut self, time: Duration) {
         self.count += 1;
         self.sum = self.sum.saturating_add(time);
@@ -73,7 +76,7 @@ impl Times {
         }
     }
 
-    /// Writes the samples of a Prometheus histogram of this name.
+    /// Writes the samples of a Prometheus histogram that has the name `name`.
     pub(super) fn write_samples(&self, page: &mut String, name: &str) -> fmt::Result {
         for (bound, count) in self.buckets() {
             writeln!(page, "{name}_bucket{{le=\"{}\"}} {count}", bound.as_secs_f64())?;

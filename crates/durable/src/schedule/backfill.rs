@@ -1,4 +1,4 @@
-//! Makes occurrences apart from the plan: those of a trigger, and those of a backfill.
+//! Makes occurrences that the plan does not call for now: by a trigger, or by a backfill of past instants.
 
 use super::key::ScheduleKey;
 use super::schedules::Schedules;
@@ -11,8 +11,8 @@ use crate::timer::Timer;
 use tourbillon_words::UtcMillis;
 
 impl Schedules {
-    /// Makes an occurrence now, apart from the plan, whether or not the schedule is paused or another occurrence is
-    /// under way. Returns its id.
+    /// Makes an occurrence that is due now, in addition to the occurrences of the plan. The schedule may be paused, and
+    /// another occurrence need not have ended. Returns the id of the new occurrence.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl Schedules {
         for _ in 0..TURNS {
             let (timer, mut stored) = self.0.load(at)?;
             let now = self.0.store.now();
-            // Each attempt uses the same id, so the occurrence is made once.
+            // Each attempt uses the same id, so only one occurrence is made.
             let occurrence = Timer { id, ..stored.occurrence(at, now, now) };
             stored.progress.asked += 1;
             stored.progress.last_fired = Some(now);
@@ -62,11 +62,11 @@ impl Schedules {
         Err(contended().into())
     }
 
-    /// Counts the instants after `after` and up to `until`, up to `limit`.
+    /// Counts the instants of a schedule after `after` and up to `until`. Stops counting at `limit`.
     ///
     /// # Errors
     ///
-    /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails.
+    /// Fails if there is no such schedule, if its plan is not valid, or if the store fails.
     ///
     /// # Examples
     ///
@@ -99,14 +99,14 @@ impl Schedules {
         Ok(stored.progress.instants(&stored.schedule, after, until, limit)?.len())
     }
 
-    /// Makes the occurrences of at most `limit` instants after `after` and up to `until`, or to now if that is earlier.
-    /// They are due at once. Their ids follow from their instants. So an instant gets no second occurrence if its
-    /// occurrence is stored, or has ended within the last hour.
+    /// Makes the occurrences of at most `limit` instants after `after` and up to `until`. Instants after now are left
+    /// out. The occurrences are due at once. The id of an occurrence follows from its instant. So an instant gets no
+    /// second occurrence while its first occurrence is stored, or within an hour after the first occurrence ended.
     ///
     /// # Errors
     ///
-    /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails. After a failure the
-    /// step can be repeated.
+    /// Fails if there is no such schedule, if its plan is not valid, or if the store fails. After a failure the call
+    /// can be repeated.
     ///
     /// # Examples
     ///
@@ -171,7 +171,8 @@ impl Schedules {
                 break;
             }
             (timer, stored) = match self.0.load(at) {
-                // The occurrences are stored, but the schedule was removed, so they cannot be counted.
+                // The occurrences are stored. The schedule was removed since, so there is nothing that could count
+                // them.
                 Err(ScheduleFault::NotFound) => break,
                 loaded => loaded?,
             };

@@ -1,4 +1,4 @@
-//! Decides about the instants that have come.
+//! Makes the decisions of schedules. A decision determines which of the instants that have come get occurrences.
 
 use super::instants::{ScheduleInstants, just_before};
 use super::{Missed, Overlap, Progress, Schedule};
@@ -7,39 +7,41 @@ use crate::plan::PlanError;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of instants of one decision, apart from missed instants that get no occurrence.
+/// The greatest number of instants that get occurrences, are skipped or are queued by a single decision. Missed
+/// instants without an occurrence do not count.
 pub const MOST_AT_ONCE: usize = 100;
-/// The greatest number of missed instants that get occurrences with [`Missed::All`]. They are the last of the missed
-/// instants.
+/// The greatest number of missed instants that get occurrences with [`Missed::All`]. If more instants were missed, only
+/// the latest get occurrences.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
-/// The tolerance between clocks. The clocks of processes that share a store differ by less. If an instant that was
-/// decided on is further in the future, a clock that was ahead decided on it.
+/// The greatest difference between the clocks of processes that share a store. If the instant of a decision is further
+/// in the future, the decision was made while the clock was ahead.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
-/// The pause between two checks whether the last occurrence has ended, while an instant is queued for its end.
+/// The pause between two checks whether the last occurrence has ended. The checks are made while an instant waits in
+/// the queue for that end.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The result of a decision about the instants that have come.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Decision {
-    /// The instants that get their occurrences.
+    /// The instants that get occurrences by this decision.
     pub fire: Vec<UtcMillis>,
-    /// The number of instants that were missed.
+    /// The number of instants that were missed and got no occurrence.
     pub missed: u64,
     /// The number of instants that were skipped because of an overlap.
     pub skipped: u64,
-    /// The schedule's progress after the decision.
+    /// The progress of the schedule through its instants, after the decision.
     pub progress: Progress,
-    /// The moment of the next decision; `None` if the schedule has ended.
+    /// The moment of the next decision. `None` if the schedule has ended.
     pub wake: Option<UtcMillis>,
 }
 
 impl Progress {
-    /// Makes the progress of a schedule that is created now.
+    /// Makes the progress of a new schedule, which is created at `now`.
     ///
     /// # Errors
     ///
-    /// Fails if the plan cannot be followed.
+    /// Fails if the plan is not valid.
     pub fn new(id: TimerId, schedule: &Schedule, now: UtcMillis) -> Result<Self, PlanError> {
         let next = ScheduleInstants::new(schedule, now)?.next_after(just_before_start(schedule, now));
         Ok(Self {
@@ -59,12 +61,12 @@ impl Progress {
         })
     }
 
-    /// Computes the progress after a change of the rule. The numbers stay, and instants that have passed do not come
-    /// again. If the instants are the same as before, those that were not decided on yet stay, too.
+    /// Computes the progress after the rule was changed from `before` to `after`. The counters stay, and instants that
+    /// have passed do not come again. If the plan, the start and the end stay, instants without a decision also stay.
     ///
     /// # Errors
     ///
-    /// Fails if the plan cannot be followed.
+    /// Fails if the plan is not valid.
     pub fn changed(&self, before: &Schedule, after: &Schedule, now: UtcMillis) -> Result<Self, PlanError> {
         let is_same = before.plan == after.plan && before.start == after.start && before.end == after.end;
         let followed = if is_same { self.followed(after, now)? } else { None };
@@ -75,12 +77,12 @@ impl Progress {
         Ok(Self { next, fault: None, ..progress })
     }
 
-    /// Computes the progress of a schedule that is resumed. The instants of a pause are left out. Instants that passed
-    /// because the plan could not be followed stay, and are missed.
+    /// Computes the progress of a schedule that is resumed. Instants that passed during a pause are left out. Instants
+    /// that passed while the plan was not valid count as missed.
     ///
     /// # Errors
     ///
-    /// Fails if the plan cannot be followed.
+    /// Fails if the plan is not valid.
     pub fn resumed(&self, schedule: &Schedule, now: UtcMillis) -> Result<Self, PlanError> {
         let followed = self.followed(schedule, now)?;
         let is_past = self.paused || followed.is_some();
@@ -90,14 +92,14 @@ impl Progress {
         Ok(Self { next, paused: false, fault: None, ..progress })
     }
 
-    /// Computes the progress by the present clock, if a clock that was ahead has brought it further: then its next
-    /// instant is later than the first instant after now. Returns `None` if the progress may stay. The counts stay. If
-    /// an instant got its occurrence while the clock was ahead, and comes again now, it gets no second occurrence
-    /// within an hour of the end of the first.
+    /// Corrects a schedule's progress that was stored while the clock was ahead. The next instant of such a progress is
+    /// later than the first instant after now. Returns `None` if the progress needs no correction. The counters stay.
+    /// An instant may have got its occurrence while the clock was ahead, and come again now. The instant gets no second
+    /// occurrence within an hour after its first occurrence ended.
     ///
     /// # Errors
     ///
-    /// Fails if the plan cannot be followed.
+    /// Fails if the plan is not valid.
     pub fn followed(&self, schedule: &Schedule, now: UtcMillis) -> Result<Option<Self>, PlanError> {
         let progress = self.clone().without_future(now);
         let first =
@@ -110,7 +112,8 @@ impl Progress {
         Ok(is_behind.then_some(Self { next: first, ..progress }))
     }
 
-    /// Returns the progress without the moments that are in the future by the present clock.
+    /// Returns the progress without moments that are in the future at `now`. Those moments were set while the clock was
+    /// ahead.
     fn without_future(mut self, now: UtcMillis) -> Self {
         let latest = now + SLACK;
         let is_past = |moment: &UtcMillis| *moment <= latest;
@@ -121,25 +124,26 @@ impl Progress {
         self
     }
 
-    /// Returns the moment up to which instants have passed: the latest of now, the last instant that was decided on,
-    /// and the moment before the start.
+    /// Returns the moment up to which all instants of the schedule have passed. The moment is the last instant with a
+    /// decision, or now, whichever is later. Before the schedule's start, the start counts as now.
     fn passed(&self, schedule: &Schedule, now: UtcMillis) -> UtcMillis {
         let now = just_before_start(schedule, now);
         self.last_scheduled.map_or(now, |last| last.max(now))
     }
 
-    /// Decides about the instants that have come at `now`, if occurrences become due `offset` after their instants.
-    /// `is_under_way` says whether the last occurrence has not ended.
+    /// Decides about the instants that have come at `now`. An occurrence becomes due at its instant plus `offset`.
+    /// `is_under_way` is true if the last occurrence has not ended.
     ///
     /// # Errors
     ///
-    /// Fails if the plan cannot be followed.
+    /// Fails if the plan is not valid.
     ///
     /// # Time complexity
     ///
-    /// At most [`MOST_AT_ONCE`] instants get occurrences; if more have come, the next decision is due at once. Missed
-    /// instants are counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED): by a division for a fixed period, and
-    /// otherwise one by one. [`Missed::All`] searches for the last [`MOST_CAUGHT_UP`] of them.
+    /// At most [`MOST_AT_ONCE`] instants get occurrences. If more instants have come, the next decision is due at once.
+    /// Missed instants are counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED). For a fixed period a division
+    /// counts them, otherwise they are counted one by one. [`Missed::All`] searches for the last [`MOST_CAUGHT_UP`]
+    /// missed instants.
     pub fn decide(
         &self,
         schedule: &Schedule,
@@ -161,7 +165,7 @@ impl Progress {
         {
             work.fire(queued);
         }
-        // Instants up to `come` have come. Those before `on_time` are missed.
+        // Instants up to `come` have come. Of these, instants before `on_time` are missed.
         let come = UtcMillis::from_millis(now.as_millis().saturating_sub(millis(offset)));
         let on_time = UtcMillis::from_millis(come.as_millis().saturating_sub(millis(schedule.grace)));
         if schedule.missed != Missed::All {
@@ -208,7 +212,8 @@ impl Progress {
     }
 }
 
-/// Returns the moment after which the first instant comes: now, or a millisecond before the start if that is later.
+/// Returns the moment after which the schedule's first instant comes: now, or the millisecond before the start,
+/// whichever is later.
 fn just_before_start(schedule: &Schedule, now: UtcMillis) -> UtcMillis {
     schedule.start.map_or(now, |start| now.max(just_before(start)))
 }
@@ -217,7 +222,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Gathers the results of a decision.
+/// The interim results of a decision about a schedule's instants.
 struct Work {
     overlap: Overlap,
     is_under_way: bool,
@@ -233,7 +238,8 @@ impl Work {
         self.is_under_way = true;
     }
 
-    /// Decides on an instant by the overlap: it gets an occurrence, is queued, or is skipped.
+    /// Decides about an instant by the schedule's [`Overlap`]. The instant gets an occurrence, is queued, or is
+    /// skipped.
     fn take(&mut self, instant: UtcMillis) {
         match self.overlap {
             Overlap::Allow => self.fire(instant),

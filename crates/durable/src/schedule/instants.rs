@@ -1,4 +1,4 @@
-//! Computes the instants of a schedule, and shows them in a preview.
+//! Computes the instants of a schedule, for decisions and for previews.
 
 use super::{Progress, Schedule};
 use crate::plan::{Instants, MOST_COUNTED, Plan, PlanError};
@@ -6,30 +6,30 @@ use core::time::Duration;
 use tourbillon_calendar::{ClockChange, jiff};
 use tourbillon_words::UtcMillis;
 
-/// A local time of a schedule with its instant, for a preview.
+/// An instant of a schedule and its local time, as a preview shows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occurrence {
-    /// The instant. `None` if a clock change skips the local time.
+    /// The instant. `None` if a clock change skips the planned local time.
     pub instant: Option<UtcMillis>,
-    /// The local time that the plan names, without an offset.
+    /// The local time that the plan calls for, without an offset.
     pub planned: Box<str>,
-    /// The local time at the instant, with its offset.
+    /// The local time at the instant, with its offset. `None` without an instant.
     pub local: Option<Box<str>>,
-    /// The effect of a clock change on the instant.
+    /// The clock change that affects the instant. `None` if no clock change does.
     pub change: Option<ClockChange>,
 }
 
-/// Computes the instants of a schedule. Its plan was read once, so each question is cheap.
+/// The parsed form of a schedule's plan. By this form, instants are computed without parsing the plan again.
 pub(super) struct ScheduleInstants {
     instants: Instants,
-    /// The moment from which periods are counted.
+    /// The moment from which fixed periods are counted: the start of the schedule, or else its creation.
     anchor: UtcMillis,
     start: Option<UtcMillis>,
     end: Option<UtcMillis>,
 }
 
-/// The result of a count of the instants before a moment.
+/// The number of a schedule's instants before a moment, and the instants just before and after that moment.
 pub(super) struct Passed {
     pub(super) count: u64,
     pub(super) last: Option<UtcMillis>,
@@ -43,9 +43,9 @@ impl ScheduleInstants {
         Ok(Self { instants: schedule.plan.instants()?, anchor: start.unwrap_or(created), start, end })
     }
 
-    /// Returns the first instant after `moment`; `None` if no instant is left.
+    /// Returns the schedule's first instant after `moment`. Returns `None` if there is no further instant.
     pub(super) fn next_after(&self, moment: UtcMillis) -> Option<UtcMillis> {
-        // The first instant may be at the start.
+        // An instant exactly at the start is permitted, so the search begins a millisecond before the start.
         let moment = self.start.map_or(moment, |start| moment.max(just_before(start)));
         let next = match &self.instants {
             Instants::Every(_) if moment < self.anchor => self.anchor,
@@ -60,7 +60,8 @@ impl ScheduleInstants {
         is_within.then_some(next)
     }
 
-    /// Counts the instants from `first` on and before `moment`. `first` must be an instant.
+    /// Counts the schedule's instants from `first` on that are before `moment`. `first` must be an instant of the
+    /// schedule.
     pub(super) fn passed(&self, first: Option<UtcMillis>, moment: UtcMillis) -> Passed {
         let (mut count, mut last, mut next) = (0, None, first);
         if let (Instants::Every(millis), Some(first)) = (&self.instants, first)
@@ -84,9 +85,9 @@ impl ScheduleInstants {
         Passed { count, last, next }
     }
 
-    /// Returns a moment from which on there are at most `most` instants before `moment`, as many as possible. Returns
-    /// `None` if there are no more than that from `first` on, which must be an instant. Instants of calendars are at
-    /// least a second apart.
+    /// Returns the moment from which on the last `most` instants before `moment` come, or fewer if they are crowded.
+    /// Returns `None` if at most `most` instants lie between `first` and `moment`. `first` must be an instant of the
+    /// schedule. Instants of calendars are at least a second apart.
     pub(super) fn beginning_of_last(
         &self,
         most: u64,
@@ -114,7 +115,7 @@ impl ScheduleInstants {
             return None;
         }
         while many - few > 1 {
-            // The spans grow at first, since it takes little to count in a short span.
+            // At first the spans double, since counting is fast in short spans. Then the search halves the interval.
             let middle = if many / 2 > few { few * 2 } else { few + (many - few) / 2 };
             if is_too_early(back(middle)) {
                 many = middle;
@@ -125,7 +126,8 @@ impl ScheduleInstants {
         Some(back(few))
     }
 
-    /// Returns the last instant before `moment`. `from` must be an instant: nothing earlier is returned.
+    /// Returns the schedule's last instant before `moment`. `from` must be an instant, and is the earliest possible
+    /// result.
     fn last_before(&self, from: UtcMillis, moment: UtcMillis) -> Option<UtcMillis> {
         let (end, mut span, mut last) = (just_before(moment), 1_000_u64, Some(from));
         loop {
@@ -141,7 +143,7 @@ impl ScheduleInstants {
         }
     }
 
-    /// Returns the next `count` instants after `moment`, as a preview shows them.
+    /// Returns the schedule's next `count` instants after `moment`, in the form for a preview.
     fn occurrences(&self, moment: UtcMillis, count: usize) -> Vec<Occurrence> {
         let Instants::Calendar(calendar) = &self.instants else {
             let next = |at: &UtcMillis| self.next_after(*at);
@@ -163,7 +165,8 @@ impl ScheduleInstants {
         };
         let mut shown: Vec<_> = shown.take_while(is_within).collect();
         if self.end.is_some() {
-            // Whether a skipped time before the end is within the schedule shows in the instant after it.
+            // A local time that is skipped has no instant to compare with the end. If no later instant is before the
+            // end, it may lie after the end, and is dropped.
             while shown.last().is_some_and(|last| last.instant.is_none()) {
                 shown.pop();
             }
@@ -172,7 +175,7 @@ impl ScheduleInstants {
     }
 }
 
-/// Returns the moment a millisecond earlier.
+/// Returns the moment a millisecond before `moment`.
 pub(super) fn just_before(moment: UtcMillis) -> UtcMillis {
     UtcMillis::from_millis(moment.as_millis().saturating_sub(1))
 }
@@ -194,12 +197,13 @@ fn shown_occurrence(one: &tourbillon_calendar::Occurrence) -> Occurrence {
 }
 
 impl Schedule {
-    /// Returns the next `count` instants after `moment`, in order, for a schedule that is created at `created`. A local
-    /// time that a clock change skips is listed between them, without an instant, and does not count.
+    /// Returns the next `count` instants after `moment`, in order. `created` is the moment at which the schedule is
+    /// created. The list also has the local times that a clock change skips. Skipped local times have no instant, and
+    /// do not count.
     ///
     /// # Errors
     ///
-    /// Fails if the plan cannot be followed.
+    /// Fails if the plan is not valid.
     ///
     /// # Examples
     ///
@@ -228,11 +232,11 @@ impl Schedule {
 }
 
 impl Progress {
-    /// Returns at most `limit` instants after `after` and up to `until`, for a backfill.
+    /// Returns at most `limit` instants after `after` and up to `until`. A backfill makes occurrences for them.
     ///
     /// # Errors
     ///
-    /// Fails if the plan cannot be followed.
+    /// Fails if the plan is not valid.
     pub fn instants(
         &self,
         schedule: &Schedule,
@@ -240,7 +244,8 @@ impl Progress {
         until: UtcMillis,
         limit: usize,
     ) -> Result<Vec<UtcMillis>, PlanError> {
-        // A backfill may begin before the creation, from which periods without a start are counted.
+        // Without a start, fixed periods are counted from the creation. A backfill may begin before the creation, so
+        // the anchor is the creation minus as many whole periods as possible.
         let anchor = match &schedule.plan {
             Plan::Every(millis) => self.created.as_millis() % (*millis).max(1),
             _ => 0,

@@ -1,4 +1,4 @@
-//! Names schedules, and computes their jitter and the namespaces of their timers.
+//! Defines the names of schedules. Computes their jitter and the namespaces of their timers.
 
 use crate::id::TimerId;
 use crate::policy::Policy;
@@ -6,16 +6,18 @@ use crate::timer::{Address, KeyOf};
 use core::time::Duration;
 use uuid::Uuid;
 
-/// The beginning of the namespaces that contain the schedules' own timers.
+/// The prefix of the namespaces in which the schedules' own timers are stored.
 pub(super) const NAMESPACES: &str = "/schedules/";
-/// The UUID namespace from which jitters are computed by name.
+/// The namespace of the UUIDs from which the schedules' jitters are computed. The name of a schedule determines its
+/// UUID.
 const JITTERS: Uuid = Uuid::from_u128(0x2f6a_0c39_5d1e_4b8a_9a57_31c6_e0f4_7d22);
-/// The character between the namespace and the key, in the name from which a jitter is computed.
+/// The character between the namespace and the key in the name of a schedule. So the namespace and the key must not
+/// contain it.
 const BETWEEN: char = '\u{1f}';
 const LONGEST_NAMESPACE: usize = 64;
 pub(super) const LONGEST_KEY: usize = 128;
 
-/// Names a schedule by its namespace and key.
+/// The name of a schedule: its namespace and its key.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,14 +29,15 @@ pub(super) const LONGEST_KEY: usize = 128;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScheduleKey {
-    /// The namespace, in which the occurrences are, of at most 64 bytes.
+    /// The namespace of the schedule and its occurrences. The namespace has at most 64 bytes.
     pub namespace: Box<str>,
-    /// The key, of 1 to 128 bytes other than 1F. The occurrences have the label `schedule:` with the key.
+    /// The key, of 1 to 128 bytes. The key must not contain the character U+001F. The occurrences have the label
+    /// `schedule:` followed by the key.
     pub key: Box<str>,
 }
 
 impl ScheduleKey {
-    /// Names the schedule with this key in this namespace. The name is not checked here.
+    /// Makes the name of the schedule with this key in this namespace. The name is not checked here.
     ///
     /// ```
     /// use tourbillon_durable::schedule::ScheduleKey;
@@ -46,7 +49,7 @@ impl ScheduleKey {
         Self { namespace: namespace.into(), key: key.into() }
     }
 
-    /// Returns the label that all occurrences of the schedule have.
+    /// Returns the label that each occurrence of the schedule has.
     ///
     /// ```
     /// use tourbillon_durable::schedule::ScheduleKey;
@@ -58,7 +61,7 @@ impl ScheduleKey {
         format!("schedule:{}", self.key).into()
     }
 
-    /// Returns whether the lengths and characters of the name are permitted.
+    /// Returns whether the namespace and the key have permitted lengths and characters.
     pub(super) fn is_valid(&self) -> bool {
         let is_name = !self.key.is_empty() && self.key.len() <= LONGEST_KEY && !self.key.contains(BETWEEN);
         is_name && self.namespace.len() <= LONGEST_NAMESPACE && !self.namespace.contains(BETWEEN)
@@ -68,8 +71,8 @@ impl ScheduleKey {
         Address::Key(KeyOf { namespace: namespace_of(&self.namespace), key: self.key.clone() })
     }
 
-    /// Returns the time by which the occurrences become due after their instants. It is the same whenever it is
-    /// computed.
+    /// Returns the time from an instant of the schedule to the due moment of its occurrence. The time is less than
+    /// `window`. The same schedule and window always give the same time.
     ///
     /// ```
     /// use std::time::Duration;
@@ -87,7 +90,7 @@ impl ScheduleKey {
     }
 }
 
-/// Returns the namespace of the timers in which the schedules of this namespace are stored.
+/// Returns the namespace of the timers that store the schedules of `namespace`.
 pub(super) fn namespace_of(namespace: &str) -> Box<str> {
     format!("{NAMESPACES}{namespace}").into()
 }

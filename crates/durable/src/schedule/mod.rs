@@ -1,20 +1,20 @@
-//! Makes timers by rules, again and again, until a rule is removed.
+//! Makes timers at the instants of a rule, until the rule is removed.
 //!
-//! A schedule is stored as one timer of its own kind, which is due at the schedule's next instant. Its delivery decides
-//! which of the instants that have come get their timers, the *occurrences*. It stores these together with the
-//! schedule's next state in one transaction. So the last instant survives a restart, no instant is forgotten, and a
-//! repeated delivery makes the same occurrences under the same ids.
+//! A schedule is stored as a timer of a kind of its own, which is due at the schedule's next instant. The delivery of
+//! this timer is the schedule's *decision*. It determines which of the instants that have come get timers, the
+//! *occurrences*. A single transaction stores the occurrences and the schedule's next state. So no instant is forgotten
+//! after a restart, and a repeated delivery makes the same occurrences under the same ids.
 //!
-//! In a [`Series`](crate::plan::Series) the next occurrence comes only after the end of the last. A schedule goes on
-//! while its occurrences are delivered, fail or die. [`Overlap`] decides about an instant that comes while an
-//! occurrence has not ended, and [`Missed`] about instants that passed while no process ran.
+//! In a [`Series`](crate::plan::Series) the next occurrence comes only after the end of the last occurrence. A schedule
+//! goes on while its occurrences are delivered, fail or die. [`Overlap`] decides about an instant that comes while an
+//! occurrence has not ended. [`Missed`] decides about instants that passed while no process ran.
 //!
-//! The instants follow the store's present clock. If the clock was ahead for a moment, decisions made then could keep
-//! the schedule waiting. So [`Progress::followed`] computes the next instant anew: at the start of a runtime with these
-//! schedules, after each step back of the clock, and at a change or a resume.
+//! The instants follow the store's present clock. If the clock was ahead for a while, decisions of that time could keep
+//! the schedule waiting for too long. So [`Progress::followed`] computes the next instant again in three cases: at the
+//! start of a runtime with these schedules, after each step of the clock back, and at a change or a resume.
 //!
-//! [`decide`](Progress::decide) is the whole policy, and uses neither a store nor a clock. [`Schedules`] does
-//! everything else.
+//! [`decide`](Progress::decide) contains all rules, and uses neither a store nor a clock. [`Schedules`] does everything
+//! else.
 
 mod backfill;
 mod decide;
@@ -42,28 +42,29 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The rule of a schedule.
+/// The rule by which a schedule makes timers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// The plan that gives the instants.
+    /// The plan, from which the instants of the schedule follow.
     pub plan: Plan,
-    /// Decides about instants that passed while no process decided on them.
+    /// Decides about instants that passed while no process ran.
     #[serde(default)]
     pub missed: Missed,
-    /// The time after which an instant that was not decided on counts as missed. 10 s by default.
+    /// The time after which an instant that no process has decided about counts as missed. 10 s by default.
     #[serde(default = "default_grace")]
     pub grace: Duration,
-    /// Decides about an instant that comes while the occurrence before it is under way.
+    /// Decides about an instant that comes while the last occurrence has not ended.
     #[serde(default)]
     pub overlap: Overlap,
-    /// The width of the window in which occurrences become due after their instants. All occurrences of the schedule
-    /// are late by the same time, which follows from its key. Zero by default.
+    /// The length of the window after an instant in which its occurrence becomes due. The schedule's name determines
+    /// the time by which all its occurrences are late. Zero by default.
     #[serde(default)]
     pub jitter: Duration,
-    /// The moment before which there is no instant. Periods are counted from it.
+    /// The start of the schedule: no instant is earlier. Fixed periods are counted from the start, or without a start
+    /// from the creation of the schedule.
     #[serde(default)]
     pub start: Option<UtcMillis>,
-    /// The moment after which there is no instant.
+    /// The moment after which there is no instant. `None` if the schedule does not end.
     #[serde(default)]
     pub end: Option<UtcMillis>,
 }
@@ -73,7 +74,7 @@ fn default_grace() -> Duration {
 }
 
 impl Schedule {
-    /// Makes a schedule of this plan, with defaults for the rest.
+    /// Makes a schedule of this plan. The other fields have their defaults.
     ///
     /// ```
     /// use std::time::Duration;
@@ -98,44 +99,46 @@ impl Schedule {
     }
 }
 
-/// Tells how far a schedule has come, and counts its instants.
+/// The progress of a schedule through its instants, with the counts of their outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// The id of the schedule, from which the ids of its occurrences follow.
+    /// The id of the schedule. The ids of its occurrences follow from it.
     pub id: TimerId,
     /// The moment at which the schedule was created.
     pub created: UtcMillis,
-    /// The next instant; `None` if none is left.
+    /// The next instant about which no decision was made. `None` if there is no further instant.
     pub next: Option<UtcMillis>,
-    /// The last instant that was decided on: fired, skipped, missed or queued.
+    /// The last instant about which a decision was made. The instant got its occurrence, or was skipped, missed or
+    /// queued.
     #[serde(default)]
     pub last_scheduled: Option<UtcMillis>,
-    /// The moment at which the last occurrence was stored.
+    /// The moment at which the last occurrence was stored. `None` if there was none.
     #[serde(default)]
     pub last_fired: Option<UtcMillis>,
-    /// The id of the last occurrence.
+    /// The id of the last occurrence that follows the plan.
     #[serde(default)]
     pub last_occurrence: Option<TimerId>,
-    /// The instant that is queued until the last occurrence ends.
+    /// The instant that waits until the last occurrence ends ([`Overlap::QueueOne`]). `None` if no instant waits.
     #[serde(default)]
     pub queued: Option<UtcMillis>,
     /// The number of instants that got their occurrences.
     #[serde(default)]
     pub fired: u64,
-    /// The number of instants that were missed. At most [`MOST_COUNTED`](crate::plan::MOST_COUNTED) are counted at
-    /// once.
+    /// The number of instants that were missed. A decision counts at most [`MOST_COUNTED`](crate::plan::MOST_COUNTED)
+    /// missed instants.
     #[serde(default)]
     pub missed: u64,
-    /// The number of instants that were skipped because of an overlap.
+    /// The number of instants that were skipped because an occurrence had not ended.
     #[serde(default)]
     pub skipped: u64,
-    /// The number of occurrences that a trigger or a backfill has made, apart from the plan.
+    /// The number of occurrences that triggers and backfills have made.
     #[serde(default)]
     pub asked: u64,
     /// Whether the schedule is paused.
     #[serde(default)]
     pub paused: bool,
-    /// The reason why the plan cannot be followed; `None` if it can.
+    /// The reason why the plan is not valid any more, for example because its time zone is unknown. `None` if the plan
+    /// is valid.
     #[serde(default)]
     pub fault: Option<Box<str>>,
 }

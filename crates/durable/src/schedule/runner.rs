@@ -1,4 +1,4 @@
-//! Handles the deliveries of schedules: decides about the instants that have come.
+//! Handles the deliveries of the timers that store schedules. Each such delivery is a decision about instants.
 
 use super::Progress;
 use super::decide::SLACK;
@@ -18,14 +18,15 @@ use core::cell::Cell;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The number of schedules that are read at once when all are read.
+/// The number of schedules in each page while all schedules are read.
 const LIST: u32 = 200;
 
-/// Handles the timers in which schedules are stored.
+/// The handler of the timers in which schedules are stored.
 pub(super) struct ScheduleRunner(pub(super) Arc<ScheduleStore>);
 
 impl ScheduleRunner {
-    /// Computes the next instants anew: see [`Schedules::follow_clock`](super::Schedules::follow_clock).
+    /// Computes the next instants of schedules again if they were computed while the clock was ahead. See
+    /// [`Schedules::follow_clock`](super::Schedules::follow_clock).
     pub(super) fn follow_clock(&self) -> Result<u64, StoreError> {
         let counts = block_on(self.0.store.counts())?;
         let mut namespaces: Vec<&str> =
@@ -40,7 +41,7 @@ impl ScheduleRunner {
                     match self.follow_clock_of(&view.at) {
                         Ok(true) => followed += 1,
                         Err(ScheduleFault::Store(error)) => return Err(error),
-                        // A plan that cannot be followed parks its schedule at its next decision.
+                        // If a plan is not valid any more, the schedule's next decision parks it.
                         Ok(false) | Err(_) => {}
                     }
                 }
@@ -53,11 +54,11 @@ impl ScheduleRunner {
         Ok(followed)
     }
 
-    /// Computes the next instant of a schedule anew, if a clock that was ahead has brought it further. Returns whether
-    /// it did.
+    /// Computes the next instant of a schedule again if it was computed while the clock was ahead. Returns whether the
+    /// next instant has changed.
     fn follow_clock_of(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
         let is_ahead = |stored: &Stored, now| match stored.progress {
-            // A resume computes the next instant anew.
+            // When such a schedule is resumed, its next instant is computed again.
             Progress { paused: true, .. } | Progress { fault: Some(_), .. } => Ok(None),
             _ => stored.progress.followed(&stored.schedule, now),
         };
@@ -73,7 +74,7 @@ impl ScheduleRunner {
             Ok((Stored { progress, ..stored }, IfPresent::ReplaceOnly(timer.id)))
         });
         let view = match changed {
-            // Another process was quicker.
+            // Another process has already removed or corrected the schedule.
             Err(ScheduleFault::NotFound) => return Ok(false),
             changed => changed?,
         };
@@ -83,14 +84,15 @@ impl ScheduleRunner {
         Ok(true)
     }
 
-    /// Handles a delivery of a schedule's timer: decides about the instants that have come.
+    /// Handles the delivery of a timer that stores a schedule: decides about the instants that have come.
     pub(super) fn deliver(&self, delivery: &Delivery) -> Verdict {
         let name = delivery.namespace.strip_prefix(NAMESPACES).zip(delivery.key.as_deref());
         let Some((namespace, key)) = name else { return Verdict::Dead("this is not a schedule".into()) };
         let at = ScheduleKey::new(namespace, key);
         let _lock = self.0.lock(&at);
         match self.0.load(&at) {
-            // A schedule that was changed since this timer was claimed has another timer.
+            // If the schedule was changed after the claim of this timer, it has a new timer, and this delivery does
+            // nothing.
             Ok((timer, stored)) if timer.id == delivery.id => {
                 self.act(&at, timer.id, stored).unwrap_or_else(|error| Verdict::Retry {
                     error: error.to_string().into(),
@@ -102,8 +104,8 @@ impl ScheduleRunner {
         }
     }
 
-    /// Decides for a schedule whose timer is being delivered, and stores the results. Changes nothing if another
-    /// process has changed the schedule since, for such a change has given the schedule another timer.
+    /// Makes the decision of a schedule whose timer is being delivered, and stores the result. Another process may have
+    /// changed the schedule, and so have stored a new timer. Then this function changes nothing.
     fn act(&self, at: &ScheduleKey, timer: TimerId, stored: Stored) -> Result<Verdict, StoreError> {
         let mode = IfPresent::ReplaceOnly(timer);
         let now = self.0.store.now();
@@ -123,7 +125,7 @@ impl ScheduleRunner {
             }
         };
         if let (true, Some(wake)) = (decision.progress == stored.progress, decision.wake) {
-            // The queued instant still waits.
+            // Nothing has changed: the queued instant still waits for the end of the last occurrence.
             return Ok(Verdict::Snooze(wake));
         }
         let occurrences: Vec<_> = decision
@@ -134,7 +136,8 @@ impl ScheduleRunner {
                 Op::Place(Box::new(stored.occurrence(at, *instant, due)), IfPresent::Reject)
             })
             .collect();
-        // An occurrence at least once may be made again after a loss of power, under the same id.
+        // An occurrence that is delivered at least once may be made again after a loss of power, under the same id. So
+        // less durability suffices for it.
         let durability = match stored.template.policy.guarantee {
             Guarantee::AtLeastOnce => Durability::ProcessCrash,
             Guarantee::AtMostOnce => Durability::PowerLoss,
@@ -161,22 +164,23 @@ impl ScheduleRunner {
         Ok(Verdict::Done)
     }
 
-    /// Returns whether the last occurrence has not ended. A dead occurrence does not count, nor does a pending
-    /// occurrence that a clock that was ahead has made.
+    /// Returns whether the last occurrence has not ended. Two kinds of occurrences count as ended: a dead occurrence,
+    /// and a pending occurrence that was made while the clock was ahead.
     fn is_under_way(&self, stored: &Stored, now: UtcMillis) -> Result<bool, StoreError> {
         let Some(id) = stored.progress.last_occurrence else { return Ok(false) };
         let last = block_on(self.0.store.get(id.into()))?;
-        // An occurrence of a moment that has not come is of a clock that was ahead. It waits for its moment.
+        // If the moment of a pending occurrence has not come, it was made while the clock was ahead. It waits for its
+        // moment.
         let is_ahead = |last: &Timer| last.state == State::Pending && last.scheduled > now + SLACK;
         Ok(last.is_some_and(|last| !matches!(last.state, State::Dead(_)) && !is_ahead(&last)))
     }
 
-    /// Stores the occurrences of a decision, and the schedule after it. Returns false if another process has changed
-    /// the schedule, so that it was not stored.
+    /// Stores the occurrences of a decision and the schedule's new state. Returns false if another process has changed
+    /// the schedule, so the new state was not stored.
     ///
-    /// In a store without transactions, a process may end between the two. Occurrences that are delivered at least once
-    /// are stored first: a repeated decision finds them by their ids. Those that are delivered at most once are stored
-    /// last.
+    /// A store without transactions makes two changes, and a process may end between them. If the occurrences are
+    /// delivered at least once, they are stored before the new state: a repeated decision then finds them by their ids.
+    /// If they are delivered at most once, they are stored after the new state, so they are not made twice.
     fn follow(
         &self,
         occurrences: Vec<Op>,

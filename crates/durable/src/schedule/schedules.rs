@@ -1,4 +1,4 @@
-//! Offers the calls about schedules to the program.
+//! Offers the calls by which a program makes, changes and lists schedules.
 
 use super::key::{NAMESPACES, ScheduleKey, namespace_of};
 use super::runner::ScheduleRunner;
@@ -15,15 +15,15 @@ use core::cell::Cell;
 use core::fmt;
 use std::sync::{Arc, PoisonError};
 
-/// Makes, changes and lists the schedules of a store. Clones share their state. All calls that reach the store wait for
-/// it on the calling thread.
+/// Makes, changes and lists the schedules of a store. Clones share their state. All calls that reach the store wait on
+/// the calling thread.
 ///
 /// # Several processes
 ///
-/// In a store that several processes share, each may change and follow the same schedules. A change is stored only in
-/// place of the timer from which it was computed. So no change is lost, and none brings back a schedule that was
-/// removed. Once a removal, a pause or a change has returned, no process makes occurrences by the former rule. For that
-/// the call waits for the end of a decision that is under way, for at most ten seconds.
+/// Several processes that share a store may change and run the same schedules. A changed schedule is stored only if its
+/// timer is still the timer from which the change was computed. So no change is lost, and a removed schedule does not
+/// come back. Once a removal, a pause or a change has returned, no process makes occurrences by the former rule. For
+/// this reason the call waits for a decision under way, for at most ten seconds.
 ///
 /// # Examples
 ///
@@ -64,20 +64,21 @@ impl fmt::Debug for Schedules {
 }
 
 impl Schedules {
-    /// The beginning of the namespaces in which the schedules' own timers are; the rest is the namespace of their
-    /// occurrences. Programs must keep their own timers out of these namespaces.
+    /// The prefix of the namespaces in which the schedules' own timers are stored. The prefix is followed by the
+    /// namespace of the occurrences. Programs must not keep their own timers in these namespaces.
     pub const NAMESPACES: &'static str = NAMESPACES;
-    /// The kind of the timers in which schedules are stored.
+    /// The kind of the timers that store schedules.
     pub const KIND: &'static str = KIND;
 
-    /// Gives access to the schedules of this store.
+    /// Gives access to the schedules in this store.
     #[must_use]
     pub fn new(store: Arc<dyn TimerStore>) -> Self {
         Self::with(store, None)
     }
 
-    /// Does as [`new`](Self::new), with a function that is called for each event after it is stored. The function is
-    /// called within a lock of the schedule. It must not block, and must not call these schedules.
+    /// Gives access to the schedules as [`new`](Self::new) does, and calls `observe` for each event after it is stored.
+    /// The function is called under a lock of the schedule. So the function must not block, and must not call methods
+    /// of this value.
     #[must_use]
     pub fn observed(
         store: Arc<dyn TimerStore>,
@@ -90,7 +91,7 @@ impl Schedules {
         Self(Arc::new(ScheduleStore::new(store, observe)))
     }
 
-    /// Returns the namespace of the timers in which the schedules of this namespace are stored.
+    /// Returns the namespace of the timers that store the schedules of `namespace`.
     ///
     /// ```
     /// use tourbillon_durable::schedule::Schedules;
@@ -102,7 +103,7 @@ impl Schedules {
         namespace_of(namespace)
     }
 
-    /// Adds the handler of schedules to a runtime on the same store. It runs on the runtime's
+    /// Adds the handler of schedules to a runtime on the same store. The handler runs on the runtime's
     /// [`workers`](crate::Builder::workers).
     pub fn add_to(&self, builder: Builder) -> Builder {
         let runner = ScheduleRunner(Arc::clone(&self.0));
@@ -112,9 +113,9 @@ impl Schedules {
             .follow_clock(move || schedules.follow_clock().map(drop))
     }
 
-    /// Computes the next instant anew for schedules that were brought too far by a clock that was ahead. Returns the
-    /// number of these schedules. A runtime with these schedules makes the call at its start and after each step back
-    /// of the clock. Reads all schedules.
+    /// Computes the next instant again for schedules whose last decision was made while the clock was ahead. Returns
+    /// the number of schedules that changed. A runtime with these schedules makes this call at its start and after each
+    /// step of the clock back. The call reads all schedules.
     ///
     /// # Errors
     ///
@@ -123,8 +124,8 @@ impl Schedules {
         ScheduleRunner(Arc::clone(&self.0)).follow_clock()
     }
 
-    /// Makes a schedule, or changes its rule and its template. Returns whether it is new, and the schedule. A changed
-    /// schedule keeps its numbers, and stays paused if it was.
+    /// Makes a schedule, or changes the rule and the template of an existing schedule. Returns whether the schedule is
+    /// new, and the schedule. A changed schedule keeps its counters. A paused schedule stays paused.
     ///
     /// # Errors
     ///
@@ -158,12 +159,13 @@ impl Schedules {
         self.put_within(at, schedule, template, u64::MAX)
     }
 
-    /// Does as [`put`](Self::put), if the namespace has fewer than `most` schedules or has this schedule already.
-    /// Concurrent calls of one process with the same `most` do not exceed it together. Calls of several processes may.
+    /// Makes or changes a schedule as [`put`](Self::put) does. A new schedule is made only if the namespace has fewer
+    /// than `most` schedules. Concurrent calls of one process with the same `most` keep this limit. Calls of several
+    /// processes may exceed it.
     ///
     /// # Errors
     ///
-    /// As [`put`](Self::put), and [`ScheduleFault::Full`] if there is no room.
+    /// Fails as [`put`](Self::put) does, and with [`ScheduleFault::Full`] if the namespace has no room.
     ///
     /// # Examples
     ///
@@ -214,7 +216,7 @@ impl Schedules {
                     }
                     (Progress::new(TimerId::fresh(), &schedule, now)?, IfPresent::Reject)
                 }
-                // A record that cannot be read is replaced.
+                // An unreadable record is replaced.
                 Err(ScheduleFault::Store(error)) if error.kind() == StoreErrorKind::Corrupt => {
                     (Progress::new(TimerId::fresh(), &schedule, now)?, IfPresent::Replace)
                 }
@@ -227,7 +229,7 @@ impl Schedules {
         Ok((is_new.get(), view))
     }
 
-    /// Returns the number of schedules of a namespace, from the store's counts.
+    /// Returns the number of schedules in a namespace, as counted by the store.
     ///
     /// # Errors
     ///
@@ -259,11 +261,11 @@ impl Schedules {
         Ok([Phase::Pending, Phase::Leased, Phase::Parked].map(count).iter().sum())
     }
 
-    /// Returns a schedule.
+    /// Returns the schedule with this name.
     ///
     /// # Errors
     ///
-    /// Fails if there is none, or if the store fails.
+    /// Fails if there is no such schedule, or if the store fails.
     ///
     /// # Examples
     ///
@@ -289,8 +291,8 @@ impl Schedules {
         Ok(stored.view(at.clone(), wake_of(&timer), self.0.store.now()))
     }
 
-    /// Returns a page of the schedules of a namespace whose keys begin with `key_prefix`, in the order of their keys.
-    /// Schedules that cannot be read are left out.
+    /// Returns a page of the schedules in a namespace whose keys begin with `key_prefix`. The schedules are in the
+    /// order of their keys. Unreadable schedules are left out.
     ///
     /// # Errors
     ///
@@ -326,8 +328,8 @@ impl Schedules {
         self.0.list(namespace, key_prefix, cursor, limit)
     }
 
-    /// Removes a schedule. Its occurrences stay. They can be cancelled by their [label](ScheduleKey::label). Returns
-    /// whether there was a schedule.
+    /// Removes a schedule. Returns whether there was a schedule. Its occurrences stay, and can be cancelled by their
+    /// [label](ScheduleKey::label).
     ///
     /// # Errors
     ///
@@ -367,8 +369,8 @@ impl Schedules {
         Ok(!matches!(outcomes.first(), Some(Outcome::NotFound)))
     }
 
-    /// Pauses a schedule: its instants pass by, neither counted as missed nor as skipped. Occurrences that are stored
-    /// go on.
+    /// Pauses a schedule. Instants during the pause get no occurrences, and count neither as missed nor as skipped.
+    /// Stored occurrences are still delivered.
     ///
     /// # Errors
     ///
@@ -402,11 +404,11 @@ impl Schedules {
         })
     }
 
-    /// Ends the pause of a schedule, or tries a plan again that could not be followed.
+    /// Ends the pause of a schedule. If its plan was not valid, tries the plan again.
     ///
     /// # Errors
     ///
-    /// Fails if there is no such schedule, if its plan cannot be followed, or if the store fails.
+    /// Fails if there is no such schedule, if its plan is not valid, or if the store fails.
     ///
     /// # Examples
     ///

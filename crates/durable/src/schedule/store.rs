@@ -1,4 +1,4 @@
-//! Reads and changes schedules in a store. No change undoes that of another process.
+//! Reads and changes schedules in a store, in such a way that no process overwrites another process's change.
 
 use super::key::{ScheduleKey, namespace_of};
 use super::stored::{Stored, wake_of};
@@ -17,22 +17,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The number of locks. A schedule has its lock by its name's hash, so changes of one schedule by this process come one
-/// after the other.
+/// The number of locks for schedules. The hash of a schedule's name selects its lock. So this process makes changes to
+/// a schedule one after the other.
 const LOCKS: usize = 64;
-/// The number of attempts of a change while other processes change the same schedule.
+/// The number of attempts to change a schedule while other processes keep changing it.
 pub(super) const TURNS: usize = 64;
-/// The longest wait for the end of a decision that another process has begun. [`LOOK`] is the pause between two checks.
+/// The longest wait for the end of another process's decision about a schedule. [`LOOK`] is the pause between two
+/// checks.
 const SETTLING: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The program's function for events.
+/// The function of the program that is called for each event of a schedule.
 pub(super) type Observe = dyn Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync;
 
 pub(super) struct ScheduleStore {
     pub(super) store: Arc<dyn TimerStore>,
     locks: [Mutex<()>; LOCKS],
-    /// Locked while a schedule is made in a namespace with a limit. It is taken before the schedule's own lock.
+    /// The lock under which a schedule is made in a namespace with a limit. A thread takes this lock before the
+    /// schedule's own lock.
     pub(super) room: Mutex<()>,
     observe: Option<Box<Observe>>,
 }
@@ -60,7 +62,7 @@ impl ScheduleStore {
         block_on(self.store.apply(ops, durability))
     }
 
-    /// Reads a schedule. Returns its timer, and the schedule.
+    /// Reads a schedule. Returns the timer that stores the schedule, and the schedule itself.
     pub(super) fn load(&self, at: &ScheduleKey) -> Result<(Timer, Stored), ScheduleFault> {
         at.is_valid().then_some(()).ok_or(ScheduleFault::Key)?;
         let timer = block_on(self.store.get(at.address()))?.ok_or(ScheduleFault::NotFound)?;
@@ -89,8 +91,8 @@ impl ScheduleStore {
         Ok(SchedulesPage { schedules: schedules.collect(), next: page.next })
     }
 
-    /// Waits until a delivery of a schedule's former timer has ended, which another process may have begun. The caller
-    /// must hold no lock: the delivery may be in this process.
+    /// Waits until a delivery of a schedule's former timer has ended. The delivery may run in this process. So the
+    /// caller must hold no lock that the delivery needs.
     pub(super) fn await_end(&self, former: TimerId) -> Result<(), StoreError> {
         let begun = Instant::now();
         while block_on(self.store.get(former.into()))?.is_some() {
@@ -103,8 +105,8 @@ impl ScheduleStore {
         Ok(())
     }
 
-    /// Stores the schedule that `change` computes, with the moment of the next decision. If another process has changed
-    /// the schedule, computes it again.
+    /// Stores the schedule that `change` computes, with the moment of its next decision. If another process changes the
+    /// schedule at the same time, calls `change` again.
     pub(super) fn change(
         &self,
         at: &ScheduleKey,
@@ -133,12 +135,12 @@ impl ScheduleStore {
     }
 }
 
-/// Makes the error of a change before which another process always came first.
+/// Returns the error of a change that failed at each attempt because other processes changed the schedule first.
 pub(super) fn contended() -> StoreError {
     StoreError::new(StoreErrorKind::Io, format!("others changed the schedule during {TURNS} attempts"))
 }
 
-/// Returns whether the last operation has stored its schedule.
+/// Returns whether the last of these operations has stored the schedule's timer.
 pub(super) fn has_replaced(outcomes: &[Outcome]) -> bool {
     matches!(outcomes.last(), Some(Outcome::Created(_) | Outcome::Replaced { .. }))
 }

@@ -1,4 +1,4 @@
-//! Stores a schedule as a timer, and makes the timers of its occurrences.
+//! Stores a schedule as the payload of a timer, and makes the timers of its occurrences.
 
 use super::key::{ScheduleKey, namespace_of};
 use super::words::{ScheduleView, Template};
@@ -14,17 +14,17 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The kind of the timers in which schedules are stored.
+/// The kind of the timers that store schedules.
 pub(super) const KIND: &str = "tourbillon/schedule";
-/// The pause after a decision that failed, before it is tried again.
+/// The pause after a failed decision about a schedule, before the decision is tried again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 const PAUSED: &str = "schedule paused";
 const ENDED: &str = "schedule ended";
-/// The beginning of the reason for which a schedule is parked if its plan cannot be followed.
+/// The beginning of the reason for which a schedule's timer is parked when the plan is not valid any more.
 const FAULT: &str = "schedule: ";
 
-/// The payload of a schedule's timer.
+/// The payload of the timer that stores a schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Stored {
     pub(super) schedule: Schedule,
@@ -43,8 +43,8 @@ impl Stored {
         })
     }
 
-    /// Returns the operation that stores a schedule as a new timer. The timer is due at `wake`, and replaces the timer
-    /// that `mode` permits.
+    /// Returns the operation that stores a schedule as a new timer, due at `wake`. `mode` decides whether it may
+    /// replace the schedule's old timer.
     pub(super) fn op(&self, at: &ScheduleKey, wake: Option<UtcMillis>, mode: IfPresent) -> Op {
         let Progress { paused, fault, .. } = &self.progress;
         let state = match (fault, wake) {
@@ -70,13 +70,13 @@ impl Stored {
         Op::Place(Box::new(timer), mode)
     }
 
-    /// Returns the moment of the next decision.
+    /// Returns the moment of the schedule's next decision. `None` if no instant is left.
     pub(super) fn wake(&self, at: &ScheduleKey, now: UtcMillis) -> Option<UtcMillis> {
         let next = self.progress.next.map(|next| next + at.jitter(self.schedule.jitter));
         next.into_iter().chain(self.progress.queued.map(|_| now)).min()
     }
 
-    /// Returns the schedule as it is shown at `now`. Its next decision is due at `wake`.
+    /// Returns the schedule in the form for callers, at the moment `now`. `wake` is the moment of the next decision.
     pub(super) fn view(self, at: ScheduleKey, wake: Option<UtcMillis>, now: UtcMillis) -> ScheduleView {
         let Self { schedule, template, progress } = self;
         let is_active = !progress.paused && progress.fault.is_none();
@@ -85,7 +85,7 @@ impl Stored {
         ScheduleView { at, schedule, template, progress, due, overdue }
     }
 
-    /// Makes the timer of an instant's occurrence.
+    /// Makes the timer of a schedule's occurrence at `instant`. The timer is due at `due`.
     pub(super) fn occurrence(&self, at: &ScheduleKey, instant: UtcMillis, due: UtcMillis) -> Timer {
         let Template { kind, payload, labels, policy } = self.template.clone();
         let mut labels = labels;
@@ -105,7 +105,7 @@ impl Stored {
     }
 }
 
-/// Returns the moment of the next decision of the schedule in this timer; `None` if the schedule has ended.
+/// Returns the moment of the next decision about the schedule that this timer stores. `None` if the schedule has ended.
 pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     match &timer.state {
         State::Parked(reason) if **reason == *ENDED => None,
@@ -113,7 +113,8 @@ pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     }
 }
 
-/// Returns the reason for which a schedule with this fault is parked, cut to the permitted length.
+/// Returns the reason for which the timer of a schedule with this fault is parked. A long reason is cut to the
+/// permitted length.
 fn parked(fault: &str) -> Box<str> {
     let mut reason = format!("{FAULT}{fault}");
     let most = (0..=Verdict::LONGEST_REASON).rev().find(|at| reason.is_char_boundary(*at));

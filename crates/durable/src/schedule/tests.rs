@@ -17,7 +17,7 @@ fn id() -> TimerId {
     TimerId::from_u128(7)
 }
 
-/// Returns the decision at `now` of a schedule that was made at 0.5 min.
+/// Returns the decision at `now` of a schedule that was created half a minute after zero.
 #[track_caller]
 fn decide(schedule: &Schedule, now: u64, is_under_way: bool) -> Decision {
     let progress = Progress::new(id(), schedule, at(MINUTE / 2)).unwrap();
@@ -52,7 +52,7 @@ fn missed_instants_are_left_out_or_get_one_occurrence_or_all() {
     assert_decided(&decide(&with(Missed::Skip), late, false), &[], 5, 0, 6 * MINUTE);
     assert_decided(&decide(&with(Missed::Once), late, false), &[5], 4, 0, 6 * MINUTE);
     assert_decided(&decide(&with(Missed::All), late, false), &[1, 2, 3, 4, 5], 0, 0, 6 * MINUTE);
-    // An instant on time is fired by each, and stands for those before it.
+    // Each policy fires an instant that is on time. With two of them this instant also stands for the missed instants.
     let on_time = 5 * MINUTE + 10_000;
     assert_decided(&decide(&with(Missed::Skip), on_time, false), &[5], 4, 0, 6 * MINUTE);
     assert_decided(&decide(&with(Missed::Once), on_time, false), &[5], 4, 0, 6 * MINUTE);
@@ -73,7 +73,7 @@ fn an_overlap_is_skipped_allowed_or_queued() {
     let with = |overlap| Schedule { overlap, missed: Missed::All, ..each_minute() };
     assert_decided(&decide(&with(Overlap::Skip), MINUTE, true), &[], 0, 1, 2 * MINUTE);
     assert_decided(&decide(&with(Overlap::Allow), MINUTE, true), &[1], 0, 0, 2 * MINUTE);
-    // Of three instants the first waits, and the others are skipped.
+    // Of three instants, the first is queued, and the others are skipped.
     let queued = decide(&with(Overlap::QueueOne), 3 * MINUTE, true);
     assert_decided(&queued, &[], 0, 2, 3 * MINUTE + 1_000);
     assert_eq!(queued.progress.queued, Some(at(MINUTE)));
@@ -85,7 +85,7 @@ fn an_overlap_is_skipped_allowed_or_queued() {
     let free = decide_on(&still.progress, 3 * MINUTE + 2_000, false);
     assert_decided(&free, &[1], 0, 0, 4 * MINUTE);
     assert_eq!(free.progress.last_scheduled, Some(at(3 * MINUTE)));
-    // The queued occurrence goes first, and the instant that comes then waits for it.
+    // The queued instant gets the next occurrence. The instant that comes at the same time waits for its end.
     let both = decide_on(&queued.progress, 4 * MINUTE, false);
     assert_decided(&both, &[1], 0, 0, 4 * MINUTE + 1_000);
     assert_eq!(both.progress.queued, Some(at(4 * MINUTE)));
@@ -118,7 +118,7 @@ fn occurrences_are_due_by_the_offset_later() {
     assert_decided(&early, &[], 0, 0, MINUTE + 20_000);
     let on_time = progress.decide(&schedule, offset, at(MINUTE + 20_000), false).unwrap();
     assert_decided(&on_time, &[1], 0, 0, 2 * MINUTE + 20_000);
-    // The grace begins when the occurrence is due.
+    // The grace is counted from the moment at which the occurrence is due.
     let late =
         progress.decide(&Schedule { missed: Missed::Skip, ..schedule }, offset, at(MINUTE + 30_000), false);
     assert_decided(&late.unwrap(), &[1], 0, 0, 2 * MINUTE + 20_000);
@@ -186,7 +186,7 @@ fn of_instants_of_which_none_is_to_be_missed_the_last_ones_get_occurrences() {
             false => assert_eq!((late.len(), decision.missed), (3_649, 0), "{:?}", schedule.plan),
         }
         assert_eq!((late[0], &late[..MOST_AT_ONCE]), (first, &decision.fire[..]));
-        // The next decision goes on with the instants after them.
+        // The next decision covers the instants that follow.
         let next = decision.progress.decide(&schedule, Duration::ZERO, at(decade), false).unwrap();
         assert_eq!((next.missed, &next.fire[..]), (0, &late[MOST_AT_ONCE..2 * MOST_AT_ONCE]));
     }
@@ -203,7 +203,7 @@ fn a_clock_that_was_ahead_is_forgotten() {
     assert_eq!((followed.next, followed.last_scheduled), (Some(at(6 * MINUTE)), None));
     assert_eq!((followed.fired, followed.missed), (ahead.fired, ahead.missed), "the numbers stay");
     assert_eq!(followed.followed(&schedule, now).unwrap(), None);
-    // Decisions by the present clock stay, and so does an instant that waits.
+    // Decisions by the present clock stay. An instant without a decision stays, too.
     let on_time = progress.decide(&schedule, Duration::ZERO, at(MINUTE + 5), false).unwrap().progress;
     for moment in [MINUTE + 5, MINUTE - 900, 5 * MINUTE] {
         assert_eq!(on_time.followed(&schedule, at(moment)).unwrap(), None, "{moment}");
@@ -215,11 +215,11 @@ fn a_change_of_the_rule_neither_repeats_nor_forgets() {
     let before = each_minute();
     let progress = Progress::new(id(), &before, at(1)).unwrap();
     let progress = progress.decide(&before, Duration::ZERO, at(MINUTE), false).unwrap().progress;
-    // The instants are the same, so minute 2, which has come, still waits for its decision.
+    // The instants are the same as before. So minute 2, which has come, still waits for its decision.
     let other_overlap = Schedule { overlap: Overlap::Allow, ..before.clone() };
     let same = progress.changed(&before, &other_overlap, at(3 * MINUTE)).unwrap();
     assert_eq!((same.next, same.fired), (Some(at(2 * MINUTE)), 1));
-    // Other instants: from now on.
+    // With other instants, only instants from now on count.
     let faster = Schedule { plan: Plan::Every(MINUTE / 2), ..before.clone() };
     let changed = progress.changed(&before, &faster, at(3 * MINUTE)).unwrap();
     assert_eq!((changed.next, changed.fired), (Some(at(7 * MINUTE / 2)), 1));

@@ -12,46 +12,47 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// Describes the timer that is made for each instant.
+/// The description of the timers that a schedule makes for its instants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Template {
-    /// The name of the handler's kind.
+    /// The kind of the timers that the schedule makes.
     pub kind: Box<str>,
-    /// The handler's argument.
+    /// The payload of the timers that the schedule makes. The handler gets it.
     pub payload: Payload,
-    /// The labels of the occurrences. Each occurrence also has the schedule's own label.
+    /// The labels of the occurrences. Each occurrence also has the label of the schedule.
     #[serde(default)]
     pub labels: Vec<Box<str>>,
-    /// The policy for deliveries that fail. Its `misfire` and `jitter` are ignored, since the schedule has its own.
+    /// The policy for failed deliveries. Its `misfire` and `jitter` are ignored: the schedule has its own rules for
+    /// lateness and jitter.
     #[serde(default)]
     pub policy: Policy,
 }
 
-/// A schedule as it is shown to callers.
+/// A schedule with its present state, as callers get it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ScheduleView {
-    /// The schedule's name.
+    /// The name of the schedule.
     pub at: ScheduleKey,
-    /// The rule.
+    /// The rule by which the schedule makes timers.
     pub schedule: Schedule,
-    /// The description of the timer that is made for each instant.
+    /// The description of the timers that the schedule makes.
     pub template: Template,
-    /// How far the schedule is.
+    /// The progress of the schedule through its instants, with the counts of their outcomes.
     pub progress: Progress,
-    /// The moment at which the next occurrence is due: the next instant and the jitter. `None` if the schedule is
-    /// paused or has ended, or if its plan cannot be followed.
+    /// The moment at which the next occurrence is due: the next instant plus the jitter. `None` if the schedule is
+    /// paused or has ended, or if its plan is not valid.
     pub due: Option<UtcMillis>,
-    /// The time for which the schedule's next decision has been due.
+    /// The time by which the schedule's next decision is late. Zero if the decision is not late.
     pub overdue: Duration,
 }
 
-/// One page of a list of schedules.
+/// A page of a list of schedules.
 #[derive(Clone, Debug, Default)]
 pub struct SchedulesPage {
-    /// The schedules, in the order of their keys.
+    /// The schedules of this page, in the order of their keys.
     pub schedules: Vec<ScheduleView>,
-    /// The place at which the next page begins; `None` at the end of the list.
+    /// The cursor of the next page. `None` at the end of the list.
     pub next: Option<Cursor>,
 }
 
@@ -59,11 +60,11 @@ pub struct SchedulesPage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackfillStep {
-    /// The number of occurrences that were stored.
+    /// The number of occurrences that the step stored.
     pub stored: u64,
-    /// The number of instants that had their occurrences already.
+    /// The number of instants whose occurrences already existed.
     pub repeated: u64,
-    /// The instant after which the backfill goes on; `None` if it is done.
+    /// The instant after which the backfill continues. `None` if the backfill is complete.
     pub reached: Option<UtcMillis>,
 }
 
@@ -71,17 +72,17 @@ pub struct BackfillStep {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ScheduleFault {
-    /// There is no such schedule.
+    /// The store has no schedule with this name.
     NotFound,
     /// The key or the namespace is empty, too long, or has the control character U+001F.
     Key,
-    /// The end of the schedule is before its start.
+    /// The schedule's end is before its start.
     EndBeforeStart,
-    /// The plan cannot be followed.
+    /// The schedule's plan is not valid.
     Plan(PlanError),
-    /// The namespace has this number of schedules, the most that the call permits.
+    /// The namespace already has this number of schedules. The call permits no more.
     Full(u64),
-    /// The store failed.
+    /// The store failed, with this error.
     Store(StoreError),
 }
 
@@ -114,30 +115,30 @@ impl From<StoreError> for ScheduleFault {
     }
 }
 
-/// An event of a schedule, for an observer.
+/// An event of a schedule, as an observer gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleEvent {
-    /// An instant got its occurrence.
+    /// An instant of the schedule got its occurrence.
     Fired {
         /// The id of the occurrence.
         id: TimerId,
         /// The instant of the occurrence.
         instant: UtcMillis,
     },
-    /// This number of instants passed unnoticed and got no occurrences.
+    /// Instants were missed, and got no occurrences. The value is their number.
     Missed(u64),
-    /// This number of instants were skipped because of an overlap.
+    /// Instants were skipped because an occurrence had not ended. The value is their number.
     Skipped(u64),
-    /// The plan cannot be followed any more. The schedule waits until it is changed or resumed.
+    /// The plan is not valid any more, for the reason in this text. The schedule waits until it is changed or resumed.
     Parked(Box<str>),
-    /// No instant is left.
+    /// The schedule has no further instant.
     Ended,
-    /// The next instant was computed anew, since a clock that was ahead had brought the schedule further.
+    /// The next instant was computed again. The old instant had been computed while the clock was ahead.
     Followed {
-        /// The next instant before the computation; `None` if the schedule had ended.
+        /// The former next instant. `None` if the schedule had ended.
         from: Option<UtcMillis>,
-        /// The next instant now.
+        /// The next instant as it was computed again.
         to: UtcMillis,
     },
 }

@@ -1,9 +1,10 @@
 //! Computes the effect of operations apart from the stored data, for the authors of stores on a server.
 //!
-//! A store on a server cannot lock the server's data while it decides on the effect of an operation. It reads the few
-//! timers that the operation names, lets a [`DryRun`] compute the effect, and sends the [`Changes`] to the server. The
-//! server makes them only if the timers that the dry run was given have not changed since. If a timer has changed, the
-//! store reads it again and starts again. So the same code decides in all stores, and the operations mean the same.
+//! A store on a server cannot lock the server's data while it decides on the effect of an operation. The store reads
+//! the few timers that the operation names. A [`DryRun`] then computes the effect, and the store sends the [`Changes`]
+//! to the server. The server makes them only if the timers that the dry run was given have not changed since. If a
+//! timer has changed, the store reads it again and starts again. So the same code decides in all stores, and the
+//! operations mean the same.
 //!
 //! A dry run assumes that timers which it was not given do not exist. The changes list these assumptions, and the
 //! server verifies them.
@@ -36,11 +37,11 @@ use core::ops::Bound;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_words::UtcMillis;
 
-/// The version of the records that [`encode`] writes. [`decode`] reads no other version. So if processes of several
-/// versions share a store, the store needs a separate layout for each number.
+/// The version of the records that [`encode`] writes. [`decode`] reads no other version. A store that processes of
+/// several versions share needs a separate layout for each version of records.
 pub const RECORD_VERSION: u8 = record::VERSION;
 
-/// Writes a timer as the bytes of a record. The record does not contain the id.
+/// Writes a timer as the bytes of a record. The record does not contain the timer's id.
 ///
 /// ```
 /// # use tourbillon_durable::UtcMillis;
@@ -56,14 +57,14 @@ pub fn encode(timer: &Timer) -> Vec<u8> {
     record::encode(timer)
 }
 
-/// Reads the timer from a record; `None` if the record cannot be read.
+/// Reads the timer `id` from a record. `None` if the record cannot be read.
 #[must_use]
 pub fn decode(id: TimerId, record: &[u8]) -> Option<Timer> {
     record::decode(id, record).ok()
 }
 
-/// Returns an error if the operation has an argument beyond a limit, or one that no store can keep. A store calls this
-/// for all operations of a batch before it makes the first.
+/// Checks the arguments of an operation. Fails if an argument is beyond a limit, or if no store can store the new
+/// timer. A store checks all operations of a batch before it applies the first operation.
 ///
 /// # Errors
 ///
@@ -72,7 +73,8 @@ pub fn admit(op: &Op) -> Result<(), StoreError> {
     super::ledger::admit(op)
 }
 
-/// Computes the effect of operations from a few timers of a store.
+/// Computes the outcomes and changes of operations on a store. The caller supplies the stored timers that the
+/// operations concern.
 #[derive(Debug)]
 pub struct DryRun {
     now: UtcMillis,
@@ -81,41 +83,41 @@ pub struct DryRun {
     remembered: BTreeMap<TimerId, UtcMillis>,
 }
 
-/// The changes that operations make, and the assumptions on which they rest.
+/// The changes that operations make to a store, and the assumptions about the store under which the changes are right.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The timers that change. The server must also verify that the other timers which the dry run was given are still
-    /// the same.
+    /// The changed timers. Before the store's server makes the changes, the server must verify all timers that the dry
+    /// run was given. Each given timer, changed or not, must still be the same.
     pub timers: Vec<Change>,
-    /// Ids under which the server must have no timer.
+    /// The ids that no timer on the store's server may have when the changes are made.
     pub absent: Vec<TimerId>,
-    /// Keys that no timer on the server may have.
+    /// The keys that no timer on the store's server may have when the changes are made.
     pub free: Vec<KeyOf>,
-    /// Ids that the server must not remember as those of ended timers.
+    /// The ids that the store's server must not remember as ids of ended timers.
     pub forgotten: Vec<TimerId>,
-    /// Ids of timers that end with these changes, and the moments until which they are remembered.
+    /// The ids of the timers that the changes end. The server must remember each id until the moment in its pair.
     pub remember: Vec<(TimerId, UtcMillis)>,
-    /// Ids that the server must forget.
+    /// The ids of ended timers that the store's server must no longer remember.
     pub forget: Vec<TimerId>,
 }
 
 /// The change of one timer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// The timer as the dry run was given it; `None` if it is new.
+    /// The timer before the change, as the caller has given it to the dry run. `None` for a new timer.
     pub before: Option<Timer>,
-    /// The timer as it must be stored; `None` if it must be removed.
+    /// The timer after the change, as the server must store it. `None` if the server must remove the timer.
     pub after: Option<Timer>,
 }
 
 impl DryRun {
-    /// Starts a dry run that knows no timers yet, at the store's time `now`.
+    /// Starts a dry run at the store's time `now`. The dry run knows no stored timers yet.
     #[must_use]
     pub fn new(now: UtcMillis) -> Self {
         Self { now, tables: KnownTables::default(), before: BTreeMap::new(), remembered: BTreeMap::new() }
     }
 
-    /// Gives the dry run a stored timer.
+    /// Adds a stored timer to the timers that the dry run knows.
     pub fn know(&mut self, timer: &Timer) {
         for (table, key, value) in entries(timer) {
             self.tables.entries[table as usize].insert(key, value);
@@ -123,7 +125,8 @@ impl DryRun {
         self.before.insert(timer.id, timer.clone());
     }
 
-    /// Gives the dry run the id of an ended timer, which the store remembers until this moment.
+    /// Adds the id of an ended timer to the ids that the dry run knows. The store remembers the id until the moment
+    /// `until`.
     pub fn know_remembered(&mut self, id: TimerId, until: UtcMillis) {
         let key = id.as_u128().to_be_bytes();
         let moment = until.as_millis().to_be_bytes();
@@ -135,7 +138,7 @@ impl DryRun {
     ///
     /// # Errors
     ///
-    /// Fails if the operation has an argument beyond a limit.
+    /// Fails if an argument of the operation is beyond a limit.
     ///
     /// # Examples
     ///
@@ -160,7 +163,7 @@ impl DryRun {
         Ok((outcome, self.changes()))
     }
 
-    /// Computes the outcomes and the changes of operations that are applied in order, as one transaction.
+    /// Computes the outcomes and the changes of several operations. They are applied in order, as one transaction.
     ///
     /// # Errors
     ///
@@ -191,17 +194,18 @@ impl DryRun {
         Ok((outcomes?, self.changes()))
     }
 
-    /// Ends the leases of the given timers whose time is over.
+    /// Ends the expired leases among all timers that the dry run was given.
     ///
     /// # Errors
     ///
-    /// Fails only by a fault of this crate.
+    /// Fails only because of a fault in this crate.
     pub fn reap(mut self) -> Result<(Reaped, Changes), StoreError> {
         let reaped = Ledger::new(&mut self.tables, self.now).reap(u32::MAX, false)?;
         Ok((reaped, self.changes()))
     }
 
-    /// Stores timers of a backup; see [`TimerStore::import`](super::TimerStore::import).
+    /// Computes the changes of an import of a backup's timers, as [`TimerStore::import`](super::TimerStore::import)
+    /// describes.
     ///
     /// # Errors
     ///
@@ -275,14 +279,14 @@ fn id_of(key: &[u8]) -> TimerId {
     TimerId::from_u128(u128::from_be_bytes(bytes))
 }
 
-/// The entries of the timers that the dry run was given, and a record of the reads that found nothing.
+/// The table entries of the timers that the dry run was given, and the keys that reads did not find.
 #[derive(Debug, Default)]
 struct KnownTables {
     entries: [BTreeMap<Vec<u8>, Vec<u8>>; Table::ALL.len()],
     asked: RefCell<Missed>,
 }
 
-/// The entries that were asked for and not found. The changes list them as assumptions.
+/// The keys of table entries that a read or a removal did not find. [`Changes`] lists these keys as assumptions.
 #[derive(Debug, Default)]
 struct Missed {
     timers: BTreeSet<TimerId>,

@@ -4,7 +4,7 @@ use core::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// An error of a store. An operation that returns it has had no effect, unless the kind is
+/// An error of a store. An operation that fails with this error has had no effect, unless the kind is
 /// [`Unknown`](StoreErrorKind::Unknown).
 #[derive(Clone, Debug)]
 pub struct StoreError {
@@ -17,16 +17,15 @@ pub struct StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// Another process, or another value of this process, has the store open.
+    /// Another process has the store open, or this process has opened the store already.
     Locked,
     /// The store was written by a later version of this crate.
     NewerSchema,
-    /// The store was written by an earlier version of this crate, and is not read any more.
+    /// The store was written by an earlier version of this crate, in a format that this version cannot read.
     OlderSchema,
-    /// The store cannot be written.
+    /// The store's files, or its server, cannot be written to.
     ReadOnly,
-    /// The disk is full, or the memory of the server that has the store. The store takes changes again once there is
-    /// room.
+    /// The disk is full, or the memory of the store's server is full. The store takes changes again once there is room.
     Full,
     /// The store's structure is damaged.
     Corrupt,
@@ -36,12 +35,12 @@ pub enum StoreErrorKind {
     Closed,
     /// The system failed to read or write.
     Io,
-    /// The answer was lost, so the operation may or may not have had its effect. The operation may be repeated.
+    /// The answer was lost, so the operation may or may not have had its effect. The caller may repeat the operation.
     Unknown,
 }
 
 impl StoreError {
-    /// Makes an error of this kind with a message.
+    /// Makes an error of the kind `kind` with a message.
     ///
     /// ```
     /// use tourbillon_durable::store::{StoreError, StoreErrorKind};
@@ -53,7 +52,7 @@ impl StoreError {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// Makes an error of this kind with the error that caused it.
+    /// Makes an error of the kind `kind`. The new error keeps `source`, the error that caused the failure.
     ///
     /// ```
     /// use std::error::Error as _;
@@ -73,7 +72,7 @@ impl StoreError {
         self.kind
     }
 
-    /// Returns whether the same operation may succeed later.
+    /// Returns whether a repetition of the failed operation may succeed later.
     ///
     /// ```
     /// use tourbillon_durable::store::{StoreError, StoreErrorKind};
@@ -90,7 +89,7 @@ impl StoreError {
 impl From<io::Error> for StoreError {
     fn from(error: io::Error) -> Self {
         let kind = match error.kind() {
-            // A file that may not grow is a quota too.
+            // A limit on the length of a file counts as a quota.
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 StoreErrorKind::Full
             }

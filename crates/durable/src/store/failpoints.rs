@@ -2,53 +2,54 @@
 //!
 //! Without the feature `failpoints` the calls at these places do nothing.
 
-/// A place in the store's code at which a test can act. Each variant says what has happened just before.
+/// A place in the store's code at which a test can act. Each variant describes the events just before its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Point {
-    /// A new store: a file notes that the database is being made, and the database is empty.
+    /// The database file of a new store is still empty. The journal's file notes that the database is being made.
     MakingNoted,
-    /// A new store: the database is complete, and the note that it is being made is still there.
+    /// The database of a new store is complete. The journal's file still notes that the database is being made.
     DatabaseMade,
-    /// An opening: the records of the journal were read, and none of their operations was applied again.
+    /// An opening has read the records of the journal. None of their operations has been applied again yet.
     BeforeReplay,
-    /// An opening: the operations of one journal record were applied again.
+    /// An opening has applied the operations of one journal record again.
     InReplay,
-    /// An opening: the operations of all journal records were applied again, in memory.
+    /// An opening has applied the operations of all journal records again, in memory only.
     AfterReplay,
-    /// An opening: the leases of earlier processes were ended, durably.
+    /// An opening has ended the leases of earlier processes, and the disk has this change.
     LeasesEnded,
-    /// A batch with ends of deliveries has come from the handlers.
+    /// The store has received a batch of requests that ends deliveries.
     EndsReceived,
-    /// A batch with ends of deliveries is in the database's memory.
+    /// The database's memory has the changes of a batch that ends deliveries.
     EndsCommitted,
-    /// A batch with a claim is in the database's memory.
+    /// The database's memory has the changes of a batch that claims timers.
     ClaimCommitted,
-    /// Records are about to be written to the journal.
+    /// The store is about to write records to the journal.
     BeforeJournalWrite,
-    /// Records were written to the journal, and are not synced.
+    /// The store has written records to the journal, and has not synced these records yet.
     AfterJournalWrite,
-    /// Records were synced, and the mark that makes them valid is not yet written.
+    /// The store has synced records of the journal. The seal, the mark that all records were synced, is not written
+    /// yet.
     AfterJournalSync,
-    /// The answers to a batch's callers are about to be sent.
+    /// The store is about to send the answers of a batch to the callers.
     BeforeAnswers,
-    /// A checkpoint is about to commit the database.
+    /// A checkpoint is about to commit the database to the disk.
     BeforeCheckpoint,
-    /// A part of the database file was written.
+    /// The store has written a part of the database file.
     InDatabaseWrite,
-    /// The database file was synced. One commit syncs it several times.
+    /// The store has synced the database file. One commit syncs the file several times.
     AfterDatabaseSync,
-    /// A checkpoint has committed the database, and the journal still has its records.
+    /// A checkpoint has committed the database to the disk. The journal still has the records of the committed changes.
     BeforeJournalReset,
-    /// A checkpoint has ended.
+    /// A checkpoint, which commits the database to the disk, has ended.
     AfterCheckpoint,
-    /// The database was compacted, and no checkpoint followed yet.
+    /// The store has compacted the database. The checkpoint after the compaction has not begun yet.
     AfterCompaction,
 }
 
 #[cfg(feature = "failpoints")]
 impl Point {
-    /// All points, in the order of their declaration.
+    /// All points, in the order of the variants.
     pub const ALL: [Self; 19] = [
         Self::MakingNoted,
         Self::DatabaseMade,
@@ -75,8 +76,8 @@ impl Point {
 #[cfg(feature = "failpoints")]
 static HOOK: std::sync::OnceLock<Box<dyn Fn(Point) + Send + Sync>> = std::sync::OnceLock::new();
 
-/// Sets the function that is called whenever a store of this process reaches a point. It runs on the thread that
-/// reaches the point. Only the first function of a process counts.
+/// Sets the function that each store of this process calls when it reaches a point. The function runs on the thread
+/// that reaches the point. Only the first function that a process sets counts.
 #[cfg(feature = "failpoints")]
 pub fn on_reach(hook: impl Fn(Point) + Send + Sync + 'static) {
     // A second function is dropped, as documented.

@@ -7,16 +7,16 @@ use core::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
-    /// The table in which the fault is.
+    /// The name of the table that has the fault.
     pub table: &'static str,
-    /// The timer, if the fault concerns a single timer.
+    /// The id of the timer that has the fault. `None` if the fault concerns more than a single timer.
     pub timer: Option<TimerId>,
-    /// The fault in words, for a message.
+    /// A description of the fault, for a message.
     pub fault: Box<str>,
 }
 
 impl Fault {
-    /// Makes a fault in a table, or in the part of another store that corresponds to it.
+    /// Makes a fault. `table` is the name of the table, or of the corresponding part of a store without tables.
     ///
     /// ```
     /// use tourbillon_durable::store::Fault;

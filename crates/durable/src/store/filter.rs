@@ -5,36 +5,41 @@ use crate::timer::Timer;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// Chooses the timers of a list: those that meet all conditions that are given. By default these are all timers.
+/// Chooses the timers of a list: those that meet all given conditions. Without conditions the list has all timers.
 ///
-/// One condition chooses the index by which the store finds the timers. It is the first of these that is given: the
-/// label, the beginning of the key (but for dead timers), the reason, the phase. The list has the order of that index:
-/// by label and id, by key, by due moment (pending, or parked for one reason), by the end of the lease, or by the
-/// moment of death. Without any of these conditions the order is that of the ids. Each order can be reversed.
+/// One condition chooses the index by which the store finds the timers. The store tries the conditions in this order:
+/// the label, the beginning of the key (except for dead timers), the reason, the phase.
+///
+/// The list has the order of the index. Labelled timers come by id, and timers with a key prefix by key. Pending
+/// timers, and timers parked for a given reason, come by due moment. Leased timers come by the end of the lease, and
+/// dead timers by the moment of death. Without any of the four conditions the timers come by id. Each order can be
+/// reversed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
-    /// The namespace in which the timers are. `None` with a label or a key means the namespace whose name is empty.
+    /// The namespace of the listed timers. `None` means all namespaces. With a label or a key prefix, `None` means the
+    /// namespace whose name is empty.
     pub namespace: Option<Box<str>>,
-    /// A label that the timers have.
+    /// The label that each listed timer has. `None` does not restrict the list.
     pub label: Option<Box<str>>,
-    /// The beginning of the timers' keys. A dead timer has given up its key. So it is listed by its key only if the
-    /// phase is dead. A timer that was withdrawn during its delivery is not listed by its key.
+    /// The beginning of the listed timers' keys. `None` does not restrict the list. A dead timer has given up its key,
+    /// so its key finds it only if `phase` is dead. A timer that was withdrawn during its delivery is not listed by its
+    /// key.
     pub key_prefix: Option<Box<str>>,
-    /// The phase in which the timers are.
+    /// The phase of the listed timers. `None` does not restrict the list.
     pub phase: Option<Phase>,
-    /// The kind that the timers have.
+    /// The kind of the listed timers: the name that selects their handler. `None` does not restrict the list.
     pub kind: Option<Box<str>>,
-    /// The reason for which the timers are parked.
+    /// The reason for which the listed timers are parked. `None` does not restrict the list.
     pub reason: Option<Box<str>>,
-    /// The moment after which the timers are due.
+    /// The moment after which the listed timers are due. `None` does not restrict the list.
     pub due_after: Option<UtcMillis>,
-    /// The moment before which the timers are due.
+    /// The moment before which the listed timers are due. `None` does not restrict the list.
     pub due_before: Option<UtcMillis>,
-    /// The moment after which the timers were made. A timer can have been made after now, if the store's clock was
-    /// ahead then.
+    /// The moment after which the listed timers were made. `None` does not restrict the list. The moment may be in the
+    /// future, because a clock that was ahead may have made timers.
     pub created_after: Option<UtcMillis>,
-    /// Whether the list begins with the last timer of its order, and goes backwards.
+    /// Whether the list has the reverse order.
     pub descending: bool,
 }
 
@@ -92,12 +97,13 @@ impl Filter {
     }
 }
 
-/// The place at which a list goes on after a page. It is valid only with the filter of that page.
+/// The place in a list at which the next page begins. A cursor is valid only with the filter of the page that contained
+/// the cursor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor(pub(crate) Box<[u8]>);
 
 impl Cursor {
-    /// Makes a cursor from bytes that a store has chosen. Only that store gives them a meaning.
+    /// Makes a cursor from bytes that a store has chosen. Only that store understands the bytes.
     ///
     /// ```
     /// use tourbillon_durable::store::Cursor;
@@ -109,22 +115,23 @@ impl Cursor {
         Self(bytes.into())
     }
 
-    /// Returns the bytes from which the store made the cursor.
+    /// Returns the bytes from which a store made the cursor.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// One answer to a request for a list of timers.
+/// A page of a list of timers: a store's answer to one request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// The timers. They may be fewer than asked for, or none, if the store had to look at many timers that do not meet
-    /// the conditions. A page with no other condition than a namespace, or a namespace and a phase, has timers unless
-    /// none are left, however many timers other namespaces have. Such a page is full if the namespace has at most 2,000
-    /// timers, and always if the phase is parked or dead. It may still be empty for pending or leased timers, if the
-    /// namespace has more than a million timers (50,000 on Redis) and they lie behind as many timers of other
-    /// namespaces.
+    /// The timers of the page. The page may have fewer timers than asked for, or none, because the filter left out many
+    /// timers that the store read.
+    ///
+    /// Two kinds of filters give pages with timers until the list ends: a filter with only a namespace, and a filter
+    /// with only a namespace and a phase. The page of such a filter is full if the namespace has at most 2,000 timers,
+    /// or if the phase is parked or dead. The exception is a namespace with more than a million timers (50,000 on
+    /// Redis). A page of its pending or leased timers may be empty if as many timers of other namespaces come first.
     pub timers: Vec<Timer>,
     /// The place at which the next page begins; `None` at the end of the list.
     pub next: Option<Cursor>,

@@ -1,7 +1,7 @@
 //! A store in front of another store, with a hook that sees each call.
 //!
-//! By a hook, others add something to a store without a change of it: measurements, limits, faults for tests. The hook
-//! has one method for all calls, so that a new method of [`TimerStore`] is passed on in one place.
+//! A hook adds something to a store without a change of the store: measurements, limits, faults for tests. The hook has
+//! one method for all calls. So a new method of [`TimerStore`] is passed on in a single place.
 
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
@@ -13,48 +13,49 @@ use core::fmt;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// A call of a [`TimerStore`] that has an answer, as a [`Hook`] sees it. The variants are named like the methods.
+/// A call of a [`TimerStore`] method that returns an answer, in the form that a [`Hook`] sees. Each variant is named
+/// like its method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Call<'a> {
-    /// [`TimerStore::apply`], with its operations.
+    /// A call of [`TimerStore::apply`], with the operations.
     Apply(&'a [Op]),
-    /// [`TimerStore::claim`], [`claim_in_turn`](TimerStore::claim_in_turn) or
+    /// A call of [`TimerStore::claim`], [`claim_in_turn`](TimerStore::claim_in_turn) or
     /// [`claim_parked`](TimerStore::claim_parked).
     Claim,
-    /// [`TimerStore::recover`].
+    /// A call of [`TimerStore::recover`].
     Recover,
-    /// [`TimerStore::renew`].
+    /// A call of [`TimerStore::renew`].
     Renew,
-    /// [`TimerStore::reap`].
+    /// A call of [`TimerStore::reap`].
     Reap,
-    /// [`TimerStore::upcoming`].
+    /// A call of [`TimerStore::upcoming`].
     Upcoming,
-    /// [`TimerStore::get`].
+    /// A call of [`TimerStore::get`].
     Get,
-    /// [`TimerStore::list`], with the greatest number of timers of the page.
+    /// A call of [`TimerStore::list`], with the greatest number of timers that the page may have.
     List(u32),
-    /// [`TimerStore::counts`].
+    /// A call of [`TimerStore::counts`].
     Counts,
-    /// [`TimerStore::horizon`].
+    /// A call of [`TimerStore::horizon`].
     Horizon,
-    /// [`TimerStore::check`].
+    /// A call of [`TimerStore::check`].
     Check,
-    /// [`TimerStore::export`].
+    /// A call of [`TimerStore::export`].
     Export,
-    /// [`TimerStore::import`].
+    /// A call of [`TimerStore::import`].
     Import,
-    /// [`TimerStore::leave`].
+    /// A call of [`TimerStore::leave`].
     Leave,
-    /// [`TimerStore::reasons`].
+    /// A call of [`TimerStore::reasons`].
     Reasons,
-    /// [`TimerStore::put_back`].
+    /// A call of [`TimerStore::put_back`].
     PutBack,
-    /// [`TimerStore::nodes`].
+    /// A call of [`TimerStore::nodes`].
     Nodes,
 }
 
-/// Sees the calls of a [`Hooked`] store.
+/// Sees and answers the calls to a [`Hooked`] store.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -88,11 +89,11 @@ pub enum Call<'a> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Hook: Send + Sync + 'static {
-    /// The data that the hook copies from a call in [`see`](Self::see), for [`answer`](Self::answer).
+    /// The data that [`see`](Self::see) copies from a call, for [`answer`](Self::answer).
     type Seen: Send;
 
-    /// Looks at a call before it is answered. Afterwards the operations belong to the store, so the hook copies from
-    /// them the data that [`answer`](Self::answer) needs.
+    /// Sees a call before the store gets the call. Returns a copy of the data that [`answer`](Self::answer) needs,
+    /// because the store takes the operations.
     fn see(&self, call: Call<'_>) -> Self::Seen;
 
     /// Answers a call. The call reaches the store behind the hook only when `pass_on` is called.
@@ -102,22 +103,22 @@ pub trait Hook: Send + Sync + 'static {
         pass_on: impl FnOnce() -> Answer<'a, T> + Send + 'a,
     ) -> Answer<'a, T>;
 
-    /// Answers [`TimerStore::parts`]. By default passes the call on.
+    /// Answers a call of [`TimerStore::parts`]. By default, `store` answers the call.
     fn parts(&self, store: &dyn TimerStore) -> u32 {
         store.parts()
     }
 
-    /// Answers [`TimerStore::part_of`]. By default passes the call on.
+    /// Answers a call of [`TimerStore::part_of`]. By default, `store` answers the call.
     fn part_of(&self, store: &dyn TimerStore, id: TimerId) -> u32 {
         store.part_of(id)
     }
 
-    /// Answers [`TimerStore::nodes`]. By default the call goes through [`answer`](Self::answer).
+    /// Answers a call of [`TimerStore::nodes`]. By default, the call goes through [`answer`](Self::answer).
     fn nodes<'a>(&'a self, store: &'a dyn TimerStore) -> Answer<'a, Option<Nodes>> {
         self.answer(self.see(Call::Nodes), move || store.nodes())
     }
 
-    /// Answers [`TimerStore::subscribe`]. By default passes the subscription on.
+    /// Answers a call of [`TimerStore::subscribe`]. By default, passes `wake` on to `store`.
     fn subscribe(&self, store: &dyn TimerStore, wake: Box<dyn Fn() + Send + Sync>) {
         store.subscribe(wake);
     }

@@ -1,4 +1,4 @@
-//! Counts of pending timers by the time until they are due.
+//! Counts pending timers by the time until they are due.
 
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
@@ -7,7 +7,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// The upper limit of each span. The last span has no limit.
+/// The ends of a [`Horizon`]'s spans (rows), as times from now. The last span has no end, and so no entry here.
 const WITHIN: [Duration; 10] = [
     Duration::ZERO,
     Duration::from_secs(MINUTE),
@@ -21,38 +21,40 @@ const WITHIN: [Duration; 10] = [
     Duration::from_secs(3_650 * DAY),
 ];
 
-/// The place in [`WITHIN`] of the span that ends in an hour. This span and all before it end at an exact millisecond.
-/// Later spans end with an hour of the clock.
+/// The index in [`WITHIN`] of the span of time that ends in an hour. The spans up to this index end at an exact
+/// millisecond. Later spans end with a full hour of UTC.
 pub(crate) const AN_HOUR: usize = 3;
 
-/// The numbers of pending timers by the time until they are due, on a logarithmic axis.
+/// The numbers of pending timers by the time until they are due. The spans of time grow logarithmically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Horizon {
-    /// The store's time, at which the first span ends.
+    /// The store's time when the timers were counted. The first span ends at this moment.
     pub now: UtcMillis,
-    /// The spans in order. Each begins where the span before it ends. They are: already due; due within 1 minute, 10
-    /// minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365 days, 3,650 days; and due later.
+    /// The spans of time, in order. Each span begins at the end of the span before. The first span has the timers that
+    /// are already due. The next spans end in 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365 days
+    /// and 3,650 days. The last span has no end.
     pub spans: Vec<Span>,
-    /// The number of pending timers that no span counts. They are due in the spans that are not exact.
+    /// The number of pending timers that no span counts. Each uncounted timer is due in a span whose count is a lower
+    /// bound.
     pub unplaced: u64,
 }
 
-/// One row of a [`Horizon`]: the timers that are due within a time, but not within that of the row before.
+/// A row of a [`Horizon`]: the timers that are due between the end of the row before and the end of this row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The longest time until timers of this span are due. It is zero for timers that are already due, and `None` for
-    /// the last span.
+    /// The longest time until a timer of this span is due. Zero for the span of timers that are already due, and `None`
+    /// for the last span.
     pub within: Option<Duration>,
-    /// The last moment of the span. From 6 hours on, it is the last millisecond of an hour of UTC.
+    /// The last moment of the span. In spans that end in 6 hours or later, the last millisecond of an hour of UTC.
     pub until: UtcMillis,
     /// The number of pending timers that are due in this span.
     pub count: u64,
-    /// Whether `count` has all timers of the span. Otherwise it is a lower bound.
+    /// Whether `count` includes all timers of the span. Otherwise `count` is a lower bound.
     pub is_exact: bool,
 }
 
 impl Horizon {
-    /// Makes the spans for this moment without any timers. A store then [adds](Self::add) its own.
+    /// Makes a horizon at the moment `now`, with counts of zero. A store then [adds](Self::add) its timers.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -72,7 +74,7 @@ impl Horizon {
         Self { now, spans: spans.chain([last]).collect(), unplaced: 0 }
     }
 
-    /// Counts timers that are due at this moment.
+    /// Adds `timers` to the count of the span that contains the due moment `due`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -94,7 +96,7 @@ impl Horizon {
         }
     }
 
-    /// Returns the index of the span that contains a moment.
+    /// Returns the index of the span that contains a due moment.
     pub(crate) fn span_of(&self, due: UtcMillis) -> usize {
         self.spans.partition_point(|span| span.until < due)
     }
@@ -121,7 +123,7 @@ pub(crate) fn hour_of(moment: UtcMillis) -> u32 {
     u32::try_from(moment.as_millis() / (HOUR * 1_000)).unwrap_or(u32::MAX)
 }
 
-/// Returns the first moment of an hour, which is given as by [`hour_of`].
+/// Returns the first moment of an hour. `hour` is a number that [`hour_of`] returns.
 pub(crate) fn start_of(hour: u32) -> UtcMillis {
     UtcMillis::from_millis(u64::from(hour) * HOUR * 1_000)
 }

@@ -1,4 +1,4 @@
-//! Tests the bound of the entries that a horizon reads in the index by due moment.
+//! Tests that a horizon reads a bounded number of entries of the index by due moment.
 
 use super::*;
 use crate::state::{Phase, State};
@@ -7,10 +7,10 @@ use crate::store::{Counts, IfPresent};
 use tourbillon::ManualClock;
 
 const HOUR: u64 = 3_600_000;
-/// A moment half an hour after a full hour.
+/// The time of the store's clock, in milliseconds since the start of 1970: half an hour after a full hour.
 const NOW: u64 = 495_000 * HOUR + HOUR / 2;
 
-/// Makes a store with a timer due at each of these moments.
+/// Makes a store with a timer for each of the due moments `dues`.
 fn store(dues: &[u64]) -> MemoryStore {
     let clock = ManualClock::new();
     clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(NOW).as_nanos()));
@@ -33,7 +33,8 @@ fn horizon(store: &MemoryStore, looks: usize) -> Horizon {
 
 #[test]
 fn a_horizon_that_has_looked_enough_says_less_and_nothing_wrong() {
-    // Every 47 s from two hours ago on for four hours, and then some in the hours, days and years after.
+    // A timer is due every 47 s, from two hours ago until two hours from now. Others are due in the hours, days and
+    // years after.
     let near = (0..).map(|n| NOW - 2 * HOUR + n * 47_000).take_while(|due| *due < NOW + 2 * HOUR);
     let far = (1..60).map(|n| NOW + n * n * n * 3 * HOUR);
     let dues: Vec<u64> = near.chain(far).collect();

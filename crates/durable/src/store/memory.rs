@@ -19,15 +19,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// A store that keeps its timers in memory. It is for tests: with a manual clock, years pass at once. All that it
-/// stores is lost with it, whatever the durability of a change.
+/// A store in memory, for tests. With a manual clock, years pass at once. All timers are lost when the store is
+/// dropped. The store ignores the durability that a change asks for.
 pub struct MemoryStore {
     tables: Mutex<InMemory>,
     clock: Arc<dyn Clock>,
     wakers: Arc<Wakers>,
 }
 
-/// The functions that are called when a timer may be due earlier than before.
+/// The functions that a store calls when a timer may be due earlier than before.
 #[derive(Default)]
 pub(crate) struct Wakers(RwLock<Vec<Box<dyn Fn() + Send + Sync>>>);
 
@@ -45,7 +45,7 @@ impl Wakers {
 
 type Sorted = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The tables, with a list of the entries that the present transaction has changed, as they were before it.
+/// The tables of a store in memory. Also the old values of the entries that the present transaction has changed.
 #[derive(Default)]
 struct InMemory {
     tables: [Sorted; Table::ALL.len()],
@@ -114,7 +114,7 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// Makes an empty store on this clock, which counts from the start of 1970.
+    /// Makes an empty store. The clock `clock` counts from the start of 1970.
     ///
     /// ```
     /// use std::time::Duration;
@@ -139,7 +139,8 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a transaction that makes no claim by shares of namespaces.
+    /// Runs a transaction that does not claim by shares of namespaces. [`transact_in_turn`](Self::transact_in_turn) is
+    /// for such claims.
     fn transact<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
@@ -147,14 +148,15 @@ impl MemoryStore {
         self.transact_in_turn(|ledger, _| act(ledger))
     }
 
-    /// Runs a transaction. If it succeeds, its changes and the turns are kept. Otherwise the changes are taken back,
-    /// and the turns begin anew.
+    /// Runs a transaction that may claim by shares of namespaces. The transaction gets the [`Turns`], the record of how
+    /// far claims have read the index of due timers. After a failure, the store takes the changes back and resets the
+    /// turns.
     fn transact_in_turn<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>, &mut Turns) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let mut tables = self.lock();
-        // A transaction that panicked has left its changes.
+        // A transaction that panicked has left its changes behind.
         tables.roll_back();
         let mut turns = core::mem::take(&mut tables.turns);
         let mut ledger = Ledger::new(&mut *tables, self.now());
@@ -172,7 +174,7 @@ impl MemoryStore {
                 }
                 Ok(result)
             }
-            // The turns begin anew.
+            // The turns stay empty, so claims read the index from its start again.
             Err(error) => {
                 tables.roll_back();
                 Err(error)

@@ -2,71 +2,71 @@
 
 use tourbillon_words::UtcMillis;
 
-/// The processes that share a store, and the shards between which they divide its timers.
-///
-/// A node looks for due timers only in the shards that it owns. The lease of a timer decides which node delivers the
-/// timer.
+/// The processes (nodes) that share a store, and the shards into which the store's timers are divided. A node looks for
+/// due timers only in the shards that the node owns. The lease of a timer decides which node delivers the timer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
-    /// The store's time.
+    /// The store's time when the processes and shards were read.
     pub now: UtcMillis,
     /// The nodes, in the order of their starts.
     pub nodes: Vec<Node>,
     /// The shards, in the order of their numbers.
     pub shards: Vec<Shard>,
     /// The number of times that the store's data went back to an earlier state while this process had the store open. A
-    /// failover that lost the last writes does this.
+    /// failover that loses the last writes sets the data back.
     pub set_backs: u64,
 }
 
-/// One start of a process that shares a store.
+/// A node: one start of a process that shares a store with other processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The number that this start has drawn at random. Each start draws anew, even under the same name.
+    /// The random number of this start of the process. Each start draws a new number, even under the same name.
     pub incarnation: u64,
-    /// The configured name. Several nodes may have the same.
+    /// The configured name of the node. Several nodes may have the same name.
     pub name: Box<str>,
-    /// The version of the program.
+    /// The version of the node's program.
     pub version: Box<str>,
-    /// The moment of the start, by the store's time.
+    /// The moment of the node's start, by the store's time.
     pub since: UtcMillis,
-    /// The moment at which the node last reported that it is alive, by the store's time.
+    /// The moment at which the node last reported that the node is alive, by the store's time.
     pub seen: UtcMillis,
-    /// Whether `seen` is recent enough for the node to own shards.
+    /// Whether `seen`, the node's last sign of life, is recent enough for the node to own shards.
     pub is_live: bool,
     /// Whether the node is this process.
     pub is_this: bool,
 }
 
-/// A part of a store's timers, which a single node at a time looks through for due timers.
+/// A part of a store's timers. A single node at a time looks for due timers in the shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shard {
     /// The shard's number, counted from 0.
     pub number: u16,
-    /// The incarnation of the node that owns the shard. `None` if the ownership has run out, or the shard was released.
+    /// The incarnation (random number) of the node that owns the shard. `None` if the ownership has run out, or the
+    /// owner has released the shard.
     pub owner: Option<u64>,
-    /// The moment at which the owner last looked for due timers without an error, as far as this process knows.
+    /// The moment at which the owner last looked for due timers without an error, as far as this process knows. `None`
+    /// if this process knows no such moment.
     pub polled: Option<UtcMillis>,
-    /// The due moment of the shard's first pending timer.
+    /// The due moment of the shard's first pending timer. `None` if the shard has no pending timer.
     pub first_due: Option<UtcMillis>,
-    /// The number of times that the shard has got an owner.
+    /// The number of times that a node has become the shard's owner.
     pub epoch: u64,
-    /// The number of times that the shard was taken from an owner that had not released it. That owner had died, or
-    /// could not reach the store.
+    /// The number of times that a node took the shard from an owner that had not released the shard. The former owner
+    /// had died, or could not reach the store.
     pub takeovers: u64,
-    /// The moment of the last takeover that `takeovers` counts.
+    /// The moment of the last takeover that `takeovers` counts. `None` without a takeover.
     pub taken_over: Option<UtcMillis>,
-    /// Whether the shard's server does not answer. The fields above are then from its last answer: nothing is known of
-    /// the time after [`polled`](Self::polled), and another timer may be the first by now.
+    /// Whether the shard's server does not answer. If so, the other fields are from the server's last answer. This
+    /// process knows nothing of the time after [`polled`](Self::polled). Another timer may be the first by now.
     pub is_silent: bool,
-    /// Whether the shard's server has lost the shard, as after a restart without its data. Nobody delivers its timers,
-    /// and it takes no new timers, until somebody brings the shard back. The other shards go on.
+    /// Whether the shard's server has lost the shard, as after a restart without its data. A lost shard takes no new
+    /// timers, and nobody delivers its timers until somebody brings the shard back. The other shards go on.
     pub is_lost: bool,
 }
 
 impl Nodes {
-    /// Returns the time for which the shard's first timer has been due, as far as this process knows: see
-    /// [`Shard::is_silent`].
+    /// Returns the time for which the shard's first timer has been due, as far as this process knows. If
+    /// [`Shard::is_silent`], this process knows only the server's last answer.
     ///
     /// ```
     /// use std::time::Duration;

@@ -2,17 +2,19 @@
 //!
 //! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
 //! may take one more place if it has fewer than three times the free places. So one namespace alone has at most three
-//! quarters, a second namespace three quarters of the rest, and some places are free for the next. The rule needs
-//! neither a list of namespaces nor a limit for each.
+//! quarters of the places. A second namespace has three quarters of the rest. Some places stay free for the next
+//! namespace. The rule needs neither a list of namespaces nor a limit for each.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The factor of the rule: a namespace takes one more place if it has fewer than this many times the free places.
+/// The factor in the rule for shares. A namespace may take one more place for a delivery if it has fewer places than
+/// this factor times the free places.
 pub const SHARE: usize = 3;
 
-/// Returns the number of further places that a namespace may take, if it has `has` places and `free` places are free.
+/// Returns the number of further places for deliveries that a namespace may take. The namespace has `has` places
+/// already, and `free` places are free.
 #[must_use]
 pub fn free_for(has: usize, free: usize) -> usize {
     // Places are taken one by one, and each leaves one free place less: the `n`-th is granted while `has + n - 1 <
@@ -20,33 +22,34 @@ pub fn free_for(has: usize, free: usize) -> usize {
     SHARE.saturating_mul(free).saturating_sub(has).div_ceil(SHARE + 1)
 }
 
-/// The places for deliveries that a runtime has free, and the number that each namespace uses. A claim divides the free
-/// places by these numbers.
+/// The number of free places for deliveries in a runtime, and the number of places that each namespace uses. A claim
+/// divides the free places among the namespaces by these numbers.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
-    /// The number of free places for deliveries.
+    /// The number of free places for deliveries in the runtime.
     pub free: usize,
-    /// The number of deliveries under way by namespace. A namespace without any has no entry.
+    /// The number of deliveries under way in each namespace. A namespace without deliveries has no entry.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,
-    /// The limit for late timers of each namespace. `None` for no limit.
+    /// The limit for late timers of each namespace. `None` sets no limit.
     pub late: Option<Late>,
 }
 
-/// Limits the late timers that each namespace may take: after a downtime there may be millions.
+/// Limits the late timers that each namespace may take. After a downtime, millions of timers may be late.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {
-    /// A timer is late once this time has passed since its due moment.
+    /// The time after the due moment beyond which a timer counts as late.
     pub after: Duration,
-    /// The number of late timers that a namespace may take if it has no entry in `left`.
+    /// The number of late timers that a namespace without an entry in `left` may take.
     pub each: usize,
-    /// The number of late timers that a namespace may still take, if it has taken some lately.
+    /// The number of late timers that each namespace may still take. A namespace that has taken none lately has no
+    /// entry.
     pub left: Arc<BTreeMap<Box<str>, usize>>,
 }
 
 impl Late {
-    /// Makes a limit for late timers. See the fields for the arguments.
+    /// Makes a limit for late timers. The arguments are the values of the fields with the same names.
     #[must_use]
     pub fn new(after: Duration, each: usize, left: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { after, each, left }
@@ -73,18 +76,18 @@ impl Shares {
         self
     }
 
-    /// Returns the number of further timers of a namespace for which there are places, if a claim has already taken
-    /// `taken` timers of the namespace and `all` timers altogether.
+    /// Returns the number of further timers of a namespace that find free places for deliveries. The claim has already
+    /// taken `taken` timers of the namespace, and `all` timers altogether.
     #[must_use]
     pub fn room(&self, namespace: &str, taken: usize, all: usize) -> usize {
         let has = self.under_way.get(namespace).copied().unwrap_or(0).saturating_add(taken);
         free_for(has, self.free.saturating_sub(all))
     }
 
-    /// Returns the number of further timers of a namespace that a claim of at most `limit` timers takes, if it has
-    /// already taken `taken` timers of the namespace and `all` timers altogether. These are the timers for which there
-    /// are [places](Self::room), but no more than a share of the claim. Without the second limit, a namespace whose
-    /// deliveries end at once would fill each claim, since its places are free again at the next claim.
+    /// Returns the number of further timers of a namespace that a claim of at most `limit` timers takes. The claim has
+    /// already taken `taken` timers of the namespace, and `all` timers altogether. Two limits apply: the
+    /// [places](Self::room) for deliveries, and a share of the claim itself. Without the second limit, a namespace with
+    /// very short deliveries would fill each claim, because its places are free again at the next claim.
     #[must_use]
     pub fn left(&self, limit: u32, namespace: &str, taken: usize, all: usize) -> usize {
         let most = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -2,40 +2,43 @@
 
 use super::error::StoreError;
 
-/// The tables of the ledger. Each variant says of which parts a key consists, and names the value if there is a value.
+/// The tables in which a store keeps its timers. Each variant names the parts of a key, and the value if the entries
+/// have a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Table {
-    /// All stored timers. Key: id. Value: record.
+    /// The table of all stored timers. Key: id. Value: record.
     Timers,
-    /// The owners of keys. Key: namespace, key. Value: id.
+    /// The table of the timers that own keys. Key: namespace, key. Value: id.
     Keys,
-    /// Pending timers. Key: due moment, id.
+    /// The table of pending timers. Key: due moment, id.
     Due,
-    /// Leased timers. Key: end of the lease, id.
+    /// The table of leased timers. Key: end of the lease, id.
     Leases,
-    /// Parked timers. Key: reason, due moment, id.
+    /// The table of parked timers. Key: reason, due moment, id.
     Parked,
-    /// Dead timers. Key: moment of death, id.
+    /// The table of dead timers. Key: moment of death, id.
     Dead,
-    /// Timers by their labels. Key: namespace, label, id.
+    /// The table of timers by their labels. Key: namespace, label, id.
     Labels,
-    /// Timers that own no key and are not dead. Key: namespace, id. Together with the owners of keys they are all
-    /// timers of a namespace but the dead.
+    /// The table of timers that own no key and are not dead. Key: namespace, id. `Keyless` and `Keys` together have all
+    /// timers of a namespace, except dead timers.
     Keyless,
-    /// Parked and dead timers by namespace. Key: namespace, phase, and the timer's key in the table of its phase.
+    /// The table of parked and dead timers by namespace. Key: namespace, phase, and the timer's key in `Parked` or
+    /// `Dead`.
     Stopped,
-    /// Ended timers whose callers chose their ids. Key: id. Value: the moment until which the id is remembered.
+    /// The table of ended timers whose callers chose their ids. Key: id. Value: the moment until which the id is
+    /// remembered.
     Recent,
-    /// The ids of `Recent` by time. Key: the moment until which the id is remembered, id.
+    /// The table of the ids in `Recent` by time. Key: the moment until which the id is remembered, id.
     Forget,
-    /// The numbers of timers. Key: namespace, phase. Value: number.
+    /// The table of the numbers of timers. Key: namespace, phase. Value: number.
     Counts,
-    /// The numbers of pending timers by due moment. Key: hour of UTC. Value: number.
+    /// The table of the numbers of pending timers by due moment. Key: hour of UTC. Value: number.
     Hours,
-    /// Records that could not be read. Key: id. Value: the bytes of the record.
+    /// The table of records that could not be read. Key: id. Value: the bytes of the record.
     Quarantine,
-    /// Values of the store itself, such as its version. Key: name.
+    /// The table of values of the store itself, such as its version. Key: name.
     Meta,
 }
 
@@ -79,11 +82,12 @@ impl Table {
     }
 }
 
-/// Reads and writes the tables within one transaction.
+/// Reads and writes the tables of a store within one transaction.
 pub(crate) trait Tables {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Calls `each` for the entries with keys from `from` on, in order, until it returns false.
+    /// Calls `each` with the entries of a table in the order of their keys, from the key `from` on. Stops once `each`
+    /// returns false.
     fn scan(
         &self,
         table: Table,
@@ -91,8 +95,8 @@ pub(crate) trait Tables {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Calls `each` for the entries with keys below `below`, all if it is `None`, from the last entry back, until it
-    /// returns false.
+    /// Calls `each` with the entries of a table in the reverse order of their keys, from the last key below `below`.
+    /// Begins with the last entry of the table if `below` is `None`. Stops once `each` returns false.
     fn scan_back(
         &self,
         table: Table,
@@ -100,14 +104,14 @@ pub(crate) trait Tables {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Stores an entry, in place of an older entry with this key.
+    /// Stores an entry. Replaces an older entry that has the same key.
     ///
     /// # Panics
     ///
     /// May panic in a transaction that only reads.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
 
-    /// Removes an entry. Returns its value, if there was one.
+    /// Removes an entry from a table. Returns the entry's value; `None` if no entry has the key `key`.
     ///
     /// # Panics
     ///

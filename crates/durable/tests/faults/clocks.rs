@@ -1,4 +1,4 @@
-//! Clocks that step, and local times that are there twice or never.
+//! Tests clocks that step, and local times that come twice or never.
 
 use crate::{Note, World, secs};
 use std::time::Duration;
@@ -14,8 +14,8 @@ fn step(clock: &ManualClock, now: UtcMillis, by: i64) {
     clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(stepped).as_nanos()));
 }
 
-/// The due moments count by the store's clock: a step forward makes timers due, a step back puts them off. Timers that
-/// are made after a step back are delivered in their time.
+/// Tests due moments under steps of the store's clock. A step forward makes timers due. A step back delays timers.
+/// Timers that are made after a step back are delivered in time.
 #[test]
 fn steps_of_the_clock_make_nothing_early_and_lose_nothing() {
     for by in [3_600, -3_600, 86_400, -86_400] {
@@ -41,7 +41,7 @@ fn steps_of_the_clock_make_nothing_early_and_lose_nothing() {
     }
 }
 
-/// A lease and a timeout survive steps: the delivery under way is not taken from its handler.
+/// Tests that a handler keeps its delivery over a step of the clock. Leases and timeouts do not depend on steps.
 #[test]
 fn a_step_takes_no_delivery_from_its_handler() {
     for by in [3_600, -3_600, 86_400, -86_400] {
@@ -68,7 +68,7 @@ fn a_step_takes_no_delivery_from_its_handler() {
         clock.advance(Duration::from_millis(1));
         crate::eventually(|| called.load(std::sync::atomic::Ordering::SeqCst));
         step(&clock, timers.timer_store().now(), by);
-        // Several renewals, after each of which leases are reaped.
+        // This time has several renewals. Leases are reaped after each of them.
         std::thread::sleep(Duration::from_millis(3_600));
         gate.store(true, std::sync::atomic::Ordering::SeqCst);
         crate::eventually(|| timers.stats().done == 1);
@@ -79,8 +79,8 @@ fn a_step_takes_no_delivery_from_its_handler() {
 
 #[test]
 fn series_keep_local_time_over_gaps_and_overlaps() {
-    // Zone; cron expression for a time within the gap; two moments in UTC, a day before the gap and a day before the
-    // overlap.
+    // Each row has a zone, and a cron expression for a time within the gap. Then follow two moments in UTC: a day
+    // before the gap, and a day before the overlap.
     let zones = [
         ("Europe/Zurich", "30 2 * * *", "2026-03-28T12:00:00Z", "2026-10-24T12:00:00Z"),
         ("America/New_York", "30 2 * * *", "2026-03-07T12:00:00Z", "2026-10-31T12:00:00Z"),
@@ -112,7 +112,7 @@ fn series_keep_local_time_over_gaps_and_overlaps() {
                 })
                 .collect();
             let days: std::collections::BTreeSet<&str> = local.iter().map(|text| &text[..2]).collect();
-            // A day once: an overlap doubles nothing, and a gap leaves out a day only on demand.
+            // Each day has one delivery. An overlap adds none, and a gap leaves out a day only with `skip_gaps`.
             let left_out = usize::from(skip_gaps && begin == gap.parse().unwrap());
             assert_eq!(local.len(), 4 - left_out, "{zone} {skip_gaps} {local:?}");
             assert_eq!(days.len(), local.len(), "{zone} {skip_gaps} {local:?}");

@@ -1,4 +1,4 @@
-//! Many timers: their lateness, herds, and bulk cancels beside other callers.
+//! Tests many timers: their lateness, crowds that are due together, and cancels of many timers beside other callers.
 
 use crate::{Note, PATIENCE, World, eventually, number_of, secs};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ fn none_of_a_thousand_a_second_is_early_by_the_callers_own_clock() {
     impl Kind for At {
         const NAME: &'static str = "at";
     }
-    // For each timer, the moment before which it must not come, by the caller's `Instant`.
+    // The moment before which each timer must not be delivered, by the caller's `Instant`.
     let wanted: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let lateness: Arc<Mutex<Vec<Duration>>> = Arc::default();
     let (earliest, noted) = (Arc::clone(&wanted), Arc::clone(&lateness));
@@ -77,13 +77,13 @@ fn none_of_a_thousand_a_second_is_early_by_the_callers_own_clock() {
     );
 }
 
-/// The memory of the process, in bytes.
+/// Returns the number of bytes of memory that this process takes.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     4_096 * statm.split(' ').nth(1).map_or(0, |pages| pages.parse().unwrap_or(0))
 }
 
-/// Stores timers by the store's own operations, which is faster than one call for each.
+/// Stores `count` timers by operations of the store. A call of the runtime for each timer would take longer.
 fn fill(world: &World, count: u64, label: &str) {
     let by_hand = Spec::new(Note(0)).after(secs(100)).label(label);
     let id = world.schedule(by_hand);
@@ -136,7 +136,7 @@ fn a_herd_is_delivered_in_bounded_memory() {
     assert_eq!(numbers.len() as u64, count, "each once");
     assert_eq!(world.seen().len() as u64, count);
     assert!(running <= 8, "{running} deliveries at a time");
-    // The test itself keeps at most 400 bytes of each delivery. The rest has 200 MiB.
+    // The test itself keeps at most 400 bytes of each delivery. All else may take 200 MiB.
     assert!(grown < (200 << 20) + count * 400, "{grown} bytes");
     world.assert_whole(&[]);
 }

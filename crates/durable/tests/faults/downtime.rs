@@ -1,4 +1,4 @@
-//! Restarts after a downtime.
+//! Tests restarts of a runtime after a downtime.
 
 use crate::{World, secs};
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn what_is_late_comes_at_the_rate_and_what_is_in_time_at_once() {
     for tenth in 1..=70_usize {
         std::thread::sleep(Duration::from_millis(3));
         let delivered = world.seen().len();
-        // Permits of a tenth of a second are there at the start.
+        // At the start the rate permits the timers of a tenth of a second.
         assert!(delivered <= 10 * tenth, "{delivered} in {tenth} tenths of a second");
         world.clock.advance(Duration::from_millis(100));
     }
@@ -60,7 +60,8 @@ fn what_is_late_comes_at_the_rate_and_what_is_in_time_at_once() {
     world.assert_whole(&[]);
 }
 
-/// A rate of one a second must not hold back timers that are in time, on a store that was empty before.
+/// Tests that a limit of one late timer a second does not delay timers that are in time. The store had no timers
+/// before.
 #[test]
 fn a_store_that_was_empty_has_nothing_to_catch_up_with() {
     let world = World::new(|builder| builder.catch_up_rate(Some(1)));
@@ -74,7 +75,8 @@ fn a_store_that_was_empty_has_nothing_to_catch_up_with() {
 
 #[test]
 fn a_restart_over_instants_of_a_series_follows_each_policy() {
-    // Each minute; the process is away over five instants, 60 to 300, and starts at 305.
+    // The series has an instant each minute. The process is away over five instants, from second 60 to second 300, and
+    // starts again at second 305.
     let cases = [
         (MissedInstants::Skip, Misfire::Fire, vec![60, 360], 4, 0),
         (MissedInstants::Skip, Misfire::Within(secs(10)), vec![360], 4, 1),

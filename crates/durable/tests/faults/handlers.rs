@@ -1,4 +1,4 @@
-//! Handlers that fail in each way.
+//! Tests handlers that fail in each way.
 
 use crate::{Note, World, eventually, secs};
 use std::sync::Arc;
@@ -29,7 +29,8 @@ fn handlers_that_panic_or_fail_are_called_again_and_the_loop_goes_on() {
     world.assert_whole(&[]);
 }
 
-/// A runtime on the system's clocks whose handler sleeps.
+/// Makes a runtime on the system's clocks whose handler sleeps for the time `sleep`. Also returns the store and the
+/// number of the handler's calls.
 fn sleeping(lease: Duration, sleep: Duration) -> (Durable, Arc<dyn TimerStore>, Arc<AtomicUsize>) {
     let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
     let calls = Arc::new(AtomicUsize::new(0));
@@ -63,7 +64,8 @@ fn a_handler_that_hangs_is_over_after_its_time_and_called_again() {
     assert_eq!((timer.failures, timer.state.phase()), (2, Phase::Dead));
 }
 
-/// A lease whose holder is gone ends although nothing else is due, and although deliveries come one after the other.
+/// Tests the end of a lease whose holder is gone. The lease ends while nothing else is due, and also while deliveries
+/// come one after the other.
 #[test]
 fn the_lease_of_a_holder_that_is_gone_ends_by_itself() {
     for is_busy in [false, true] {

@@ -1,5 +1,5 @@
-//! The runtime under faults: downtime, stepping clocks, handlers and stores that fail, races, crowds. The names of the
-//! tests begin with the letter and number of the fault in the project's list of faults.
+//! Tests the runtime under faults: downtime, stepping clocks, handlers and stores that fail, races, crowds. The names
+//! of the tests begin with the letter and number of the fault in the project's list of faults.
 #![expect(clippy::print_stdout, reason = "the figures are for whoever runs these tests")]
 
 mod clocks;
@@ -22,9 +22,9 @@ use tourbillon_durable::store::{MemoryStore, TimerStore};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Builder, Delivery, Durable, Kind, Spec, Timers, UtcMillis, Verdict};
 
-/// The longest time that a test waits for something that must come.
+/// The longest time for which a test waits until a condition is met.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A Tuesday in November 2023.
+/// The moment at which the clocks of tests begin, in milliseconds since 1970: a Tuesday in November 2023.
 const START: u64 = 1_700_000_000_000;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ impl Kind for Note {
     const NAME: &'static str = "note";
 }
 
-/// A delivery as a handler saw it.
+/// A delivery as a handler saw it: the payload, the delivery, and the time of the store's clock.
 #[derive(Clone, Debug)]
 struct Seen {
     number: u64,
@@ -44,7 +44,7 @@ struct Seen {
 
 type Answer = Arc<dyn Fn(u64, &Delivery) -> Verdict + Send + Sync>;
 
-/// A store in memory on a manual clock, and the runtimes that come and go on it.
+/// A store in memory on a manual clock, and the present runtime on this store.
 struct World {
     clock: ManualClock,
     store: Arc<dyn TimerStore>,
@@ -110,7 +110,7 @@ impl World {
         self.store.now()
     }
 
-    /// Moves the clock and waits until all that is due was delivered.
+    /// Moves the clock forward, and waits until all due timers were delivered.
     fn advance(&self, by: Duration) {
         self.clock.advance(by);
         self.settle();
@@ -130,7 +130,8 @@ impl World {
         numbers
     }
 
-    /// No delivery was early, the structure is whole, and the store has `left`: the numbers of its timers by phase.
+    /// Asserts that no delivery was early, and that the store has no faults. Also asserts that `left` has the numbers
+    /// of stored timers by phase.
     fn assert_whole(&self, left: &[(Phase, u64)]) {
         for Seen { delivery, at, .. } in &*self.seen() {
             assert!(*at >= delivery.due, "early: {delivery:?} at {at}");
@@ -140,7 +141,7 @@ impl World {
     }
 }
 
-/// The numbers of stored timers by phase.
+/// Returns the numbers of stored timers by phase.
 fn phases(store: &dyn TimerStore) -> BTreeMap<Phase, u64> {
     let counts = pollster::block_on(store.counts()).unwrap();
     let mut phases = BTreeMap::new();
@@ -150,7 +151,7 @@ fn phases(store: &dyn TimerStore) -> BTreeMap<Phase, u64> {
     phases
 }
 
-/// Waits for a condition of another thread.
+/// Waits until another thread has made the condition true. Panics if the wait takes longer than [`PATIENCE`].
 fn eventually(condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() {

@@ -1,4 +1,4 @@
-//! A store in parts; a part of it does not answer to ends.
+//! Tests a store of several parts. A part that is *away* does not answer to ends of deliveries.
 
 use crate::stores::{Failing, Failures};
 use crate::{Note, PATIENCE, eventually, phases, secs};
@@ -11,14 +11,15 @@ use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Durable, Event, Spec, Verdict};
 
-/// The parts of the store. An id is in the part of its remainder.
+/// The number of parts of the store. A timer belongs to the part whose number is the timer's id modulo this number.
 const PARTS: u32 = 4;
-/// The part that is away.
+/// The number of the part that does not answer to ends of deliveries.
 const AWAY: u32 = 1;
-/// The shortest lease: a timer whose lease is not renewed is delivered again soon.
+/// The length of a lease, the shortest that a runtime permits. A timer whose lease is not renewed is soon delivered
+/// again.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// A runtime on a store in parts, and the deliveries of each timer.
+/// A runtime on a store of several parts, and the number of deliveries of each timer.
 struct Parts {
     failing: Arc<Failing>,
     durable: Option<Durable>,
@@ -30,7 +31,7 @@ fn id(number: u64) -> TimerId {
     TimerId::from_u128(u128::from(number))
 }
 
-/// The number of a timer in a part.
+/// Returns the id of a timer in the part `part`. Each `number` gives a different timer.
 fn number(part: u32, number: u64) -> u64 {
     u64::from(PARTS) * (1 + number) + u64::from(part)
 }
@@ -88,7 +89,7 @@ impl Parts {
         phases(&**self.failing.inner())
     }
 
-    /// All timers are done, each by one delivery.
+    /// Asserts that all timers were done, each by a single delivery.
     fn assert_once(mut self, timers: u64) {
         eventually(|| self.left().is_empty());
         assert_eq!(self.durable.take().unwrap().shutdown(PATIENCE).ends_lost, 0);
@@ -99,7 +100,8 @@ impl Parts {
     }
 }
 
-/// The claims and ends of other parts go on, and so do the renewals: the end without an answer keeps its lease.
+/// Tests that the claims, renewals and ends of other parts go on while a part does not answer. The timer whose end has
+/// no answer keeps its lease.
 #[test]
 fn an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
     let parts = Parts::start();
@@ -124,7 +126,7 @@ fn an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
     parts.assert_once(others + 1);
 }
 
-/// Ends that come while the part is away follow in their order, once the part answers.
+/// Tests ends of deliveries that wait for a part without answers. The ends are sent in order once the part answers.
 #[test]
 fn ends_wait_for_their_part_and_claims_for_a_number_of_ends() {
     const TIMERS: u64 = 6_000;
@@ -134,13 +136,13 @@ fn ends_wait_for_their_part_and_claims_for_a_number_of_ends() {
     let delivered = || parts.durable().handle().stats().delivered;
     eventually(|| delivered() >= 4_096);
     std::thread::sleep(Duration::from_millis(200));
-    // A last claim may have been made with one end less.
+    // The last claim may have come just before the number of waiting ends was reached.
     assert!(delivered() < 4_096 + 512, "nothing bounds the ends: {}", delivered());
     parts.failing.hook().come_back(false);
     parts.assert_once(TIMERS);
 }
 
-/// The end has its effect, and only the answer is lost: nothing is delivered again.
+/// Tests an end of a delivery that has its effect while its answer is lost. The timer is not delivered again.
 #[test]
 fn an_end_whose_answer_is_lost_is_repeated_and_refused() {
     let parts = Parts::start();
@@ -156,7 +158,8 @@ fn an_end_whose_answer_is_lost_is_repeated_and_refused() {
     parts.assert_once(1);
 }
 
-/// A timer whose end has its effect and no answer is due again: its next delivery begins after the answer.
+/// Tests an end of a delivery that makes its timer due again, with a late answer. The next delivery of the timer begins
+/// only after the answer.
 #[test]
 fn deliveries_of_a_timer_stay_in_their_order() {
     let again = |delivery: &Delivery| match delivery.delivery {
@@ -180,7 +183,7 @@ fn deliveries_of_a_timer_stay_in_their_order() {
     assert_eq!(parts.deliveries(stuck), 2);
 }
 
-/// A stop waits for the answer.
+/// Tests that a stop of the runtime waits for the answers to ends of deliveries.
 #[test]
 fn a_stop_waits_for_ends_without_an_answer() {
     let mut parts = Parts::start();
@@ -198,7 +201,8 @@ fn a_stop_waits_for_ends_without_an_answer() {
     assert!(parts.left().is_empty());
 }
 
-/// A stop gives an end up whose lease is over anyway, and the timer is delivered again.
+/// Tests that a stop of the runtime waits for an end of a delivery only until the lease is over. The timer is delivered
+/// again later.
 #[test]
 fn a_stop_does_not_wait_for_ever() {
     let mut parts = Parts::start();

@@ -1,4 +1,4 @@
-//! Callers that change timers while the runtime claims them.
+//! Tests callers that change timers while the runtime claims them.
 
 use crate::{Note, PATIENCE, World, eventually, number_of, secs};
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use tourbillon_durable::store::{IfPresent, MemoryStore, TimerStore};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Cancelled, Changed, Delivery, Durable, Placed, Spec, UtcMillis};
 
-/// The deliveries of each timer: their due moments.
+/// The due moments of all deliveries of each timer.
 type Deliveries = Arc<Mutex<BTreeMap<TimerId, Vec<UtcMillis>>>>;
 
-/// A runtime on the system's clock that notes deliveries.
+/// Makes a runtime on the system's clock, and its store. The handler adds each delivery to the returned deliveries.
 fn runtime() -> (Durable, Arc<dyn TimerStore>, Deliveries) {
     let store: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
     let deliveries = Deliveries::default();
@@ -26,7 +26,7 @@ fn runtime() -> (Durable, Arc<dyn TimerStore>, Deliveries) {
     (durable, store, deliveries)
 }
 
-/// Waits until nothing is left, and returns the number of deliveries of each timer.
+/// Waits until the store has no timers, and ends the runtime. Returns the due moments of all deliveries of each timer.
 fn finish(
     durable: Durable,
     store: &dyn TimerStore,
@@ -46,7 +46,8 @@ fn a_cancel_at_the_due_moment_is_right_about_the_delivery() {
     let mut answers: Vec<(TimerId, Cancelled)> = Vec::new();
     let mut seen = [false; 3];
     let mut random = fastrand::Rng::with_seed(31);
-    // On a busy machine one thread may win each race for a while: then more rounds are needed.
+    // On a busy machine one thread may win each race for a while. So there may be more rounds until all outcomes were
+    // seen.
     for round in 0..10 * rounds {
         if round >= rounds && seen == [true; 3] {
             break;
@@ -119,7 +120,7 @@ fn of_a_storm_of_replacements_one_timer_is_left() {
     world.assert_whole(&[]);
 }
 
-/// The fate of a timer, as its answers say.
+/// The expected end of a timer, by the answers to the calls that changed the timer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Delivered,
@@ -132,8 +133,8 @@ fn callers_that_change_timers_beside_claims_are_answered_truly() {
     let (durable, store, deliveries) = runtime();
     let timers = durable.handle();
     let seed = number_of("TOURBILLON_SEED", 8);
-    // The due moment that was asked for last, and the moment of the answer: a timer whose moment had passed by then is
-    // due at once.
+    // By timer: its fate, the due moment that was asked for last, and the moment of that answer. If the due moment had
+    // passed by then, the timer is due at once.
     let model: Mutex<BTreeMap<TimerId, (Fate, UtcMillis, UtcMillis)>> = Mutex::default();
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -171,7 +172,7 @@ fn callers_that_change_timers_beside_claims_are_answered_truly() {
                                 Cancelled::Cancelled(_) => {
                                     fates.get_mut(&timer.id).unwrap().0 = Fate::Withdrawn
                                 }
-                                // Its delivery had begun, and goes on.
+                                // The delivery had begun before the cancel, and goes on.
                                 _ => fates.get_mut(&timer.id).unwrap().0 = Fate::Either,
                             }
                         }

@@ -1,4 +1,5 @@
-//! Months of schedules on a manual clock, with processes that die at random changes of the store, against a model.
+//! Simulates months of timers on a manual clock, with processes that die at random changes of the store. Compares the
+//! deliveries with a model.
 
 use crate::stores::{Failing, Failures};
 use crate::{Note, PATIENCE, START, number_of, secs};
@@ -13,19 +14,21 @@ use tourbillon_durable::store::{Hooked, MemoryStore, StoreErrorKind, TimerStore}
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Cancelled, Changed, Delivery, Durable, Spec, UtcMillis};
 
-/// A timer as the model knows it.
+/// The expected state of a timer, in the test's own record of all timers.
 #[derive(Debug)]
 struct Modelled {
     due: UtcMillis,
     is_cancelled: bool,
-    /// The answer to a change was lost with the process, or the timer was withdrawn during its delivery.
+    /// Whether the test does not know the timer's end. An answer was lost with its process, or the timer was withdrawn
+    /// during its delivery.
     is_unsure: bool,
 }
 
-/// A delivery, and the number of the process that made it.
+/// A delivery: the timer's id, the scheduled moment, the due moment, and the number of the process whose handler was
+/// called.
 type Made = (TimerId, UtcMillis, UtcMillis, u32);
 
-/// A timer whose handler has more time than the clock is moved by in one step.
+/// Makes a timer with a timeout that is longer than any step of the clock.
 fn note(id: TimerId) -> Spec<Note> {
     Spec::new(Note(0)).id(id).timeout(secs(100 * 86_400))
 }
@@ -107,7 +110,7 @@ fn simulate(seed: u64, days: u64) {
             std::thread::sleep(Duration::from_millis(random.u64(0..4)));
         }
         drop(durable);
-        // A downtime, and the end of the leases.
+        // The downtime is longer than the leases.
         clock.advance(Duration::from_millis(random.u64(31_000..2 * 86_400_000)));
     }
     let (durable, _failing) = runtime(process + 1);

@@ -1,4 +1,5 @@
-//! Stores that fail for a while, lose answers, or are closed.
+//! Tests stores that fail for a while, lose answers, or are closed. A part of a store that is *away* does not answer to
+//! ends of deliveries.
 
 use crate::{Note, PATIENCE, eventually, secs};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,35 +12,36 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Durable, Spec};
 
-/// A store that fails on command.
+/// A store in memory that fails when a test wants it. [`Failures`] decides how the store fails.
 pub(crate) type Failing = Hooked<Failures>;
 
-/// The failures of a [`Failing`] store.
+/// The failures of a [`Failing`] store, as a test has set them.
 pub(crate) struct Failures {
-    /// The changes that succeed before the store fails.
+    /// The number of changes that still succeed before the store fails.
     pub(crate) good: AtomicU64,
     kind: StoreErrorKind,
-    /// Changes have their effect, and only their answers are lost.
+    /// Whether a failed change has its effect, so that only its answer is lost.
     has_effect: bool,
-    /// The changes that failed.
+    /// The number of changes that have failed so far.
     pub(crate) failed: AtomicU32,
-    /// The parts, and those of them that do not answer.
+    /// The number of parts of the store. `away` has the parts that do not answer to ends of deliveries.
     parts: u32,
     away: Mutex<Away>,
 }
 
-/// The parts of a store that do not answer to ends.
+/// The parts of a store that do not answer to ends of deliveries.
 #[derive(Default)]
 struct Away {
     parts: Vec<u32>,
-    /// The ends have had their effect before the answer.
+    /// Whether ends of deliveries have their effect at once. Otherwise they have their effect when the part answers
+    /// again.
     has_effect: bool,
-    /// The next answers are lost.
+    /// Whether the answer to the next end of a delivery is lost.
     loses: bool,
     wakers: Vec<Waker>,
 }
 
-/// The timer that an end names.
+/// Returns the timer whose delivery the operation ends. `None` if the operation ends no delivery.
 fn id_of(op: &Op) -> Option<TimerId> {
     match op {
         Op::Ack(id, _) | Op::Fail(id, ..) | Op::Snooze(id, ..) | Op::Release(id, _) => Some(*id),
@@ -53,20 +55,21 @@ impl Failures {
         Self { good, kind, has_effect, failed: AtomicU32::new(0), parts: 0, away: Mutex::default() }
     }
 
-    /// A store in memory with this number of parts.
+    /// Makes a failing store in memory that has `parts` parts.
     pub(crate) fn with_parts(parts: u32) -> Failing {
         let failures = Self { parts, ..Self::new(StoreErrorKind::Unknown) };
         Hooked::new(Arc::new(MemoryStore::default()), failures)
     }
 
-    /// From now on the ends of this part have no answer, with or without an effect before.
+    /// Makes a part stop answering to ends of deliveries. `has_effect` decides whether the ends have their effect at
+    /// once.
     pub(crate) fn leave(&self, part: u32, has_effect: bool) {
         let mut away = self.away.lock().unwrap();
         away.parts.push(part);
         away.has_effect = has_effect;
     }
 
-    /// All parts answer again. With `loses` the first answer is lost.
+    /// Makes all parts answer to ends of deliveries again. With `loses` the first answer is lost.
     pub(crate) fn come_back(&self, loses: bool) {
         let wakers = {
             let mut away = self.away.lock().unwrap();
@@ -77,7 +80,7 @@ impl Failures {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until a part answers.
+    /// Waits until a part answers to ends of deliveries.
     async fn answers(&self, part: u32) {
         std::future::poll_fn(|context| {
             let mut away = self.away.lock().unwrap();
@@ -90,7 +93,7 @@ impl Failures {
         .await;
     }
 
-    /// Makes a change, unless the store fails now.
+    /// Makes a change by a call of `act`, or fails. A failed change may still have its effect.
     fn change<'a, T: Send + 'a>(&self, act: impl FnOnce() -> Answer<'a, T>) -> Answer<'a, T> {
         let spend = |good: u64| if good == u64::MAX { Some(good) } else { good.checked_sub(1) };
         if self.good.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok() {
@@ -109,9 +112,9 @@ impl Failures {
     }
 }
 
-/// A call as the failures tell it apart.
+/// The kind of a call to the store. The kind decides how the call can fail.
 pub(crate) enum Kind {
-    /// Ends of this part.
+    /// The call ends deliveries of timers that are in this part of the store.
     Ends(u32),
     Change,
     Read,
@@ -172,8 +175,8 @@ impl Hook for Failures {
     }
 }
 
-/// The store fails again and again under load. Each timer is delivered all the same; again only after its answer was
-/// lost, and under the same id.
+/// Makes a store fail again and again under load, with errors of the kind `kind`. Asserts that each timer is still
+/// delivered, and always under its own id.
 fn outages(kind: StoreErrorKind) {
     let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
     let failing = Arc::new(Hooked::new(Arc::clone(&inner), Failures::new(kind)));
@@ -202,7 +205,7 @@ fn outages(kind: StoreErrorKind) {
         });
         while Instant::now() < end {
             let id = TimerId::from_u128(1 + u128::from(placed));
-            // The id makes a repetition safe, whatever became of the first call.
+            // With its chosen id the call can be repeated, whether or not the first call had an effect.
             while timers.schedule_blocking(Spec::new(Note(placed)).id(id)).is_err() {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -233,7 +236,8 @@ fn answers_that_are_lost_lose_nothing() {
     outages(StoreErrorKind::Unknown);
 }
 
-/// A store that has closed is not asked in a circle, and health says so.
+/// Tests a runtime on a closed store. The runtime calls the store only now and then, and its health reports the
+/// failure.
 #[test]
 fn a_store_that_has_closed_is_asked_now_and_then() {
     let failing =
@@ -251,7 +255,7 @@ fn a_store_that_has_closed_is_asked_now_and_then() {
     assert!(matches!(durable.handle().health(), tourbillon_durable::Health::StoreFails { .. }));
 }
 
-/// A store that is away takes no delivery from its handler.
+/// Tests that handlers keep their deliveries while the store fails for a shorter time than a lease.
 #[test]
 fn a_store_that_is_back_before_the_leases_end_finds_them_renewed() {
     let inner: Arc<dyn TimerStore> = Arc::new(MemoryStore::default());
@@ -295,7 +299,7 @@ fn a_stop_under_load_frees_all_leases_at_once() {
     let stats = durable.shutdown(Duration::ZERO);
     let took = begin.elapsed();
     println!("all leases were free after {took:?}");
-    // On a machine that does nothing else it is milliseconds.
+    // On an idle machine this takes milliseconds.
     assert!(took < secs(10), "{took:?}");
     let placed = placing.join().unwrap();
     let left = crate::phases(&*store);
@@ -304,7 +308,7 @@ fn a_stop_under_load_frees_all_leases_at_once() {
     assert_eq!(pending + stats.done, placed, "{stats:?}");
 }
 
-/// The end of a runtime releases its store: the next runtime opens the file.
+/// Tests that the end of a runtime closes its store. The next runtime can open the file.
 #[test]
 fn a_file_can_be_opened_again_after_the_end_of_a_runtime() {
     let folder = tempfile::tempdir().unwrap();
@@ -318,7 +322,7 @@ fn a_file_can_be_opened_again_after_the_end_of_a_runtime() {
     }
 }
 
-/// The end of a process may follow the end of a runtime at once, with the store still open.
+/// Tests a process that ends directly after its runtime, with the store still open.
 #[test]
 fn a_stop_keeps_the_ends_of_the_last_deliveries() {
     let folder = tempfile::tempdir().unwrap();

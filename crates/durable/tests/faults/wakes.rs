@@ -1,6 +1,6 @@
-//! Answers that come from other threads: no wake-up of the loop is lost.
+//! Tests answers of a store that come from other threads: the runtime's loop misses no wake-up.
 //!
-//! The leases are long, so no renewal wakes a loop that has missed an answer: it would wait for ten minutes.
+//! The leases are long, so no renewal wakes a loop that has missed an answer. Such a loop would wait for ten minutes.
 
 use crate::{Note, PATIENCE, eventually, secs};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,20 +16,21 @@ use tourbillon_durable::{Durable, Incident, Spec, Verdict};
 
 const LEASE: Duration = Duration::from_secs(1_800);
 
-/// The instant at which another thread wakes a call.
+/// The way in which a call to the store gets its answer and wakes the caller.
 #[derive(Clone, Copy, Debug)]
 enum Wake {
-    /// While the call is polled, by the thread that polls it.
+    /// The call wakes the caller on the caller's own thread, during the poll.
     DuringThePoll,
-    /// By another thread, which begins at once.
+    /// Another thread wakes the caller at once.
     AtOnce,
-    /// By another thread, after this many microseconds.
+    /// Another thread wakes the caller after a time, in microseconds.
     After(u64),
-    /// Twice, the first time without an answer.
+    /// Another thread wakes the caller twice, and the first time the call has no answer yet.
     Twice,
 }
 
-/// Answers each call once another thread has woken it.
+/// A hook that answers each call to the store only after a wake of the caller. The wake mostly comes from another
+/// thread.
 struct Slow {
     rng: Mutex<fastrand::Rng>,
     waking: Mutex<Sender<(Wake, Waker, Arc<AtomicBool>)>>,
@@ -44,7 +45,7 @@ impl Slow {
     }
 }
 
-/// Wakes calls until the store is gone.
+/// Answers calls to the store and wakes their callers, in the order of the calls, until the store is dropped.
 fn wake(calls: &Receiver<(Wake, Waker, Arc<AtomicBool>)>) {
     for (wake, waker, is_answered) in calls {
         match wake {
@@ -86,7 +87,7 @@ impl Hook for Slow {
                 if is_answered.load(Ordering::SeqCst) {
                     return Poll::Ready(());
                 }
-                // Only the first waker is woken. A later poll would have the same waker.
+                // Only the waker of the first poll is kept. Later polls have the same waker.
                 if !core::mem::replace(&mut is_asked, true) {
                     let waker = context.waker().clone();
                     match wake {
@@ -116,7 +117,8 @@ impl Hook for Slow {
     }
 }
 
-/// Timers one by one and in crowds, handlers that answer on other threads, fetches of parked timers, and a stop.
+/// Runs a runtime for each seed, on a store that answers from other threads. The runtime gets timers one by one and in
+/// crowds, fetches parked timers, and is stopped.
 fn lives(parts: u32) {
     for seed in 0..crate::number_of("TOURBILLON_SEEDS", 6) {
         let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Slow::new(seed, parts)));
@@ -180,7 +182,7 @@ fn answers_of_parts_from_other_threads_wake_the_loop() {
     lives(4);
 }
 
-/// A store that panics in its calls of one kind.
+/// A hook that panics once, in a call whose kind a test has chosen.
 #[derive(Default)]
 struct Panicking {
     kind: Mutex<Option<&'static str>>,
@@ -218,8 +220,8 @@ impl Hook for Panicking {
     }
 }
 
-/// Whatever call the store panics in, the leases of handlers that run are renewed afterwards: no timer is delivered a
-/// second time while its handler runs.
+/// Tests that the leases of running handlers are still renewed after a panic of the store in any call. So no timer is
+/// delivered a second time while its handler runs.
 #[test]
 fn a_panic_of_the_store_ends_no_renewals() {
     for kind in ["renew", "reap", "claim", "end"] {
@@ -241,7 +243,7 @@ fn a_panic_of_the_store_ends_no_renewals() {
         eventually(|| timers.stats().running == 1);
         let hook = store.hook();
         *hook.kind.lock().unwrap() = Some(kind);
-        // A claim and an end, which the renewals do not need.
+        // This timer brings a claim and an end, since some kinds wait for them.
         timers.schedule_blocking(Spec::new(Note(1))).unwrap();
         eventually(|| hook.panics.load(Ordering::SeqCst) == 1);
         let before = hook.renewals.load(Ordering::SeqCst);
@@ -257,7 +259,7 @@ fn a_panic_of_the_store_ends_no_renewals() {
     }
 }
 
-/// A stop finds a loop that sleeps until a moment that is far.
+/// Tests that a stop of the runtime wakes the runtime's loop. The loop sleeps until a far moment.
 #[test]
 fn a_stop_wakes_a_loop_that_waits_for_a_far_timer() {
     let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Slow::new(1, 0)));

@@ -1,24 +1,25 @@
-//! The checker: it reads logs, and knows nothing of a store.
+//! Checks the promises of the store by the logs of the processes alone. It knows nothing of the store.
 
 use crate::child::FIRST_ID;
 use crate::log::{Answer, Line};
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The log lines of all processes.
+/// The log lines of all processes that a test has killed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     lines: Vec<Line>,
 }
 
-/// A job by its log lines.
+/// The facts about a job, a numbered timer, that the log lines give.
 #[derive(Debug, Default)]
 struct Job {
     due: Option<u64>,
     is_created: bool,
-    /// A cancel was begun that may have had its effect.
+    /// Whether the log has the beginning of a cancel. The cancel may have had its effect.
     is_cancelled_perhaps: bool,
-    /// The first moment after which no delivery may begin.
+    /// The moment of the answer to a successful cancel, in microseconds since 1970. No delivery may begin later. `None`
+    /// without such an answer.
     cancelled_at: Option<u64>,
     deliveries: Vec<Delivery>,
     is_left: bool,
@@ -32,31 +33,31 @@ struct Delivery {
     is_done: bool,
 }
 
-/// The findings of the checker. All but the first must be zero.
+/// The numbers of each kind of finding of the checker. All except `explained` must be zero.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdicts {
-    /// Jobs that were delivered again, under the same id, after a kill.
+    /// The number of repeated deliveries with a kill between the two deliveries.
     pub(crate) explained: u64,
-    /// Jobs that were acknowledged, not cancelled, and are neither delivered nor stored.
+    /// The number of lost jobs. A lost job was acknowledged and not cancelled, but is neither delivered nor stored.
     pub(crate) lost: u64,
-    /// Deliveries before the due moment, by the receiver's clock.
+    /// The number of deliveries that began before the due moment, by the clock of the process.
     pub(crate) early: u64,
-    /// Deliveries of a job that had been delivered, without a kill or a failure between the two.
+    /// The number of repeated deliveries with neither a kill nor a failure between the two deliveries.
     pub(crate) unexplained: u64,
-    /// Deliveries under another id than the job's.
+    /// The number of deliveries under a wrong id. Each job's timer has a fixed id.
     pub(crate) other_id: u64,
-    /// Deliveries that began after a cancel was acknowledged.
+    /// The number of deliveries that began after a cancel was acknowledged.
     pub(crate) after_cancel: u64,
-    /// Deliveries of jobs that no log line announces.
+    /// The number of jobs without a log line that announces their creation.
     pub(crate) unknown: u64,
-    /// Deliveries after the timer had ended and was listed no more, or timers that are stored although all is done.
+    /// The number of cancelled timers that are still stored at the end.
     pub(crate) undead: u64,
-    /// Faults of the store's structure.
+    /// The number of faults in the store's structure at the end.
     pub(crate) faulty: u64,
 }
 
 impl Verdicts {
-    /// The promises that were broken.
+    /// Returns a message for each kind of broken promise.
     pub(crate) fn faults(&self) -> Vec<String> {
         let counts = [
             (self.lost, "lost"),
@@ -156,7 +157,7 @@ impl History {
         self.lines.iter().filter(|line| is(line)).count()
     }
 
-    /// Whether enough happened between the kills.
+    /// Returns whether enough timers were created, delivered and cancelled for `kills` kills to test the store.
     pub(crate) fn is_worth_checking(&self, kills: u32) -> bool {
         let kills = kills as usize;
         self.count(|line| kill(line).is_some()) == kills
@@ -166,14 +167,15 @@ impl History {
             && self.count(|line| matches!(line, Line::Left { .. })) > 0
     }
 
-    /// Whether timers were created and delivered.
+    /// Returns whether at least eleven timers were created, and at least eleven deliveries made.
     #[cfg(feature = "failpoints")]
     pub(crate) fn is_alive(&self) -> bool {
         self.count(|line| matches!(line, Line::Created { .. })) > 10
             && self.count(|line| matches!(line, Line::Delivered { .. })) > 10
     }
 
-    /// This history with a fault each, for the test of the checker.
+    /// Returns copies of this history, each with a different planted fault and its name. The test of the checker uses
+    /// the copies.
     pub(crate) fn planted(&self) -> Vec<(&'static str, Self)> {
         let jobs = self.jobs();
         let ended = |job: &&Job| job.is_created && !job.is_cancelled_perhaps && job.deliveries.len() == 1;

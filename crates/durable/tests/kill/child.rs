@@ -1,4 +1,4 @@
-//! The process that is killed.
+//! Runs the process that is killed, the *child*.
 
 use crate::log::{Answer, Line, Log, micros, read};
 use pollster::block_on;
@@ -18,18 +18,18 @@ impl Kind for Job {
     const NAME: &'static str = "job";
 }
 
-/// Threads that create and cancel.
+/// The number of threads of the child that create and cancel timers.
 const THREADS: u64 = 4;
-/// The point at which the process dies, and the number of times that it is reached before: "Name 3". The dues are soon
-/// then, the store is compacted again and again, for the sake of the checkpoints, and some deliveries take their time,
-/// for that of the leases.
+/// The variable with the point at which the child dies, and a number. "Name 3" means the moment when the point `Name`
+/// is reached for the third time. If the variable is set, timers are due sooner. The store is also compacted again and
+/// again, for more checkpoints. Some deliveries are slow, for more leases.
 pub(crate) const POINT: &str = "TOURBILLON_KILL_POINT";
-/// A job's timer has this id, plus the job's number.
+/// The sum of this number and a job's number is the id of the job's timer.
 pub(crate) const FIRST_ID: u128 = 0x7000_0000_0000_4000_8000_0000_0000_0000;
 const MONTH: u64 = 30 * 86_400_000;
 
-/// Creates, cancels and delivers until the process is killed. The last child delivers the timers that are due and lists
-/// the rest.
+/// Creates, cancels and delivers timers until the process is killed. If `is_last`, only delivers the due timers and
+/// lists the rest.
 pub(crate) fn run(folder: &Path, is_last: bool) {
     let delivered = Arc::new(Log::open(&folder.join("deliveries.log")));
     #[cfg(feature = "failpoints")]
@@ -39,7 +39,7 @@ pub(crate) fn run(folder: &Path, is_last: bool) {
     let dies_at_a_point = std::env::var_os(POINT).is_some();
     let handler = move |Job(job): Job, delivery: Delivery| {
         let begin = micros();
-        // Some deliveries fail.
+        // The first delivery of each sixteenth job fails.
         let is_done = job % 16 != 0 || delivery.attempt > 1;
         let (id, attempt) = (delivery.id.as_u128(), delivery.attempt);
         delivered.write(&Line::Delivered { job, id, attempt, begin, is_done });
@@ -67,7 +67,7 @@ pub(crate) fn run(folder: &Path, is_last: bool) {
     });
 }
 
-/// Creates and cancels until the process is killed.
+/// Creates and cancels timers until the process is killed. Each of several threads runs this function.
 fn create(folder: &Path, timers: &Timers, thread: u64) {
     let path = folder.join(format!("creations-{thread}.log"));
     let before = read(&path);
@@ -124,7 +124,7 @@ fn place(log: &Log, timers: &Timers, job: u64, due: u64, random: &mut fastrand::
     log.write(&Line::Created { job });
 }
 
-/// Waits until all that is due within a minute was delivered, and lists the rest.
+/// Waits until all timers that are due within a minute were delivered. Then logs the timers that are still stored.
 fn list(folder: &Path, timers: &Timers) {
     let soon = UtcMillis::from_millis(micros() / 1_000 + 60_000);
     let left = || {

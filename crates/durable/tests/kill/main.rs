@@ -1,7 +1,7 @@
-//! The proof by SIGKILL: a process that creates, cancels and delivers timers is killed at random moments and started
-//! again, and a checker that knows nothing of the store decides by independent logs whether the promises were kept.
+//! Kills a process by SIGKILL at random moments and starts it again. The process, the *child*, creates, cancels and
+//! delivers timers. A checker that knows nothing of the store decides by logs whether the promises were kept.
 //!
-//! With the feature `failpoints` it is killed at named points, too.
+//! With the feature `failpoints` the process is also killed at named points.
 //!
 //! `TOURBILLON_KILLS=1000 cargo test --release -p tourbillon-durable --test kill -- --nocapture` kills a thousand
 //! times.
@@ -20,12 +20,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// The folder of the logs and the store, for the child.
+/// The environment variable with the folder of the logs and the store. The parent sets the variable for the child.
 const FOLDER: &str = "TOURBILLON_KILL_FOLDER";
-/// Set if the child creates nothing, delivers the timers that are due, and lists the rest.
+/// The environment variable that is set for the last child. The last child only delivers the due timers and lists the
+/// rest.
 const LAST: &str = "TOURBILLON_KILL_LAST";
 
-/// Starts a child. With the feature `failpoints` it dies at `point`, if that is given.
+/// Starts a child, a process that creates and delivers timers. With the feature `failpoints`, the child dies at `point`
+/// if a point is given.
 fn start(folder: &Path, is_last: bool, point: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child_process", "--nocapture"]).env(FOLDER, folder);
@@ -38,7 +40,7 @@ fn start(folder: &Path, is_last: bool, point: Option<&str>) -> Child {
     command.stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// The part of the test that is killed. Does nothing in a run of the tests.
+/// Runs as the child, the process that a test kills. Does nothing unless the parent has set [`FOLDER`].
 #[test]
 fn child_process() {
     if let Some(folder) = std::env::var_os(FOLDER) {
@@ -46,7 +48,7 @@ fn child_process() {
     }
 }
 
-/// Kills a child `kills` times, and returns the logs of all its lives.
+/// Kills `kills` children one after the other, and then runs a last child. Returns the logs of all children.
 fn history_of(kills: u32, seed: u64) -> History {
     let folder = tempfile::tempdir().unwrap();
     let mut random = fastrand::Rng::with_seed(seed);
@@ -71,7 +73,7 @@ fn history_of(kills: u32, seed: u64) -> History {
     History::new(all_lines(folder.path()))
 }
 
-/// The lines of all logs.
+/// Returns the lines of all logs in a folder.
 fn all_lines(folder: &Path) -> Vec<Line> {
     let mut lines = Vec::new();
     for file in std::fs::read_dir(folder).unwrap() {
@@ -94,7 +96,7 @@ fn nothing_is_lost_early_or_doubled_without_a_reason_by_kill_9() {
     println!("{history}\n{verdicts}");
     assert!(history.is_worth_checking(kills), "{history}");
     assert_eq!(verdicts.faults(), Vec::<String>::new());
-    // The same logs with a fault in them: the checker sees each.
+    // The checker must see each fault that is planted in the same logs.
     for (fault, planted) in history.planted() {
         assert_ne!(planted.check().faults(), Vec::<String>::new(), "not seen: {fault}");
     }

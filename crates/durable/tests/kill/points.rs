@@ -1,5 +1,5 @@
-//! The proof at named points: the process kills itself by SIGKILL in the middle of a write, a sync, a checkpoint, an
-//! opening or a delivery. The logs and the checker are those of the kills at random moments.
+//! Kills the child at named points: it kills itself by SIGKILL in the middle of a write, a sync, a checkpoint, an
+//! opening or a delivery. The logs and the checker are the same as for kills at random moments.
 
 use crate::checker::History;
 use crate::child::POINT;
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::failpoints::{Point, on_reach};
 
-/// The longest time until the point is reached.
+/// The longest time for which a test waits until the child reaches its point.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// In the child: dies at the point that the parent has chosen.
+/// Makes this process die at the point that the parent has chosen. Does nothing if the parent has chosen no point.
 pub(crate) fn arm(folder: &Path) {
     let Ok(wanted) = std::env::var(POINT) else { return };
     let (name, nth) = wanted.split_once(' ').unwrap();
@@ -26,24 +26,26 @@ pub(crate) fn arm(folder: &Path) {
         if format!("{point:?}") == name && reached.fetch_add(1, Ordering::Relaxed) + 1 == nth {
             log.write(&Line::Reached { point: name.clone(), at: micros() });
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
-            // The other threads die at some moment of this pause.
+            // The signal ends all threads of the process during this pause.
             std::thread::sleep(PATIENCE);
         }
     });
 }
 
-/// The life of a child.
+/// The way in which the life of a child, a process of the test, ends.
 #[derive(Clone, Copy, Debug)]
 enum Life {
-    /// It ends when the point is reached for the given time: the first, the second and so on.
+    /// The child dies when it reaches the point for this time: 1 is the first time.
     At(u64),
-    /// It ends after this number of writes to the journal, so that the next opening has something to repeat.
+    /// The child dies after this number of writes to the journal. So the next child has operations to repeat when it
+    /// opens the store.
     Writes(u64),
-    /// It ends at some moment.
+    /// The parent kills the child at some moment.
     Free,
 }
 
-/// The children that live one after the other, before the last child.
+/// Returns the ends of the lives of the children that run one after the other at a point. The last child is not among
+/// them.
 fn lives(point: Point) -> Vec<Life> {
     use Life::{At, Free, Writes};
     match point {
@@ -51,7 +53,7 @@ fn lives(point: Point) -> Vec<Life> {
         Point::DatabaseMade => vec![At(1), At(1), Free],
         // The first child leaves a journal. The second and the third die while they open it.
         Point::BeforeReplay | Point::AfterReplay => vec![Writes(60), At(1), At(1), Free],
-        // The leases of the child before it.
+        // A child at this point has ended the leases of the child before it.
         Point::LeasesEnded => vec![Free, At(1), Free, At(1), Free],
         Point::InReplay => vec![Writes(60), At(1), At(1), Free],
         Point::InDatabaseWrite | Point::AfterDatabaseSync => vec![At(1), At(2), At(7), At(30), Free],
@@ -59,7 +61,8 @@ fn lives(point: Point) -> Vec<Life> {
     }
 }
 
-/// Waits until the child has died at the point, which makes `deaths` deaths at points. Returns the moment.
+/// Waits until the child has died at the point, and returns the moment of its death. `deaths` is the number of children
+/// that have died at points, this child included.
 fn death(folder: &Path, child: &mut Child, point: Point, deaths: usize) -> u64 {
     use std::os::unix::process::ExitStatusExt;
     let until = Instant::now() + PATIENCE;
@@ -82,7 +85,7 @@ fn death(folder: &Path, child: &mut Child, point: Point, deaths: usize) -> u64 {
     }
 }
 
-/// Kills children at a point, and returns the number of kills there and the logs of it all.
+/// Kills children at a point. Returns the number of children that died at the point, and the logs of all children.
 fn history_at(point: Point) -> (usize, History) {
     let folder = tempfile::tempdir().unwrap();
     let killings = Log::open(&folder.path().join("kills.log"));

@@ -1,11 +1,11 @@
-//! The crash model: every order of a user's, a worker's, a disk's and a clock's steps over one or two timers, with a
-//! crash possible before and after each of them.
+//! The crash model. A user, a worker, a disk and a clock take steps over one or two timers. The model searches all
+//! orders of their steps, with a crash possible before and after each step.
 //!
-//! Transactions change the store in memory. They become durable in order, each at some later moment, and the user gets
-//! an answer when its transaction is durable. A crash takes the worker, and all transactions that are not durable. The
-//! restart ends all leases. The transitions are those of [`step`](tourbillon_durable::state::step). All orders are
-//! searched, breadth first, so no counterexample is shorter than the first. From each world that is reached, a run
-//! without further faults must come to the promised end.
+//! Transactions change the store in memory. They become durable in order, each at some later moment. The user gets an
+//! answer when its transaction is durable. A crash takes the worker, and all transactions that are not durable. The
+//! restart ends all leases. The transitions are those of [`step`](tourbillon_durable::state::step). The search is
+//! breadth first, so the first counterexample is the shortest. From each world that is reached, a run without further
+//! faults must come to the promised end.
 //!
 //! | | |
 //! |---|---|
@@ -17,7 +17,7 @@
 //! | I6 | each instant of a series has one id, and none is left out |
 //! | I7 | a timer of at most one delivery starts at most once |
 //!
-//! Eleven wrong variants show that the search finds the faults that it is for.
+//! Eleven wrong variants of the model show that the search finds faults.
 
 mod search;
 mod steps;
@@ -81,7 +81,7 @@ fn no_crash_breaks_a_promise() {
     }
 }
 
-/// The search finds the fault, by one of these invariants.
+/// Asserts that the search notices the fault `wrong`. The fault must break an invariant of `invariants`.
 #[track_caller]
 fn goes_red(scenario: &Scenario, wrong: Wrong, invariants: &[&str]) {
     let broken = search(scenario, wrong).expect_err("the search does not find the fault");

@@ -1,11 +1,11 @@
-//! The search of all worlds, and the run without further faults from each of them.
+//! Searches all worlds of the model. From each world it also makes a run without further faults.
 
 use crate::transactions::Model;
 use crate::world::{MiniState, PERIOD, STEPS, Scenario, Seen, Step, World, Wrong};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 impl Model {
-    /// The run without further faults.
+    /// Runs a world to its end, without crashes or failures. Fails with the invariant that the end breaks.
     fn drain(&self, world: &World) -> Result<(), String> {
         let mut world = world.clone();
         let calm = Model {
@@ -13,7 +13,8 @@ impl Model {
             wrong: self.wrong,
         };
         for _ in 0..400 {
-            // The user does not go on: each prefix of the user's operations is a world of its own.
+            // The user takes no further steps. The search reaches each prefix of the user's operations as a world of
+            // its own.
             let order = [Step::Sync, Step::Begin, Step::Succeed, Step::Claim, Step::Reap, Step::Tick];
             let mut goes_on = false;
             for step in order {
@@ -52,7 +53,8 @@ impl Model {
         Ok(())
     }
 
-    /// All worlds. Returns their number, or the steps to the first that breaks an invariant.
+    /// Searches all worlds that steps can reach. Returns the number of worlds. Fails with the steps to the first world
+    /// that breaks an invariant.
     fn search(&self) -> Result<usize, String> {
         let first = World {
             now: 0,

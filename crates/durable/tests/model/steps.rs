@@ -1,4 +1,4 @@
-//! The steps of a world, and the invariants that the start of a delivery must keep.
+//! Computes the steps of a world, and checks the invariants at the start of a delivery.
 
 use crate::transactions::Model;
 use crate::world::{Held, LEASE, Mini, MiniState, Said, Seen, Step, World, Wrong, at};
@@ -6,7 +6,8 @@ use std::time::Duration;
 use tourbillon_durable::state::{End, Event, Failure, Token};
 
 impl Model {
-    /// The world after a step, `None` if the step is not possible, or the invariant that it breaks.
+    /// Returns the world after a step. `None` if the world does not permit the step. Fails with the invariant that the
+    /// step breaks.
     pub(crate) fn step(&self, world: &World, step: Step) -> Result<Option<World>, String> {
         let mut next = world.clone();
         let scenario = &self.scenario;
@@ -58,7 +59,7 @@ impl Model {
                 if self.is_once() && held.waits > 0 && self.wrong != Wrong::OnceBeginsBeforeDurable {
                     return Ok(None);
                 }
-                // A lease that has ended may be another holder's, or its timer withdrawn.
+                // After the end of its lease, a timer may have another holder, or may be withdrawn.
                 if !self.is_once() && world.now >= held.until && self.wrong != Wrong::BeginsAfterTheLease {
                     next.worker = None;
                     return Ok(Some(next));
@@ -117,7 +118,7 @@ impl Model {
         Ok(Some(next))
     }
 
-    /// A delivery starts.
+    /// Starts the delivery of a timer, and checks the invariants of a start.
     fn begin(&self, world: &mut World, id: u128, token: u8) -> Result<(), String> {
         let now = world.now;
         let is_calm = world.crashes == 0 && world.failures == 0 && !world.expired;

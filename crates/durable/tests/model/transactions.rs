@@ -1,4 +1,4 @@
-//! The transactions of the user, the worker and the restart, on the pure state machine.
+//! Makes the transactions of the user, the worker and the restart, with the state machine of the library.
 
 use crate::world::{Held, Mini, MiniState, PERIOD, Said, Scenario, UserOp, World, Wrong, at, back, claim_of};
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
@@ -78,7 +78,8 @@ impl Model {
         self.scenario.guarantee == Guarantee::AtMostOnce
     }
 
-    /// Commits the world's store.
+    /// Commits the world's store in memory. A later sync makes the commit durable, and then the user or the worker gets
+    /// the answer `said`.
     fn commit(&self, world: &mut World, said: Said) {
         world.log.push_back((world.store.clone(), said.clone()));
         if self.wrong == Wrong::AnswerBeforeDurable {
@@ -86,7 +87,7 @@ impl Model {
         }
     }
 
-    /// The answer reaches the user.
+    /// Gives an answer to the user or the worker. The observer notes the promise in the answer.
     pub(crate) fn say(world: &mut World, said: &Said) {
         match said {
             Said::Nothing => {}
@@ -107,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Stores the occurrence after a timer that has ended.
+    /// Stores the occurrence that follows a timer of a series. The timer has ended or is dead.
     fn follow(&self, world: &mut World, ended: &Mini) {
         let Some(series) = self.series() else { return };
         let from = match self.wrong {
@@ -134,8 +135,8 @@ impl Model {
         (seen.due, seen.scheduled) = (instant, instant);
     }
 
-    /// Makes the transition of an event of the timer at place `nth`. Returns the timer's end, if it has ended; `None`
-    /// if the event is refused.
+    /// Applies an event to the stored timer at index `nth`. The outer `None` says that the event is refused. The inner
+    /// `None` says that the timer has not ended.
     pub(crate) fn apply(&self, world: &mut World, nth: usize, event: Event) -> Option<Option<End>> {
         let mini = world.store[nth];
         let now = at(match self.wrong {
@@ -160,7 +161,7 @@ impl Model {
             UserOp::Replace(id, due) => (id, due, true),
             UserOp::Cancel(id) => return self.cancel(world, id),
         };
-        // The only timer that is not withdrawn has the key.
+        // The key belongs to the only timer that is neither dead nor withdrawn.
         let is_owner = |timer: &Mini| {
             !matches!(timer.state, MiniState::Dead | MiniState::Leased { withdrawn: Some(_), .. })
         };
@@ -187,7 +188,7 @@ impl Model {
     }
 
     fn cancel(&self, world: &mut World, id: u128) {
-        // Of a series, the occurrence that there is.
+        // In a series, the id may belong to any occurrence, so the present occurrence is meant.
         let is_meant = |timer: &Mini| timer.id == id || self.scenario.series_until.is_some();
         let is_live = |timer: &Mini| is_meant(timer) && timer.state != MiniState::Dead;
         let Some(nth) = world.store.iter().position(is_live) else { return };
@@ -202,7 +203,7 @@ impl Model {
         self.commit(world, said);
     }
 
-    /// The end of the worker's delivery.
+    /// Ends the delivery that the worker has under way, with an event.
     pub(crate) fn finish(&self, world: &mut World, event: impl Fn(Token) -> Event) {
         let Held { timer, token, .. } = world.worker.take().unwrap();
         let event = event(Token { incarnation: 0, claim: token.into() });
@@ -215,7 +216,8 @@ impl Model {
         self.settle(world, &before, end.is_some(), was_withdrawn, said);
     }
 
-    /// Goes on with the series of a timer that has ended or died, and commits.
+    /// Stores the next occurrence of the series if the timer `before` has ended or is dead. Then commits the store with
+    /// the answer `said`.
     pub(crate) fn settle(
         &self,
         world: &mut World,

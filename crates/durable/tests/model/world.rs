@@ -1,12 +1,12 @@
-//! A world of the model: a store in memory and on the disk, the transactions between the two, a worker, and the
-//! deliveries that an observer has seen.
+//! Defines a world of the model. It has a store in memory and on the disk, and the transactions that the disk still
+//! lacks. It also has a worker, and an observer's knowledge of deliveries.
 
 use std::collections::{BTreeMap, VecDeque};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::Withdrawal;
 
-/// A stored timer, without the fields that never change.
+/// A stored timer, with only the fields that change in the model of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Mini {
     pub(crate) id: u128,
@@ -26,15 +26,17 @@ pub(crate) enum MiniState {
 
 pub(crate) type Store = Vec<Mini>;
 
-/// The answer to the user, or the worker, when a transaction is durable.
+/// The answer to the user or the worker once a transaction is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Said {
     Nothing,
     Placed(u128),
     Cancelled(u128),
-    /// With the claim that delivers the timer.
+    /// The timer was cancelled after its delivery had begun. The fields are the timer's id and the number of the claim
+    /// that delivers the timer.
     InFlight(u128, u8),
-    /// With the claim that delivers the old timer, if a claim does.
+    /// A new timer has replaced the timer that had the key. `old` is `None` if no timer had the key. Otherwise `old`
+    /// has the old timer's id, and the number of the claim that delivers the old timer.
     Replaced {
         new: u128,
         old: Option<(u128, Option<u8>)>,
@@ -46,22 +48,23 @@ pub(crate) enum Said {
 pub(crate) struct Held {
     pub(crate) timer: Mini,
     pub(crate) token: u8,
-    /// The number of transactions that must become durable before the claim is.
+    /// The number of syncs until the worker's claim is durable.
     pub(crate) waits: u8,
-    /// The end of the lease, as the claim has it.
+    /// The moment at which the lease of the worker's claim ends.
     pub(crate) until: u8,
     pub(crate) begun: bool,
 }
 
-/// The knowledge of an observer of the deliveries about a timer.
+/// The facts that an observer knows about a timer and its deliveries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     pub(crate) due: u8,
     pub(crate) scheduled: u8,
     pub(crate) accepted: bool,
-    /// No delivery may start.
+    /// Whether the user got the answer to a cancel or a replacement of the timer. No delivery may start afterwards.
     pub(crate) cancelled: bool,
-    /// No delivery may start but that of this claim.
+    /// The only claim whose delivery may still start, after the timer was withdrawn during its lease. `None` without
+    /// such a withdrawal.
     pub(crate) last: Option<u8>,
     pub(crate) acked: bool,
     pub(crate) begun: u8,
@@ -78,11 +81,12 @@ pub(crate) struct World {
     pub(crate) user: u8,
     pub(crate) fresh: u8,
     pub(crate) expired: bool,
-    /// The store as the next transaction sees it.
+    /// The store in memory, as the next transaction sees it.
     pub(crate) store: Store,
-    /// The store as a crash leaves it.
+    /// The store on the disk, as a crash leaves it.
     pub(crate) disk: Store,
-    /// The store after each transaction that is not durable yet.
+    /// The transactions that the disk does not have yet: the store after each transaction, and the transaction's
+    /// answer.
     pub(crate) log: VecDeque<(Store, Said)>,
     pub(crate) worker: Option<Held>,
     pub(crate) seen: BTreeMap<u128, Seen>,
@@ -118,17 +122,18 @@ pub(crate) const STEPS: [Step; 10] = [
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum UserOp {
     Place(u128, u8),
-    /// Takes the key of the timer that has it.
+    /// Places a new timer, with this id and due moment. The new timer replaces the timer that has the key.
     Replace(u128, u8),
     Cancel(u128),
 }
 
-/// The bounds of a search.
+/// The user's operations in a search of the model, and the bounds of the search.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) user: Vec<UserOp>,
     pub(crate) guarantee: Guarantee,
-    /// The last instant of a series with an occurrence at every second moment.
+    /// The last instant of the series. The series has an occurrence at every second moment. `None` for a timer without
+    /// a series.
     pub(crate) series_until: Option<u8>,
     pub(crate) crashes: u8,
     pub(crate) failures: u8,
@@ -148,7 +153,7 @@ impl Default for Scenario {
     }
 }
 
-/// A fault of the store or the worker, which the search must find.
+/// A fault that is built into the store or the worker of the model. The search must find the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
     Nothing,
@@ -176,7 +181,7 @@ pub(crate) fn back(moment: UtcMillis) -> u8 {
     moment.as_millis().try_into().unwrap()
 }
 
-/// The claim that delivers a timer.
+/// Returns the number of the claim that delivers a timer. `None` if no claim delivers the timer.
 pub(crate) fn claim_of(timer: &Mini) -> Option<u8> {
     match timer.state {
         MiniState::Leased { token, .. } => Some(token),

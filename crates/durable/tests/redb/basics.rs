@@ -1,4 +1,4 @@
-//! The data that the store keeps over a close, and the openings that it refuses.
+//! Tests the data that the store keeps over a close, and the openings that it refuses.
 
 use crate::place::Place;
 use crate::{ALL, apply, assert_whole, claimant, get, keyed, place, timer};
@@ -82,7 +82,8 @@ fn a_second_opener_is_refused_at_once() {
     RedbStore::open(place_of.file()).unwrap();
 }
 
-/// Changes the version of the schema of a store. The store is refused then, and its file stays as it is.
+/// Changes the version of a store's schema. `schema` returns the new version from the present version. Asserts that an
+/// opening then fails and leaves the file as it is. Returns the error.
 fn refusal_of_schema(schema: impl Fn(u64) -> u64) -> StoreError {
     let place_of = Place::new();
     drop(RedbStore::open(place_of.file()).unwrap());
@@ -124,7 +125,7 @@ fn a_file_that_is_no_store_is_refused_and_stays_as_it_is() {
     assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
     assert_eq!(fs::read_to_string(place_of.file()).unwrap(), text);
     assert_eq!(fs::read_dir(place_of.file().parent().unwrap()).unwrap().count(), 1);
-    // Another program's database.
+    // A database of another program is refused, too.
     fs::remove_file(place_of.file()).unwrap();
     {
         let database = redb::Database::create(place_of.file()).unwrap();
@@ -136,7 +137,7 @@ fn a_file_that_is_no_store_is_refused_and_stays_as_it_is() {
     assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
 }
 
-/// Not even root makes a file in this folder.
+/// Tests the opening of a store in a folder where not even root can make a file.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_folder_that_cannot_be_written_is_refused_as_such() {
@@ -149,7 +150,7 @@ fn a_request_that_fails_leaves_the_others_of_its_batch_as_they_are() {
     let place_of = Place::new();
     let store = RedbStore::open(place_of.file()).unwrap();
     apply(&store, place(keyed(1, 5, "a")), Durability::PowerLoss).unwrap();
-    // All of these wait while the first of them is synced, so they share a batch, or two.
+    // The other operations wait while the first operation is synced. So they share a batch or two.
     let before = store.apply(vec![place(timer(2, 5))], Durability::PowerLoss);
     let import = store.import(vec![timer(3, 5), keyed(4, 5, "b"), keyed(5, 5, "a")]);
     let after = store.apply(vec![place(keyed(6, 5, "b"))], Durability::PowerLoss);

@@ -1,4 +1,4 @@
-//! `Timers::batch` on a disk that fails in the middle: all changes or none.
+//! Tests `Timers::batch` on a disk that fails in the middle: all changes are made, or none.
 
 use crate::assert_whole;
 use crate::disk::{Disk, Numbers};
@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Durability, RedbStore, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Change, Durable, Spec, UtcMillis};
 
-/// The number of changes of each kind. With their payloads they are many sectors of the journal.
+/// The number of changes of each kind in the batch. The payloads of the changes fill many sectors of the journal.
 const CHANGES: u128 = 20;
 
 fn spec(id: u128) -> Spec<Vec<u8>> {
@@ -30,7 +30,8 @@ fn changes() -> Vec<Change> {
     changes
 }
 
-/// A runtime on a disk with the timers that the changes are of.
+/// Makes a store on a simulated disk, and its runtime. The store has the timers that the changes of the batch cancel or
+/// move.
 fn start(disk: &Disk, clock: &ManualClock) -> (Arc<RedbStore>, Durable) {
     let store = Arc::new(disk.open(builder(clock)).unwrap());
     let shared: Arc<dyn tourbillon_durable::store::TimerStore> = Arc::<RedbStore>::clone(&store);
@@ -45,7 +46,7 @@ fn start(disk: &Disk, clock: &ManualClock) -> (Arc<RedbStore>, Durable) {
     (store, durable)
 }
 
-/// The timers before the batch and after it.
+/// Returns the timers of a store before the batch, and after the batch.
 fn before_and_after(clock: &ManualClock) -> [Timers; 2] {
     let (store, durable) = start(&Disk::default(), clock);
     let before = timers(&*store);
@@ -56,7 +57,7 @@ fn before_and_after(clock: &ManualClock) -> [Timers; 2] {
     [before, after]
 }
 
-/// The states that may be found after this answer.
+/// Returns the states that the store may have after the answer `result` to the batch.
 fn possible(result: Result<(), StoreErrorKind>, [before, after]: &[Timers; 2]) -> Vec<&Timers> {
     match result {
         Ok(()) => vec![after],
@@ -77,7 +78,7 @@ fn a_batch_that_meets_a_power_cut_is_made_whole_or_not_at_all() {
         let result = durable.handle().batch_blocking(changes(), Durability::PowerLoss);
         let result = result.map(drop).map_err(|error| error.kind());
         let is_cut = disk.is_cut();
-        // Without the changes of the close.
+        // The states are copied before the close of the store, which makes further changes.
         let survivors: Vec<Disk> = [None]
             .into_iter()
             .chain((0..16).map(|seed| Some(Numbers(cut * 16 + seed))))
@@ -112,7 +113,7 @@ fn a_batch_that_meets_errors_of_the_disk_is_made_whole_or_not_at_all() {
                 let result = durable.handle().batch_blocking(changes(), Durability::PowerLoss);
                 let result = result.map(drop).map_err(|error| error.kind());
                 disk.fail(kind, 0);
-                // The store opens its database again by itself, for the next change at the latest.
+                // The store opens its database again by itself, at the latest for the next change.
                 let until = std::time::Instant::now() + Duration::from_secs(20);
                 while durable
                     .handle()

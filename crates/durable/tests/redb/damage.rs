@@ -1,4 +1,5 @@
-//! A journal with damaged bytes: an error if an operation is missing that had been synced, and else the same timers.
+//! Tests a journal with damaged bytes. If a synced operation is missing, the opening fails. Otherwise the store has the
+//! same timers. The *seal* is a mark behind the records that all of them were synced.
 
 use crate::faults::{Timers, clock, timers};
 use crate::machine::{Shared, machine_with, open};
@@ -12,7 +13,7 @@ use tourbillon_durable::timer::Timer;
 
 const SECTOR: usize = 512;
 
-/// The timers that a store on these bytes has.
+/// Opens a store on the bytes of two files, the database and the journal. Returns the store's timers.
 fn found(files: &[Vec<u8>; 2], clock: &ManualClock) -> Result<Timers, StoreError> {
     let store = open(&machine_with(&files[0], &files[1]), clock)?;
     assert_whole(&store);
@@ -23,15 +24,16 @@ fn apply_all(store: &RedbStore, ops: Vec<Op>, durability: Durability) {
     block_on(store.apply(ops, durability)).unwrap();
 }
 
-/// A machine whose journal has records that were synced one by one, over the remains of an earlier journal.
+/// A machine whose journal has several synced records. Behind them are remains of an earlier journal.
 struct Lived {
     clock: ManualClock,
     machine: Shared,
-    /// Dropped last: it would make a checkpoint.
+    /// The store of the machine. The store stays open, because its close would make a checkpoint, a commit of the
+    /// database.
     store: RedbStore,
-    /// The timers after each record.
+    /// The timers of the store before the first record of the journal, and after each record.
     states: Vec<Timers>,
-    /// The ends of the records that were synced by themselves.
+    /// The offset behind the last record after each sync of the journal, in bytes. Begins with 0.
     ends: Vec<usize>,
 }
 
@@ -44,7 +46,7 @@ impl Lived {
             let ops = (first..first + 10).map(|id| place(timer(id, 1 + u64::try_from(id).unwrap() % 7)));
             apply_all(&store, ops.collect(), Durability::PowerLoss);
         }
-        // A checkpoint.
+        // A compaction includes a checkpoint, so the journal begins again.
         block_on(store.compact()).unwrap();
         let (states, ends) = (vec![timers(&store)], vec![0]);
         let mut lived = Self { clock, machine, store, states, ends };
@@ -56,7 +58,7 @@ impl Lived {
         let durable = Durability::PowerLoss;
         self.apply(place(timer(101, 9_000)), durable);
         self.apply(place(keyed(102, 9_000, "key")), durable);
-        // The records of both are written together.
+        // The record of this change is written together with the record of the next change.
         apply(&self.store, place(timer(103, 9_000)), Durability::Volatile).unwrap();
         self.states.push(timers(&self.store));
         self.apply(Op::Cancel("key".into(), None), durable);
@@ -73,12 +75,13 @@ impl Lived {
         self.ends.push(self.machine.lock().unwrap().files[1].synced_end);
     }
 
-    /// The files as the death of the process leaves them.
+    /// Returns the bytes of the database and the journal that the death of the process leaves behind.
     fn killed(&self) -> [Vec<u8>; 2] {
         self.machine.lock().unwrap().files.each_ref().map(|file| file.current.clone())
     }
 
-    /// The files as a loss of power leaves them, if it takes all that was not synced.
+    /// Returns the bytes of the database and the journal after a loss of power. All bytes that were not synced are
+    /// lost.
     fn cut(&self) -> [Vec<u8>; 2] {
         self.machine.lock().unwrap().files.each_ref().map(|file| file.synced.clone())
     }
@@ -87,13 +90,13 @@ impl Lived {
         self.states.last().unwrap()
     }
 
-    /// The end of the records.
+    /// Returns the offset behind the last record of the journal, in bytes.
     fn end(&self) -> usize {
         *self.ends.last().unwrap()
     }
 
-    /// Opens the store after damage to the journal. It is an error if it has met a record below this place, and else it
-    /// has no effect.
+    /// Opens the store after damage to the journal. Asserts that damage before the offset `below` is an error. Other
+    /// damage must have no effect.
     fn assert_noticed(&self, files: &[Vec<u8>; 2], below: usize, damage: Damage) {
         let damaged = damage.of(files);
         let meets = damaged[1][..below] != files[1][..below];
@@ -149,7 +152,8 @@ fn a_flipped_bit_anywhere_in_the_journal_is_an_error_or_has_no_effect() {
     assert!(damaged.to_string().ends_with("is whole"), "{damaged}");
 }
 
-/// The seal alone shows that the last records were synced, so it stands in two sectors.
+/// Tests zeroed bytes in the journal. Only the seal, a mark behind the records, shows that the last records were
+/// synced. So two sectors have the seal.
 #[test]
 fn zeros_anywhere_in_the_journal_are_an_error_or_have_no_effect() {
     let lived = Lived::new();
@@ -161,7 +165,8 @@ fn zeros_anywhere_in_the_journal_are_an_error_or_have_no_effect() {
     }
 }
 
-/// Damage, and power that is lost as well: the seal is gone, and the heads of the later records are left.
+/// Tests a damaged record after a loss of power that takes the seal, the mark behind the synced records. Then only the
+/// heads of later records show the damage.
 #[test]
 fn damage_and_a_loss_of_power_take_the_records_of_the_last_sync_at_most() {
     let lived = Lived::new();
@@ -179,8 +184,8 @@ fn damage_and_a_loss_of_power_take_the_records_of_the_last_sync_at_most() {
     }
 }
 
-/// A journal with records that were written and not synced: the bytes before them, and the end and the timers after
-/// each.
+/// A journal with a torn tail: records that were written and not synced. `synced` has the files before the torn tail.
+/// `records` has the end of each record of the tail, and the store's timers after each record.
 struct Torn {
     lived: Lived,
     synced: [Vec<u8>; 2],
@@ -195,7 +200,7 @@ impl Torn {
             lived.machine.lock().unwrap().loses_power = true;
             let (synced, mut records, mut written) = (lived.cut(), (0..records).rev(), lived.killed());
             let mut torn = Vec::new();
-            // The sync of the last 20 ms ends this, if the machine is slow.
+            // On a slow machine, the sync after 20 ms cuts this short.
             let is_whole = records.all(|record| {
                 let ops = (0..3).map(|n| place(timer(200 + 10 * record + n, 9_000))).collect();
                 let is_made = block_on(lived.store.apply(ops, Durability::ProcessCrash)).is_ok();
@@ -212,7 +217,8 @@ impl Torn {
     }
 }
 
-/// A loss of power that hits the journal alone.
+/// Tests losses of power that leave any sectors of the torn tail, the unsynced records of the journal. The database is
+/// not changed.
 #[test]
 fn a_torn_tail_is_cut_off_whatever_sectors_of_it_the_disk_has() {
     let torn = Torn::new(7);
@@ -230,7 +236,7 @@ fn a_torn_tail_is_cut_off_whatever_sectors_of_it_the_disk_has() {
             torn.records.iter().take_while(|(end, _)| (sectors[0]..end.div_ceil(SECTOR)).all(is_there));
         let expected = whole.last().map_or(torn.lived.last(), |(_, timers)| timers);
         assert!(found(&files, clock).unwrap() == *expected, "sectors {subset:b}");
-        // Below the tail, damage is still an error.
+        // Damage to the records before the tail is still an error.
         for byte in [0, 4, torn.lived.ends[1] + 30, torn.lived.ends[2] + 60] {
             let damaged = found(&Damage::Flip(byte, 3).of(&files), clock);
             assert_is_of_the_journal(&damaged.expect_err("damage below the tail"));
@@ -238,7 +244,8 @@ fn a_torn_tail_is_cut_off_whatever_sectors_of_it_the_disk_has() {
     }
 }
 
-/// The second record of a torn tail is whole. The first is written again, with other timers, and has the same length.
+/// Tests a torn tail, unsynced records of the journal, whose second record is whole. A later opening writes a new first
+/// record of the same length before the whole record.
 #[test]
 fn a_record_of_a_torn_tail_does_not_follow_a_later_record() {
     let mut torn = Torn::new(2);
@@ -247,7 +254,7 @@ fn a_record_of_a_torn_tail_does_not_follow_a_later_record() {
     let machine = machine_with(&torn.written[0], &torn.written[1]);
     let store = open(&machine, &torn.lived.clock).unwrap();
     assert!(timers(&store) == *torn.lived.last());
-    // The journal begins again at its start, where the record of the torn tail is put.
+    // The journal begins again at offset 0. The second record of the torn tail is put behind its first new record.
     let tail = torn.written[1][first..second].to_vec();
     machine.lock().unwrap().files[1].current[first - torn.lived.end()..][..tail.len()].copy_from_slice(&tail);
     machine.lock().unwrap().loses_power = true;
@@ -266,17 +273,17 @@ fn a_journal_that_has_gone_on_without_its_database_is_an_error() {
     let [earlier, journal] = lived.killed();
     let machine = machine_with(&[], &[]);
     drop(open(&machine, &lived.clock).unwrap());
-    // Another store's database.
+    // The journal lies beside the database of another store.
     let timers_file = machine.lock().unwrap().files[0].current.clone();
     let error = found(&[timers_file, journal], &lived.clock).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Corrupt, "{error}");
-    // An earlier copy of its own.
+    // The journal lies beside an earlier copy of its own database.
     block_on(lived.store.compact()).unwrap();
     apply(&lived.store, place(timer(300, 9_000)), Durability::PowerLoss).unwrap();
     assert_is_of_the_journal(&found(&[earlier, lived.killed()[1].clone()], &lived.clock).unwrap_err());
 }
 
-/// The head of the first format had the length first.
+/// Tests a journal of the first format, whose records have another head. That head begins with the length.
 #[test]
 fn a_journal_of_another_format_is_refused() {
     let lived = Lived::new();
@@ -288,7 +295,7 @@ fn a_journal_of_another_format_is_refused() {
     assert!(error.to_string().contains("an earlier version's"), "{error}");
 }
 
-/// As a later version would write it: the layout of the head stays.
+/// Tests a journal as a later version would write it. The layout of a record's head stays the same in all versions.
 #[test]
 fn a_journal_of_a_newer_version_is_refused_and_stays() {
     let lived = Lived::new();
@@ -303,7 +310,7 @@ fn a_journal_of_a_newer_version_is_refused_and_stays() {
         assert_eq!(error.kind(), StoreErrorKind::NewerSchema, "{error}");
         assert!(error.to_string().contains("a journal of version 4, and 3 is the last one known"), "{error}");
         assert!(machine.lock().unwrap().files[1].current == journal, "the journal is changed");
-        // The version that wrote it reads it.
+        // A library of the version that wrote the journal can read it.
         journal[head + 3] -= 1;
         let checksum = crc32fast::hash(&journal[head..head + 52]);
         journal[head + 52..head + 56].copy_from_slice(&checksum.to_le_bytes());
@@ -324,7 +331,8 @@ fn operations_in_a_journal_of_an_older_version_are_refused_and_stay() {
     assert!(machine.lock().unwrap().files[1].current == journal, "the journal is changed");
 }
 
-/// The journal with other bytes in the last record that has the bytes `from`, and with the checksums of these.
+/// Returns a changed copy of the journal. In the last record that contains the bytes `from`, these bytes become `to`.
+/// The checksums are right for the new bytes.
 fn rewritten(journal: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let mut journal = journal.to_vec();
     let last = |bytes: &[u8], wanted: &[u8]| bytes.windows(wanted.len()).rposition(|found| found == wanted);
@@ -342,7 +350,7 @@ fn rewritten(journal: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     journal
 }
 
-/// As another version of the crate would do it, which means other operations by the same bytes.
+/// Tests a journal whose bytes now mean other operations, as they might for another version of the crate.
 #[test]
 fn an_opening_that_cannot_repeat_what_was_acknowledged_fails_and_changes_nothing() {
     let lived = Lived::new();
@@ -353,9 +361,9 @@ fn an_opening_that_cannot_repeat_what_was_acknowledged_fails_and_changes_nothing
     let [timers_file, journal] = lived.killed();
     let acknowledged = timers(&lived.store);
     let cases = [
-        // The key is another timer's: the timer is refused, and was created.
+        // Another timer has the key. So the timer is refused now, but was created at first.
         (rewritten(&journal, b"\x04free", b"\x04used"), "has another outcome"),
-        // A new timer is never dead.
+        // The new timer is dead, which no store accepts.
         (rewritten(&journal, b"\x02\x01z", b"\x03\x01z"), "was acknowledged and fails now"),
     ];
     for (other, reason) in &cases {

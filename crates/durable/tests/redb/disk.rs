@@ -1,4 +1,4 @@
-//! A disk that loses writes that were not synced, fails when asked to, or is full.
+//! Simulates a disk that loses writes that were not synced, fails when asked to, or is full.
 
 use redb::StorageBackend;
 use std::io;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tourbillon_durable::store::Part;
 use tourbillon_durable::store::{RedbBuilder, RedbStore, StoreError};
 
-/// A change of a file that the disk has not been asked to keep.
+/// A change of a file that the disk may still lose, because no sync has followed.
 #[derive(Clone, Debug)]
 enum Change {
     Write(usize, Vec<u8>),
@@ -38,31 +38,33 @@ struct Image {
 #[derive(Debug, Default)]
 struct State {
     images: [Image; 2],
-    /// The number of writes, changes of length and syncs.
+    /// The number of changes so far. Writes, changes of length, and syncs count.
     changes: u64,
-    /// The change at which the power goes. It is not made.
+    /// The number of the change at which the power goes. The disk does not make this change. `None` if the power stays
+    /// on.
     cut: Option<u64>,
-    /// The kind with which changes fail after `good` changes, and the number of changes that fail.
+    /// The kind of error with which changes fail, and the number of changes that fail. `good` changes succeed before.
+    /// `None` if no change fails.
     failing: Option<(io::ErrorKind, u64)>,
     good: u64,
-    /// A write that fails is made in part.
+    /// Whether the file gets the first half of a failed write.
     is_short: bool,
-    /// The next write to the journal panics.
+    /// Whether the next write to the journal's file panics.
     panics: bool,
-    /// The number of reads that fail after `good_reads` reads.
+    /// The number of reads that fail. `good_reads` reads succeed before.
     failing_reads: u64,
     good_reads: u64,
     reads: u64,
-    /// The greatest length of both files.
+    /// The greatest length of both files together, in bytes. `None` for no limit.
     capacity: Option<usize>,
     sync_takes: [Duration; 2],
-    /// The number of syncs. `fails_at` has the number of the sync that fails, and random numbers that choose the writes
-    /// that it loses.
+    /// The number of syncs so far. `fails_at` has the number of syncs before a failing sync, and random numbers that
+    /// choose the lost writes.
     syncs: u64,
     fails_at: Option<(u64, Numbers)>,
 }
 
-/// The disk. Its clones are the same disk.
+/// A simulated disk with the two files of a store. All clones of a value are the same disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk(Arc<Mutex<State>>);
 
@@ -72,7 +74,7 @@ struct File {
     part: usize,
 }
 
-/// Numbers at random that repeat (splitmix64).
+/// A generator of random numbers (splitmix64). The same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbers(pub(crate) u64);
 
@@ -102,41 +104,42 @@ impl Disk {
         })
     }
 
-    /// The database of the store, which is not open.
+    /// Opens the redb database of a closed store.
     pub(crate) fn database(&self) -> redb::Database {
         let file = File { disk: self.clone(), part: 0 };
         redb::Database::builder().create_with_backend(file).unwrap()
     }
 
-    /// Lets the power go at this change, counted from now.
+    /// Makes the power go at change number `change`, counted from now. Writes, changes of length, and syncs count.
     pub(crate) fn cut_at(&self, change: u64) {
         self.state(|state| state.cut = Some(state.changes + change));
     }
 
-    /// Whether the power has gone.
+    /// Returns whether the disk has lost its power.
     pub(crate) fn is_cut(&self) -> bool {
         self.state(|state| state.cut.is_some_and(|cut| state.changes >= cut))
     }
 
-    /// Lets the next `changes` changes fail.
+    /// Makes the next `changes` changes of the files fail with an error of the kind `kind`.
     pub(crate) fn fail(&self, kind: io::ErrorKind, changes: u64) {
         self.fail_after(0, kind, changes);
     }
 
-    /// Lets `changes` changes fail after `good` changes.
+    /// Makes `changes` changes of the files fail, after `good` changes that succeed.
     pub(crate) fn fail_after(&self, good: u64, kind: io::ErrorKind, changes: u64) {
         self.state(|state| {
             (state.good, state.failing) = (good, (changes > 0).then_some((kind, changes)));
         });
     }
 
-    /// Lets a sync fail after `after` syncs. The disk has some of the writes before it by then, and never gets the
-    /// others: the system takes them for synced, and shows them to every reader until the power goes.
+    /// Makes a sync fail, after `after` syncs that succeed. The disk gets only some of the writes before the failed
+    /// sync, and never gets the others. The system counts all these writes as synced. Readers see the lost writes until
+    /// the power goes.
     pub(crate) fn lose_a_sync(&self, after: u64, some: Numbers) {
         self.state(|state| state.fails_at = Some((state.syncs + after, some)));
     }
 
-    /// Whether the sync has failed.
+    /// Returns whether the sync that [`lose_a_sync`](Self::lose_a_sync) has chosen has failed.
     pub(crate) fn has_lost_a_sync(&self) -> bool {
         self.state(|state| state.fails_at.as_ref().is_some_and(|(at, _)| state.syncs > *at))
     }
@@ -145,32 +148,32 @@ impl Disk {
         self.state(|state| state.syncs)
     }
 
-    /// The number of changes up to now.
+    /// Returns the number of changes so far. Writes, changes of length, and syncs count.
     pub(crate) fn changes(&self) -> u64 {
         self.state(|state| state.changes)
     }
 
-    /// Lets writes that fail be made in part.
+    /// Makes the files get the first half of each failed write.
     pub(crate) fn write_in_part(&self) {
         self.state(|state| state.is_short = true);
     }
 
-    /// Lets the next write to the journal panic.
+    /// Makes the next write to the journal panic.
     pub(crate) fn panic_at_a_write_to_the_journal(&self) {
         self.state(|state| state.panics = true);
     }
 
-    /// Lets `reads` reads fail after `good` reads.
+    /// Makes `reads` reads fail, after `good` reads that succeed.
     pub(crate) fn fail_reads_after(&self, good: u64, reads: u64) {
         self.state(|state| (state.good_reads, state.failing_reads) = (good, reads));
     }
 
-    /// The number of reads up to now.
+    /// Returns the number of reads so far.
     pub(crate) fn reads(&self) -> u64 {
         self.state(|state| state.reads)
     }
 
-    /// The failures that are left.
+    /// Returns the number of further changes that fail.
     pub(crate) fn failures_left(&self) -> u64 {
         self.state(|state| state.failing.map_or(0, |(_, left)| left))
     }
@@ -187,13 +190,14 @@ impl Disk {
         self.state(|state| state.sync_takes = [takes; 2]);
     }
 
-    /// Makes the syncs of the journal slow, and not those of the database.
+    /// Makes each sync of the journal take the time `takes`. The syncs of the database are quick.
     pub(crate) fn slow_syncs_of_the_journal(&self, takes: Duration) {
         self.state(|state| state.sync_takes = [Duration::ZERO, takes]);
     }
 
-    /// The disk after the power came back: with the bytes that were synced and, of the other changes, some that the
-    /// numbers choose, in part if they say so.
+    /// Returns the disk as the system finds it after a loss of power. The disk has all synced bytes. `some` chooses the
+    /// other changes that the disk has, and the writes that the disk has only in part. With `None` the disk has no
+    /// other changes.
     pub(crate) fn after_the_cut(&self, mut some: Option<Numbers>) -> Self {
         let images = self.state(|state| state.images.clone()).map(|image| {
             let mut kept = image.synced;
@@ -203,7 +207,7 @@ impl Disk {
                 match (&change, chosen % 4) {
                     (_, 0) => {}
                     (Change::Write(offset, data), 1) => {
-                        // A disk writes sectors of 512 bytes.
+                        // A disk writes whole sectors of 512 bytes.
                         let sectors = data.len() / 512;
                         let end = 512 * (usize::try_from(chosen >> 32).unwrap() % (sectors + 1));
                         Change::Write(*offset, data[..end].to_vec()).apply(&mut kept);
@@ -218,7 +222,7 @@ impl Disk {
 }
 
 impl State {
-    /// Counts a change, or fails in its place.
+    /// Counts a change of the files. Fails if the disk must fail at this change.
     fn change(&mut self) -> io::Result<()> {
         if self.cut.is_some_and(|cut| self.changes >= cut) {
             return Err(io::Error::other("the power is off"));
@@ -311,7 +315,7 @@ impl StorageBackend for File {
             };
             let image = &mut state.images[self.part];
             if let Some(some) = fails {
-                // The lengths are the file system's, which keeps a log of its own.
+                // The file system keeps the lengths in a log of its own, so they are not lost.
                 let writes =
                     image.unsynced.extract_if(..begun.min(image.unsynced.len()), |change| match change {
                         Change::Length(_) => false,

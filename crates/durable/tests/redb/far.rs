@@ -1,4 +1,4 @@
-//! As many timers as a file has ever had to keep, and nothing of them in memory.
+//! Tests a file with a great number of far timers, which must take no memory.
 
 use crate::place::Place;
 use crate::{ALL, apply, assert_whole, claimant, keyed, place, timer};
@@ -12,15 +12,15 @@ use tourbillon_durable::store::{Durability, RedbStore, TimerStore};
 const YEAR: u64 = 365 * 86_400_000;
 const CACHE: usize = 32 << 20;
 
-/// The memory of this process that no file backs, in bytes.
+/// Returns the number of bytes of this process's memory that no file backs. `None` where the system does not say.
 fn memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
     Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1_024)
 }
 
-/// A third of the timers is due in one millisecond, a third within one second, and a third in 1 to 30 days. The test
-/// adds a timer that is due in ten years.
+/// Returns the due moment of timer `n`, in milliseconds. A third of the timers is due in a single millisecond, and a
+/// third within the next second. The others are due in 1 to 30 days.
 fn due(n: u128) -> u64 {
     let spread = u64::try_from(n.wrapping_mul(2_654_435_761) % 2_592_000_000).unwrap();
     match n % 3 {
@@ -30,8 +30,8 @@ fn due(n: u128) -> u64 {
     }
 }
 
-/// `TOURBILLON_FAR=10000000` makes it ten million; in a release build, since redb walks the whole file at each opening
-/// if it has debug assertions.
+/// Tests a store with many timers that are due much later. `TOURBILLON_FAR=10000000` sets their number to ten million.
+/// Such a number needs a release build: with debug assertions redb reads the whole file at each opening.
 #[test]
 fn far_timers_cost_neither_memory_nor_time_to_open() {
     let far: u128 = std::env::var("TOURBILLON_FAR").map_or(30_000, |far| far.parse().unwrap());
@@ -57,7 +57,7 @@ fn far_timers_cost_neither_memory_nor_time_to_open() {
     let accepted = begun.elapsed();
     assert_eq!(block_on(store.counts()).unwrap().of(Phase::Pending), u64::try_from(far).unwrap() + 2);
 
-    // The near timer is claimed among all the far timers. The next is the first of these.
+    // The near timer is claimed among all the far timers. The next due moment is then that of the first far timer.
     clock.set(Timestamp::from_nanos(5_000_000));
     let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
     assert_eq!(claimed.leased.len(), 1);
@@ -67,11 +67,11 @@ fn far_timers_cost_neither_memory_nor_time_to_open() {
     let begun = Instant::now();
     let horizon = block_on(store.horizon()).unwrap();
     let ahead = begun.elapsed();
-    // One timer is leased.
+    // The near timer is leased, so it is not counted.
     assert_eq!((horizon.placed(), horizon.unplaced), (u64::try_from(far).unwrap() + 1, 0));
     assert!(horizon.spans.iter().all(|span| span.is_exact));
 
-    // All that are due in one millisecond come in claims of bounded size.
+    // The timers that are due in one millisecond come in claims of bounded size.
     clock.set(Timestamp::from_nanos(YEAR * 1_000_000));
     let begun = Instant::now();
     let horizon = block_on(store.horizon()).unwrap();
@@ -106,7 +106,7 @@ fn far_timers_cost_neither_memory_nor_time_to_open() {
             u128::from(size) / far
         );
     }
-    // The cache, the pages that a transaction has changed, and the records of a claim: not the timers.
+    // The memory has the cache, the pages of a transaction and the records of a claim, but not all timers.
     if let Some(gained) = gained {
         assert!(gained < CACHE as u64 + (200 << 20), "{gained} bytes of memory");
     }

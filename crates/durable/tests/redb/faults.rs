@@ -1,4 +1,4 @@
-//! Power cuts, crashes while the store recovers, and disks that fail or are full.
+//! Tests power cuts, crashes while the store recovers, and disks that fail or are full.
 
 use crate::disk::{Disk, Numbers};
 use crate::{ALL, apply, assert_whole, claimant, get, keyed, place, timer};
@@ -27,7 +27,7 @@ pub(crate) fn builder(clock: &ManualClock) -> RedbBuilder {
     RedbStore::builder().clock(clock.clone()).cache(1 << 20)
 }
 
-/// All timers of a store, as they are once all leases have ended.
+/// Returns all timers of a store, in the states that follow when all leases end.
 pub(crate) fn timers(store: &impl TimerStore) -> Timers {
     let timers = Arc::new(Mutex::new(Timers::new()));
     let into = Arc::clone(&timers);
@@ -46,7 +46,8 @@ pub(crate) fn timers(store: &impl TimerStore) -> Timers {
     std::mem::take(&mut *timers.lock().unwrap())
 }
 
-/// A step of the workload: whether the change is on the disk once the step has ended. `None` after an error.
+/// Makes step number `step` of the workload. Returns whether the step's change must be on the disk now. `None` after an
+/// error.
 fn step(store: &impl TimerStore, step: u128) -> Option<bool> {
     let apply = |op, durability| block_on(store.apply(vec![op], durability)).is_ok();
     let claim = u64::try_from(step).unwrap();
@@ -58,7 +59,7 @@ fn step(store: &impl TimerStore, step: u128) -> Option<bool> {
             (apply(cancel, Durability::Volatile), false)
         }
         3 => {
-            // The key is free since a step that is not durable by itself.
+            // The key was freed by the step before, which is not durable by itself.
             let again = keyed(step, 7_000, &format!("key {}", step - 2));
             (apply(place(again), Durability::PowerLoss), true)
         }
@@ -81,7 +82,7 @@ fn step(store: &impl TimerStore, step: u128) -> Option<bool> {
     done.then_some(is_durable)
 }
 
-/// The timers after each step.
+/// Returns the expected timers before the workload and after each of its steps, from a store in memory.
 fn expected(clock: &ManualClock, steps: u128) -> Vec<Timers> {
     let model = MemoryStore::new(clock.clone());
     let mut states = vec![timers(&model)];
@@ -92,7 +93,8 @@ fn expected(clock: &ManualClock, steps: u128) -> Vec<Timers> {
     states
 }
 
-/// Runs the workload up to the cut. Returns the first and the last state that may be found afterwards.
+/// Runs the workload until the power goes. Returns the indices of the first and the last state that the store may have
+/// afterwards.
 fn run_to_the_cut(disk: &Disk, clock: &ManualClock, steps: u128) -> (usize, usize) {
     let (mut least, mut most) = (0, 0);
     if let Ok(store) = disk.open(builder(clock)) {
@@ -120,7 +122,7 @@ fn assert_recovered(
     let found = timers(&store);
     let at = states[least..=most].iter().position(|state| *state == found);
     assert!(at.is_some(), "{cut}: acknowledged {:#?}, found {found:#?}", states[least]);
-    // The store takes changes.
+    // The store must take changes again.
     apply(&store, place(timer(1_000, 1)), Durability::PowerLoss).unwrap();
 }
 
@@ -181,7 +183,8 @@ fn crashes_while_the_store_recovers_lose_nothing_either() {
     assert!(recoveries > 100, "{recoveries}");
 }
 
-/// Places timers until the disk has failed so often as asked for, and some more.
+/// Places timers until the disk has had all the failures that the test has ordered, and then places five more timers.
+/// Returns the answer for each timer.
 fn place_through(disk: &Disk, store: &RedbStore, first: u128) -> BTreeMap<u128, Result<(), StoreErrorKind>> {
     let mut answers = BTreeMap::new();
     let mut after = 0;
@@ -274,7 +277,7 @@ fn a_full_disk_is_used_again_once_it_has_room() {
     assert_answers_hold(&store, &answers);
 }
 
-/// Callers that wait share a sync.
+/// Tests many callers that wait for the disk at the same time. Several callers share a sync.
 #[test]
 fn callers_that_wait_share_a_sync() {
     let clock = clock();
@@ -298,13 +301,13 @@ fn callers_that_wait_share_a_sync() {
     assert!(stats.largest_batch > 16, "{stats:?}");
 }
 
-/// One read that fails does not keep the reads after it from their answers, though nothing is written.
+/// Tests that reads succeed again after a failed read, although nothing is written.
 #[test]
 fn after_a_read_error_reads_are_answered_again_without_a_change() {
     let clock = clock();
     let disk = Disk::default();
     let store = disk.open(builder(&clock)).unwrap();
-    // More than the cache has.
+    // These timers need more bytes than the cache has.
     let last = 20_000;
     let many = (0..last).map(|id| place(timer(id, 5_000))).collect();
     block_on(store.apply(many, Durability::PowerLoss)).unwrap();
@@ -323,8 +326,8 @@ fn after_a_read_error_reads_are_answered_again_without_a_change() {
     assert_eq!(store.stats().reopened, 1);
 }
 
-/// A short life with a change of each kind. Returns for each timer whether it is stored, as far as an answer says so
-/// for certain.
+/// Opens a store twice, and makes changes of several kinds each time. Returns whether each timer must be stored. Leaves
+/// out timers whose fate the answers leave open.
 fn small_life(disk: &Disk, clock: &ManualClock, mend: impl FnOnce()) -> BTreeMap<u128, bool> {
     let mut known = BTreeMap::new();
     let mut mend = Some(mend);
@@ -369,8 +372,8 @@ fn assert_known(disk: &Disk, clock: &ManualClock, known: &BTreeMap<u128, bool>, 
     apply(&store, place(timer(999, 1)), Durability::PowerLoss).unwrap();
 }
 
-/// Each call of the disk fails in each way, once and for good until the store is closed. `TOURBILLON_FAULTS` is the
-/// number of the lives.
+/// Tests stores whose disk fails. A single call of the disk fails, or each call until the store is closed.
+/// `TOURBILLON_FAULTS` sets the number of stores.
 #[test]
 fn whatever_call_of_the_disk_fails_once_or_for_good_the_answers_hold() {
     let lives = std::env::var("TOURBILLON_FAULTS").map_or(120, |lives| lives.parse().unwrap());
@@ -383,7 +386,7 @@ fn whatever_call_of_the_disk_fails_once_or_for_good_the_answers_hold() {
         io::ErrorKind::Other,
         io::ErrorKind::StorageFull,
         io::ErrorKind::Interrupted,
-        // A short write.
+        // This kind stands for a write that is made in part.
         io::ErrorKind::WriteZero,
     ];
     for life in 0..lives {

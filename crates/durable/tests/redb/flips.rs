@@ -1,5 +1,5 @@
-//! Flipped bits and zeroed sectors of both files: nothing wrong is delivered, no call panics, and the damage is named
-//! or refuses the start.
+//! Tests flipped bits and zeroed sectors of both files. No wrong timer is delivered, no call panics, and the damage is
+//! named or stops the opening.
 
 use crate::faults::{builder, clock};
 use crate::machine::{Machine, machine_with, open, open_by, verify};
@@ -19,11 +19,11 @@ use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
 const SECTOR: usize = 512;
 const TIMERS: u128 = 300;
-/// The moment at which half of the timers are due.
+/// The moment up to which about half of the timers are due, in milliseconds since 1970.
 const HALF: u64 = 5_000;
 const LATE: u64 = 100_000;
 
-/// A timer with texts and a payload of its own.
+/// Makes timer number `n`. The timer's texts and payload differ from those of other timers.
 fn any_timer(n: u128) -> Timer {
     let due = 1 + u64::try_from(n * 7_919 % 10_000).unwrap();
     let text = format!("the payload of timer {n}").into_bytes();
@@ -37,11 +37,11 @@ fn any_timer(n: u128) -> Timer {
     }
 }
 
-/// The files of a store, and its timers.
+/// The undamaged files of a store, and the store's timers.
 struct Base {
     files: [Vec<u8>; 2],
     timers: BTreeMap<TimerId, Timer>,
-    /// The bytes of each file that the store uses: places and lengths.
+    /// The ranges of each file that the store uses: each offset and length, in bytes.
     used: [Vec<(usize, usize)>; 2],
 }
 
@@ -54,13 +54,13 @@ fn base(is_closed: bool) -> Base {
     for some in first.chunks(50) {
         block_on(store.apply(some.iter().cloned().map(place).collect(), Durability::PowerLoss)).unwrap();
     }
-    // A checkpoint. The last timers are in the journal.
+    // A compaction includes a checkpoint. So only the last timers are in the journal.
     block_on(store.compact()).unwrap();
     for timer in last {
         apply(&store, place(timer.clone()), Durability::PowerLoss).unwrap();
     }
     let mut timers: BTreeMap<TimerId, Timer> = all.into_iter().map(|timer| (timer.id, timer)).collect();
-    // Entries of ids that are remembered.
+    // These cancels leave entries of remembered ids.
     for n in [5, 10, 290_u128] {
         let id = TimerId::from_u128(n << 64 | n);
         apply(&store, Op::Cancel(id.into(), None), Durability::PowerLoss).unwrap();
@@ -124,7 +124,7 @@ impl Damage {
 struct Tally {
     refused: u32,
     named: u32,
-    /// The number of those in `named` whose error has the timer's id.
+    /// The number of the cases in `named` whose error has the id of the damaged timer.
     named_by_id: u32,
     without_effect: u32,
     delivered: usize,
@@ -142,7 +142,8 @@ fn assert_as_it_was(base: &Base, found: &Timer, damage: Damage) {
     assert_eq!(same(found), same(timer), "{damage:?}");
 }
 
-/// Opens a store with this damage, reads and delivers all that it has. Panics if anything is wrong.
+/// Opens a store whose files have the damage `damage`. Reads and delivers all timers of the store. Panics if the damage
+/// has a wrong effect.
 fn run(base: &Base, damage: Damage, tally: &mut Tally) {
     let files = damage.of(base);
     let clock = clock();
@@ -169,7 +170,7 @@ fn run(base: &Base, damage: Damage, tally: &mut Tally) {
         Ok(found) => faults.extend(found),
         Err(error) => faults.push(Fault::new("pages", None, error.to_string())),
     }
-    // All that readers see.
+    // Reads all timers by lists.
     let mut listed = 0;
     let mut cursor = None;
     for _ in 0..TIMERS {
@@ -221,7 +222,8 @@ fn run(base: &Base, damage: Damage, tally: &mut Tally) {
     }
 }
 
-/// `TOURBILLON_FLIPS` is the number of flips, with a fifth as many sectors.
+/// Tests damaged files of a store. `TOURBILLON_FLIPS` sets the number of flipped bits. A fifth of this number of
+/// sectors is zeroed.
 #[test]
 fn flipped_bits_and_zeroed_sectors_deliver_nothing_wrong_and_are_named_or_refuse_the_start() {
     let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
@@ -248,7 +250,8 @@ fn flipped_bits_and_zeroed_sectors_deliver_nothing_wrong_and_are_named_or_refuse
     }
 }
 
-/// A store whose record is damaged while it is open: the scrub finds it, though nobody asks for the timer.
+/// Tests a record that is damaged while its store is open. The scrub, the search for damage, finds the record although
+/// nobody asks for the timer.
 #[test]
 fn a_scrub_sets_a_damaged_record_aside_and_the_check_names_it_by_key_and_id() {
     let clock = clock();
@@ -283,7 +286,7 @@ fn a_scrub_sets_a_damaged_record_aside_and_the_check_names_it_by_key_and_id() {
         assert!(Instant::now() < until, "{:?}", store.stats());
         std::thread::sleep(Duration::from_millis(2));
     }
-    // Twenty timers with a record, a key, a label and a phase each.
+    // Each of the twenty timers has a record, and entries for its key, its label and its phase.
     assert!(store.stats().scrub.entries >= 77, "{:?}", store.stats());
     assert_eq!(block_on(store.counts()).unwrap().quarantined, 1);
     let faults: Vec<String> = block_on(store.check()).unwrap().iter().map(ToString::to_string).collect();
@@ -294,7 +297,8 @@ fn a_scrub_sets_a_damaged_record_aside_and_the_check_names_it_by_key_and_id() {
     assert_eq!(block_on(store.counts()).unwrap().of(Phase::Leased), 18);
 }
 
-/// A damaged record that nobody has met yet is not removed before a check has named it.
+/// Tests the removal of damaged records. The removal first fails if it finds a new damaged record. So a check can name
+/// the record before its removal.
 #[test]
 fn damaged_records_are_forgotten_only_once_they_were_named() {
     let place_of = Place::new();
@@ -330,7 +334,7 @@ fn damaged_records_are_forgotten_only_once_they_were_named() {
     assert_eq!(forget().unwrap(), 0);
 }
 
-/// The database loses an entry, and the scrub stores it again.
+/// Tests a database that has lost an index entry. The scrub, the search for damage, stores the entry again.
 #[test]
 fn a_scrub_mends_the_entries_by_which_timers_are_found() {
     let place_of = Place::new();

@@ -1,4 +1,4 @@
-//! The numbers of timers by hour: their price.
+//! Measures the size of the stored numbers of timers by hour.
 
 use crate::faults::{builder, clock};
 use crate::place::Place;
@@ -10,7 +10,7 @@ use tourbillon_durable::store::{Durability, Op, TimerStore};
 const HOURS: TableDefinition<'_, &[u8; 4], &[u8; 8]> = TableDefinition::new("hours");
 const MONTH: u64 = 30 * 86_400_000;
 
-/// Prints the price. Timers are due at random within 30 days.
+/// Prints the number of pages that the counts of timers by hour take. The timers are due at random within 30 days.
 #[test]
 fn the_hours_of_a_month_take_a_few_pages_whatever_the_number_of_timers() {
     let place_of = Place::new();
@@ -37,6 +37,6 @@ fn the_hours_of_a_month_take_a_few_pages_whatever_the_number_of_timers() {
         );
     }
     assert!(found <= 721 && stats.stored_bytes() == 12 * found);
-    // A batch changes no more pages than there are.
+    // A batch can change at most all of these pages.
     assert!(pages <= 8, "{stats:?}");
 }

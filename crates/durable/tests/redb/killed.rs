@@ -1,4 +1,4 @@
-//! A process that is killed at once after an answer.
+//! Tests a process that is killed directly after an answer.
 
 use crate::place::Place;
 use crate::{ALL, apply, assert_whole, claimant, get, place, timer};
@@ -10,7 +10,8 @@ use tourbillon_durable::store::{Durability, Limit, Op, Outcome, RedbStore, Store
 
 const CHILD: &str = "TOURBILLON_CHILD_STORE";
 
-/// The process that is killed. It writes a line for each answer, once it has the answer: the pipe keeps the lines.
+/// Runs as the process that a test kills. Writes a line to a pipe after each answer of the store. The pipe keeps the
+/// lines after the kill.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(CHILD) else { return };
@@ -23,7 +24,7 @@ fn child() {
         apply(&store, place(timer(id, 1)), Durability::ProcessCrash).unwrap();
         say(format!("\nplaced {id}\n"));
         if number % 4 == 3 {
-            // The claim is not durable by itself, and the acknowledgement stands on it.
+            // The claim is not durable by itself, but the acknowledgement depends on it.
             let one = Limit { timers: 1, ..ALL };
             let claimed = block_on(store.claim(claimant(number), number, one)).unwrap();
             let leased = &claimed.leased[0];
@@ -34,7 +35,8 @@ fn child() {
     }
 }
 
-/// `TOURBILLON_ROUNDS` takes the place of 10 rounds.
+/// Kills a process again and again after an answer of its store. `TOURBILLON_ROUNDS` sets the number of kills, 10 by
+/// default.
 #[test]
 fn a_process_that_is_killed_after_an_answer_has_lost_nothing() {
     let place_of = Place::new();
@@ -58,7 +60,7 @@ fn a_process_that_is_killed_after_an_answer_has_lost_nothing() {
                 _ => {}
             }
             if placed.len() == before + kill_after {
-                // A second opener, in another process, is refused.
+                // This process cannot open the store while the child has it open.
                 if round == 0 {
                     let second = RedbStore::open(place_of.file()).unwrap_err();
                     assert_eq!(second.kind(), StoreErrorKind::Locked);
@@ -70,7 +72,7 @@ fn a_process_that_is_killed_after_an_answer_has_lost_nothing() {
         assert!(placed.len() >= before + kill_after);
         let store = RedbStore::open(place_of.file()).unwrap();
         assert_whole(&store);
-        // The last acknowledgement may have had its effect although its line is missing.
+        // The last acknowledgement may have had its effect, although the kill came before its line.
         let missing: Vec<u128> =
             placed.difference(&ended).copied().filter(|id| get(&store, *id).is_none()).collect();
         assert!(missing.len() <= 1, "lost: {missing:?}");

@@ -1,4 +1,4 @@
-//! The store over a long time: damaged records, churn, and far timers.
+//! Tests the store over a long time: damaged records, timers that come and go, and far timers.
 
 use crate::place::Place;
 use crate::{ALL, apply, assert_whole, claimant, get, place, timer};
@@ -53,7 +53,7 @@ fn a_record_that_cannot_be_read_is_set_aside_with_its_bytes_and_the_others_are_d
     assert_eq!(aside.iter().unwrap().count(), 1);
 }
 
-/// Stores `count` timers, 1,000 at once.
+/// Stores `count` timers that are due at the moment `due`, 1,000 in each call.
 fn fill(store: &RedbStore, first: u128, count: u128, due: u64) {
     #[expect(clippy::cast_possible_truncation, reason = "few timers")]
     for start in (0..count).step_by(1_000) {
@@ -69,7 +69,7 @@ fn a_day_of_churn_leaves_the_file_at_most_two_and_a_half_times_the_live_data() {
     let clock = ManualClock::default();
     let store = RedbStore::builder().clock(clock.clone()).open(churned.file()).unwrap();
     fill(&store, 0, LIVE, 500_000_000);
-    // Six timers begin each ten seconds of the day, and live for a hundred seconds.
+    // Every ten seconds of the day, six timers are made. They live for a hundred seconds.
     let mut claims = 0;
     for turn in 0..8_640_u128 {
         let now = u64::try_from(turn).unwrap() * 10_000;
@@ -96,7 +96,7 @@ fn a_day_of_churn_leaves_the_file_at_most_two_and_a_half_times_the_live_data() {
     assert_whole(&store);
 }
 
-/// A file that counts the bytes that are read from it.
+/// A file that counts the bytes that all reads return.
 #[derive(Debug)]
 struct Counted {
     file: FileBackend,
@@ -130,8 +130,9 @@ impl StorageBackend for Counted {
     }
 }
 
-/// The bytes of the database that a claim of ten timers reads beside `far` far timers, if nothing is kept in memory. It
-/// is the least of many claims: other claims read pages for a checkpoint as well.
+/// Returns the number of bytes that a claim of ten timers reads from the database. The store has `far` timers that are
+/// due much later, and no cache. The result is the least of many claims, because some claims also read pages for a
+/// checkpoint.
 fn bytes_of_a_claim(far: u128) -> u64 {
     let place_of = Place::new();
     let clock = ManualClock::default();
@@ -167,7 +168,8 @@ fn bytes_of_a_claim(far: u128) -> u64 {
     least.unwrap()
 }
 
-/// `TOURBILLON_FAR` takes the place of 100,000 timers.
+/// Tests that the bytes that a claim reads do not depend on the number of timers that are due much later.
+/// `TOURBILLON_FAR` sets their number, 100,000 by default.
 #[test]
 fn a_claim_reads_no_more_when_many_timers_are_far() {
     let far = std::env::var("TOURBILLON_FAR").map_or(100_000, |far| far.parse().unwrap());
@@ -177,6 +179,6 @@ fn a_claim_reads_no_more_when_many_timers_are_far() {
         println!("a claim of ten reads {few} bytes with 1,000 far timers, {many} with {far}");
     }
     assert!(few > 0);
-    // The trees are higher, and nothing else.
+    // Only the greater height of the trees costs more reads.
     assert!(many < 2 * few, "{few} and {many} bytes");
 }

@@ -1,4 +1,4 @@
-//! Lists of one namespace beside others, and the entries by which they are found.
+//! Tests lists of one namespace beside others, and the index entries by which their timers are found.
 
 use crate::disk::{Disk, Numbers};
 use crate::faults::{builder, clock, timers};
@@ -17,7 +17,8 @@ const META: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("meta");
 const KEYLESS: TableDefinition<'_, &[u8], ()> = TableDefinition::new("keyless");
 const STOPPED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("stopped");
 
-/// The timers of the small namespace in each phase, and those of a page.
+/// The number of timers of the small namespace in each phase. `PAGE` is the number of timers for which a test asks in a
+/// page.
 const FEW: u32 = 80;
 const PAGE: u32 = 50;
 const PHASES: [Phase; 3] = [Phase::Pending, Phase::Parked, Phase::Dead];
@@ -39,7 +40,8 @@ fn in_phase(phase: Phase, timer: Timer) -> Timer {
     Timer { state, ..timer }
 }
 
-/// All timers of a list, whose pages have timers unless it is at its end; and the time that the slowest page took.
+/// Returns all timers of a list, and the time that its slowest page took. Asserts that each page except the last has
+/// timers.
 fn listed(store: &impl TimerStore, filter: &Filter, are_full: bool) -> (Vec<Timer>, Duration) {
     let (mut listed, mut cursor, mut slowest) = (Vec::new(), None, Duration::ZERO);
     loop {
@@ -66,9 +68,11 @@ fn assert_in_order(listed: &[Timer], phase: Option<Phase>) {
     }
 }
 
-/// The others are due earlier, and were made earlier. They are in two namespaces: a large namespace with parked and
-/// dead timers, and a namespace with few of these among many pending timers. `TOURBILLON_OTHERS=10000000` makes them
-/// ten million; use a release build for that.
+/// Tests lists of a small namespace. The timers of other namespaces are due earlier, and were made earlier.
+///
+/// Some of the others are in a large namespace with parked and dead timers. The rest are in a mixed namespace: a few
+/// parked and dead timers among many pending timers. `TOURBILLON_OTHERS=10000000` sets the number of the others to ten
+/// million, which needs a release build.
 #[test]
 fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     let others: u64 = std::env::var("TOURBILLON_OTHERS").map_or(20_000, |others| others.parse().unwrap());
@@ -110,7 +114,7 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
         assert_eq!(small.len(), wanted * FEW as usize, "{phase:?}");
         assert_in_order(&small, phase);
         assert!(small.iter().all(|timer| &*timer.namespace == "small"));
-        // Of the large namespace, the first page.
+        // The first page of the large namespace must be quick, too.
         let begun = Instant::now();
         let page = block_on(store.list(filter("large", phase), None, PAGE)).unwrap();
         let took = begun.elapsed();
@@ -141,7 +145,8 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     }
 }
 
-/// A namespace with more timers than a list reads for each page, all of them behind the timers of another namespace.
+/// Tests lists of a namespace that has more timers than a list reads for a page. All its timers lie behind the timers
+/// of another namespace.
 fn assert_found_behind_others(store: &impl TimerStore) {
     for (first, namespace, due) in [(0, "before", 5), (10_000, "behind", 6)] {
         let timers = (0..4_000_u64).map(|n| {
@@ -157,12 +162,12 @@ fn assert_found_behind_others(store: &impl TimerStore) {
             assert_in_order(&all, phase);
         }
     }
-    // By another condition there may be none, and the store looks at few entries for each page.
+    // With a further condition the page may be empty: the store looks at few entries for each page.
     let late =
         Filter { due_after: Some(UtcMillis::from_millis(6)), ..filter("behind", Some(Phase::Pending)) };
     let page = block_on(store.list(late, None, PAGE)).unwrap();
     assert_eq!((page.timers.len(), page.next.is_some()), (0, true));
-    // There are none of these, and it needs no look.
+    // No timer is in these phases, so the list ends at once.
     for phase in [Phase::Leased, Phase::Dead, Phase::Parked, Phase::Done] {
         assert_eq!(block_on(store.list(filter("behind", Some(phase)), None, 1)).unwrap().next, None);
     }
@@ -175,7 +180,8 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     assert_found_behind_others(&builder(&clock()).open(place_of.file()).unwrap());
 }
 
-/// Timers in all phases, with keys and without, in two namespaces; some of the operations are in the journal alone.
+/// Makes a store with timers in all phases, with keys and without keys, in two namespaces. Some of the operations are
+/// only in the journal.
 fn fill(disk: &Disk, clock: &ManualClock) -> RedbStore {
     let store = disk.open(builder(clock)).unwrap();
     let timers = (0..60_usize).map(|n| {
@@ -197,7 +203,7 @@ fn fill(disk: &Disk, clock: &ManualClock) -> RedbStore {
     store
 }
 
-/// Makes a database one of the version without the entries by namespace.
+/// Changes a database to the earlier version of the tables, without the index entries by namespace.
 fn make_older(database: &Database) {
     let transaction = database.begin_write().unwrap();
     for table in [KEYLESS, STOPPED] {
@@ -207,7 +213,8 @@ fn make_older(database: &Database) {
     transaction.commit().unwrap();
 }
 
-/// The power goes at each change of the opening that brings the store up.
+/// Tests losses of power during the opening that adds the index entries by namespace. The power goes at each change of
+/// the opening.
 #[test]
 fn a_store_of_the_version_without_entries_by_namespace_gets_them_when_it_is_opened() {
     let clock = clock();
@@ -244,8 +251,9 @@ fn a_store_of_the_version_without_entries_by_namespace_gets_them_when_it_is_open
     assert!(cut > 5, "the opening makes {cut} changes");
 }
 
-/// Plants a fault among the entries by namespace of 20 timers: the first entry is missing, or there is one of the first
-/// timer in another namespace.
+/// Plants a fault among the index entries by namespace of 20 timers. The entry of the first timer is missing, or
+/// another entry has the first timer in a wrong namespace. Asserts that the check finds the fault and the scrub mends
+/// it.
 fn assert_found_and_mended(table: TableDefinition<'_, &[u8], ()>, phase: Phase, is_missing: bool) {
     let place_of = Place::new();
     let clock = clock();
@@ -283,7 +291,8 @@ fn assert_found_and_mended(table: TableDefinition<'_, &[u8], ()>, phase: Phase, 
     assert_eq!(listed(&store, &filter("a", Some(phase)), true).0.len(), 20);
 }
 
-/// The check names the timer, and the scrub mends the entries.
+/// Tests faults among the index entries by namespace. The check names the timer of the entry. The scrub, the search for
+/// damage, mends the entries.
 #[test]
 fn an_entry_by_namespace_too_many_or_too_few_is_found_and_mended() {
     for (table, phase) in [(KEYLESS, Phase::Pending), (STOPPED, Phase::Parked), (STOPPED, Phase::Dead)] {
@@ -293,7 +302,7 @@ fn an_entry_by_namespace_too_many_or_too_few_is_found_and_mended() {
     }
 }
 
-/// A record that is set aside leaves no entry among the timers without a key.
+/// Tests that a damaged record that is set aside leaves no index entry among the timers without a key.
 #[test]
 fn a_record_that_is_set_aside_is_in_no_list() {
     let place_of = Place::new();

@@ -1,4 +1,4 @@
-//! A machine whose files are read and changed by tests, and which loses its power at a sync.
+//! Simulates a machine that loses its power at a sync. Tests can read and change its files.
 
 use crate::faults::builder;
 use redb::StorageBackend;
@@ -7,34 +7,35 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tourbillon::ManualClock;
 use tourbillon_durable::store::{Fault, Part, RedbBuilder, RedbStore, StoreError};
 
-/// The bytes of a file.
+/// A file of the simulated machine, with its bytes on the disk and in the system's memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct File {
-    /// As the disk has them.
+    /// The bytes that the disk has. A loss of power leaves these bytes.
     pub(crate) synced: Vec<u8>,
-    /// As the system has them.
+    /// The bytes that readers see, with the bytes that the disk lacks.
     pub(crate) current: Vec<u8>,
-    /// The end of the last write, and as it was at the last sync.
+    /// The offset behind the last write, in bytes. `synced_end` is the value of `end` at the last sync.
     pub(crate) end: usize,
     pub(crate) synced_end: usize,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
-    /// The timers, and the journal.
+    /// The file of the database, and then the file of the journal.
     pub(crate) files: [File; 2],
-    /// The next sync fails, and all changes after it.
+    /// Whether the power goes at the next sync. The sync and all later changes fail.
     pub(crate) loses_power: bool,
     is_off: bool,
-    /// The journal cannot become longer.
+    /// Whether the journal's file cannot become longer.
     pub(crate) cannot_grow: bool,
-    /// The number of good syncs of the database before the sync that fails. The writes before that sync may stay.
+    /// The number of syncs of the database that succeed before a sync fails. The file may keep the writes before the
+    /// failed sync. `None` if no sync fails.
     pub(crate) fails_at: Option<u32>,
-    /// The places and lengths of all reads of the database.
+    /// The offsets and lengths of all reads of the database, in bytes.
     pub(crate) reads: Vec<(usize, usize)>,
 }
 
-/// A file of a machine.
+/// Gives a store access to a file of a simulated machine. The number is the index of the file.
 #[derive(Clone, Debug)]
 struct Medium(Arc<Mutex<Machine>>, usize);
 
@@ -115,7 +116,7 @@ pub(crate) fn machine_with(timers: &[u8], journal: &[u8]) -> Shared {
     Arc::new(Mutex::new(Machine { files, ..Machine::default() }))
 }
 
-/// The place of a part.
+/// Returns the function that gives a store access to the two files of a simulated machine.
 fn medium(machine: &Shared) -> impl Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static {
     let machine = Arc::clone(machine);
     move |part| {

@@ -1,4 +1,4 @@
-//! The store in a file: its data, and its behaviour when the disk, the process or the machine fails.
+//! Tests the store in a file: its data, and its behaviour when the disk, the process or the machine fails.
 
 mod basics;
 mod batch;
@@ -25,7 +25,7 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Payload, Timer, TimerId};
 
-/// A timer that is due at a moment.
+/// Makes a timer that is due at the moment `due`, in milliseconds since 1970.
 fn timer(id: u128, due: u64) -> Timer {
     let due = UtcMillis::from_millis(due);
     Timer { payload: Payload(vec![7; 64].into()), ..Timer::new(TimerId::from_u128(id), "mail", due) }

@@ -1,4 +1,4 @@
-//! A file of the store is missing, empty or cut.
+//! Tests openings of a store with a file that is missing, empty or cut.
 
 use crate::faults::{builder, clock};
 use crate::place::Place;
@@ -24,7 +24,8 @@ fn assert_is_refused(place_of: &Place) {
     assert!(!path.exists(), "the next opening would not notice");
 }
 
-/// A copy of the database without its operations, as the death of the process would leave it.
+/// Copies the database of an open store, but not its journal (the file of operations). The death of the process would
+/// leave the same database.
 fn copy(place_of: &Place) -> Place {
     let copy = Place::new();
     fs::copy(place_of.file(), copy.file()).unwrap();
@@ -48,7 +49,7 @@ fn a_store_whose_operations_are_missing_is_refused_and_goes_on_when_it_is_asked_
     let copied = copy(&place_of);
     drop(open(&copied));
 
-    // The documented way to go on without them.
+    // The documented way to go on without the operations is an empty file in place of the journal.
     let store = open(&place_of);
     apply(&store, place(timer(3, 9)), Durability::PowerLoss).unwrap();
     apply(&store, place(timer(4, 9)), Durability::PowerLoss).unwrap();
@@ -57,7 +58,7 @@ fn a_store_whose_operations_are_missing_is_refused_and_goes_on_when_it_is_asked_
     fs::File::create_new(operations(&copied)).unwrap();
     let store = open(&copied);
     assert_whole(&store);
-    // The first change after a close is made in the database.
+    // Timer 3 is there, since the first change after a close is committed to the database.
     let found: Vec<u128> = (1..=4).filter(|id| get(&store, *id).is_some()).collect();
     assert_eq!(found, [1, 2, 3]);
     drop(store);
@@ -65,7 +66,7 @@ fn a_store_whose_operations_are_missing_is_refused_and_goes_on_when_it_is_asked_
     assert!(get(&store, 3).is_some());
 }
 
-/// A database that was closed has all operations.
+/// Tests the database of a closed store without its journal. The database has all operations.
 #[test]
 fn a_store_that_was_closed_can_be_moved_without_the_file_of_operations() {
     let place_of = Place::new();
@@ -81,7 +82,7 @@ fn a_store_that_was_closed_can_be_moved_without_the_file_of_operations() {
         let store = open(&moved);
         assert_whole(&store);
         assert!((0..3).all(|id| get(&store, 10 * (round & 2) + id).is_some()));
-        // It has been opened, and nothing has changed.
+        // The copy has been opened, but nothing in it has changed.
         drop(open(&copy(&moved)));
         apply(&store, place(timer(99, 9)), Durability::Volatile).unwrap();
         drop(store);
@@ -90,7 +91,8 @@ fn a_store_that_was_closed_can_be_moved_without_the_file_of_operations() {
     }
 }
 
-/// The reverse case: a journal without its database would be overwritten by that of an empty store.
+/// Tests a journal without its database. An opening must not make an empty store, because a new store would overwrite
+/// the journal.
 #[test]
 fn a_journal_whose_database_is_missing_or_empty_is_refused_and_kept() {
     for is_closed in [false, true] {
@@ -118,7 +120,7 @@ fn a_journal_whose_database_is_missing_or_empty_is_refused_and_kept() {
             );
             assert!(fs::read(operations(&copied)).unwrap() == journal, "the journal was changed");
         }
-        // The documented way to begin anew.
+        // The documented way to begin with an empty store is to remove the journal as well.
         fs::remove_file(operations(&copied)).unwrap();
         assert!(get(&open(&copied), 1).is_none());
     }

@@ -1,4 +1,4 @@
-//! A slow disk: who waits for it, and who does not.
+//! Tests which callers wait for a slow disk, and which do not.
 
 use crate::disk::{Disk, Numbers};
 use crate::{ALL, apply, assert_whole, claimant, get, keyed, place, timer};
@@ -14,9 +14,9 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Durable, Spec};
 
-/// The length of a sync.
+/// The time that a sync takes on the slow disk.
 const SYNC: Duration = Duration::from_millis(400);
-/// The time for a call that does not wait for the disk.
+/// The longest time that a call may take if it does not wait for the disk.
 const SHORT: Duration = Duration::from_millis(150);
 
 fn on_a_slow_disk() -> (Disk, Arc<RedbStore>) {
@@ -73,19 +73,20 @@ fn claims_ends_and_reads_do_not_wait_for_a_sync_that_is_under_way() {
     assert!(placed.is_ok() && took >= SYNC, "{placed:?} after {took:?}");
 }
 
-/// A store whose disk has been quick for long enough, and is slow from now on.
+/// Makes a store on a simulated disk. The disk was quick for two seconds, so the store counts it as quick. From now on
+/// the disk is slow.
 fn on_a_disk_that_was_quick() -> (Disk, Arc<RedbStore>) {
     let (disk, store) = on_a_slow_disk();
     disk.slow_syncs(Duration::ZERO);
-    // Nothing is known of a disk at first.
+    // At first a disk counts as slow, since nothing is known of it.
     thread::sleep(Duration::from_secs(2));
     apply(&store, place(timer(2, 5_000_000)), Durability::PowerLoss).unwrap();
     disk.slow_syncs_of_the_journal(SYNC);
     (disk, store)
 }
 
-/// The thread that commits makes the syncs of a quick disk that callers wait for. The first slow sync holds up requests
-/// that need not wait; the syncs after it do not.
+/// Tests a quick disk that becomes slow. On a quick disk, the thread that commits makes the syncs for which callers
+/// wait. So the first slow sync delays other requests. Later syncs do not, because the disk then counts as slow.
 #[test]
 fn a_quick_disk_that_becomes_slow_holds_claims_up_once() {
     let (_disk, store) = on_a_disk_that_was_quick();
@@ -127,7 +128,7 @@ fn a_sync_that_fails_on_a_disk_that_was_quick_is_made_good_by_a_checkpoint() {
     assert!((1..6).all(|number| get(&after, number).is_some()), "all that was acknowledged");
 }
 
-/// The thread that syncs writes notes that nobody has waited for.
+/// Tests a write to the journal that panics on the thread that syncs. No caller waits for this write.
 #[test]
 fn a_write_that_panics_on_the_thread_that_syncs_is_a_failure_and_the_thread_goes_on() {
     let (disk, store) = on_a_slow_disk();
@@ -143,7 +144,7 @@ fn a_write_that_panics_on_the_thread_that_syncs_is_a_failure_and_the_thread_goes
     assert!((1..6).all(|number| get(&after, number).is_some()), "all that was acknowledged");
 }
 
-/// Readers see what was made, also while its caller waits for the disk.
+/// Tests that readers see a change whose caller still waits for the disk.
 #[test]
 fn a_batch_is_made_while_another_one_is_synced_and_readers_see_it() {
     let (_disk, store) = on_a_slow_disk();
@@ -186,7 +187,8 @@ fn a_timer_that_is_delivered_at_most_once_is_claimed_once_the_disk_has_that_and_
     assert!(claimed == [2, 1] && took >= SYNC, "{claimed:?} after {took:?}");
 }
 
-/// The file grows within the first batches, and redb syncs it then under the lock that a reader's beginning needs.
+/// Tests reads during the growth of the database's file. While the file grows, redb syncs the file under a lock. The
+/// beginning of a read transaction needs the same lock.
 #[test]
 fn reads_do_not_wait_for_a_sync_of_the_database() {
     let disk = Disk::default();
@@ -208,7 +210,8 @@ fn reads_do_not_wait_for_a_sync_of_the_database() {
     assert!(longest < SHORT && reads > 10, "{reads} reads, the longest {longest:?}");
 }
 
-/// The callers of the batch that is synced and of the batch behind it get the error. Answered changes stay.
+/// Tests a failed sync. The callers of the batch in the sync get the error, and so do the callers of the next batch.
+/// Answered changes stay.
 #[test]
 fn a_sync_that_fails_is_told_to_all_that_wait_and_takes_nothing_back() {
     let (disk, store) = on_a_slow_disk();
@@ -217,7 +220,7 @@ fn a_sync_that_fails_is_told_to_all_that_wait_and_takes_nothing_back() {
     let claimed = block_on(store.claim(claimant(1), 1, ALL)).unwrap();
     let second = place_in_the_background(&store, 3);
     thread::sleep(SYNC * 5 / 8);
-    // The sync of the journal, and all attempts to make the database durable in its place.
+    // The sync of the journal fails, and so do all checkpoints in its place.
     disk.slow_syncs(Duration::ZERO);
     disk.fail(io::ErrorKind::Other, u64::MAX);
     for creation in [first, second] {
@@ -261,7 +264,7 @@ fn a_sync_that_fails_is_answered_by_a_checkpoint() {
     assert_whole(&store);
 }
 
-/// Callers of all kinds at once, on a disk that is slow: each answer is true after a loss of power at that moment.
+/// Tests losses of power at the moment of an answer. The answer must hold. Callers of all kinds share a slow disk.
 #[test]
 fn what_was_answered_for_the_loss_of_power_is_on_the_disk_whatever_is_made_behind_it() {
     let (disk, store) = on_a_slow_disk();
@@ -292,7 +295,7 @@ fn what_was_answered_for_the_loss_of_power_is_on_the_disk_whatever_is_made_behin
     assert_whole(&store);
 }
 
-/// The lateness of deliveries, in milliseconds, in order.
+/// The time of each delivery after its due moment, in milliseconds.
 #[derive(Default)]
 struct Lateness(Vec<u64>);
 
@@ -304,14 +307,14 @@ impl Lateness {
     }
 }
 
-/// `TOURBILLON_SYNC_MS=1000` is the length of a sync, and `TOURBILLON_SECONDS=40` that of the run, which has
-/// checkpoints then.
+/// Measures deliveries on a slow disk. `TOURBILLON_SYNC_MS` sets the length of a sync, and `TOURBILLON_SECONDS` the
+/// length of the run. A run of 40 seconds has checkpoints.
 #[test]
 fn deliveries_are_in_time_on_a_disk_whose_syncs_are_slow() {
     deliver_on_a_slow_disk(None);
 }
 
-/// Sixteen writers that wait for the disk, and timers that come due at the same time. Every `one_in`-th of them is
+/// Measures deliveries of due timers beside sixteen writers that wait for the disk. Every `one_in`-th timer is
 /// delivered at most once.
 fn deliver_on_a_slow_disk(one_in: Option<u64>) {
     let number = |name, usual| std::env::var(name).map_or(usual, |number| number.parse().unwrap());
@@ -321,13 +324,13 @@ fn deliver_on_a_slow_disk(one_in: Option<u64>) {
     let store = Arc::new(disk.open(RedbStore::builder()).unwrap());
     let (often, once, near) = (Arc::default(), Arc::default(), Arc::default());
     let kept: [Arc<Mutex<Lateness>>; 3] = [often, once, near];
-    // The moments at which checkpoints had ended.
+    // The moments at which checkpoints were seen to have ended.
     let checkpoints = Arc::new(Mutex::new(Vec::<Instant>::new()));
     let (into, ends) = (kept.clone(), Arc::clone(&checkpoints));
     let deliver = move |payload: Box<[u8]>, delivery: tourbillon_durable::Delivery| {
         let (into, ends) = (into.clone(), Arc::clone(&ends));
         async move {
-            // From the due moment to the handler's call.
+            // The lateness is the time from the due moment to the handler's call.
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
             let late = u64::try_from(now.as_millis()).unwrap().saturating_sub(delivery.due.as_millis());
             let ended = ends.lock().unwrap().last().copied();

@@ -1,4 +1,4 @@
-//! A folder for one test.
+//! Makes a folder for a test, with the file of a store.
 
 pub(crate) struct Place(tempfile::TempDir);
 

@@ -1,4 +1,4 @@
-//! A sync that fails, and a loss of power later. The system takes the writes before a failed sync for synced, so a
+//! Tests a failed sync with a later loss of power. The system takes the writes before a failed sync for synced. So a
 //! later sync does not bring them to the disk.
 
 use crate::disk::{Disk, Numbers};
@@ -12,10 +12,11 @@ use tourbillon_durable::timer::TimerId;
 const TIMERS: u128 = 300;
 const CANCELLED: u128 = 250;
 
-/// Whether a store must have each timer: `None` where an answer says that the outcome is not known.
+/// Whether the store must have the timer with each id. `None` if an answer said that the outcome is not known.
 type Stored = BTreeMap<u128, Option<bool>>;
 
-/// Notes the answer to a change after which the timers are stored or not.
+/// Notes the answer to a change of the timers `ids`. After a success, the timers are stored if `after` is true, and
+/// gone otherwise.
 fn note(stored: &mut Stored, ids: impl Iterator<Item = u128>, after: bool, error: Option<StoreErrorKind>) {
     for id in ids {
         let before = stored.get(&id).copied().unwrap_or(Some(false));
@@ -33,7 +34,7 @@ fn act(store: &RedbStore, stored: &mut Stored, ops: Vec<Op>, ids: impl Iterator<
     note(stored, ids, after, error);
 }
 
-/// Places many timers, cancels most of them, compacts, and goes on. Notes the answers.
+/// Places many timers, cancels most of them, compacts the store, and places more timers. Notes each answer in `stored`.
 fn live(disk: &Disk, stored: &mut Stored) {
     let Ok(store) = disk.open(builder(&clock())) else { return };
     let many = (0..TIMERS).map(|id| place(timer(id, 5_000))).collect();
@@ -41,7 +42,7 @@ fn live(disk: &Disk, stored: &mut Stored) {
     let cancels = (0..CANCELLED).map(|id| Op::Cancel(TimerId::from_u128(id).into(), None)).collect();
     act(&store, stored, cancels, 0..CANCELLED, false);
     for round in 0..2 {
-        // A compaction may fail. It may not lose anything.
+        // A compaction may fail, but must not lose anything.
         drop(block_on(store.compact()));
         for id in (0..10).map(|id| 1_000 + 10 * round + id) {
             act(&store, stored, vec![place(timer(id, 5_000))], id..=id, true);
@@ -60,8 +61,8 @@ fn assert_is_stored(disk: &Disk, stored: &Stored, image: &str) {
     apply(&store, place(timer(9_999, 1)), Durability::PowerLoss).unwrap();
 }
 
-/// Each sync of a life with compactions fails once, and the power goes at moments after it. `TOURBILLON_IMAGES` is the
-/// number of images.
+/// Tests a failed sync together with a loss of power at a random change. Checks an image of the disk for each pair.
+/// `TOURBILLON_IMAGES` sets the number of pairs.
 #[test]
 fn a_sync_that_fails_and_a_loss_of_power_later_lose_nothing_that_was_acknowledged() {
     let images = std::env::var("TOURBILLON_IMAGES").map_or(150, |images| images.parse().unwrap());
@@ -74,7 +75,7 @@ fn a_sync_that_fails_and_a_loss_of_power_later_lose_nothing_that_was_acknowledge
         let fails_at = image % syncs;
         let seed = numbers.next();
         let lose = |disk: &Disk| disk.lose_a_sync(fails_at, Numbers(seed));
-        // The changes after the failure, in a life without a cut.
+        // A life with the failed sync and without a power cut gives the number of changes.
         let uncut = Disk::default();
         lose(&uncut);
         live(&uncut, &mut Stored::new());

@@ -1,11 +1,12 @@
-//! Errors after which it is not plain whether a change has had its effect.
+//! Tests errors that leave open whether a change has had its effect.
 
 use crate::faults::clock;
 use crate::machine::{machine_with, open};
 use crate::{apply, assert_whole, get, place, timer};
 use tourbillon_durable::store::{Durability, StoreErrorKind};
 
-/// The journal has no room, so a checkpoint is made in its place, and one of the syncs of the checkpoint fails.
+/// Tests a journal without room, so that a checkpoint is made in place of a write to the journal. A sync of the
+/// checkpoint fails.
 #[test]
 fn an_error_that_promises_no_effect_has_none_even_after_a_checkpoint_that_failed() {
     let clock = clock();
@@ -27,6 +28,6 @@ fn an_error_that_promises_no_effect_has_none_even_after_a_checkpoint_that_failed
         assert_whole(&store);
         kinds.push(kind);
     }
-    // Some of the syncs belong to the checkpoint, and some do not come any more.
+    // Some of the failing syncs belong to the checkpoint. The others come later or not at all.
     assert!(kinds.contains(&Ok(())) && kinds.contains(&Err(StoreErrorKind::Full)), "{kinds:?}");
 }

@@ -1,4 +1,4 @@
-//! Batches: one answer for each change, in their order.
+//! Tests batches of changes: each change gets an answer, in the order of the changes.
 
 use super::{DAY, Note, START, World, block_on, secs};
 use std::time::Duration;

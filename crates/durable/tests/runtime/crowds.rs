@@ -1,4 +1,4 @@
-//! Timers that are late, or due together: grace, the rate of catching up, and the shares of namespaces.
+//! Tests timers that are late or due together: grace, the rate of catching up, and the shares of namespaces.
 
 use super::{Note, World, eventually, secs};
 use std::time::Duration;
@@ -88,7 +88,8 @@ fn after_a_downtime_each_namespace_has_the_rate_for_itself_and_timers_in_time_wa
     });
 }
 
-/// Timers that wait for a share are looked at again, whatever becomes of those that have it.
+/// Tests timers beyond a namespace's share. A runtime claims such timers once earlier timers have ended. The runtime
+/// does so even if all earlier timers were too late and no handler was called.
 #[test]
 fn timers_beyond_a_share_are_claimed_though_no_handler_of_the_others_is_called() {
     let mut world = World::done();

@@ -1,4 +1,4 @@
-//! The observer: the events that it sees, their order, and that it harms nothing.
+//! Tests the observer of a runtime: the events that it sees, their order, and that it harms nothing.
 
 use super::{DAY, Note, PATIENCE, START, World, block_on, eventually, secs};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,7 +13,7 @@ use tourbillon_durable::{Delivery, Durable, Ending, Event, Incident, Spec, Timer
 
 type Events = Arc<Mutex<Vec<Event>>>;
 
-/// A world with an observer.
+/// Makes a runtime with an observer. Also returns the list of the events that the observer gets.
 fn observed(answer: impl Fn(u64, &Delivery) -> Verdict + Send + Sync + 'static) -> (World, Events) {
     let mut world = World::new(answer);
     drop(world.durable.take());
@@ -21,7 +21,7 @@ fn observed(answer: impl Fn(u64, &Delivery) -> Verdict + Send + Sync + 'static) 
     (world, events)
 }
 
-/// Starts the world's runtime with an observer.
+/// Starts the world's runtime with an observer. Returns the list of the events that the observer gets.
 fn observe(world: &mut World) -> Events {
     let events = Events::default();
     let noted = Arc::clone(&events);
@@ -207,7 +207,7 @@ fn what_a_stop_gives_back_is_reported_before_it_returns() {
     assert_eq!(take(&events).iter().filter(given_back).count(), 5);
 }
 
-/// Two runtimes on one store: the lease of the first runtime ends while its handler runs.
+/// Tests two runtimes on a single store. The lease of the first runtime ends while its handler runs.
 #[test]
 fn a_lost_lease_is_reported_to_its_holder_and_to_the_one_that_ended_it() {
     let clock = ManualClock::new();
@@ -224,7 +224,7 @@ fn a_lost_lease_is_reported_to_its_holder_and_to_the_one_that_ended_it() {
             .unwrap();
         (durable, events)
     };
-    // The alarms of the first runtime stand still until its renewal is wanted.
+    // The alarms of the first runtime stand still, so it does not renew its lease before the test wants that.
     let alarms = ManualClock::new();
     let (first, of_first) = start(alarms.clone());
     let id = first.handle().schedule_blocking(Spec::new(Note(1))).unwrap().id();
@@ -273,7 +273,7 @@ fn an_observer_that_panics_and_one_that_calls_the_runtime_harm_nothing() {
     assert_eq!((world.timers().stats().done, *calls.lock().unwrap()), (10, 20));
 }
 
-/// The function for incidents may ask the runtime for its numbers.
+/// Tests that the function that gets incidents can ask the runtime for its numbers.
 #[test]
 fn incidents_are_reported_outside_of_locks() {
     let timers = Arc::new(OnceLock::<Timers>::new());

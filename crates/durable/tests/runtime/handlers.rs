@@ -1,4 +1,4 @@
-//! Handlers that panic, never answer or are missing, executors that lose work, and the stop of a runtime.
+//! Tests handlers that panic, never answer or are missing, executors that lose work, and the stop of a runtime.
 
 use super::{Note, PATIENCE, START, World, block_on, eventually, secs};
 use serde::{Deserialize, Serialize};
@@ -156,8 +156,8 @@ fn a_timer_without_a_handler_waits_for_a_runtime_that_has_one() {
     assert_eq!((world.count(Phase::Parked), world.timers().stats().delivered), (0, 2));
 }
 
-/// Two of three works are dropped, every second of these by a panic. The other timers of the same claim are not lost
-/// with it, though the store has forgotten those that are delivered at most once.
+/// Tests an executor that drops two of three deliveries, half of them by a panic. The other timers of the same claim
+/// are not lost. Timers of at most one delivery, which the store has removed, are not lost either.
 #[test]
 fn an_executor_that_drops_the_work_or_panics_loses_no_timer() {
     let clock = ManualClock::new();
@@ -192,14 +192,14 @@ fn an_executor_that_drops_the_work_or_panics_loses_no_timer() {
     assert_eq!(block_on(timers.counts()).unwrap().by_namespace.len(), 0, "{:?}", timers.stats());
 }
 
-/// The process was stopped between the claim and the handler, for longer than the lease.
+/// Tests a process that stands still between a claim and its handler, for longer than the lease.
 #[test]
 fn no_handler_is_called_after_its_lease_has_ended() {
     let clock = ManualClock::new();
     let (held, calls) =
         (Arc::<Mutex<Vec<tourbillon_durable::Work>>>::default(), Arc::<Mutex<Vec<u32>>>::default());
     let (holder, called) = (Arc::clone(&held), Arc::clone(&calls));
-    // The runtime's own alarms go by the system's clock: no renewal comes in between.
+    // The runtime's alarms go by the system's clock, so no renewal comes in between.
     let durable = Durable::builder(MemoryStore::new(clock.clone()))
         .executor(move |work| holder.lock().unwrap().push(work))
         .handler(move |_: Note, delivery: Delivery| {

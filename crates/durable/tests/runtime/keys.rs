@@ -1,4 +1,4 @@
-//! Keys, ids and labels of timers.
+//! Tests keys, ids and labels of timers.
 
 use super::{DAY, Note, PATIENCE, World, block_on, secs};
 use std::sync::Mutex;

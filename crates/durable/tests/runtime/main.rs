@@ -1,4 +1,4 @@
-//! The runtime on the store in memory and a manual clock.
+//! Tests the runtime on the store in memory and a manual clock.
 
 mod batch;
 mod crowds;
@@ -37,10 +37,10 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     pollster::block_on(future)
 }
 
-/// A delivery as the handler saw it: the payload, the delivery, and the clock's time.
+/// A delivery as the handler saw it: the payload, the delivery, and the time of the clock.
 type Seen = (u64, Delivery, UtcMillis);
 
-/// A runtime whose handler keeps its deliveries and answers with the verdicts of the test.
+/// A runtime whose handler keeps its deliveries, and answers with verdicts that the test has chosen.
 struct World {
     clock: ManualClock,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -50,7 +50,7 @@ struct World {
     answer: Arc<Answer>,
 }
 
-/// A handler's answer to a number.
+/// The function that returns a handler's answer. The number is the payload.
 type Answer = dyn Fn(u64, &Delivery) -> Verdict + Send + Sync;
 
 const START: u64 = 1_700_000_000_000;
@@ -95,7 +95,7 @@ impl World {
         self.timers().schedule_blocking(spec).unwrap().id()
     }
 
-    /// Moves the clock and waits until all that is due was delivered.
+    /// Moves the clock forward, and waits until all due timers were delivered.
     fn advance(&self, by: Duration) {
         self.clock.advance(by);
         assert!(self.timers().await_idle(PATIENCE), "{:?}", self.timers());
@@ -114,7 +114,7 @@ impl World {
     }
 }
 
-/// No world ends with a fault in its store.
+/// Asserts at the end of each test that the world's store has no faults.
 impl Drop for World {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -123,7 +123,7 @@ impl Drop for World {
     }
 }
 
-/// Waits for a condition of another thread.
+/// Waits until another thread has made the condition true. Panics after a while.
 fn eventually(condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() {

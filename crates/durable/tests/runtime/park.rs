@@ -1,4 +1,4 @@
-//! Handlers that put their timers aside.
+//! Tests handlers that park their timers, and callers that unpark them.
 
 use super::{DAY, Note, World, block_on, secs};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,8 @@ use tourbillon_durable::{Cancelled, Changed, Ending, Event, Spec, Timers, Verdic
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A world whose handler parks under a reason while there is one.
+/// Makes a runtime whose handler parks each timer for a reason. The reason is in the returned value. While the value is
+/// `None`, the handler parks no timer.
 fn parking() -> (World, Arc<Mutex<Option<String>>>) {
     let reason = Arc::new(Mutex::new(Some("closed".to_owned())));
     let inside = Arc::clone(&reason);
@@ -37,7 +38,7 @@ fn a_parked_timer_waits_for_its_reason_and_costs_nothing() {
         assert_eq!(world.timers().unpark_blocking("close", 9).unwrap(), 0, "another reason");
         assert_eq!(world.timers().unpark_blocking("closed", 9).unwrap(), 1);
     }
-    // A handler that is not called within its time would have failed.
+    // A day in the parked state does not count as a failure.
     world.settle();
     world.advance(DAY);
     assert_eq!(world.seen().len(), 31, "more than the 20 deliveries of the policy");
@@ -150,7 +151,7 @@ fn a_series_stands_while_its_occurrence_is_parked() {
         world.advance(secs(61));
     }
     assert_eq!((world.seen().len(), world.count(Phase::Parked), world.count(Phase::Pending)), (1, 1, 0));
-    // The series is paused while its occurrence is aside: the pause outlasts the reason.
+    // The series is paused while its occurrence is parked. The pause lasts longer than the reason to park.
     assert_eq!(block_on(world.timers().pause("minutely")).unwrap(), Changed::Changed);
     *reason.lock().unwrap() = None;
     assert_eq!(world.timers().unpark_blocking("closed", 9).unwrap(), 0);
@@ -179,7 +180,7 @@ fn occurrences_of_paused_series_do_not_count_for_the_limit() {
     }
     world.advance(secs(1));
     *reason.lock().unwrap() = None;
-    // They are due earlier.
+    // The timers that are due earlier come first.
     assert_eq!(world.timers().unpark_blocking("closed", 4).unwrap(), 4);
     assert_eq!(world.timers().unpark_blocking("closed", 9).unwrap(), 1);
     assert_eq!(world.timers().unpark_blocking("closed", 9).unwrap(), 0);
@@ -229,8 +230,8 @@ fn a_reason_that_is_too_long_or_the_runtimes_is_a_failure() {
     assert_eq!(error.kind(), StoreErrorKind::Limit);
 }
 
-/// The gap of the documentation: an unpark between the handler's decision and the store's transaction finds nothing.
-/// The caller that looks again when the park is reported loses no timer.
+/// Tests a gap that the documentation describes. An unpark between the handler's decision and the store's transaction
+/// finds no timer. A caller that unparks again when the park is reported loses no timer.
 #[test]
 fn an_unpark_that_came_too_early_is_repeated_when_the_park_is_reported() {
     for looks_again in [false, true] {

@@ -1,4 +1,4 @@
-//! Series: the first occurrence, and the occurrences after it.
+//! Tests series of timers: the first occurrence, and the occurrences after it.
 
 use super::{DAY, Note, World, block_on, secs};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use tourbillon_durable::plan::{MissedInstants, Plan};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Cancelled, Changed, Rejection, Spec, UtcMillis};
 
-/// 2026-01-15T12:00:00Z.
+/// The moment 2026-01-15T12:00:00Z, in milliseconds since the start of 1970.
 const JANUARY: u64 = 1_768_478_400_000;
 
 fn world() -> World {
@@ -20,7 +20,7 @@ fn series(plan: Plan) -> Spec<Note> {
     Spec::new(Note(1)).key("series").repeat(plan, MissedInstants::Skip)
 }
 
-/// The instants for which the occurrences of this time were delivered.
+/// Lets the time `span` pass in steps of `step`. Returns the scheduled instants of the delivered occurrences.
 fn delivered(world: &World, span: Duration, step: Duration) -> Vec<String> {
     let end = UtcMillis::from_nanos(tourbillon::Clock::now(&world.clock).as_nanos()) + span;
     while UtcMillis::from_nanos(tourbillon::Clock::now(&world.clock).as_nanos()) < end {

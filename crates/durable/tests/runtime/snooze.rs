@@ -1,4 +1,4 @@
-//! Snoozed timers, those that are delivered at most once included.
+//! Tests snoozed timers, also timers that are delivered at most once.
 
 use super::{Note, START, World, block_on, secs};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,8 @@ fn at(secs: u64) -> UtcMillis {
     UtcMillis::from_millis(START + secs * 1_000)
 }
 
-/// A world whose handler snoozes the first two deliveries of a timer until these moments.
+/// Makes a runtime whose handler snoozes the first delivery of a timer until `first`, and the second delivery until
+/// `second`.
 fn snoozing(first: u64, second: u64) -> World {
     let seen = Mutex::new(std::collections::BTreeMap::new());
     World::new(move |_, delivery| {
@@ -85,7 +86,8 @@ fn a_snooze_beyond_the_greatest_age_ends_the_timer() {
     }
 }
 
-/// The series has gone on when a timer is delivered at most once.
+/// Tests a snoozed occurrence with at most one delivery. Its claim has also stored the next occurrence. So the snoozed
+/// timer comes beside the next occurrence.
 #[test]
 fn an_occurrence_that_is_snoozed_comes_beside_those_after_it() {
     let world = snoozing(25, 26);

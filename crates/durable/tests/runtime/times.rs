@@ -1,4 +1,4 @@
-//! How late handlers are called, and how long they take.
+//! Tests the measurements of a runtime: how late handlers are called, and how long they take.
 
 use super::{Note, START, World, secs};
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,8 @@ fn at(secs: u64) -> UtcMillis {
     UtcMillis::from_millis(START + secs * 1_000)
 }
 
-/// The times, from the first bound on that they do not exceed.
+/// Returns the upper bound of each range of times, with the number of measured times in the range. Leaves out ranges
+/// without times.
 fn bounds(times: &Times) -> Vec<(Duration, u64)> {
     let mut before = 0;
     let mut bounds: Vec<_> = times
@@ -36,9 +37,9 @@ fn lateness_counts_from_the_due_moment_of_the_delivery() {
     world.advance(secs(12));
     let stats = world.timers().stats();
     assert_eq!(bounds(&stats.lateness), [(Duration::from_millis(2_500), 3)]);
-    // The moved timer, 9 s late.
+    // The moved timer is delivered 9 s late.
     world.advance(secs(47));
-    // The snoozed timer, 20 s late, and the parked timer, 110 s late.
+    // The snoozed timer is delivered 20 s late, and the parked timer 110 s late.
     world.clock.advance(secs(61));
     assert_eq!(world.timers().unpark_blocking("closed", 9).unwrap(), 1);
     world.settle();
@@ -78,7 +79,7 @@ fn a_moment_that_has_passed_is_due_at_once_and_not_late() {
 fn the_time_of_a_handler_ends_with_its_answer() {
     let clock = Arc::<OnceLock<ManualClock>>::default();
     let inside = Arc::clone(&clock);
-    // Within the timeout, which is 30 s.
+    // The handler ends within its timeout of 30 s.
     let world = World::new(move |number, _| {
         inside.get().unwrap().advance(secs(number));
         if number == 7 { Verdict::Dead("no".into()) } else { Verdict::Done }

@@ -1,4 +1,4 @@
-//! Local times that a day lacks or has twice, and days that a month lacks.
+//! Tests schedules at local times that a day lacks or has twice, and on days that a month lacks.
 
 use super::{MINUTE, NOON, World, cron};
 use tourbillon_durable::UtcMillis;
@@ -8,7 +8,8 @@ use tourbillon_durable::schedule::Schedule;
 #[test]
 fn a_clock_change_moves_a_nightly_schedule_once() {
     let world = World::new();
-    // 2:30 in Zurich: at 1:00 UTC on the 29th of March 2026, when clocks skip it, and at 0:30 UTC on the 30th.
+    // On the 29th of March 2026 the clocks in Zurich skip 2:30, so it counts as 1:00 UTC. On the 30th, 2:30 is 0:30
+    // UTC.
     world.put(cron("30 2 * * *", "Europe/Zurich"));
     world.advance(13 * 60);
     world.advance(23 * 60 + 29);
@@ -31,7 +32,7 @@ fn a_night_without_the_time_is_left_out_if_the_schedule_says_so() {
 #[test]
 fn a_local_time_that_comes_twice_gets_one_occurrence_at_the_first() {
     let world = World::new();
-    // 2:30 in Zurich on the 25th of October 2026: at 0:30 UTC, and again at 1:30.
+    // On the 25th of October 2026, Zurich has 2:30 twice: at 0:30 UTC and at 1:30 UTC.
     let first = UtcMillis::from_millis(1_792_888_200_000);
     assert_eq!(first.to_string(), "2026-10-25T00:30:00.000Z");
     let minutes = (first.as_millis() - NOON) / MINUTE;

@@ -1,4 +1,4 @@
-//! Schedules in stores, on a manual clock.
+//! Tests schedules in stores, on a manual clock.
 
 mod calendar;
 mod missed;
@@ -18,11 +18,12 @@ use tourbillon_durable::timer::{Payload, TimerId};
 use tourbillon_durable::{Durable, UtcMillis, Verdict};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// 2026-03-28T12:00:00Z.
+/// The moment 2026-03-28T12:00:00Z, in milliseconds since the start of 1970.
 const NOON: u64 = 1_774_699_200_000;
 const MINUTE: u64 = 60_000;
 
-/// Minutes after the start at which occurrences were scheduled and delivered, with their ids.
+/// The delivered occurrences: the minute for which each was scheduled, the minute of its delivery, and its id. Minutes
+/// count from the start of the test.
 type Seen = Arc<Mutex<Vec<(u64, u64, TimerId)>>>;
 
 struct World {
@@ -31,7 +32,7 @@ struct World {
     schedules: Schedules,
     events: Arc<Mutex<Vec<String>>>,
     seen: Seen,
-    /// The answer of the handler; none for success.
+    /// The verdict that the handler returns. `None` for success.
     verdict: Arc<Mutex<Option<Verdict>>>,
     durable: Option<Durable>,
 }
@@ -93,7 +94,7 @@ impl World {
         self.schedules.get(&at()).unwrap()
     }
 
-    /// The minutes for which occurrences were delivered.
+    /// Returns the minutes for which the delivered occurrences were scheduled, from the start of the test.
     fn minutes(&self) -> Vec<u64> {
         self.seen.lock().unwrap().iter().map(|(scheduled, ..)| *scheduled).collect()
     }
@@ -102,7 +103,7 @@ impl World {
         self.events.lock().unwrap().clone()
     }
 
-    /// Ends the runtime and the store.
+    /// Ends the runtime and closes the store.
     fn stop(mut self) {
         drop(self.durable.take().unwrap().shutdown(PATIENCE));
     }
@@ -200,7 +201,7 @@ fn a_backfill_makes_the_occurrences_of_a_range_once() {
     assert_eq!((step.stored, step.repeated), (4, 0));
     assert_eq!(step.reached, Some(UtcMillis::from_millis(NOON - 2 * MINUTE)));
     let rest = world.schedules.backfill(&at(), step.reached.unwrap(), until, 100).unwrap();
-    // Minutes -1 and 0 get occurrences, minute 1 has its own, and later minutes have not come.
+    // Minutes -1 and 0 get occurrences. Minute 1 has an occurrence already. Later minutes have not come yet.
     assert_eq!((rest.stored, rest.repeated, rest.reached), (2, 1, None));
     let again = world.schedules.backfill(&at(), from, until, 100).unwrap();
     assert_eq!((again.stored, again.repeated), (0, 7));
@@ -214,7 +215,7 @@ fn a_backfill_makes_the_occurrences_of_a_range_once() {
 fn a_zone_that_is_refused_parks_its_schedule_and_nothing_else() {
     let world = World::new();
     let other = ScheduleKey::new("shop", "other");
-    // The schedule gets a zone that does not exist, as if it was stored by a library that has the zone.
+    // The schedule gets a zone that does not exist here, as if a newer library had stored it.
     world.put(cron("* * * * *", "Europe/Zurich"));
     let address = pollster::block_on(world.store.list(
         Filter { kind: Some(Schedules::KIND.into()), ..Default::default() },
@@ -238,7 +239,7 @@ fn a_zone_that_is_refused_parks_its_schedule_and_nothing_else() {
         world.schedules.put(&other, cron("* * * * *", "Europe/Atlantis"), template()),
         Err(ScheduleFault::Plan(_))
     ));
-    // A rule that can be followed puts it back.
+    // A valid rule repairs the schedule.
     assert_eq!(world.put(cron("* * * * *", "Europe/Zurich")).progress.fault, None);
     world.advance(1);
     assert_eq!(world.minutes(), [3]);
@@ -278,7 +279,7 @@ fn the_jitter_follows_from_the_key() {
     world.clock.advance(Duration::from_millis(3));
     world.settle();
     assert_eq!(world.minutes(), [60]);
-    // The occurrence is due by the jitter later, and so is not late.
+    // The jitter moves the due moment of the occurrence, so the occurrence is not late.
     let lateness = world.durable.as_ref().unwrap().handle().stats().lateness;
     assert_eq!(lateness.count, 2, "of the decision and the occurrence");
     assert!(lateness.max <= Duration::from_millis(1), "{lateness:?}");

@@ -1,4 +1,4 @@
-//! Instants that pass while no process runs.
+//! Tests instants of schedules that pass while no process runs.
 
 use super::{MINUTE, Seen, World, at, clock, each_minute};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tourbillon_durable::schedule::{Missed, Overlap, Schedule};
 use tourbillon_durable::store::RedbStore;
 
-/// A service that was down from minute 2 to minute 5.5.
+/// Makes a runtime with a schedule, after a downtime of the service from minute 2 to minute 5.5.
 fn after_a_downtime(folder: &Path, schedule: Schedule) -> World {
     let (clock, seen) = (clock(), Seen::default());
     let open =
@@ -30,7 +30,7 @@ fn a_restart_over_instants_with_missed_skip_leaves_them_out() {
     let world = after_a_downtime(folder.path(), Schedule { missed: Missed::Skip, ..each_minute() });
     assert_eq!(world.minutes(), [1, 2]);
     assert_eq!((world.view().progress.missed, world.events()), (3, vec!["Missed(3)".to_owned()]));
-    // An instant on time.
+    // The next instant is delivered on time.
     world.clock.advance(Duration::from_secs(30));
     world.settle();
     assert_eq!(world.minutes(), [1, 2, 6]);

@@ -1,4 +1,4 @@
-//! Instants that come while an occurrence has not ended.
+//! Tests instants of a schedule that come before the last occurrence has ended.
 
 use super::{MINUTE, NOON, World, each_minute};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tourbillon_durable::{UtcMillis, Verdict};
 fn an_overlap_is_skipped_and_reported_and_the_plan_goes_on() {
     let world = World::new();
     world.put(each_minute());
-    // The occurrence of minute 1 fails, and is tried again at minute 2.5 and 4.
+    // The occurrence of minute 1 fails, and is tried again at minutes 2.5 and 4.
     *world.verdict.lock().unwrap() = Some(Verdict::Retry { error: "no".into(), after: None });
     world.advance(1);
     world.advance(1);

@@ -1,4 +1,4 @@
-//! Changes and decisions while another process changes the same schedule.
+//! Tests changes and decisions of a process while another process changes the same schedule.
 
 use super::{MINUTE, Seen, World, at, clock, each_minute, template};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use tourbillon_durable::plan::Plan;
 use tourbillon_durable::schedule::{Schedule, ScheduleFault, ScheduleKey, Schedules};
 use tourbillon_durable::store::{Answer, Call, Filter, Hook, Hooked, MemoryStore, TimerStore};
 
-/// Another process is quicker: `first` runs before the next batch of operations.
+/// A hook that plays another, quicker process. The store calls `first` before the next batch of operations.
 #[derive(Default)]
 struct Raced {
     first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -16,7 +16,7 @@ impl Hook for Raced {
     type Seen = ();
 
     fn see(&self, call: Call<'_>) {
-        // Not under the lock: the other process has operations too.
+        // `first` must not run under the lock, since it sends operations, too.
         let first = matches!(call, Call::Apply(_)).then(|| self.first.lock().unwrap().take());
         if let Some(first) = first.flatten() {
             first();
@@ -37,7 +37,7 @@ fn a_change_of_a_schedule_undoes_no_change_of_another_process() {
     let clock = clock();
     let store = Arc::new(Hooked::new(Arc::new(MemoryStore::new(clock.clone())), Raced::default()));
     let one = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
-    // Another process: it has locks of its own.
+    // These schedules play another process, with locks of its own.
     let other = Schedules::new(Arc::clone(&store) as Arc<dyn TimerStore>);
     let name = at();
     let interpose = |change: Box<dyn FnOnce() + Send>| *store.hook().first.lock().unwrap() = Some(change);
@@ -89,7 +89,7 @@ fn a_decision_of_a_schedule_that_another_process_removes_is_none() {
     world.settle();
     let name = at();
     *store.hook().first.lock().unwrap() = Some(Box::new(move || assert!(other.remove(&name).unwrap())));
-    // The decision has begun when the other process removes the schedule.
+    // The other process removes the schedule after the decision has begun.
     world.advance(1);
     assert!(matches!(world.schedules.get(&at()), Err(ScheduleFault::NotFound)), "it does not come back");
     world.advance(5);

@@ -1,4 +1,4 @@
-//! Claims, and the leases that they make.
+//! Makes claims of the store in SQLite, and renews and ends their leases.
 
 use crate::transaction::{Act, Result, failed, millis, moment};
 use tourbillon_durable::state::{Event, Next, Phase, Token, step};

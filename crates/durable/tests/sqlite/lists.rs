@@ -1,4 +1,4 @@
-//! Lists and counts.
+//! Reads lists and counts of the store in SQLite.
 
 use crate::transaction::{Act, Result, bytes, failed, json, millis, name};
 use rusqlite::types::Value;
@@ -53,7 +53,7 @@ impl Act<'_> {
             }
         }
         let (direction, behind) = if filter.descending { ("DESC", "<") } else { ("ASC", ">") };
-        // A cursor is the last timer's id, and its place in the order as it was then.
+        // A cursor has the last timer's id, and the value that gave the timer its place in the order.
         if let Some(cursor) = cursor {
             let (place, id): (Place, Vec<u8>) = serde_json::from_slice(cursor.as_bytes()).unwrap();
             conditions.push(format!("({order}, id) {behind} (?, ?)"));
@@ -100,7 +100,7 @@ impl Act<'_> {
     }
 }
 
-/// A place in an order.
+/// The value by which a list orders its timers: a moment, or the bytes of a timer's key.
 #[derive(serde::Serialize, serde::Deserialize)]
 enum Place {
     Number(i64),

@@ -1,5 +1,5 @@
-//! The oracle: a store in SQLite that was written from the documentation, on the pure state machine alone. Where it
-//! differs from another store, one of the two is at fault, or the documentation.
+//! Compares the stores with an oracle: a store in SQLite that was written from the documentation, with only the state
+//! machine of the library. If the oracle differs from another store, one of the two or the documentation is wrong.
 
 mod leases;
 mod lists;
@@ -42,7 +42,8 @@ fn random_histories_of_the_oracle() {
     );
 }
 
-/// 24,000 steps; `TOURBILLON_LIVES` is the number of lives of 240 steps.
+/// Compares the outcomes of a store in SQLite with those of the store in memory. The test has 100 runs of 240 steps.
+/// `TOURBILLON_LIVES` sets another number of runs.
 #[test]
 fn the_same_operations_have_the_same_outcomes_in_memory_and_in_sqlite() {
     let lives = std::env::var("TOURBILLON_LIVES").map_or(100, |lives| lives.parse().unwrap());

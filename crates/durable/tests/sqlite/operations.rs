@@ -1,4 +1,4 @@
-//! The operations, as the documentation describes them.
+//! Applies the operations, as the documentation describes them.
 
 use crate::transaction::{Act, Result, bytes, failed, limit, millis};
 use rusqlite::OptionalExtension;
@@ -51,7 +51,7 @@ impl Act<'_> {
         }
     }
 
-    /// Returns whether the timer is in flight.
+    /// Withdraws a timer. Returns whether a delivery of the timer has begun.
     fn withdraw(&self, timer: &Timer, why: Withdrawal) -> Result<bool> {
         match step(timer, Event::Withdraw(why), self.now).unwrap() {
             Next::Stays(marked) => self.store(&marked).map(|()| true),
@@ -80,7 +80,7 @@ impl Act<'_> {
                     "JOIN labels USING (id) WHERE labels.namespace = ? AND label = ? ORDER BY id",
                     vec![namespace.to_string().into(), label.to_string().into()],
                 )?;
-                // Those that were withdrawn before are only counted as left if the batch ends before them.
+                // Timers that were withdrawn before count as left only if the operation ends before it comes to them.
                 let is_withdrawn =
                     |timer: &Timer| matches!(timer.state, State::Leased(lease) if lease.withdrawn.is_some());
                 let (mut cancelled, mut in_flight) = (0, 0);
@@ -184,7 +184,7 @@ impl Act<'_> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// The end of a delivery.
+    /// Ends the delivery of a timer with an event of the lease's holder.
     fn delivered(&self, id: TimerId, event: Event) -> Result<Outcome> {
         let Some(timer) = self.get(&id.into())? else { return Ok(Outcome::Refused(Refusal::Stale)) };
         match step(&timer, event, self.now) {
@@ -220,7 +220,8 @@ impl Act<'_> {
         Ok(Outcome::Ended { id: timer.id, phase, next, skipped })
     }
 
-    /// The next occurrence of the timer's series.
+    /// Stores the next occurrence of the timer's series. Returns the id of the occurrence, and the number of instants
+    /// that were left out.
     fn follow(&self, timer: &Timer) -> Result<(Option<TimerId>, u64)> {
         let Some(series) = &timer.series else { return Ok((None, 0)) };
         let (mut last, mut skipped) = (timer.scheduled, 0);

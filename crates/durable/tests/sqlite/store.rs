@@ -1,4 +1,4 @@
-//! The store: one row a timer, in columns, with the indexes of SQL and counts by triggers.
+//! Defines the store in SQLite. Each timer has a row. SQL keeps the indexes, and triggers keep the counts.
 
 use crate::transaction::{Act, Result, failed, millis};
 use rusqlite::{Connection, Transaction};
@@ -150,7 +150,8 @@ impl TimerStore for SqliteStore {
         })
     }
 
-    /// The counts against a recount; a fault is an error, since only the library makes faults.
+    /// Compares the stored counts of timers with a new count. A difference is an error, because only the library can
+    /// make a `Fault`.
     fn check(&self) -> Answer<'_, Vec<Fault>> {
         self.act(|act| {
             let counts = act.counts("SELECT namespace, phase, count FROM counts")?;

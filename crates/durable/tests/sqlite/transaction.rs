@@ -1,4 +1,4 @@
-//! A transaction: its rows, and the timers that they stand for.
+//! Reads and writes timers as rows within a transaction.
 
 use rusqlite::types::Value;
 use rusqlite::{Row, Transaction, params, params_from_iter};
@@ -10,7 +10,8 @@ use tourbillon_durable::state::{Death, Lease, Phase, State, Token};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 
-/// The time for which the store remembers the id of a timer that has ended, if the caller chose it.
+/// The time for which the store remembers the id of an ended timer, in milliseconds. The caller must have chosen the
+/// id.
 const HOUR: i64 = 3_600_000;
 
 pub(crate) type Result<T> = std::result::Result<T, StoreError>;
@@ -95,7 +96,7 @@ fn timer_of(row: &Row<'_>) -> rusqlite::Result<Timer> {
     })
 }
 
-/// A transaction.
+/// A transaction of the store, at a moment of the store's clock.
 pub(crate) struct Act<'a> {
     pub(crate) sql: &'a Transaction<'a>,
     pub(crate) now: UtcMillis,
@@ -129,7 +130,7 @@ impl Act<'_> {
         self.run("DELETE FROM timers WHERE id = ?", [bytes(id)])
     }
 
-    /// Stores a timer in place of the stored timer with its id.
+    /// Stores a timer in place of the stored timer with the same id.
     pub(crate) fn store(&self, timer: &Timer) -> Result<()> {
         self.remove(timer.id)?;
         let (mut lease, mut reason, mut died, mut has_key) = (None, None, None, timer.key.is_some());
@@ -180,7 +181,7 @@ impl Act<'_> {
         Ok(())
     }
 
-    /// Removes a timer that has ended.
+    /// Removes a timer that has ended. Remembers the id if the caller chose it.
     pub(crate) fn end(&self, timer: &Timer) -> Result<()> {
         if timer.has_chosen_id {
             let until = millis(self.now) + HOUR;

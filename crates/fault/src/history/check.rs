@@ -7,97 +7,100 @@ use super::{Cause, Delivery, Id, Moment, Record};
 use core::fmt;
 use std::collections::{BTreeMap, HashMap};
 
-/// The state of a timer that is still stored at the end of a run.
+/// The state of a timer that the store still has at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// The timer is pending, leased or parked.
     Alive,
-    /// The timer is dead. The store keeps it as a record.
+    /// All attempts to deliver the timer have failed. The store keeps the timer as a record.
     Dead,
 }
 
-/// The content of the store at the end of a run, when no timer is due any more.
+/// The store's content at the end of a run, when no timer is due any more.
 #[derive(Clone, Debug, Default)]
 pub struct End {
-    /// The stored timers and their states.
+    /// The state of each stored timer, by the timer's id.
     pub stored: HashMap<Id, Stored>,
-    /// The number of timers by the store's own counters.
+    /// The number of stored timers according to the store's own counters.
     pub counted: u64,
-    /// The damage that the store's check of its own data found, as texts.
+    /// The damage that the store's check of its own data has found, as texts.
     pub faults: Vec<String>,
 }
 
-/// A violation of an invariant.
+/// A violation of one of the invariants that a store promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Broken {
-    /// I1: a timer was acknowledged, but is neither delivered nor stored.
+    /// I1: the store acknowledged the timer, but the timer was neither delivered nor is it stored.
     Lost(Id),
-    /// I1: a timer is still alive although nothing should be due any more.
+    /// I1: the timer is still pending, leased or parked, although every timer should have ended.
     Stuck(Id),
-    /// I2: a delivery began this many microseconds before its due moment.
+    /// I2: a delivery of the timer began before its due moment. The number is the difference in microseconds.
     Early(Id, u64),
-    /// I3, I5: a delivery began after the timer was withdrawn.
+    /// I3, I5: a delivery of the timer began after a client had withdrawn the timer.
     Revived(Id),
-    /// I3: a timer that was withdrawn is still stored.
+    /// I3: the store still has the timer, although a client has withdrawn the timer.
     Kept(Id),
-    /// I4: a delivery was repeated, and no fault explains it.
+    /// I4: the timer was delivered again, and no fault explains the repetition.
     Doubled(Id),
-    /// A timer that is delivered at most once was delivered twice.
+    /// The timer was delivered twice, although its policy permits one delivery at most.
     Twice(Id),
     /// I10: two calls with the same id have both created the timer.
     CreatedTwice(Id),
-    /// A timer exists although no call can have stored it.
+    /// The timer exists, although no client's call can have stored it.
     Phantom(Id),
-    /// I6: two timers of a series were delivered for this instant.
+    /// I6: two timers of the series with this id were delivered for the same instant. The number is the instant, in
+    /// milliseconds of UTC.
     InstantTwice(Id, u64),
-    /// I6: a series never delivered this instant.
+    /// I6: the series with this id has not delivered one of its instants. The number is the instant, in milliseconds of
+    /// UTC.
     InstantMissing(Id, u64),
-    /// I7: the store's check of its own data found damage.
+    /// I7: the store's check of its own data has found damage. The text describes the damage.
     Structure(String),
-    /// I7: the store counts this number of timers (first), but holds another number (second).
+    /// I7: the store's counters and its content disagree. The first number is the counted timers, the second the stored
+    /// timers.
     Counts(u64, u64),
 }
 
-/// The result of a check: counts, and the violations.
+/// The result of checking a history: counts, and the violations of invariants.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// The number of calls that clients made.
     pub calls: u64,
-    /// The number of timers that were acknowledged.
+    /// The number of timers that the store acknowledged.
     pub acknowledged: u64,
     /// The number of deliveries that the receiver got.
     pub deliveries: u64,
-    /// The number of repeated deliveries, by the kind of fault that explains them.
+    /// The number of repeated deliveries, by the kind of the fault that explains the repetition.
     pub duplicates: BTreeMap<Cause, u64>,
-    /// The number of acknowledged timers that are lost, as the terms permit.
+    /// The number of acknowledged timers that the servers lost, where the run's settings permit such a loss.
     pub lost_by_terms: u64,
-    /// The number of withdrawals that are lost, as the terms permit: a delivery began later, or the timer is still
-    /// stored.
+    /// The number of withdrawals that the servers lost, where the run's settings permit such a loss. After a lost
+    /// withdrawal, the timer is still stored or a delivery of it begins.
     pub revived_by_terms: u64,
-    /// The number of timers delivered at most once that a fault kept from their only delivery.
+    /// The number of at-most-once timers that a fault has kept from being delivered.
     pub never: u64,
-    /// The number of dead timers in the store.
+    /// The number of dead timers in the store at the end of the run.
     pub dead: u64,
-    /// How late deliveries began after their due moments.
+    /// How long after their due moments the deliveries began.
     pub lateness: Lateness,
-    /// The greatest time by which a delivery began before its due moment, in microseconds. It shows how far the
-    /// servers' clocks differ.
+    /// The greatest time by which a delivery began before its due moment, in microseconds. If the number is above zero,
+    /// the servers' clocks differ.
     pub earliness: u64,
-    /// The violations.
+    /// The violations of invariants that the check has found.
     pub broken: Vec<Broken>,
 }
 
-/// How late deliveries began, in microseconds, as percentiles.
+/// How long after their due moments the deliveries began, as percentiles in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Half of the deliveries were no later.
+    /// The lateness that half of the deliveries did not exceed.
     pub p50: u64,
-    /// 99 % of the deliveries were no later.
+    /// The lateness that 99 % of the deliveries did not exceed.
     pub p99: u64,
-    /// 99.9 % of the deliveries were no later.
+    /// The lateness that 99.9 % of the deliveries did not exceed.
     pub p999: u64,
-    /// No delivery was later.
+    /// The greatest lateness of a delivery.
     pub most: u64,
 }
 
@@ -113,7 +116,7 @@ impl Lateness {
 }
 
 impl Findings {
-    /// Returns the number of violations that `is_meant` picks.
+    /// Returns the number of violations for which `is_meant` returns true.
     pub fn count(&self, is_meant: impl Fn(&Broken) -> bool) -> usize {
         self.broken.iter().filter(|broken| is_meant(broken)).count()
     }
@@ -139,7 +142,8 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Checks a history against the invariants. `end` is the content of the store after the run.
+/// Checks the records of a run against the invariants. `terms` are the losses that the run's settings permit. `end` is
+/// the store's content after the run.
 #[must_use]
 pub fn check(records: impl IntoIterator<Item = Record>, terms: &Terms, end: &End) -> Findings {
     let lives = Lives::of(records);
@@ -181,14 +185,15 @@ struct Judge<'a> {
     end: &'a End,
     excuses: Excuses<'a>,
     findings: Findings,
-    /// The lateness of each delivery, in microseconds.
+    /// How late each delivery began, in microseconds.
     late: Vec<u64>,
-    /// Timers delivered at most once that were never delivered, each with the two moments between which it became due.
+    /// The ids of at-most-once timers that were never delivered. The two moments are the earliest and the latest at
+    /// which the timer can have become due.
     lost_once: Vec<((Moment, Moment), Id)>,
 }
 
 impl Judge<'_> {
-    /// Returns whether the terms permit that the servers lose the effect of this call.
+    /// Returns whether the run's settings permit that the servers lose the effect of `call`.
     fn is_lossy(&self, call: Answered) -> bool {
         self.terms.lossy.iter().any(|(from, until)| *from <= call.at && call.asked <= *until)
     }
@@ -245,7 +250,7 @@ impl Judge<'_> {
         }
     }
 
-    /// I2. Checks that no delivery began before its due moment, and collects the lateness.
+    /// I2. Checks that no delivery of a timer began before its due moment. Collects how late the deliveries began.
     fn moments(&mut self, id: Id, life: &Life) {
         let placed = life.place.as_ref().map_or(0, |place| place.due);
         for delivery in &life.deliveries {
@@ -258,7 +263,7 @@ impl Judge<'_> {
         }
     }
 
-    /// I4. Looks for repeated deliveries, and for a fault that explains each.
+    /// I4. Finds repeated deliveries of a timer. A repetition that no fault explains becomes a violation.
     fn duplicates(&mut self, id: Id, life: &Life, is_once: bool) {
         for (nth, delivery) in life.deliveries.iter().enumerate() {
             let before = life.deliveries[..nth].iter();
@@ -276,7 +281,8 @@ impl Judge<'_> {
         }
     }
 
-    /// I3 and I5. Checks that no delivery follows a withdrawal, and that no withdrawn timer is still stored.
+    /// I3 and I5. Checks that no delivery began after a client had withdrawn the timer, and that the store no longer
+    /// has the timer.
     fn withdrawals(&mut self, id: Id, life: &Life, is_once: bool, is_stored: bool) {
         for (call, how) in &life.withdrawn {
             let begun_after =
@@ -304,7 +310,8 @@ impl Judge<'_> {
         }
     }
 
-    /// I6. Checks that each instant of a series was delivered, and by one timer only.
+    /// I6. Checks that a series delivered each of its instants, and that no two timers were delivered for the same
+    /// instant.
     fn series(&mut self, id: Id, first: Option<&Life>, instants: &BTreeMap<u64, Vec<&Delivery>>) {
         for (at, deliveries) in instants {
             if deliveries.iter().any(|delivery| delivery.id != deliveries[0].id) {

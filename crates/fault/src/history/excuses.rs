@@ -19,23 +19,25 @@
 use super::terms::Terms;
 use super::{Cause, Delivery, Fault, Moment};
 
-/// How late a node's claim of a due timer can be if nothing but a busy machine holds it up, in microseconds.
+/// The greatest delay with which a busy machine makes a node claim a due timer, in microseconds.
 const BUSY: Moment = 2_000_000;
 
-/// How far a replica can be behind its primary on a busy machine, and how long a handler can run, in microseconds.
+/// The longest time by which a replica lags behind its primary on a busy machine, in microseconds. A handler also ends
+/// within this time.
 const BEHIND: Moment = 1_000_000;
 
-/// How soon after a pause a handler begins that was about to begin before the pause, in microseconds.
+/// The longest time from a pause's end to the start of a handler that the pause held up, in microseconds.
 const AT_ONCE: Moment = 1_000_000;
 
 pub(super) struct Excuses<'a> {
     terms: &'a Terms,
     faults: &'a [Fault],
-    /// For each fault, the number of repeats or losses that it has excused. Some faults may excuse only a few.
+    /// The number of repetitions or losses that each fault has explained so far, in the order of `faults`. Some faults
+    /// may explain only a few.
     taken: Vec<usize>,
 }
 
-/// Returns the length of the union of the spans.
+/// Returns the time that the spans cover together. A time that several spans share counts once.
 fn covered(mut spans: Vec<(Moment, Moment)>) -> Moment {
     spans.sort_unstable();
     let (mut end, mut sum) = (0, 0);
@@ -55,8 +57,8 @@ impl<'a> Excuses<'a> {
         Self { terms, faults, taken: vec![0; faults.len()] }
     }
 
-    /// Returns how long the effects of a fault go on after its end. A client still waits for a reply that does not
-    /// come. After a cut, TCP pauses between its attempts for up to the length of the cut.
+    /// Returns how long a fault still has effects after its end. After a lost reply, a client waits until its timeout.
+    /// After a cut, TCP pauses between its attempts for up to the cut's length.
     fn aftermath(&self, fault: &Fault) -> Moment {
         match fault.cause {
             Cause::Kill | Cause::Pause => 0,
@@ -65,7 +67,8 @@ impl<'a> Excuses<'a> {
         }
     }
 
-    /// Returns the kind of the fault that explains why the delivery `first` was repeated as `again`.
+    /// Returns the kind of the fault that explains why the timer was delivered again. `again` is the repetition of
+    /// `first`. `None` if no fault explains the repetition.
     pub(super) fn of_duplicate(&mut self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         self.killed(first, again)
             .or_else(|| self.out(first, again))
@@ -85,7 +88,8 @@ impl<'a> Excuses<'a> {
         self.faults.iter().find(is_meant).map(|fault| fault.cause)
     }
 
-    /// Returns the kind of the longest outage, if the node of the first delivery was out for at least half a lease.
+    /// Checks whether outages lasted for at least half a lease on the node that made the first delivery. If so, returns
+    /// the kind of the longest outage.
     fn out(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
         let span = |fault: &Fault| {
@@ -101,7 +105,8 @@ impl<'a> Excuses<'a> {
         longest.filter(|_| is_enough).map(|(_, cause)| cause)
     }
 
-    /// Returns the fault in which the servers may have lost the end of the delivery, as the terms permit.
+    /// Returns the kind of a fault in which the servers may have lost the end of the delivery. The run's settings must
+    /// permit such a loss.
     fn forgotten(&self, first: &Delivery) -> Option<Cause> {
         let lease = self.terms.lease;
         let windows = self.terms.lossy.iter().filter(|(from, until)| {
@@ -118,7 +123,8 @@ impl<'a> Excuses<'a> {
         windows.filter_map(fault).map(|fault| fault.cause).next()
     }
 
-    /// Returns a failover to a replica that did not yet know the end of the delivery.
+    /// Returns [`Cause::Failover`] if a failover chose a replica that cannot have known the end of the delivery
+    /// `first`.
     fn not_at_the_replica(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let is_meant = |fault: &&Fault| {
             fault.cause == Cause::Failover
@@ -142,8 +148,8 @@ impl<'a> Excuses<'a> {
         Some(Cause::Pause)
     }
 
-    /// Returns whether the servers may have lost the claim that led to `first`, as the terms permit. The timer is
-    /// delivered at most once, so only a lost claim permits a second delivery.
+    /// Returns whether the servers may have lost the claim of an at-most-once timer that led to the delivery `first`.
+    /// The run's settings must permit such a loss. Without the loss, a second delivery is a violation.
     pub(super) fn is_claim_forgotten(&self, first: &Delivery) -> bool {
         let lossy = |(from, until): &(Moment, Moment)| {
             (*from..=until.saturating_add(self.terms.lease)).contains(&first.begun)
@@ -151,8 +157,9 @@ impl<'a> Excuses<'a> {
         self.terms.lossy.iter().any(lossy)
     }
 
-    /// Excuses timers that are delivered at most once and were never delivered. Each has the two moments between which
-    /// it became due. Returns the number of timers that a fault explains, and the timers that no fault explains.
+    /// Excuses at-most-once timers that were never delivered. Each item of `lost` has the earliest and the latest
+    /// moment at which the timer can have become due. Returns the number of timers that a fault explains, and the
+    /// timers that no fault explains.
     ///
     /// A claim takes such a timer out of the store. The timer is lost if the claim's answer is lost. It is also lost if
     /// the node dies, or stands still for a lease, before it calls the handler.

@@ -3,46 +3,46 @@
 use super::{Answer, Call, Delivery, Fault, Id, Moment, Place, Record};
 use std::collections::{BTreeMap, HashMap};
 
-/// How sure it is that a cancel, or a replacement, took a timer away.
+/// The effect of a call that cancels or replaces a timer, as far as the history shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Withdrawn {
-    /// The timer was stored and not in delivery. The store no longer has it.
+    /// The call removed the timer from the store before any delivery.
     Surely,
-    /// A delivery may have begun before the timer was withdrawn. No further delivery may follow.
+    /// The call removed the timer, but a delivery may have begun before. No further delivery may follow.
     InFlight,
-    /// The store answered that it does not have the timer.
+    /// The store answered that it did not have the timer.
     Absent,
-    /// The answer to the call was lost, so the timer may still be stored.
+    /// The call's answer was lost, so the store may still have the timer.
     Perhaps,
 }
 
-/// When a call was made, and when its answer came. The call took effect between the two moments.
+/// When a client made a call, and when the call's answer came. The call took effect between these two moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answered {
     pub(super) asked: Moment,
     pub(super) at: Moment,
 }
 
-/// All records about one timer.
+/// The records of a history that concern one timer.
 #[derive(Debug, Default)]
 pub(super) struct Life {
     pub(super) place: Option<Place>,
-    /// When the first call that stores this timer began.
+    /// When a client first asked the store to keep the timer.
     pub(super) asked: Moment,
-    /// The calls that were answered with [`Answer::Created`] or [`Answer::Replaced`].
+    /// The calls that created the timer. Their answers were [`Answer::Created`] or [`Answer::Replaced`].
     pub(super) created: Vec<Answered>,
-    /// The first call whose answer confirms that the timer is stored.
+    /// The first call whose answer confirms that the timer is stored. `None` if no answer confirms it.
     pub(super) acknowledged: Option<Answered>,
-    /// Whether a call to store the timer got no answer, so that the timer may exist unacknowledged.
+    /// Whether a call to store the timer got no answer. If so, the timer may exist although nothing confirms it.
     pub(super) has_doubt: bool,
-    /// The calls that withdrew the timer, or tried to.
+    /// The calls that cancelled or replaced the timer, or tried to do so.
     pub(super) withdrawn: Vec<(Answered, Withdrawn)>,
-    /// The deliveries, sorted by their start.
+    /// The deliveries of the timer, sorted by their start.
     pub(super) deliveries: Vec<Delivery>,
 }
 
 impl Life {
-    /// Returns whether the timer may be gone without a delivery.
+    /// Returns whether a client's call may have removed the timer before any delivery.
     pub(super) fn may_be_withdrawn(&self) -> bool {
         self.withdrawn.iter().any(|(_, how)| *how != Withdrawn::Absent)
     }
@@ -50,7 +50,7 @@ impl Life {
 
 #[derive(Debug, Default)]
 pub(super) struct Lives {
-    /// Timers sorted by id, so that two checks of the same history report the same.
+    /// The records of each timer. The map is sorted by id, so that two checks of the same history report the same.
     pub(super) timers: BTreeMap<Id, Life>,
     pub(super) faults: Vec<Fault>,
     pub(super) calls: u64,

@@ -12,25 +12,25 @@ pub type Moment = u64;
 /// The id of a timer.
 pub type Id = u128;
 
-/// An event of a run, as a client, the receiver or the runner noted it.
+/// An event of a run, as a client, the receiver or the test itself has noted it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A client begins the call with this number.
+    /// A client begins a call. The number identifies the call.
     Invoked(Moment, u64, Call),
-    /// A client has got the answer to the call with this number.
+    /// A client has got the answer to the call that has this number.
     Answered(Moment, u64, Answer),
-    /// The receiver got a delivery.
+    /// The receiver got a node's report that a handler was called.
     Delivered(Delivery),
-    /// A fault was done to a part of the run.
+    /// The run did a fault, or a node noticed a fault.
     Fault(Fault),
 }
 
-/// The operation that a client asks of the store.
+/// An operation that a client asks the store to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// Stores a timer.
     Place(Place),
-    /// Withdraws the timer with this id.
+    /// Cancels the timer that has this id.
     Cancel(Id),
 }
 
@@ -39,87 +39,88 @@ pub enum Call {
 pub struct Place {
     /// The timer's id, chosen by the client.
     pub id: Id,
-    /// The timer's key. Only one client uses it, and never in two calls at a time.
+    /// The timer's key. Only one client uses the key, and never in two calls at a time. `None` if the timer has no key.
     pub key: Option<Box<str>>,
     /// When the timer is due, in milliseconds of UTC.
     pub due: u64,
-    /// Whether the new timer replaces the timer that holds the key. If not, the store refuses it.
+    /// Whether the new timer replaces the timer that has the same key. If not, the store refuses the new timer.
     pub replaces: bool,
-    /// Whether the timer is delivered at most once.
+    /// Whether the store delivers the timer at most once, instead of at least once.
     pub is_once: bool,
-    /// If the timer begins a series: the period and the last instant, in milliseconds.
+    /// The period and the last instant of the series that the timer begins, in milliseconds. `None` if the timer begins
+    /// no series.
     pub series: Option<(u64, u64)>,
 }
 
-/// How the store answered a call.
+/// A store's answer to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The call has stored the timer.
     Created,
-    /// An earlier call had stored the timer already.
+    /// An earlier call with the same id had already stored the timer.
     Repeated,
-    /// The timer replaced the timer with this id. The flag says whether a delivery of the old timer may have begun.
+    /// The new timer replaced the timer with this id. The flag says whether a delivery of the old timer may have begun.
     Replaced(Id, bool),
-    /// The store refused the timer: the timer with this id holds the key.
+    /// The store refused the new timer, because the timer with this id has the same key.
     KeyExists(Id),
-    /// The timer is withdrawn before any delivery.
+    /// The store removed the timer before any delivery.
     Cancelled,
-    /// The timer is withdrawn, but a delivery had begun.
+    /// The store removed the timer, but a delivery had begun.
     InFlight,
-    /// The store has no timer with this id.
+    /// The store has no timer with the id of the call.
     NotFound,
-    /// The call failed and surely had no effect.
+    /// The call failed, and certainly had no effect.
     Failed,
-    /// The call failed and may have had its effect.
+    /// The call failed, and it is unknown whether it had an effect.
     Unknown,
 }
 
-/// A call of a handler, as the node reported it to the receiver.
+/// A call of a handler, as the calling node reported it to the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// When the receiver got the report.
+    /// When the receiver got the node's report.
     pub arrived: Moment,
-    /// When the handler was called.
+    /// When the node called the handler.
     pub begun: Moment,
     /// The id of the delivered timer.
     pub id: Id,
-    /// The number of the attempt, counted from 1.
+    /// The number of the attempt: the number of the timer's earlier failures, plus one.
     pub attempt: u32,
-    /// The number of the delivery, counted from 1.
+    /// The number of this delivery among the timer's deliveries, counted from 1.
     pub delivery: u32,
     /// When this delivery was due, in milliseconds of UTC.
     pub due: u64,
-    /// When the timer itself was due, in milliseconds of UTC.
+    /// The timer's due moment before any retry moved it, in milliseconds of UTC.
     pub scheduled: u64,
     /// The name of the node that called the handler.
     pub node: Box<str>,
-    /// The series to which the timer belongs.
+    /// The id of the series to which the timer belongs. `None` if the timer belongs to no series.
     pub series: Option<Id>,
-    /// Whether the handler answered that the work is done.
+    /// Whether the handler answered that its work is done. If not, the attempt has failed.
     pub is_done: bool,
 }
 
-/// The kind of a fault. It explains duplicates, and other harm that a store need not prevent.
+/// The kind of a fault. It explains repeated deliveries, and other harm that a store need not prevent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// A node was killed.
+    /// A node's process was killed.
     Kill,
-    /// A node was stopped for a time, or its machine did not run it.
+    /// A node's process was stopped for a time, or a busy machine did not run the process.
     Pause,
-    /// A server was killed, stopped, or busy.
+    /// A Redis server was killed, stopped, or too busy to answer.
     Server,
-    /// A replica took over.
+    /// A replica took over from its primary.
     Failover,
-    /// Connections were cut, delayed, or lost replies.
+    /// Connections between nodes and servers were cut or delayed, or lost replies.
     Network,
 }
 
-/// A fault that a run did, or that a node noticed.
+/// A fault that the run did on purpose, or that a node noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The kind of the fault.
+    /// The kind of this fault.
     pub cause: Cause,
-    /// The name of the node that was hit; `None` for faults of servers and networks.
+    /// The name of the node that the fault hit. `None` for faults of servers and networks.
     pub node: Option<Box<str>>,
     /// When the fault began.
     pub from: Moment,
@@ -152,7 +153,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Writes an optional value as a word: `-` if there is none.
+/// Writes an optional value as a word. A missing value becomes the word `-`.
 fn maybe<T: fmt::Display>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
@@ -169,7 +170,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Writes the record as words of one line. Keys and names of nodes contain no spaces.
+/// Writes a record as one line of words. The spaces separate words, because keys and names of nodes contain none.
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -196,7 +197,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// The error for a line that is not a record. It holds the line.
+/// The error for a line that is not a record. The text is the line.
 #[derive(Debug)]
 pub struct NoRecord(pub Box<str>);
 
@@ -208,7 +209,7 @@ impl fmt::Display for NoRecord {
 
 impl core::error::Error for NoRecord {}
 
-/// Reads the words of a line in order.
+/// Reads the words of a record's line, one after another.
 struct Words<'a>(core::str::Split<'a, char>);
 
 impl<'a> Words<'a> {
@@ -232,7 +233,8 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Reads an optional value. Returns `Some(None)` for the word `-`.
+    /// Reads an optional value from the next word. Returns `Some(None)` for the word `-`, and `None` for an unreadable
+    /// word.
     fn maybe<T>(&mut self, read: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
         match self.word()? {
             "-" => Some(None),
@@ -293,7 +295,7 @@ impl FromStr for Record {
     }
 }
 
-/// Reads the records of a file. Ignores an unfinished last line, whose writer was killed.
+/// Reads the records of a file, one a line. Ignores an unfinished last line, because its writer may have been killed.
 ///
 /// # Errors
 ///

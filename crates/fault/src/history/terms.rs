@@ -2,24 +2,25 @@
 
 use super::Moment;
 
-/// The losses and delays that a run's settings permit. Lengths are in microseconds.
+/// The losses and delays that a run's settings permit. Durations are in microseconds unless a field says otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
-    /// The spans of time in which the servers may lose a call that they have acknowledged.
+    /// The spans of time in which the servers may lose the effect of an acknowledged call.
     pub lossy: Vec<(Moment, Moment)>,
-    /// Whether a failover may lose the end of a delivery. Nodes report ends to the primary and do not wait for a
-    /// replica.
+    /// Whether a failover may lose the end of a delivery. A node reports the end to the primary, and does not wait for
+    /// a replica.
     pub loses_ends: bool,
-    /// How long a lease lasts.
+    /// How long a lease of a timer lasts: the time after which another node may deliver the timer.
     pub lease: Moment,
-    /// How long a node owns a shard without a renewal.
+    /// How long a node owns a shard if it does not renew its ownership.
     pub ttl: Moment,
-    /// How long a client waits for a reply.
+    /// How long a client waits for a server's reply.
     pub response: Moment,
-    /// How many handlers a node runs at a time.
+    /// The greatest number of handlers that a node runs at a time.
     pub workers: usize,
-    /// The microseconds between the start of 1970 and the zero of the monotonic clock.
+    /// The moment at which the monotonic clock was zero, in microseconds of UTC.
     pub wall: u64,
-    /// By how many milliseconds a delivery may seem early, since the server's clock differs from the machine's.
+    /// The greatest time by which a delivery may seem early, in milliseconds. The clocks of the server and of the
+    /// machine may differ by as much.
     pub tolerance: u64,
 }

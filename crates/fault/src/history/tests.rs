@@ -1,4 +1,4 @@
-//! Histories with a planted fault: the check finds it, and nothing else.
+//! Histories with a planted fault. The check must find the planted fault, and nothing else.
 
 use super::record::{ANSWERS, CAUSES};
 use super::*;
@@ -7,7 +7,7 @@ use std::fs;
 const WALL: u64 = 1_000_000_000_000;
 const SECOND: u64 = 1_000_000;
 
-/// A history under construction, whose moments are seconds.
+/// Builds a history for a test. Its moments are whole seconds.
 #[derive(Default)]
 struct Story {
     records: Vec<Record>,
@@ -16,7 +16,7 @@ struct Story {
     end: End,
 }
 
-/// Returns the due moment of a second of the test, in milliseconds.
+/// Converts a second of the test to a timer's due moment, in milliseconds of UTC.
 fn due(second: u64) -> u64 {
     (second * SECOND + WALL) / 1_000
 }
@@ -46,7 +46,7 @@ impl Story {
         self
     }
 
-    /// Adds a call that takes several seconds.
+    /// Adds a call whose answer comes in a later second than the call.
     fn long_call(mut self, asked: u64, answered: u64, call: Call, answer: Answer) -> Self {
         self.calls += 1;
         self.records.push(Record::Invoked(asked * SECOND, self.calls, call));
@@ -155,7 +155,7 @@ fn what_the_policy_permits_to_be_lost_is_counted() {
     let findings = story.lossy(9, 11).breaks(&[]);
     assert_eq!(findings.lost_by_terms, 1);
     Story::new().place(8, timer(1, 20), Answer::Created).lossy(9, 11).breaks(&[Broken::Lost(1)]);
-    // The call met the span, though the answer came after it.
+    // The call began within the span of losses, although its answer came after the span.
     let long = |asked| Story::new().long_call(asked, 13, Call::Place(timer(1, 20)), Answer::Created);
     assert_eq!(long(10).lossy(9, 11).breaks(&[]).lost_by_terms, 1);
     long(12).lossy(9, 11).breaks(&[Broken::Lost(1)]);
@@ -216,16 +216,17 @@ fn a_fault_is_the_cause_of_a_duplicate_only_if_it_can_end_the_lease() {
     let doubled = &[Broken::Doubled(1)];
     // The end of a delivery is stored long before its node is killed.
     twice(5, 40).fault(Cause::Kill, Some("a"), 25, 25).breaks(doubled);
-    // A lease lasts for six seconds: another node has stolen it.
+    // The lease lasts for six seconds. A repetition after two seconds means that another node has stolen it.
     twice(5, 7).fault(Cause::Kill, Some("a"), 6, 6).breaks(doubled);
-    // A stall of a second ends no lease, nor do two that are far from each other; four seconds in a row do.
+    // One stall of a second does not end a lease, and neither do two stalls far apart. Four seconds in a row do.
     twice(5, 12).fault(Cause::Pause, None, 6, 7).breaks(doubled);
     twice(5, 30).fault(Cause::Pause, Some("a"), 6, 8).fault(Cause::Pause, Some("a"), 18, 20).breaks(doubled);
     let stalls = twice(5, 14).fault(Cause::Pause, Some("a"), 5, 7).fault(Cause::Pause, None, 8, 10);
     assert_eq!(stalls.breaks(&[]).duplicates, [(Cause::Pause, 1)].into());
-    // The same time, noticed twice, counts once.
+    // Two records of the same stall count once.
     twice(5, 14).fault(Cause::Pause, Some("a"), 5, 7).fault(Cause::Pause, None, 5, 7).breaks(doubled);
-    // Servers and networks: long before, long after, and for the network of another node.
+    // A fault of a server or a network excuses nothing if it comes long before or long after the delivery. A fault of
+    // another node's network excuses nothing either.
     for cause in [Cause::Server, Cause::Failover, Cause::Network] {
         twice(5, 26).fault(cause, None, 20, 24).breaks(doubled);
         twice(40, 46).fault(cause, None, 20, 24).breaks(doubled);
@@ -238,7 +239,7 @@ fn a_fault_is_the_cause_of_a_duplicate_only_if_it_can_end_the_lease() {
 #[test]
 fn what_a_server_lost_as_it_may_is_delivered_again() {
     let story = |first| Story::new().place(1, timer(1, first), Answer::Created).delivered(1, first);
-    // The end was answered within the span. The timer is pending again at once.
+    // The end was answered within the span of losses. If the servers lost it, the timer is pending again at once.
     let lost = |first, again| story(first).delivered(1, again).lossy(6, 7).fault(Cause::Failover, None, 6, 9);
     assert_eq!(lost(6, 8).breaks(&[]).duplicates, [(Cause::Failover, 1)].into());
     lost(20, 21).breaks(&[Broken::Doubled(1)]);
@@ -267,7 +268,7 @@ fn an_end_that_the_replica_did_not_have_is_lost_only_if_the_terms_say_so() {
         story(first, 7, Cause::Failover, false).breaks(doubled);
         story(first, 7, Cause::Server, true).breaks(doubled);
     }
-    // Long before the failover, after it, and before it twice.
+    // These deliveries are long before the failover, after it, or both before it.
     story(3, 7, Cause::Failover, true).breaks(doubled);
     story(20, 21, Cause::Failover, true).breaks(doubled);
     story(4, 5, Cause::Failover, true).breaks(doubled);
@@ -311,18 +312,18 @@ fn a_timer_that_is_delivered_at_most_once_is_lost_only_by_a_fault_that_meets_its
     for cause in [Cause::Kill, Cause::Pause, Cause::Server, Cause::Failover, Cause::Network] {
         let node = matches!(cause, Cause::Kill | Cause::Pause).then_some("a");
         assert_eq!(story().fault(cause, node, 21, 25).breaks(&[]).never, 1, "{cause}");
-        // Long before its due moment, and long after its delivery.
+        // A fault long before the timer is due, or long after its delivery, excuses nothing.
         story().fault(cause, node, 5, 6).breaks(lost);
         story().fault(cause, node, 40, 44).breaks(lost);
     }
-    // A lease outlasts a second: the node goes on.
+    // The pause lasts for a second, which is shorter than a lease. So the node goes on with its delivery.
     story().fault(Cause::Pause, Some("a"), 20, 21).breaks(lost);
-    // A node that is dead claims nothing.
+    // A node that was dead before the timer was due cannot have claimed the timer.
     story().fault(Cause::Kill, Some("a"), 19, 19).breaks(lost);
-    // A timer waits for the time of a node that has died, and then the next node dies.
+    // The timer waits until a second node takes the shard of the first dead node. Then the second node dies.
     let next = story().fault(Cause::Kill, Some("a"), 19, 19).fault(Cause::Kill, Some("b"), 28, 28);
     assert_eq!(next.breaks(&[]).never, 1);
-    // A node of two workers has claimed two timers at most.
+    // A node with two workers has claimed at most two timers.
     let three = story().place(1, once(2), Answer::Created).place(1, once(3), Answer::Created);
     assert_eq!(three.fault(Cause::Kill, Some("a"), 20, 20).breaks(&[Broken::Lost(3)]).never, 2);
 }
@@ -341,7 +342,7 @@ fn nothing_is_delivered_after_a_cancel() {
     twice.fault(Cause::Network, None, 5, 9).breaks(&[Broken::Revived(1)]);
     story().cancel(4, 1, Answer::Unknown).delivered(1, 5).breaks(&[]);
     story().cancel(4, 1, Answer::NotFound).delivered(1, 5).breaks(&[Broken::Revived(1)]);
-    // A claim takes a timer that is delivered at most once out of the store, and is answered afterwards.
+    // A claim takes an at-most-once timer out of the store. The claim's answer comes later.
     let once = || Story::new().place(1, Place { is_once: true, ..timer(1, 5) }, Answer::Created);
     once().cancel(5, 1, Answer::NotFound).delivered(1, 6).breaks(&[]);
     once().cancel(5, 1, Answer::Cancelled).delivered(1, 6).breaks(&[Broken::Revived(1)]);
@@ -356,11 +357,11 @@ fn one_generation_of_a_key_is_delivered_after_a_replace() {
     replaced().delivered(1, 5).breaks(&[Broken::Revived(1)]);
     let late = story().place(2, keyed(2, 6), Answer::Replaced(1, true)).delivered(1, 5).delivered(2, 6);
     late.breaks(&[]);
-    // The first answer was lost: the call has displaced the old timer nevertheless.
+    // The first answer was lost, but the call has displaced the old timer.
     let unknown = || story().place(2, keyed(2, 6), Answer::Unknown).place(3, keyed(2, 6), Answer::Repeated);
     unknown().delivered(2, 6).breaks(&[]);
     let both = unknown().delivered(2, 6).delivered(1, 5).delivered(1, 6).fault(Cause::Kill, Some("a"), 5, 5);
-    // By the order of their begins: the second delivery of the old timer is one too many.
+    // Deliveries count in the order of their begins. The old timer has one delivery too many.
     both.breaks(&[Broken::Doubled(1), Broken::Revived(1)]);
 }
 
@@ -393,7 +394,7 @@ fn a_series_has_each_instant_once() {
     all().delivery(in_series, 23, 9).breaks(&[Broken::InstantTwice(1, due(9))]);
     let missing = [Broken::Lost(1), Broken::InstantMissing(1, due(5))];
     story().delivery(in_series, 21, 7).delivery(in_series, 22, 9).breaks(&missing);
-    // A loss that meets the creation excuses the series, and no other loss does.
+    // Only a loss that meets the creation excuses a missing instant of the series.
     let left_out = || story().delivery(in_series, 1, 5).delivery(in_series, 22, 9);
     left_out().lossy(0, 2).breaks(&[]);
     left_out().lossy(3, 9).breaks(&[Broken::InstantMissing(1, due(7))]);

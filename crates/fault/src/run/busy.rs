@@ -4,8 +4,8 @@ use crate::history::{Cause, Fault, Moment, Record};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Counts the times at which a process stood still although the run had not stopped it. `noticed` are the nodes'
-/// reports, `done` the faults of the run.
+/// Counts the stalls: spans in which a process did not run although the run had not stopped it. `noticed` are the
+/// nodes' reports. `done` are the faults that the run did.
 pub(super) fn stalls(noticed: &[Record], done: &[Fault]) -> usize {
     let by_nodes = noticed.iter().filter_map(|record| match record {
         Record::Fault(fault) => Some(fault),
@@ -19,8 +19,8 @@ pub(super) fn stalls(noticed: &[Record], done: &[Fault]) -> usize {
     by_nodes.filter(|fault| !was_done(fault)).count() + of_runner.count()
 }
 
-/// Returns the spans in which calls waited longer than `response`. The servers were out, or slow by themselves, for
-/// example because of a slow disk.
+/// Returns the spans in which a call waited longer than `response` for its answer. Either a fault hit the servers, or
+/// they were slow, for example because of a slow disk.
 pub(super) fn waits(records: &[Record], response: Duration) -> Vec<Fault> {
     let mut asked: HashMap<u64, Moment> = HashMap::new();
     let mut waits = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn waits(records: &[Record], response: Duration) -> Vec<Fault> {
     waits
 }
 
-/// Counts the waits that overlap no fault of the run.
+/// Counts the waits for answers that no fault of the run explains. A fault explains a wait if the two overlap.
 pub(super) fn unexplained(waits: &[Fault], done: &[Fault]) -> usize {
     let is_explained =
         |wait: &Fault| done.iter().any(|fault| fault.from <= wait.until && wait.from <= fault.until);
@@ -60,7 +60,7 @@ mod tests {
         let records = [
             asked(1_000, 1),
             answered(2_001_000, 1),
-            // A batch.
+            // The next two calls are one batch.
             asked(3_000_000, 2),
             asked(3_000_001, 3),
             answered(5_500_000, 2),

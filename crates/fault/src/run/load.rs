@@ -22,23 +22,23 @@ use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, StoreError, 
 use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
 use tourbillon_redis::RedisStore;
 
-/// The number of timer keys that a client uses.
+/// The number of different timer keys that a client uses.
 const KEYS: u64 = 20;
 
-/// The number of created timers that a client remembers as candidates for a cancel.
+/// The number of timers that a client remembers, so that it can cancel them later.
 const RECENT: usize = 200;
 
-/// How long clients repeat unanswered calls after the end of the load. Also how long [`open`] tries.
+/// How long clients repeat unanswered calls after the end of the load. [`open`] repeats its attempts for the same time.
 const LAST_ANSWERS: Duration = Duration::from_secs(120);
 
-/// Says how many clients work on a deployment, and how fast.
+/// Says how many clients work on the store, and how fast they call it.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The number of clients.
     pub clients: u64,
-    /// How many operations all clients together begin in a second.
+    /// The number of operations that all clients together begin in a second.
     pub rate: u32,
-    /// The greatest number of operations in one call.
+    /// The greatest number of operations that a client sends in one call.
     pub batch: usize,
     /// The longest time from the creation of a timer to its due moment.
     pub delay: Duration,
@@ -50,7 +50,7 @@ impl Default for Load {
     }
 }
 
-/// The clients of a run, while they work.
+/// The clients of a run, from their start until the load ends.
 #[derive(Debug)]
 pub struct Clients {
     stop: Arc<AtomicBool>,
@@ -60,7 +60,7 @@ pub struct Clients {
     closed: Arc<AtomicBool>,
 }
 
-/// An operation to send, or to send again because its answer was not definite.
+/// An operation that a client sends to the store. The client sends it again if its answer was not definite.
 struct Wanted {
     op: Op,
     call: Call,
@@ -74,13 +74,13 @@ struct Client {
     out: BufWriter<File>,
     calls: u64,
     recent: VecDeque<Id>,
-    /// Operations without a definite answer, in the order in which to repeat them.
+    /// The operations that the client must repeat because their answers were not definite, in their order.
     open: VecDeque<Wanted>,
     closed: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
 }
 
-/// Translates a store's outcome into the answer that a history records.
+/// Converts a store's outcome to the answer that the history records.
 fn answer_of(outcome: &Outcome) -> Answer {
     match outcome {
         Outcome::Created(_) => Answer::Created,
@@ -94,26 +94,27 @@ fn answer_of(outcome: &Outcome) -> Answer {
     }
 }
 
-/// Returns the answer to record for `count` operations whose joint call failed with `error`.
+/// Returns the answer that the history records for each operation of a failed call. The call had `count` operations,
+/// and failed with `error`.
 fn answer_to(error: &StoreError, count: usize) -> Answer {
     // With several operations, the first may have taken effect, whatever the error of a later operation says.
     if count > 1 || error.kind() == StoreErrorKind::Unknown { Answer::Unknown } else { Answer::Failed }
 }
 
-/// Waits for the result of a future that needs no runtime.
+/// Blocks the thread until a store's future has its result. The future must need no runtime.
 ///
 /// # Errors
 ///
-/// Fails as the future fails.
+/// Fails with the error of the future.
 pub fn ask<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     pollster::block_on(answer)
 }
 
-/// Opens a store for a client. Repeats this while the servers do not answer.
+/// Opens a store for a client. Tries again while the servers do not answer.
 ///
 /// # Errors
 ///
-/// Fails if the store cannot be opened, after two minutes if the error is transient.
+/// Fails if the store cannot be opened. If the error is transient, fails only after two minutes.
 pub fn open(target: &Target, deployment: &str, shards: u16) -> Result<RedisStore, StoreError> {
     let begun = Instant::now();
     loop {
@@ -151,8 +152,8 @@ impl Client {
         Op::Place(Box::new(timer), if_present)
     }
 
-    /// Makes up a random operation. Returns `None` if its key is in this call already, or if no timer is left to
-    /// cancel.
+    /// Makes a random operation. `keys` are the keys that the present call already uses. Returns `None` if the
+    /// operation's key is among them, or if no timer is left to cancel.
     fn invent(&mut self, keys: &mut HashSet<Box<str>>) -> Option<Wanted> {
         let now = self.store.now().as_millis();
         let longest = u64::try_from(self.load.delay.as_millis()).unwrap_or(u64::MAX);
@@ -190,7 +191,8 @@ impl Client {
         Some(Wanted { op, call: Call::Place(place) })
     }
 
-    /// Sends operations in one call. Keeps operations without a definite answer, to send them again.
+    /// Sends operations to the store in one call. Keeps an operation whose answer is not definite, so that
+    /// [`again`](Self::again) returns it.
     fn send(&mut self, wanted: Vec<Wanted>) {
         let mut numbers = Vec::new();
         for wanted in &wanted {
@@ -235,8 +237,8 @@ impl Client {
         }
     }
 
-    /// Takes operations that need a repetition. Operations with the same key stay in order, since no new operation
-    /// begins while any is left.
+    /// Returns operations that the client must send again, in their order. The client begins no new operation while any
+    /// is left, so operations with the same key stay in order.
     fn again(&mut self) -> Vec<Wanted> {
         let count = self.open.len().min(self.load.batch);
         self.open.drain(..count).collect()
@@ -273,7 +275,7 @@ impl Client {
 }
 
 impl Clients {
-    /// Starts the clients. Each writes its history to its own file in `folder`.
+    /// Starts the clients. Each client writes its history to its own file in `folder`.
     ///
     /// # Errors
     ///
@@ -315,19 +317,19 @@ impl Clients {
         Ok(Self { stop, threads, files, done, closed })
     }
 
-    /// Returns the number of operations that have a definite answer.
+    /// Returns the number of the clients' operations that have a definite answer.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a client's store has closed for good.
+    /// Returns whether the store of any client has closed for good, for example because its data is lost.
     #[must_use]
     pub fn are_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Ends the load, waits until each call has its answer, and returns the clients' records.
+    /// Ends the load and waits until each call has its answer. Returns the clients' records.
     ///
     /// # Errors
     ///

@@ -31,15 +31,15 @@ pub fn moment() -> Moment {
     micros(ClockId::Monotonic)
 }
 
-/// Returns the microseconds between the start of 1970 and the zero of the monotonic clock.
+/// Returns the moment at which the monotonic clock was zero, in microseconds of UTC.
 #[must_use]
 pub fn wall() -> u64 {
     // If the thread is interrupted between the two clock readings, the difference is too small. So the greatest counts.
     (0..100).map(|_| micros(ClockId::Realtime) - moment()).max().unwrap_or_default()
 }
 
-/// Starts a thread that calls `report` with the start and the end of each span over a second in which this process did
-/// not run.
+/// Starts a thread that notices when this process did not run for more than a second. For each such span, it calls
+/// `report` with the span's start and end.
 fn watch_stalls(report: impl Fn(Moment, Moment) + Send + 'static) {
     let body = move || {
         let mut before = moment();

@@ -17,40 +17,40 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::{Durable, Incident, Verdict};
 use tourbillon_redis::RedisStore;
 
-/// The kind of all timers in a run.
+/// The kind of all timers in a run: the name that selects their handler.
 pub const KIND: &str = "fault";
 
-/// How long a timer waits after a failure that its payload asks for.
+/// How long a timer waits for its next delivery after its handler has failed on purpose.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// The settings with which a node starts.
+/// The settings with which a node starts. A node is a process that delivers timers.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
-    /// The servers of the store.
+    /// The Redis servers that store the timers.
     pub target: Target,
-    /// The name of the deployment.
+    /// The name of the deployment: all nodes and clients with this name share the timers.
     pub deployment: String,
-    /// The number of the deployment's shards.
+    /// The number of shards into which the deployment divides its timers.
     pub shards: u16,
-    /// The node's name in the history. Each start has a new name.
+    /// The node's name in the history. Each start of a node has a new name.
     pub name: String,
-    /// The path of the receiver's socket.
+    /// The path of the local socket at which the receiver accepts reports.
     pub receiver: PathBuf,
-    /// How long a lease lasts.
+    /// How long a lease of a timer lasts: the time after which another node may deliver the timer.
     pub lease: Duration,
-    /// How long the node owns a shard without a renewal.
+    /// How long the node owns a shard if it does not renew its ownership.
     pub ttl: Duration,
-    /// The number of handlers that run at a time.
+    /// The greatest number of handlers that the node runs at a time.
     pub workers: usize,
-    /// Whether the handler hangs for ever once it has reported its delivery.
+    /// Whether each handler hangs for ever after it has reported its delivery.
     pub hangs: bool,
 }
 
-/// How long a slow handler takes. The handlers of one timer in sixteen are slow.
+/// How long a slow handler takes. One timer in sixteen has a slow handler.
 const SLOW: Duration = Duration::from_millis(60);
 
-/// Returns the payload of a timer whose handler fails `fails` times. `series` is the series of which the timer is an
-/// occurrence.
+/// Returns the payload of a timer whose handler fails `fails` times before it succeeds. `series` is the id of the
+/// timer's series.
 #[must_use]
 pub fn payload(fails: u32, series: Option<Id>) -> Vec<u8> {
     let series = series.map_or_else(|| "-".to_owned(), |series| format!("{series:x}"));
@@ -66,12 +66,12 @@ thread_local! {
     static POST: RefCell<Option<Post>> = const { RefCell::new(None) };
 }
 
-/// Sends a record to the receiver over this thread's connection.
+/// Sends a record to the receiver at the socket `to`. Each thread has its own connection.
 fn send(to: &Path, record: &Record) {
     POST.with_borrow_mut(|post| post.get_or_insert_with(|| Post::to(to)).send(record));
 }
 
-/// Starts a node in this process. Calls `on_closed` when the store has closed for good.
+/// Starts a node in this process. Calls `on_closed` when the node's store has closed for good.
 ///
 /// # Errors
 ///
@@ -141,15 +141,16 @@ fn say(line: impl fmt::Display) {
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
-/// Returns the microseconds between the start of 1970 and the zero of the monotonic clock. Uses the time of day that
-/// programs see, which `faketime` may shift.
+/// Returns the moment at which the monotonic clock was zero, in microseconds of UTC. Reads the time of day as programs
+/// see it, so `faketime` may shift the result.
 fn wall_of_programs() -> u128 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_micros().saturating_sub(moment().into())
 }
 
-/// Runs a node until standard input ends. Writes a line to standard output at each change: `ready` with the node's time
-/// of day, `closed` with an error, `failed` with an error, or `stopped` with the number of deliveries, begun or not.
+/// Runs a node until standard input ends. Writes a line to standard output at each change:
+/// `ready` with the node's time of day, `closed` or `failed` with an error, or `stopped` with the number of deliveries.
+/// The number includes deliveries whose handlers did not begin.
 pub fn serve(settings: &NodeSettings) {
     let (receiver, name) = (settings.receiver.clone(), settings.name.clone());
     watch_stalls(move |from, until| {
@@ -182,9 +183,9 @@ pub fn serve(settings: &NodeSettings) {
     say(format_args!("stopped {}", stats.delivered));
 }
 
-/// Conversion to and from the words of a command line.
+/// Converts settings to the words of a command line, and back.
 impl NodeSettings {
-    /// Returns the settings as words `name=value`.
+    /// Returns the settings as words of the form `name=value`.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
         vec![
@@ -200,7 +201,7 @@ impl NodeSettings {
         ]
     }
 
-    /// Reads settings from words. Returns `None` if a word is missing or wrong.
+    /// Reads settings from words of the form `name=value`. Returns `None` if a word is missing or wrong.
     #[must_use]
     pub fn of(words: &[String]) -> Option<Self> {
         let words: HashMap<&str, &str> = words.iter().filter_map(|word| word.split_once('=')).collect();

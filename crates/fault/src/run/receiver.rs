@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Accepts records at `listener`, one a line, and appends them to `file`. Hands each record to the operating system
-/// before it answers the sender. Never returns unless it fails.
+/// Accepts records at `listener`, one a line, and appends them to `file`. Writes each record to the file before
+/// answering its sender. Returns only if opening the file fails.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ fn serve(stream: &UnixStream, file: &Mutex<File>) -> io::Result<()> {
     Ok(())
 }
 
-/// A sender's connection to the receiver.
+/// A node's connection to the receiver, over which it sends records.
 #[derive(Debug)]
 pub struct Post {
     to: PathBuf,
@@ -51,13 +51,13 @@ pub struct Post {
 }
 
 impl Post {
-    /// Creates a sender that connects when it sends its first record.
+    /// Makes a connection to the receiver at `socket`. It connects when it sends its first record.
     #[must_use]
     pub fn to(socket: impl Into<PathBuf>) -> Self {
         Self { to: socket.into(), open: None }
     }
 
-    /// Sends a record, and repeats it until the receiver has answered.
+    /// Sends a record to the receiver. Repeats this until the receiver has answered.
     pub fn send(&mut self, record: &Record) {
         while self.try_send(record).is_err() {
             self.open = None;

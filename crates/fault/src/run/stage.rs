@@ -22,16 +22,16 @@ use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{StoreError, TimerStore};
 use tourbillon_redis::RedisStore;
 
-/// The environment variable whose presence turns a process into a node or a receiver.
+/// The environment variable that turns this program into a node or a receiver of a run.
 const PART: &str = "TOURBILLON_FAULT_PART";
 
 /// How long all timers may take to end after the last fault. Even a busy machine needs far less.
 const DRAIN: Duration = Duration::from_secs(240);
 
-/// How long a process may take to follow a command.
+/// How long a child process may take to start, to end, or to make progress.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A child process of a run: a node or the receiver.
+/// A child process of a run: a node that delivers timers, or the receiver of their reports.
 #[derive(Debug)]
 struct Part {
     child: Child,
@@ -41,7 +41,8 @@ struct Part {
     reader: JoinHandle<()>,
 }
 
-/// Runs a node or the receiver, and never returns, if this process was started for that. Otherwise returns at once.
+/// Runs a node or the receiver if this process was started as a part of a run, and never returns. Returns at once in
+/// any other process.
 pub fn be_part() {
     let Ok(words) = env::var(PART) else { return };
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -64,8 +65,8 @@ pub fn be_part() {
 }
 
 impl Part {
-    /// Starts this program again with the arguments `program`. A command in `before`, such as `faketime`, runs it in
-    /// other surroundings. `words` say which part to run.
+    /// Starts this program again with the arguments `program`. `words` say whether it becomes a node or the receiver. A
+    /// command in `before`, such as `faketime`, starts the program in other surroundings.
     fn start(before: &[String], program: &[String], words: &str) -> Self {
         let path = env::current_exe().expect("the path of this program");
         let mut command = match before {
@@ -94,7 +95,7 @@ impl Part {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the rest of the first output line that begins with `word`.
+    /// Finds the first line of the process's output that begins with `word`. Returns the rest of this line.
     fn said(&self, word: &str) -> Option<String> {
         let lines = self.lines();
         let rest = |line: &String| line.strip_prefix(word).map(|rest| rest.trim().to_owned());
@@ -111,8 +112,8 @@ impl Part {
         drop(self.child.wait());
     }
 
-    /// Asks the process to end, and kills it if it does not. Returns whether it ended by itself. All its output is read
-    /// then.
+    /// Asks the process to end, and kills it after a timeout. Returns whether the process ended by itself. If so, all
+    /// of its output has been read.
     fn end(&mut self) -> bool {
         self.input = None;
         let start = Instant::now();
@@ -134,7 +135,7 @@ impl Drop for Part {
     }
 }
 
-/// A node of a run, as a child process.
+/// A child process of a run that delivers timers.
 #[derive(Debug)]
 pub struct Node {
     name: String,
@@ -148,48 +149,48 @@ impl Node {
         self.part.said("ready").is_some()
     }
 
-    /// Returns by how many seconds the node's time of day is off; `None` until the node is ready.
+    /// Returns by how many seconds the node's time of day differs from the machine's. `None` until the node is ready.
     #[must_use]
     pub fn shift(&self) -> Option<f64> {
         let wall_of_node: i128 = self.part.said("ready")?.parse().ok()?;
         Some((wall_of_node - i128::from(wall())) as f64 / 1e6)
     }
 
-    /// Returns the error with which the node's store has closed for good.
+    /// Returns the error with which the node's store has closed for good. `None` if the store is open.
     #[must_use]
     pub fn closed(&self) -> Option<String> {
         self.part.said("closed")
     }
 
-    /// Stops the process by SIGSTOP.
+    /// Stops the node's process by SIGSTOP.
     pub fn stop(&self) {
         self.part.signal(Signal::STOP);
     }
 
-    /// Lets a stopped process run on.
+    /// Lets the node's process run on after [`stop`](Self::stop).
     pub fn go_on(&self) {
         self.part.signal(Signal::CONT);
     }
 }
 
-/// A run under faults: its settings, its processes, and its findings so far.
+/// A test run with faults: its settings, its processes, and its findings so far.
 #[derive(Debug)]
 pub struct Stage {
-    /// The servers to which nodes and clients connect.
+    /// The Redis servers to which nodes and clients connect.
     pub target: Target,
-    /// How long a lease lasts.
+    /// How long a lease of a timer lasts: the time after which another node may deliver the timer.
     pub lease: Duration,
-    /// How long a node owns a shard without a renewal.
+    /// How long a node owns a shard if it does not renew its ownership.
     pub ttl: Duration,
-    /// The number of handlers that a node runs at a time.
+    /// The greatest number of handlers that a node runs at a time.
     pub workers: usize,
     /// The running nodes.
     pub nodes: Vec<Node>,
-    /// Problems that the history does not show, as texts.
+    /// Problems of the run that its history does not show, as texts.
     pub problems: Vec<String>,
-    /// Measurements, one a line.
+    /// Measurements of the run, each a line of text.
     pub notes: Vec<String>,
-    /// Whether handlers hang for ever once they have reported their delivery.
+    /// Whether each handler hangs for ever after it has reported its delivery.
     pub hangs: bool,
     folder: TempDir,
     shards: u16,
@@ -202,21 +203,22 @@ pub struct Stage {
     begun: Instant,
 }
 
-/// The result of a run: a row of the table.
+/// The result of a run, as the table of results shows it.
 #[derive(Debug)]
 pub struct Row {
-    /// The findings of the check of the history.
+    /// The counts and violations that the check of the history has found.
     pub findings: Findings,
-    /// Problems that the history does not show, as texts.
+    /// Problems of the run that its history does not show, as texts.
     pub problems: Vec<String>,
     /// How long the run took.
     pub took: Duration,
     /// The number of signs that the machine was busy. A process did not run for a second although the run had not
-    /// stopped it, or a server did not answer in time although no fault hit it.
+    /// stopped it. Or a server did not answer in time although no fault hit it.
     pub stalls: usize,
-    /// Measurements of the run, one a line.
+    /// Measurements of the run, each a line of text.
     pub notes: Vec<String>,
-    /// The folder of the history. It is kept only if something is wrong.
+    /// The folder with the run's history. `None` if the run found no violation and no problem: then the folder is
+    /// removed.
     pub kept: Option<PathBuf>,
 }
 
@@ -227,7 +229,7 @@ impl Row {
         self.findings.broken.is_empty() && self.problems.is_empty()
     }
 
-    /// Panics unless the run was clean. Returns the findings.
+    /// Returns the findings of a run that must be clean.
     ///
     /// # Panics
     ///
@@ -258,7 +260,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Reads the content of a store: its timers, its own count of them, and the damage that its check finds.
+/// Reads a store's content: its timers, its own count of them, and the damage that its check finds.
 ///
 /// # Errors
 ///
@@ -278,11 +280,11 @@ pub fn stored(store: &RedisStore) -> Result<End, StoreError> {
 }
 
 impl Stage {
-    /// The name of the deployment in each run.
+    /// The name of the deployment that every run uses.
     pub const DEPLOYMENT: &str = "run";
 
-    /// Starts the receiver. Each process of the run is this program, started with the arguments `program`. It must call
-    /// [`be_part`] first.
+    /// Prepares a run on the servers `target`, and starts its receiver. The run starts this program, with the arguments
+    /// `program`, as its child processes. The program must call [`be_part`] first.
     ///
     /// # Panics
     ///
@@ -325,8 +327,8 @@ impl Stage {
         }
     }
 
-    /// Starts a node, and does not wait for it. A command in `before`, such as `faketime`, runs the node in other
-    /// surroundings.
+    /// Starts a node, and returns before the node is ready. A command in `before`, such as `faketime`, starts the node
+    /// in other surroundings.
     #[must_use]
     pub fn node(&mut self, before: &[String]) -> Node {
         self.started += 1;
@@ -354,8 +356,9 @@ impl Stage {
         self.await_ready();
     }
 
-    /// Starts nodes whose times of day are off by `shifts` seconds, and waits until they are ready. Notes a problem if
-    /// a node has another time. Without `faketime`, writes a line to standard error and returns `false`.
+    /// Starts a node for each of `shifts`, and waits until the nodes are ready. A node's time of day is off by its
+    /// shift, in seconds. Notes a problem if a node is off by another time. Without `faketime`, writes a line to
+    /// standard error and returns `false`.
     pub fn start_shifted_nodes(&mut self, shifts: &[i32]) -> bool {
         let works = Command::new("faketime").args(["-f", "+1s", "true"]).stderr(Stdio::null()).status();
         if !works.is_ok_and(|status| status.success()) {
@@ -392,7 +395,7 @@ impl Stage {
         }
     }
 
-    /// Starts the clients.
+    /// Starts clients that put `load` on the store. `seed` determines their random choices.
     ///
     /// # Panics
     ///
@@ -403,19 +406,19 @@ impl Stage {
         self.clients = Some(clients.expect("stores of clients"));
     }
 
-    /// Returns the number of operations that have a definite answer.
+    /// Returns the number of the clients' operations that have a definite answer.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.clients.as_ref().map_or(0, Clients::done)
     }
 
-    /// Returns whether a client's store has closed for good.
+    /// Returns whether the store of any client has closed for good, for example because its data is lost.
     #[must_use]
     pub fn has_closed_client(&self) -> bool {
         self.clients.as_ref().is_some_and(Clients::are_closed)
     }
 
-    /// Waits until `count` more operations have an answer. Notes a problem if that takes too long.
+    /// Waits until `count` more operations of the clients have a definite answer. Notes a problem after two minutes.
     pub fn await_progress(&mut self, count: u64) {
         let (before, start) = (self.done(), Instant::now());
         while self.done() < before + count {
@@ -427,13 +430,13 @@ impl Stage {
         }
     }
 
-    /// Records a fault for the history.
+    /// Adds a fault to the history. `node` is the name of the node that the fault hit.
     pub fn note(&mut self, cause: Cause, node: Option<&str>, from: Moment, until: Moment) {
         let fault = Fault { cause, node: node.map(Into::into), from, until };
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
     }
 
-    /// Calls `act`, which harms the servers or the network, and records the span as a fault.
+    /// Calls `act`, which harms the servers or the network. Records a fault from the beginning to the end of the call.
     pub fn harm<T>(&mut self, cause: Cause, act: impl FnOnce(&mut Self) -> T) -> T {
         let from = moment();
         let result = act(self);
@@ -441,7 +444,8 @@ impl Stage {
         result
     }
 
-    /// Calls `act`, which harms the network of one node, and records the span as a fault of this node.
+    /// Calls `act`, which harms the network of the node with the index `node`. Records a fault of this node from the
+    /// beginning to the end of the call.
     pub fn harm_node<T>(&mut self, node: usize, cause: Cause, act: impl FnOnce() -> T) -> T {
         let (from, name) = (moment(), self.nodes[node].name.clone());
         let result = act();
@@ -449,7 +453,7 @@ impl Stage {
         result
     }
 
-    /// Kills a node by SIGKILL.
+    /// Kills the node with the index `node` by SIGKILL.
     pub fn kill(&mut self, node: usize) {
         let mut node = self.nodes.remove(node);
         node.part.kill();
@@ -457,7 +461,7 @@ impl Stage {
         self.note(Cause::Kill, Some(&node.name), moment(), moment());
     }
 
-    /// Stops a node by SIGSTOP for this time.
+    /// Stops the node with the index `node` by SIGSTOP. Lets it run on after `time`.
     pub fn pause(&mut self, node: usize, time: Duration) {
         let from = moment();
         self.nodes[node].stop();
@@ -467,8 +471,8 @@ impl Stage {
         self.note(Cause::Pause, Some(&name), from, moment());
     }
 
-    /// Ends a node in order: it gives back the timers whose handlers have not begun. Returns the number of its
-    /// deliveries, begun or not; `None` if the node did not end in order.
+    /// Ends a node in order, so that the node gives back the timers whose handlers have not begun. Returns the number
+    /// of the node's deliveries, begun or not. Returns `None` if the node did not end in order.
     pub fn end_node(&mut self, node: usize) -> Option<u64> {
         let mut node = self.nodes.remove(node);
         let has_ended = node.part.end();
@@ -479,7 +483,7 @@ impl Stage {
         delivered
     }
 
-    /// Ends the load, and returns the clients' records.
+    /// Ends the load, and returns the records of all clients.
     fn end_clients(&mut self) -> Vec<Record> {
         let Some(clients) = self.clients.take() else { return Vec::new() };
         clients.end().unwrap_or_else(|error| {
@@ -488,7 +492,7 @@ impl Stage {
         })
     }
 
-    /// Opens a store of the run's deployment, independent of the nodes.
+    /// Opens a store of the run's timers that is independent of the nodes.
     ///
     /// # Errors
     ///
@@ -497,7 +501,7 @@ impl Stage {
         open(&self.target, Self::DEPLOYMENT, self.shards)
     }
 
-    /// Reads the records that the receiver got so far: deliveries, and stalls that nodes noticed.
+    /// Reads the records that the receiver has got so far: deliveries, and spans in which a node did not run.
     ///
     /// # Errors
     ///
@@ -506,7 +510,8 @@ impl Stage {
         read(&self.folder.path().join("deliveries"))
     }
 
-    /// Ends the load, waits until no timer is left to deliver, ends the nodes, and checks the history.
+    /// Ends the load, and waits until no timer is left to deliver. Then ends the nodes, and checks the history. `terms`
+    /// are the losses that the run permits.
     #[must_use]
     pub fn finish(mut self, terms: Terms) -> Row {
         let records = self.end_clients();
@@ -521,7 +526,8 @@ impl Stage {
         self.judge(records, terms, &end)
     }
 
-    /// Ends the load and the nodes, and checks the history. Waits for no timer, since the deployment's data is lost.
+    /// Ends the load and the nodes, and checks the history. Does not wait for the timers, because the run has deleted
+    /// their data.
     #[must_use]
     pub fn finish_without_store(mut self, terms: Terms) -> Row {
         let records = self.end_clients();

@@ -5,10 +5,11 @@ use core::str::FromStr;
 use std::time::Duration;
 use tourbillon_redis::{Connect, SyncPolicy};
 
-/// How long to wait for a reply. It is short, so that faults show effects in a short run.
+/// How long a client waits for a server's reply by default. The time is short, so that faults show effects in a short
+/// run.
 const RESPONSE: Duration = Duration::from_secs(2);
 
-/// How long a server waits for its replicas.
+/// How long a change waits until the replicas have the change.
 const WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +19,7 @@ enum Kind {
     Cluster,
 }
 
-/// The servers of a run, and the number of replicas that each change waits for.
+/// The Redis servers of a run, and the number of replicas that each change waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     kind: Kind,
@@ -28,43 +29,44 @@ pub struct Target {
 }
 
 impl Target {
-    /// Names a single server.
+    /// Names a single Redis server by its URL.
     #[must_use]
     pub fn single(url: impl Into<String>) -> Self {
         Self { kind: Kind::Single, urls: vec![url.into()], replicas: 0, response: RESPONSE }
     }
 
-    /// Names the primary that this Sentinel knows by `name`.
+    /// Names a primary that a Sentinel watches. `url` is the Sentinel's URL, and `name` the primary's name at the
+    /// Sentinel.
     #[must_use]
     pub fn sentinel(url: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind: Kind::Sentinel(name.into()), urls: vec![url.into()], replicas: 0, response: RESPONSE }
     }
 
-    /// Names a cluster by the URLs of its nodes.
+    /// Names a Redis cluster by the URLs of its nodes.
     #[must_use]
     pub fn cluster(urls: Vec<String>) -> Self {
         Self { kind: Kind::Cluster, urls, replicas: 0, response: RESPONSE }
     }
 
-    /// Makes each change wait until `replicas` replicas have it.
+    /// Makes each change wait until `replicas` replicas have the change.
     #[must_use]
     pub fn wait_for(self, replicas: u32) -> Self {
         Self { replicas, ..self }
     }
 
-    /// Sets how long to wait for a reply; 2 s by default.
+    /// Sets how long a client waits for a server's reply. The default is 2 s.
     #[must_use]
     pub fn response_timeout(self, response: Duration) -> Self {
         Self { response, ..self }
     }
 
-    /// Returns how long to wait for a reply.
+    /// Returns how long a client waits for a server's reply.
     #[must_use]
     pub fn response(&self) -> Duration {
         self.response
     }
 
-    /// Returns the connection settings for these servers.
+    /// Returns the settings with which a store connects to the servers.
     #[must_use]
     pub fn connect(&self) -> Connect {
         let connect = match (&self.kind, &self.urls[..]) {

@@ -15,14 +15,14 @@ fn begin(given: &Given, replicas: u32) -> Option<(Cluster, Stage)> {
     Some((cluster, stage))
 }
 
-/// Picks a pair at random. Returns the indices of its present primary and its present replica.
+/// Picks a primary and its replica at random. Returns their indices, with the present primary first.
 fn pair(given: &mut Given, cluster: &Cluster) -> (usize, usize) {
     let one = given.rng.usize(..3);
     let is_primary = cluster.nodes[one].info("role").as_deref() == Some("master");
     if is_primary { (one, one + 3) } else { (one + 3, one) }
 }
 
-/// Kills primaries: their replicas take over with everything that was acknowledged.
+/// Kills primaries of a cluster. Their replicas take over, and no acknowledged change is lost.
 pub(super) fn killed(given: &mut Given) -> Outcome {
     let Some((mut cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
     cluster.node_timeout(Duration::from_secs(2));
@@ -43,7 +43,7 @@ pub(super) fn killed(given: &mut Given) -> Outcome {
     stage.finish(Terms { loses_ends: true, ..Terms::default() }).into()
 }
 
-/// Swaps roles by hand-overs, in which nothing is lost.
+/// Makes primaries of a cluster hand over to their replicas. No change is lost.
 pub(super) fn failed_over(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 0) else { return NO_SERVER };
     let mut changes = [0; 3];
@@ -62,7 +62,7 @@ pub(super) fn failed_over(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Forces replicas to take over, without a hand-over (FORCE) or without a vote (TAKEOVER). The old primary lives, or
+/// Forces replicas to take over, without a hand-over (FORCE) or without a vote (TAKEOVER). The old primary runs, or
 /// stands still and comes back. Each change waits for the replica, so no timer is lost.
 pub(super) fn forced(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 1) else { return NO_SERVER };
@@ -94,7 +94,7 @@ pub(super) fn forced(given: &mut Given) -> Outcome {
     stage.finish(Terms { loses_ends: true, ..Terms::default() }).into()
 }
 
-/// Moves slots that hold timers from one primary to another, key by key.
+/// Moves hash slots with timers from a primary of a cluster to another primary, key by key.
 pub(super) fn moved(given: &mut Given) -> Outcome {
     let Some((cluster, mut stage)) = begin(given, 0) else { return NO_SERVER };
     given.again(Duration::from_secs(2), |given| {

@@ -6,21 +6,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_fault::run::{Load, Row, Stage, Target};
 
-/// The number of shards in each scenario's deployment.
+/// The number of shards into which each scenario divides its timers.
 pub(crate) const SHARDS: u16 = 16;
 
-/// The input of a scenario.
+/// The input of a scenario, a test run with one kind of fault.
 pub(crate) struct Given {
     pub(crate) seed: u64,
     pub(crate) rng: Rng,
-    /// How long the scenario does faults.
+    /// How long the scenario goes on doing faults.
     pub(crate) time: Duration,
 }
 
-/// The outcome of a scenario.
+/// The outcome of a scenario, a test run with one kind of fault.
 pub(crate) enum Outcome {
     Ran(Box<Row>),
-    /// The machine lacks something that the text names.
+    /// The scenario did not run, because the machine lacks the program that the text names.
     Skipped(&'static str),
 }
 
@@ -31,18 +31,19 @@ impl From<Row> for Outcome {
 }
 
 impl Given {
-    /// Creates a run against these servers, with its receiver, but without nodes and clients.
+    /// Prepares a run on the servers `target`. Starts its receiver, but neither nodes nor clients.
     pub(crate) fn stage(&self, target: Target) -> Stage {
         Stage::new(target, SHARDS, &[])
     }
 
-    /// Starts three nodes, and clients with this load.
+    /// Starts three nodes, and clients that put `load` on the store.
     pub(crate) fn begin(&self, stage: &mut Stage, load: Load) {
         stage.start_nodes(3);
         stage.start_clients(load, self.seed);
     }
 
-    /// Calls `act` repeatedly, with pauses of 0.5 to 1.5 times `pause`, until the scenario's time is over.
+    /// Calls `act` again and again until the scenario's time is over. Before each call comes a pause of 0.5 to 1.5
+    /// times `pause`.
     pub(crate) fn again(&mut self, pause: Duration, mut act: impl FnMut(&mut Self)) {
         let end = Instant::now() + self.time;
         loop {
@@ -63,7 +64,7 @@ impl Given {
     }
 }
 
-/// Returns whether this command runs and succeeds.
+/// Returns whether a command runs and succeeds. The first of `words` is the program, the others are its arguments.
 pub(crate) fn works(words: &[&str]) -> bool {
     let status =
         Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -15,12 +15,12 @@ use std::env;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-/// The usual share of the total time that a scenario gets.
+/// The weight of a usual scenario. Scenarios divide the total time in proportion to their weights.
 const ONE: u32 = 1;
 
 type Run = fn(&mut Given) -> Outcome;
 
-/// The scenarios: name, share of the total time, and function.
+/// The scenarios, each with its name, its weight in dividing the total time, and its function.
 const SCENARIOS: &[(&str, u32, Run)] = &[
     ("quiet", ONE, nodes::quiet),
     ("nodes killed", 3, nodes::killed),
@@ -73,7 +73,7 @@ fn arguments() -> Option<Arguments> {
     Some(arguments)
 }
 
-/// The time that a scenario needs in addition to its faults, to start and to end all timers.
+/// The time that a scenario needs besides its faults: to start, and to end all timers.
 const AROUND: Duration = Duration::from_secs(9);
 
 pub(crate) fn main() -> ExitCode {
@@ -119,7 +119,7 @@ pub(crate) fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Prints how to call the program. Returns the exit code for wrong arguments.
+/// Prints the usage of the program. Returns the exit code for wrong arguments.
 fn say_how() -> ExitCode {
     table::say("tourbillon-fault [--minutes M] [--seed N] [--only NAME]");
     for (name, ..) in SCENARIOS {

@@ -11,7 +11,7 @@ use tourbillon_fault::{Fate, Proxy, Server};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// Delays, cuts, silences and refuses connections, and loses replies.
+/// Delays, cuts, silences and refuses the connections to a server, and loses replies.
 pub(super) fn harmed(given: &mut Given) -> Outcome {
     let Some(server) = Server::start(&[]) else { return NO_SERVER };
     let proxy = Proxy::start(server.address());
@@ -65,7 +65,7 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// A network namespace for a process, joined to the machine's own network by a virtual cable.
+/// A network namespace of Linux for a node's process. A virtual cable joins it to the machine's own network.
 struct Namespace {
     name: String,
     cable: String,
@@ -73,10 +73,10 @@ struct Namespace {
     node: String,
 }
 
-/// The number of namespaces that this process has made.
+/// The number of network namespaces that this process has made.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// The directions in which a cut stops packets.
+/// The directions in which a cut of the network stops packets.
 #[derive(Clone, Copy)]
 enum Cut {
     Both,
@@ -84,7 +84,7 @@ enum Cut {
     ToServer,
 }
 
-/// A hardware address that no interface has: packets to it are lost without an error.
+/// A hardware address that no interface has. Packets to this address are lost without an error.
 const NOWHERE: &str = "02:00:00:00:00:99";
 
 fn ip(words: &str) -> bool {
@@ -114,7 +114,7 @@ impl Namespace {
         steps.iter().all(|step| ip(step)).then_some(namespace)
     }
 
-    /// Stops packets in one direction or in both. Neither side gets a sign of it.
+    /// Makes the network lose packets in the directions that `cut` names. Neither side notices the cut.
     fn cut(&self, cut: Cut) {
         let Self { name, cable, server, node } = self;
         let neighbour = |address: &str| format!("neigh replace {address} lladdr {NOWHERE} nud permanent dev");
@@ -142,12 +142,13 @@ impl Drop for Namespace {
     }
 }
 
-/// Puts one of three nodes into another network, and cuts that network off silently.
+/// Puts one of three nodes into its own network, and cuts this network off without a sign.
 pub(super) fn parted(given: &mut Given) -> Outcome {
     part(given, &[Cut::Both])
 }
 
-/// Cuts only one direction. Either the node's packets arrive at the server and the answers are lost, or the reverse.
+/// Cuts the network of one node in a single direction. Either the node's packets arrive and the server's answers are
+/// lost, or the reverse.
 pub(super) fn half_parted(given: &mut Given) -> Outcome {
     part(given, &[Cut::ToNode, Cut::ToServer])
 }

@@ -9,7 +9,8 @@ use tourbillon_fault::run::{Load, Stage, Target};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// Starts a server that keeps its data in memory, three nodes, and clients.
+/// Starts a server that keeps its data only in memory, three nodes, and clients. Returns `None` without a
+/// `redis-server`.
 fn begin(given: &Given, load: Load) -> Option<(Server, Stage)> {
     let server = Server::start(&[])?;
     let mut stage = given.stage(Target::single(server.url()));
@@ -17,7 +18,7 @@ fn begin(given: &Given, load: Load) -> Option<(Server, Stage)> {
     Some((server, stage))
 }
 
-/// Does no fault, so there must be no duplicate.
+/// Runs without any fault, so no delivery may be repeated.
 pub(super) fn quiet(given: &mut Given) -> Outcome {
     let Some((_server, stage)) = begin(given, Load::default()) else { return NO_SERVER };
     thread::sleep(given.time);
@@ -50,7 +51,7 @@ pub(super) fn killed(given: &mut Given) -> Outcome {
     row.into()
 }
 
-/// Stops nodes for a third of a lease, or for two leases.
+/// Stops nodes for a third of a lease or for two leases, and lets them run on.
 pub(super) fn paused(given: &mut Given) -> Outcome {
     let Some((_server, mut stage)) = begin(given, Load::default()) else { return NO_SERVER };
     given.again(Duration::from_secs(3), |given| {
@@ -61,7 +62,7 @@ pub(super) fn paused(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Ends nodes in order, one after the other, and starts others instead: there must be no duplicate.
+/// Ends nodes in order, one after the other, and starts new nodes in their place. No delivery may be repeated.
 pub(super) fn rolling(given: &mut Given) -> Outcome {
     let Some((_server, mut stage)) = begin(given, Load::default()) else { return NO_SERVER };
     given.again(Duration::from_secs(2), |_| {
@@ -71,7 +72,8 @@ pub(super) fn rolling(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Shifts the nodes' time of day by a minute in both directions: no timer and no takeover of a lease may be early.
+/// Shifts the time of day of some nodes by a minute forwards or backwards. No timer may be early, and no node may take
+/// over a lease early.
 pub(super) fn clocks(given: &mut Given) -> Outcome {
     let Some(server) = Server::start(&[]) else { return NO_SERVER };
     let mut stage = given.stage(Target::single(server.url()));

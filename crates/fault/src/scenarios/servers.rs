@@ -9,8 +9,8 @@ use tourbillon_fault::run::{Load, Stage, Target, moment};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// The greatest age of changes, in microseconds, that `appendfsync everysec` loses with its process: a write may wait
-/// two seconds for the disk.
+/// The greatest age of changes that a killed server with `appendfsync everysec` loses, in microseconds. A write may
+/// wait two seconds for the disk.
 const EVERYSEC: u64 = 3_000_000;
 
 fn begin(given: &Given, arguments: &[&str]) -> Option<(Server, Stage)> {
@@ -20,19 +20,19 @@ fn begin(given: &Given, arguments: &[&str]) -> Option<(Server, Stage)> {
     Some((server, stage))
 }
 
-/// How the server's process ends.
+/// The way in which a scenario ends the server's process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Death {
-    /// SIGKILL, which loses nothing with these settings.
+    /// The process is killed by SIGKILL. With the server's settings, no change is lost.
     Sudden,
-    /// SIGKILL, which may lose changes that are not written yet.
+    /// The process is killed by SIGKILL. Changes that are not written yet may be lost.
     Lossy,
-    /// The command `SHUTDOWN`.
+    /// The process ends in order by the command `SHUTDOWN`.
     InOrder,
 }
 
-/// Returns the last known moment at which the append-only file's buffer was empty. The operating system has all changes
-/// answered before that moment, and it outlives the process.
+/// Returns the latest known moment at which the server had written all its changes to the append-only file. Changes
+/// that the server answered before this moment survive the end of its process.
 fn written(server: &Server) -> Moment {
     let begun = moment();
     loop {
@@ -69,22 +69,22 @@ fn end_again_and_again(given: &mut Given, fsync: &str, death: Death) -> Outcome 
     stage.finish(terms).into()
 }
 
-/// Kills a server that syncs its append-only file at each change: nothing is lost.
+/// Kills a server that syncs its append-only file at each change. No change is lost.
 pub(super) fn killed_always(given: &mut Given) -> Outcome {
     end_again_and_again(given, "always", Death::Sudden)
 }
 
-/// Kills a server that syncs once a second: changes that are not written yet may be lost.
+/// Kills a server that syncs its append-only file once a second. Changes that are not written yet may be lost.
 pub(super) fn killed_everysec(given: &mut Given) -> Outcome {
     end_again_and_again(given, "everysec", Death::Lossy)
 }
 
-/// Restarts a server by `SHUTDOWN`: nothing is lost, though it syncs only once a second.
+/// Restarts a server by `SHUTDOWN`. No change is lost, although the server syncs its file only once a second.
 pub(super) fn restarted(given: &mut Given) -> Outcome {
     end_again_and_again(given, "everysec", Death::InOrder)
 }
 
-/// Stops the server's process: connections stay open, and nothing is answered.
+/// Stops the server's process for a time. Its connections stay open, and it answers nothing.
 pub(super) fn stopped(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &[]) else { return NO_SERVER };
     given.again(Duration::from_secs(4), |given| {
@@ -99,7 +99,7 @@ pub(super) fn stopped(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Flushes the server's scripts under load, and keeps the server busy with another client's script.
+/// Flushes the server's scripts under load. Also keeps the server busy with a script of another client.
 pub(super) fn scripts(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &["--busy-reply-threshold", "50"]) else { return NO_SERVER };
     given.again(Duration::from_secs(2), |given| {
@@ -127,7 +127,7 @@ pub(super) fn scripts(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Leaves the server no memory for a time: it refuses changes, and nothing is lost.
+/// Takes the server's free memory away for a time. The server refuses changes, and no acknowledged change is lost.
 pub(super) fn memory(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &[]) else { return NO_SERVER };
     given.again(Duration::from_secs(3), |given| {
@@ -142,7 +142,7 @@ pub(super) fn memory(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Restarts a server that reads its data slowly and answers `LOADING` for a long time.
+/// Restarts a server that reads its data slowly. The server answers `LOADING` for a long time.
 pub(super) fn loaded(given: &mut Given) -> Outcome {
     let arguments = ["--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", "200"];
     let Some((mut server, mut stage)) = begin(given, &arguments) else { return NO_SERVER };
@@ -155,7 +155,7 @@ pub(super) fn loaded(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Deletes all data. Each node must notice it and stop.
+/// Deletes all data of the server. Each node must notice this and stop.
 pub(super) fn flushed(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &[]) else { return NO_SERVER };
     thread::sleep(given.time);

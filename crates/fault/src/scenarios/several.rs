@@ -9,14 +9,14 @@ use tourbillon_fault::{Server, Watched, eventually_some};
 
 const NO_SERVER: Outcome = Outcome::Skipped("no redis-server");
 
-/// Returns the present primary and the present replica.
+/// Returns the server that is the primary at present, then the server that is the replica.
 fn roles(watched: &mut Watched) -> (&mut Server, &mut Server) {
     let Watched { first, second, .. } = watched;
     if first.info("role").as_deref() == Some("master") { (first, second) } else { (second, first) }
 }
 
-/// Waits until the replica has all changes that the primary has answered. Returns a moment: all changes answered before
-/// it are at the replica.
+/// Waits until the replica has caught up with the primary. Returns a moment: the replica has all changes that the
+/// primary answered before it.
 fn replicated(primary: &Server) -> Moment {
     eventually_some("the replica has all changes", || {
         let asked = moment();
@@ -63,13 +63,13 @@ fn fail_over_again_and_again(given: &mut Given, mut watched: Watched, replicas: 
     stage.finish(terms)
 }
 
-/// Kills the primary while each change waits for the replica: no timer is lost.
+/// Kills the primary while each change waits for the replica. No timer is lost.
 pub(super) fn failover_with_wait(given: &mut Given) -> Outcome {
     let Some(watched) = Watched::start(&[]) else { return NO_SERVER };
     fail_over_again_and_again(given, watched, 1, Terms::default()).into()
 }
 
-/// Lets the Sentinel swap the roles of two running servers. The nodes find the new primary, and no acknowledged change
+/// Makes the Sentinel swap the roles of two running servers. The nodes find the new primary, and no acknowledged change
 /// is lost.
 pub(super) fn failover_in_order(given: &mut Given) -> Outcome {
     let Some(mut watched) = Watched::start(&[]) else { return NO_SERVER };
@@ -83,14 +83,15 @@ pub(super) fn failover_in_order(given: &mut Given) -> Outcome {
     stage.finish(Terms { loses_ends: true, ..Terms::default() }).into()
 }
 
-/// Kills the primary while no change waits for the replica. Changes that the replica lacks are lost, and are counted.
+/// Kills the primary while changes do not wait for the replica. Changes that the replica does not have are lost, and
+/// the run counts them.
 pub(super) fn failover_without(given: &mut Given) -> Outcome {
     let Some(watched) = Watched::start(&[]) else { return NO_SERVER };
     fail_over_again_and_again(given, watched, 0, Terms::default()).into()
 }
 
-/// Kills primaries while the two servers' clocks differ by three seconds. No timer is early by more than that, and
-/// nothing is lost.
+/// Kills primaries while the clocks of the two servers differ by three seconds. No timer is early by more than this
+/// difference, and no timer is lost.
 pub(super) fn failover_between_clocks(given: &mut Given) -> Outcome {
     let shift = if given.rng.bool() { 3_i64 } else { -3 };
     let Some(watched) = Watched::start_shifted(&[], shift) else {

@@ -1,5 +1,7 @@
-//! A receiver of callbacks. `guide-receiver ADDRESS FILE` verifies each callback by the secret in the file, and prints
-//! it. While the folder has a file `broken`, the receiver answers 503.
+//! A receiver of callbacks for the guide.
+//!
+//! `guide-receiver ADDRESS FILE` verifies each callback by the secret in the file, and prints it. While the current
+//! folder has a file named `broken`, the receiver answers 503.
 #![expect(clippy::print_stdout, reason = "a receiver shows what it gets")]
 
 use axum::Router;

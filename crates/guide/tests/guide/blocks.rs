@@ -1,46 +1,48 @@
-//! The pages and their blocks, and the tests of blocks that need no program.
+//! Reads the pages of the guide and their code blocks. Tests the blocks that need no program.
 
 use crate::of_repository;
 use std::fs;
 
-/// A page of the guide.
+/// A page of the guide: the name of its file, and its text.
 pub(crate) struct Page {
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-/// A block between fences.
+/// A code block of a page. It stands between two fences, lines of three backticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
-    /// The line of the first fence.
+    /// The number of the page's line with the block's first fence.
     pub(crate) line: usize,
-    /// The text that follows the first fence.
+    /// The text behind the block's first fence, such as `sh` or `text of NAME`.
     pub(crate) info: String,
     pub(crate) text: String,
 }
 
-/// The use that a test makes of a block.
+/// The way in which a test checks a code block. The table in `main.rs` lists all ways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     DocTest,
     Run,
     Until,
     Background,
-    /// The output of the block before.
+    /// The block shows the output of the commands in the block before it.
     Output,
-    /// The output of a program in the background.
+    /// The block shows the output of a program that an earlier block has started in the background. The text is the
+    /// program's name.
     OutputOf(String),
     PartOf(String),
     Settings,
     C,
-    /// A configuration of Prometheus.
+    /// The block is a configuration of Prometheus.
     Prometheus,
-    /// A configuration of a proxy, which the service's tests run.
+    /// The block is a configuration of a proxy. The tests of the service run the proxy with this configuration.
     Proxy,
 }
 
 impl Block {
-    /// The use that a test makes of the block. `None` if no test looks at it.
+    /// Returns the way in which a test checks the block. `before` is the block before it on the page. `None` if no test
+    /// checks the block.
     pub(crate) fn usage(&self, before: Option<&Self>) -> Option<Use> {
         let follows_commands = before.is_some_and(|block| ["sh", "sh until"].contains(&&*block.info));
         match self.info.split_once(' ').map_or((&*self.info, ""), |(language, rest)| (language, rest)) {
@@ -62,7 +64,7 @@ impl Block {
     }
 }
 
-/// The blocks of a page, in their order.
+/// Returns the code blocks of a page, in the page's order.
 pub(crate) fn blocks(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
@@ -83,7 +85,8 @@ pub(crate) fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// The blocks of a page, and the use that a test makes of each.
+/// Returns the code blocks of a page, each with the way in which a test checks it. Panics at a block that no test
+/// checks.
 pub(crate) fn uses(page: &Page) -> Vec<(Block, Use)> {
     let all = blocks(&page.text);
     let mut uses = Vec::new();
@@ -96,7 +99,7 @@ pub(crate) fn uses(page: &Page) -> Vec<(Block, Use)> {
     uses
 }
 
-/// The pages of the guide.
+/// Reads all pages of the guide.
 pub(crate) fn pages() -> Vec<Page> {
     let mut pages = Vec::new();
     for entry in fs::read_dir(of_repository("docs/guide")).unwrap() {
@@ -110,7 +113,8 @@ pub(crate) fn pages() -> Vec<Page> {
     pages
 }
 
-/// The blocks of all pages with one use.
+/// Returns the code blocks of all pages that a test checks in the way `usage`. With each block comes the name of its
+/// page.
 pub(crate) fn all_of(usage: &Use) -> Vec<(String, Block)> {
     let mut found = Vec::new();
     for page in pages() {
@@ -126,7 +130,8 @@ fn a_test_looks_at_each_block() {
     assert!(count > 40, "{count} blocks");
 }
 
-/// The test of the proxies reads one page, and on it one block for each proxy.
+/// The service's test of proxies reads only the page on proxies, and one code block for each proxy. So no other page
+/// may have a block for a proxy.
 #[test]
 fn the_proxies_are_on_their_page() {
     let blocks = all_of(&Use::Proxy);
@@ -146,7 +151,7 @@ fn a_block_that_no_test_looks_at_is_found() {
     assert_eq!(usage("```\na\n```"), None);
     assert_eq!(usage("```rust,ignore\na\n```"), None);
     assert_eq!(usage("```sh never\na\n```"), None);
-    // An output of nothing.
+    // Without a block of commands before it, a block of JSON is not the output of a command.
     assert_eq!(usage("```json\n1\n```"), None);
     assert_eq!(usage("```toml\n```\n```text\n1\n```"), None);
     assert_eq!(usage("```sh\n```\n```json\n1\n```"), Some(Use::Output));
@@ -168,7 +173,7 @@ fn each_page_is_in_the_doc_tests_and_in_the_summary() {
         assert!(lib.contains(&format!(" = \"{name}\",\n")), "{name} is not in the doc tests");
     }
     assert!(pages.len() > 9, "{pages:?}");
-    // The order is the same.
+    // `SUMMARY.md` and the index in `README.md` list the pages in the same order.
     let order = |text: &str| -> Vec<String> {
         let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
         let links = links.map(|(link, _)| link.to_owned());
@@ -184,7 +189,8 @@ fn the_receiver_of_the_guide_is_the_program_of_that_name() {
     assert!(blocks.iter().any(|(_, block)| block.text.contains("fn main") && source.ends_with(&block.text)));
 }
 
-/// Whether the lines stand in the text, one after the other, whatever stands before them in their lines.
+/// Returns whether `lines` stand in `text`, one after another. Ignores empty lines, and spaces and `#` at the beginning
+/// of a line.
 fn stand_in(lines: &str, text: &str) -> bool {
     let bare = |text: &str| -> Vec<String> {
         let lines = text.lines().map(|line| line.trim_start_matches(['#', ' ']).trim_end().to_owned());

@@ -1,4 +1,4 @@
-//! Settings, configurations of Prometheus, and programs in C.
+//! Tests the blocks that another program reads: settings, configurations of Prometheus, and programs in C.
 
 use crate::blocks::{Use, all_of};
 use crate::shell::programs;
@@ -23,7 +23,7 @@ fn the_service_reads_the_settings() {
     for (place, block) in blocks {
         let read = config(&block.text);
         assert!(read.status.success(), "{place}: {}", String::from_utf8_lossy(&read.stderr));
-        // Each line of the block is in force.
+        // Each line of the block has become a setting.
         let settings = String::from_utf8(read.stdout).unwrap();
         let set = settings.lines().filter(|line| line.contains("guide.toml:")).count();
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The blocks of the guide's pages. Each block is run, compiled or read, as its kind demands. A block that no test
-//! checks is a fault.
+//! Tests the code blocks of the guide's pages. Each block is run, compiled or read: the table says how. A block that no
+//! test checks makes a test fail.
 //!
 //! | block | the test |
 //! |---|---|
@@ -26,12 +26,12 @@ mod states;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A path in the repository.
+/// Returns the absolute path of a file or folder in the repository.
 fn of_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// Whether a program is installed. The test that needs it is skipped otherwise, with a line that says so.
+/// Returns whether a program is installed. If not, prints that the test is skipped because it needs the program.
 fn is_installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = found.is_ok_and(|status| status.success());

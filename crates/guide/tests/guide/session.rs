@@ -1,14 +1,14 @@
-//! The commands of the pages, run in their order: a shell for each page.
+//! Runs the commands of the pages, in their order. Each page has a shell of its own.
 
 use crate::blocks::{Page, Use, pages, uses};
 use crate::shell::{Background, Shell, name_of, programs, shows, wait};
 use crate::{is_installed, of_repository};
 use std::fs;
 
-/// The address of the service on the pages.
+/// The address at which the service listens on the pages of the guide.
 const SERVICE: &str = "127.0.0.1:7670";
 
-/// The page's own words for an address, and where the program listens instead.
+/// The addresses of programs in pairs: the address on the page, and the address at which the program really listens.
 struct Places(Vec<(String, String)>);
 
 impl Places {
@@ -17,7 +17,7 @@ impl Places {
     }
 }
 
-/// The manifest of a package of the repository.
+/// Reads the manifest (`Cargo.toml`) of a package in the repository.
 fn manifest(package: &str) -> String {
     let folder = match package.strip_prefix("tourbillon") {
         Some("") => String::new(),
@@ -30,7 +30,7 @@ fn manifest(package: &str) -> String {
     manifest
 }
 
-/// Takes the commands of cargo out of a block, and checks that the packages and features that they name exist.
+/// Removes the commands of cargo from a code block. Checks that the packages and features in these commands exist.
 fn without_cargo(block: &str) -> String {
     let mut kept = Vec::new();
     for line in block.lines() {
@@ -49,13 +49,14 @@ fn without_cargo(block: &str) -> String {
                     let manifest = manifest(package);
                     let is_there = |feature| manifest.contains(&format!("\n{feature} = ["));
                     assert!(feature.is_none_or(is_there), "{line}: no such feature");
-                    // In a copy of the repository beside the program.
+                    // The path is for a copy of the repository that lies beside the user's program.
                     let (_, path) =
                         after("--path").expect("a path").split_once("../tourbillon").expect("a copy");
                     let there = fs::read_to_string(of_repository(&format!("./{path}/Cargo.toml")));
                     assert_eq!(there.ok(), Some(manifest), "{line}: no such path");
                 } else {
-                    // Another's crate: the programs of the guide are compiled with it.
+                    // The crate is not of this project. But the programs of the guide are compiled with it, so the
+                    // guide's manifest names it.
                     let own = fs::read_to_string(of_repository("crates/guide/Cargo.toml")).unwrap();
                     let used = own.lines().find(|line| line.starts_with(&format!("{package} = ")));
                     let used = used.unwrap_or_else(|| panic!("{line}: not used here"));
@@ -76,7 +77,7 @@ fn without_cargo(block: &str) -> String {
     kept.join("\n")
 }
 
-/// Follows a page. Returns the number of blocks that ran.
+/// Runs the code blocks of a page in the page's order. Returns the number of blocks that ran.
 fn follow(page: &Page) -> usize {
     let uses = uses(page);
     if !uses.iter().any(|(_, usage)| matches!(usage, Use::Run | Use::Until | Use::Background)) {
@@ -102,7 +103,7 @@ fn follow(page: &Page) -> usize {
                 let Some((shown, Use::Output)) = uses.get(at + 1) else { panic!("{place}: until what?") };
                 let shown = places.real(&shown.text);
                 let commands = without_cargo(&text);
-                // A command that fails is a reason to try again, and ends no more than the subshell.
+                // A command that fails is a reason to try again. It ends only the subshell.
                 let commands = format!("( set -e; {commands}\n) || true");
                 let came = wait(|| {
                     output = shell.run(&commands).unwrap_or_else(|error| panic!("{place}: {text}\n{error}"));

@@ -1,4 +1,4 @@
-//! A shell that runs the blocks of one page, one after the other, and programs in the background.
+//! Runs the blocks of a page in a shell, one after another, and programs in the background.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -8,10 +8,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time for a command, on a machine that is busy.
+/// The greatest time that a command may take. It is long enough for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes a folder with the programs that the pages name.
+/// Makes a folder inside `folder` with the programs that the pages of the guide call. Returns its path.
 pub(crate) fn programs(folder: &Path) -> PathBuf {
     let programs = folder.join("programs");
     std::fs::create_dir(&programs).unwrap();
@@ -23,7 +23,8 @@ pub(crate) fn programs(folder: &Path) -> PathBuf {
     programs
 }
 
-/// Whether an output has the parts that a page shows, in their order.
+/// Returns whether a program's output has the parts of the text `shown`, in their order. The parts are separated by
+/// `...` or a line's end.
 pub(crate) fn shows(output: &str, shown: &str) -> bool {
     let mut rest = output;
     for part in shown.split("...").flat_map(str::lines).map(str::trim).filter(|part| !part.is_empty()) {
@@ -33,7 +34,7 @@ pub(crate) fn shows(output: &str, shown: &str) -> bool {
     true
 }
 
-/// Waits until a condition is fulfilled, and returns whether it was.
+/// Waits until `condition` returns true. Returns false if it did not within a minute.
 pub(crate) fn wait(mut condition: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !condition() {
@@ -45,7 +46,8 @@ pub(crate) fn wait(mut condition: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// A command for a shell in a folder, with the programs of the pages and without variables of the machine's own.
+/// Returns a command that starts a shell in `folder`. The shell finds the programs of the guide's pages, and does not
+/// have the service's environment variables of the machine.
 fn bash(folder: &Path, programs: &Path) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new("bash");
@@ -58,13 +60,13 @@ fn bash(folder: &Path, programs: &Path) -> Command {
         .env_remove("XDG_CONFIG_HOME")
         .env("HOME", folder)
         .env("PATH", format!("{}:{path}", programs.display()))
-        // The service's usual port may be taken.
+        // Port 0 lets the system choose a port, since the service's usual port may be taken.
         .env("TOURBILLON_LISTEN", "127.0.0.1:0")
         .current_dir(folder);
     command
 }
 
-/// A shell, which is killed when it is dropped.
+/// A running shell for the commands of a page. Dropping the value kills the shell.
 pub(crate) struct Shell {
     child: Child,
     commands: ChildStdin,
@@ -72,7 +74,7 @@ pub(crate) struct Shell {
     output: PathBuf,
 }
 
-/// Prints the body of a problem, and fails.
+/// A shell function in the place of `curl`. If the server answers with an error, it prints the answer's body and fails.
 const CURL: &str =
     "curl() { command curl --silent --show-error --fail-with-body --max-time 60 \"$@\"; echo; }\n";
 
@@ -88,7 +90,7 @@ impl Shell {
         Self { child, commands, answers, output: folder.join("programs/output") }
     }
 
-    /// Runs commands, and returns their output, with that for errors. Fails if one of them fails.
+    /// Runs commands in the shell. Returns their standard output and error output together. Fails if any command fails.
     pub(crate) fn run(&mut self, commands: &str) -> Result<String, String> {
         let script = format!(
             "set -e\n{{\n:\n{commands}\n}} < /dev/null > {} 2>&1\nset +e\necho done\n",
@@ -111,16 +113,16 @@ impl Drop for Shell {
     }
 }
 
-/// A program in the background, which is killed when it is dropped.
+/// A program that runs in the background. Dropping the value kills the program.
 pub(crate) struct Background {
     child: Child,
     output: PathBuf,
-    /// The address at which it listens.
+    /// The address at which the program listens.
     pub(crate) address: String,
 }
 
 impl Background {
-    /// Starts a command, and waits until it says where it listens.
+    /// Starts a program by a command. Waits until the program's output says at which address it listens.
     pub(crate) fn start(folder: &Path, programs: &Path, command: &str) -> Self {
         let output = programs.join(format!("{}.output", name_of(command)));
         let file = File::create(&output).unwrap();
@@ -155,7 +157,7 @@ impl Drop for Background {
     }
 }
 
-/// The program of a command.
+/// Returns the name of the program that a command runs: the command's first word.
 pub(crate) fn name_of(command: &str) -> &str {
     command.split_whitespace().next().unwrap_or_default()
 }

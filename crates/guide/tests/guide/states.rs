@@ -1,18 +1,19 @@
-//! The states of durable timers, in the guide's picture and in its table: they are those of the library.
+//! Checks that the guide's picture and table of the states of durable timers agree with the library.
 
 use crate::of_repository;
 use std::collections::BTreeSet;
 use std::fs;
 use tourbillon_durable::state::TRANSITIONS;
 
-/// A change from one state to another.
+/// A change of a timer's state: the state before, and the state after.
 type Change = (String, String);
 
 fn read(file: &str) -> String {
     fs::read_to_string(of_repository("docs/guide").join(file)).unwrap()
 }
 
-/// The changes of state that the library knows. An event that leaves the state as it is changes nothing that users see.
+/// Returns the changes of a timer's state that the library permits. Leaves out events that do not change the state,
+/// because users do not see them.
 fn changes() -> BTreeSet<Change> {
     let changes = TRANSITIONS.iter().flat_map(|(from, _, to)| to.iter().map(move |to| (from, to)));
     let words =
@@ -20,13 +21,15 @@ fn changes() -> BTreeSet<Change> {
     words.filter(|(from, to)| from != to).collect()
 }
 
-/// The arrows of the picture, each in a group whose id has the two states.
+/// Returns the changes of a timer's state that a diagram shows as arrows. The id of an arrow's group names the two
+/// states.
 fn arrows(picture: &str) -> BTreeSet<Change> {
     let ids = picture.split("<g id=\"").skip(1).filter_map(|rest| rest.split_once('"'));
     ids.filter_map(|(id, _)| id.split_once('-')).map(|(from, to)| (from.to_owned(), to.to_owned())).collect()
 }
 
-/// The rows of the table below its head: several states in the first column, a single state in the second.
+/// Returns the changes of a timer's state that the page's table shows. A row's first column names the states before,
+/// and the second column the state after.
 fn rows(page: &str) -> BTreeSet<Change> {
     let lines = page.lines().skip_while(|line| !line.starts_with("| from | to |")).skip(2);
     let rows = lines.map_while(|line| line.strip_prefix("| "));

@@ -1,7 +1,7 @@
 //! An HTTP server with a header, an idle and a request timeout, all on one engine.
 //!
-//! tokio moves the bytes and has no timer running; hyper speaks HTTP. Of clients that stall, each is disconnected, or
-//! answered 408 or 503, when its timeout has passed; the server itself is in `server/`.
+//! tokio moves the bytes and runs no timer, and hyper speaks HTTP. A client that stalls until a timeout passes is
+//! disconnected, or answered 408 or 503. The server itself is in `server/`.
 //!
 //! `cargo run -p tourbillon-hyper --example http_server -- --help`
 #![expect(clippy::print_stdout, reason = "the address and the timeouts are for whoever runs this program")]
@@ -36,7 +36,7 @@ struct Options {
 }
 
 impl Options {
-    /// The options, or the end of the process with a message.
+    /// Parses the options. If they cannot work, ends the process with a message.
     fn parse_and_check() -> Self {
         let options = Self::parse();
         if options.idle_timeout > options.header_timeout {

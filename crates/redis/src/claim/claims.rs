@@ -17,14 +17,15 @@ use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::{Claimant, Claimed, Leased, Limit, Shares, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
-/// The greatest number of timers that a script leases, so that no script takes long.
+/// The greatest number of timers that a script leases. A longer script would block the server for too long.
 const AT_ONCE: u32 = 1_000;
-/// The least number of due timers that each group of a cluster is asked to name, before a claim leases any.
+/// The least number of due timers that each group of shards is asked to name, before a claim leases from a cluster. One
+/// script can read all shards of a group.
 const LEAST_NAMES: u32 = 8;
-/// A claim ends after this number of scripts in a row that leased nothing, even if a timer is due.
+/// A claim ends after this number of scripts in a row that leased no timer, even if a timer is due.
 const IDLE_TURNS: u32 = 8;
 
-/// Leases due timers in the shards of this node.
+/// Claims due timers: leases them in the shards of this node.
 pub(crate) struct Claims {
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) node: Arc<Node>,
@@ -41,13 +42,15 @@ impl Claims {
         Self { deployment, node, looks, leases, doubts: Doubts::default() }
     }
 
-    /// Forgets everything about a deployment that no longer exists.
+    /// Forgets the last answers of the servers and the lost claims, because they belong to a deployment that no longer
+    /// exists.
     pub(crate) fn clear(&self) {
         self.looks.clear();
         self.doubts.clear();
     }
 
-    /// Claims due timers. With `shares`, the namespaces of each lane take at most their share of the claim.
+    /// Claims due timers. If `shares` is set, each lane (one of 64 groups of namespaces) gets at most its share of the
+    /// claimed timers.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -59,7 +62,7 @@ impl Claims {
         let turns = shares.as_ref().map(|shares| Turns::new(shares, limit));
         let result = self.take_due(claimant, claim, limit, turns).await;
         claiming.answer = result.as_ref().ok().map(|claimed| claimed.next_claim);
-        // Without shares, this moment equals the first due moment, which the answer has already.
+        // Without shares, `next_claim` equals `next_due`, which the answer contains anyway.
         let next_claim = |claimed: &Claimed| claimed.next_claim.filter(|_| shares.is_some());
         result.map(|claimed| Claimed { next_claim: next_claim(&claimed), ..claimed })
     }
@@ -82,9 +85,9 @@ impl Claims {
         };
         let result = witnesses.collect(taking).await;
         result.map_err(|error| {
-            // The caller will ask all shards for the leases of this claim.
+            // The caller now asks all shards for the leases of this claim, so no later claim must ask for them.
             self.doubts.forget(token);
-            // An error of a later script says nothing about the earlier scripts, whose timers are leased.
+            // Earlier scripts of this claim may have leased timers, whatever the error of the last script says.
             match has_leased {
                 true if error.kind() != StoreErrorKind::Closed => {
                     StoreError::caused_by(StoreErrorKind::Unknown, error)
@@ -105,8 +108,8 @@ impl Claims {
         let mut claimed = Claimed { now: self.deployment.time.now(), ..Claimed::default() };
         let (mut left, mut taken, mut idle) = (limit.timers, 0_u64, 0);
         let mut found = Vec::new();
-        // A script leases at most AT_ONCE timers, and only from the slices that the last answer named. So a claim goes
-        // on until it is full or nothing is due.
+        // A script leases at most AT_ONCE timers, and only from the slices (sets of pending timers) that the last
+        // answer named. So a claim goes on until it is full or nothing is due.
         loop {
             let wish = Wish {
                 token,
@@ -154,8 +157,8 @@ impl Claims {
                 claimed.next_claim = state.shards.next_claim();
             }
             let is_more = claimed.next_claim.is_some_and(|due| due <= claimed.now);
-            // A script whose keys lack a slice may lease nothing, but answers the slices that the next script must
-            // name. After some scripts without a timer, the rest is left to the next claim.
+            // A script may lease nothing because its keys lack a slice. Its answer then names the slices for the next
+            // script. After some scripts without a timer, the next claim takes the rest.
             idle = if is_idle { idle + 1 } else { 0 };
             let is_full = left == 0 || taken > 0 && taken >= limit.bytes;
             if is_full || !is_more || idle >= IDLE_TURNS {
@@ -172,8 +175,9 @@ impl Claims {
         Ok((found, claimed))
     }
 
-    /// Adds leased timers to the answer of a claim. A timer that is delivered at most once is first removed from the
-    /// server. It is delivered only if its removal is as safe as the policy of the connection asks.
+    /// Adds the leased timers `found` to the answer of a claim. A timer that is delivered at most once is removed from
+    /// the server first. The answer has that timer only if the removal is as safe as the connection's
+    /// [`SyncPolicy`](crate::SyncPolicy) asks.
     async fn hand_out(
         &self,
         mut found: Vec<Found>,
@@ -182,14 +186,15 @@ impl Claims {
         witnesses: &Witnesses,
     ) -> Result<Claimed, StoreError> {
         let is_once = |timer: &Timer| timer.policy.guarantee == Guarantee::AtMostOnce;
-        // A replica that does not have the lease will not learn in time that the timer is forgotten.
+        // If the replicas do not confirm the leases in time, they will not confirm the removals in time either.
         let is_confirmed = !found.iter().any(|leased| is_once(&leased.timer))
             || !witnesses.have_just_failed() && witnesses.confirm().await.is_ok();
         if !is_confirmed {
             // The leases of these timers end by themselves.
             found.retain(|leased| !is_once(&leased.timer));
         }
-        // This happens after the last script, so occurrences that follow are left to the next claim.
+        // Each removal may store the next occurrence of a series. No script of this claim follows, so the next claim
+        // takes that occurrence.
         let mut failed = None;
         for leased in found {
             if failed.is_some() && is_once(&leased.timer) {
@@ -203,8 +208,8 @@ impl Claims {
         if claimed.leased.iter().any(|leased| is_once(&leased.timer))
             && let Err(error) = witnesses.confirm().await
         {
-            // This server has forgotten these timers. A server that takes over may still have them and deliver them, so
-            // they are not delivered here.
+            // This server has forgotten these timers. A server that takes over may still have and deliver them, so the
+            // answer leaves them out.
             claimed.leased.retain(|leased| !is_once(&leased.timer));
             failed = Some(error);
         }
@@ -213,8 +218,8 @@ impl Claims {
         failed.filter(|_| claimed.leased.is_empty()).map_or(Ok(claimed), Err)
     }
 
-    /// Returns the shards that a claim asks for timers. Shards where an earlier claim's answer was lost are included,
-    /// so that this claim can ask for those leases.
+    /// Returns the shards that a claim asks for timers. Includes each shard in which an earlier claim, whose answer was
+    /// lost, may have leased timers.
     fn shards_for_claim(&self, now: UtcMillis) -> Vec<Shard> {
         let (pause, doubted) = (self.node.pause(), self.doubts.shards());
         let state = self.node.state();
@@ -225,8 +230,8 @@ impl Claims {
         shards
     }
 
-    /// Asks all groups of a cluster which timers are due, and then leases from each group its portion of the longest
-    /// due.
+    /// Leases due timers from a cluster. First asks each group of shards which timers are due. Then leases the timers
+    /// that have been due for longest.
     async fn look_at_groups(
         &self,
         groups: Vec<Vec<Shard>>,
@@ -236,7 +241,8 @@ impl Claims {
         if groups.is_empty() {
             return Ok(Vec::new());
         }
-        // Due timers are rarely spread evenly over the shards. Twice an even part makes another round rare.
+        // Due timers are rarely spread evenly over the shards. So each group may name twice its even part, which makes
+        // a second round rare.
         let each = 2 * wish.timers / u32::try_from(groups.len()).unwrap_or(u32::MAX).max(1);
         let look = Wish { timers: 0, names: each.max(LEAST_NAMES).min(wish.timers), ..wish };
         let calls = groups.into_iter().map(|group| (group.clone(), self.looks.look(group, look)));
@@ -246,8 +252,8 @@ impl Claims {
         }
         let looked = looked.any()?.answers;
         self.resolve_doubts(&looked, recovered).await;
-        // Only now is it known which groups have the longest due timers. If the first scripts leased, a group could
-        // lease timers that are due later than those of another group.
+        // The answers show which groups have the longest due timers. A script that leased at once might take timers
+        // that are due later than those of another group.
         let portions = portions(looked, wish);
         if portions.is_empty() {
             return Ok(Vec::new());
@@ -279,7 +285,7 @@ impl Claims {
         Ok(leased.any()?.answers.into_iter().map(|(_, looked)| looked).collect())
     }
 
-    /// Asks shards that answer again for the leases of claims whose answers were lost. Adds the timers found to
+    /// Recovers the leases of claims whose answers were lost, from the shards in `answered`. Adds the leased timers to
     /// `recovered`.
     async fn resolve_doubts(&self, answered: &[(Vec<Shard>, Looked)], recovered: &mut Vec<Leased>) {
         let answers = |shard: Shard| answered.iter().any(|(group, _)| group.contains(&shard));
@@ -297,8 +303,8 @@ impl Claims {
         }
     }
 
-    /// Asks a server for the state of some shards of one group, without leasing. Wakes the subscribers if they must
-    /// claim. The thread of the node calls this.
+    /// Asks a server for the state of these shards, which share a group, and leases nothing. If the runtime must claim,
+    /// wakes the store's subscribers. The node's background thread calls this method.
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.node.incarnation, claim: 0 };
         let wish = Wish {
@@ -314,7 +320,7 @@ impl Claims {
         let wants_claim = self.doubts.shards().iter().any(|shard| shards.contains(shard))
             || self.node.state().shards.has_first_end();
         match looked {
-            // The next claim of the runtime returns this error, or the timers of other servers.
+            // The look has failed. The next claim of the runtime returns this error, or the timers of other servers.
             Err(_) => self.deployment.alarm.wake(),
             Ok(_) if wants_claim => self.deployment.alarm.wake(),
             Ok(Looked { first_due: Some(due), .. }) => self.deployment.alarm.wake_for(due),
@@ -322,8 +328,8 @@ impl Claims {
         }
     }
 
-    /// Returns the timers that a claim has leased, for a caller that lost the claim's answer. If a group does not
-    /// answer, a later claim asks it.
+    /// Returns the timers that the claim with this number has leased. The caller uses this after the claim's answer was
+    /// lost. If a group of shards does not answer, a later claim asks that group.
     pub(crate) async fn recover(&self, claimant: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         let token = Token { incarnation: claimant.incarnation, claim };
         let groups = self.deployment.all_groups();

@@ -1,16 +1,18 @@
-//! Remembers claims whose answers were lost. A later claim asks for their leases once the servers answer again.
+//! Remembers claims whose answers were lost. Such a claim may have leased timers. A later claim asks for these leases
+//! once the servers answer again.
 
 use crate::layout::Shard;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::state::Token;
 
-/// The greatest number of pairs of a claim and a shard that are kept. The leases of older claims have ended.
+/// The greatest number of lost claims that are remembered, counted once for each shard. Beyond that number, the oldest
+/// are forgotten.
 const MOST: usize = 4_096;
 
-/// A claim that may have leased in a shard, although its answer was lost.
+/// A claim whose answer was lost, and a shard in which that claim may have leased timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
-    /// The token of the claim.
+    /// The token of the claim whose answer was lost.
     pub(super) token: Token,
     pub(super) shard: Shard,
 }
@@ -23,7 +25,7 @@ impl Doubts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that the claim with this token may have leased timers in these shards.
+    /// Notes that the claim with this token may have leased timers in these shards. The claim's answer was lost.
     pub(super) fn add(&self, token: Token, shards: impl IntoIterator<Item = Shard>) {
         let mut all = self.all();
         all.extend(shards.into_iter().map(|shard| Doubt { token, shard }));
@@ -31,22 +33,22 @@ impl Doubts {
         all.drain(..too_many);
     }
 
-    /// Returns the shards in which a claim with a lost answer may have leased.
+    /// Returns the shards in which a claim with a lost answer may have leased timers.
     pub(super) fn shards(&self) -> Vec<Shard> {
         self.all().iter().map(|doubt| doubt.shard).collect()
     }
 
-    /// Removes and returns the entries of all shards for which `answers` is true.
+    /// Removes and returns the lost claims in all shards for which `answers` is true.
     pub(super) fn take(&self, answers: impl Fn(Shard) -> bool) -> Vec<Doubt> {
         self.all().extract_if(.., |doubt| answers(doubt.shard)).collect()
     }
 
-    /// Forgets a claim whose caller asks all shards for the claim's leases itself.
+    /// Forgets the lost claim with this token, because the claim's caller asks all shards for the leases.
     pub(super) fn forget(&self, token: Token) {
         self.all().retain(|doubt| doubt.token != token);
     }
 
-    /// Forgets all entries, because they belong to another deployment.
+    /// Forgets all lost claims, because they belong to another deployment.
     pub(super) fn clear(&self) {
         self.all().clear();
     }

@@ -19,29 +19,32 @@ use tourbillon_durable::store::{
 };
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The length of a token in bytes. In the hash of tokens, a withdrawal mark follows the token.
+/// The length of a claim's token in bytes. In the hash of tokens on the server, a withdrawal mark follows the token.
 const TOKEN: usize = 16;
-/// The greatest number of ended leases that a script answers, rounded up to the same number for each shard.
+/// The greatest number of ended leases that a script lists. The shards of the script share this number evenly, rounded
+/// up.
 const AT_ONCE: usize = 1_000;
-/// The greatest number of leases that one answer lists for a shard.
+/// The greatest number of ended leases that a script is asked to list for one shard.
 const MOST_EXPIRED: usize = 100_000;
-/// The greatest number of leases that are ended at the same time.
+/// The greatest number of timers whose ended leases are handled at the same time.
 const REAPED_AT_ONCE: usize = 64;
-/// The pause before a server that did not answer is asked for ended leases again.
+/// The pause after which a silent server is asked for ended leases again.
 const REST_OF_FAILED: Duration = Duration::from_secs(1);
 
-/// The ended leases in the answers of some shards.
+/// The ended leases that servers have listed for some shards.
 #[derive(Default)]
 struct Expired {
-    /// The timers, each with the moment at which its lease ended.
+    /// The timers whose leases have ended, each with the moment of that end in milliseconds.
     found: Vec<(u64, Found)>,
-    /// The shards that may have more ended leases, each with the end of the last lease in its answer.
+    /// The shards that may have more ended leases. The number is the moment at which the shard's last listed lease
+    /// ended.
     cut: Vec<(Shard, u64)>,
-    /// When to ask again: when the first running lease ends, or sooner if a group did not answer.
+    /// The moment to ask for ended leases again: the end of the first running lease. If a server did not answer, the
+    /// moment is a second ahead or earlier.
     next: Option<u64>,
 }
 
-/// Renews and ends leases in the shards of this process.
+/// Renews the leases of timers, and ends leases whose time is over.
 pub(crate) struct Leases {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -56,8 +59,8 @@ impl Leases {
         Self { deployment, node, held, transactions }
     }
 
-    /// Decodes the record of a timer that a claim has leased. If the record cannot be read, moves it to the quarantine
-    /// and returns `None`.
+    /// Decodes the record of a timer that a claim has leased. If the record cannot be read, moves the record to the
+    /// quarantine and returns `None`.
     pub(super) async fn read_leased(
         &self,
         shard: Shard,
@@ -77,7 +80,7 @@ impl Leases {
         let parts = [Part::Records, Part::Tokens, Part::Leases, Part::Counts, Part::Quarantined];
         let mut keys = self.deployment.layout.keys(shard, parts);
         let Some(id) = id_of(&member) else { return Ok(()) };
-        // In a cluster the redirect may be in another shard. Then it stays, and leads nowhere.
+        // In a cluster, the redirect to the timer may be in another shard. That redirect stays, and leads to no timer.
         let own = self.deployment.layout.shard_of_id(id);
         let redirected = if self.deployment.topology.shares_script(own, shard) { own } else { shard };
         keys.push(self.deployment.layout.key(redirected, Layout::redirects_of(id)));
@@ -88,7 +91,7 @@ impl Leases {
     }
 
     /// Adds a leased timer to a claim's answer. A timer that is delivered at most once is removed from the server
-    /// before.
+    /// first.
     pub(super) async fn take(
         &self,
         found: Found,
@@ -127,7 +130,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Returns the timers that are leased under a token in some shards of one group.
+    /// Returns the timers that are leased under this token in these shards, which share a group.
     pub(super) async fn recover_in(
         &self,
         token: Token,
@@ -143,8 +146,8 @@ impl Leases {
             let shard = shard.ok_or_else(|| damaged("a script answered a shard that there is not"))?;
             // An unreadable record is moved to the quarantine when its lease is over.
             let Ok(Some(found)) = read_found(shard, &mut values) else { continue };
-            // A timer that is delivered at most once becomes pending when its lease is over. A second answer must not
-            // deliver it.
+            // An at-most-once timer must be removed before its delivery. A timer that is still leased was not removed,
+            // so it is left out. It becomes pending when its lease is over.
             if found.timer.policy.guarantee == Guarantee::AtLeastOnce {
                 self.held.keep(&found);
                 leased.push(Leased { timer: found.timer, token });
@@ -177,7 +180,8 @@ impl Leases {
         let calls = shards
             .into_iter()
             .map(|(shard, places)| (shard, self.renew_in(shard, claimant, &leases, places)));
-        // In a cluster, a lease whose server does not answer is renewed by the next call, or ends by itself.
+        // If a server of a cluster does not answer, the next call may still renew its leases. Otherwise they end by
+        // themselves.
         let renewed = self.deployment.gather_or_fail(calls.collect::<Vec<_>>()).await?.any()?;
         for place in renewed.answers.into_iter().flat_map(|(_, lost)| lost) {
             lost[place] = true;
@@ -186,7 +190,8 @@ impl Leases {
         Ok(lost.map(|((id, _), _)| *id).inspect(|id| self.held.let_go(*id)).collect())
     }
 
-    /// Renews the leases at some places of `leases`, all in one shard. Returns the places of the leases that are lost.
+    /// Renews the leases at these places (indices) of `leases`. All of these leases are in one shard. Returns the
+    /// places of the leases that are lost.
     async fn renew_in(
         &self,
         shard: Shard,
@@ -209,8 +214,8 @@ impl Leases {
         Ok(lost)
     }
 
-    /// Ends leases whose time is over, the earliest first in each shard. A script answers at most `limit` leases, and
-    /// one more for each shard. A shard that has more is asked again.
+    /// Ends at most `limit` leases whose time is over. In each shard, the leases that ended earliest come first. A
+    /// shard with more ended leases than one script lists is asked again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();
@@ -226,16 +231,16 @@ impl Leases {
             found.sort_by_key(|(until, found)| (*until, found.id()));
             let rest = found.split_off(found.len().min(left));
             left -= found.len();
-            // Leases without timers are not ended, so they stay at the front. A longer answer shows the leases behind
-            // them.
+            // This function cannot end a lease without a timer, so such leases stay at the front. A longer answer shows
+            // the leases behind them.
             least = if found.is_empty() { 4 * each } else { 1 };
             let is_last = cut.is_empty() || left == 0 || least > MOST_EXPIRED;
             while !found.is_empty() {
                 let some = found.drain(..found.len().min(REAPED_AT_ONCE));
                 let calls = some.map(async |(_, found)| {
                     let id = found.id();
-                    // A commit does this, and not a script: a retry or the next occurrence follows from the policy,
-                    // which Lua does not read.
+                    // A commit ends the lease, since the timer's policy decides whether a retry or the next occurrence
+                    // follows. The Lua scripts do not read policies.
                     let reaped = self
                         .transactions
                         .transact(Start::Expired(Box::new(found)), |draft| draft.reap())
@@ -261,7 +266,7 @@ impl Leases {
         }
     }
 
-    /// Returns at most `each` ended leases of each shard. Moves unreadable records to the quarantine.
+    /// Returns at most `each` ended leases of each shard. Moves records that cannot be read to the quarantine.
     async fn expired(&self, shards: Vec<Shard>, each: usize) -> Result<Expired, StoreError> {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Records, Part::Tokens, Part::Leases]);

@@ -1,4 +1,5 @@
-//! Looks at shards: runs the script that names or leases due timers, and keeps the state that its answer tells.
+//! Looks at shards. A look runs the script that names or leases due timers, and stores the state of the shards from its
+//! answer.
 
 use super::shares::PerLane;
 use crate::deployment::{Deployment, millis, time_text};
@@ -12,39 +13,43 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::StoreError;
 
-/// How often a look is sent again after its connection was replaced.
+/// The greatest number of times that a look (a question about the state of shards) is sent again because its connection
+/// was replaced.
 const RENEWALS: u32 = 3;
 
-/// Limits for one look at some shards: which timers the script may lease, or only name.
+/// The limits of one look (a question about due timers) at some shards. They say which due timers the script leases,
+/// and which it only names.
 #[derive(Clone, Copy)]
 pub(super) struct Wish<'w> {
     pub(super) token: Token,
-    /// The length of the leases that the script makes.
+    /// The length of the leases that the script makes. Zero if the script leases nothing.
     pub(super) lease: Duration,
-    /// The script leases at most this number of timers.
+    /// The greatest number of timers that the script leases.
     pub(super) timers: u32,
-    /// The script leases no further timer once this number of payload bytes is leased.
+    /// The limit for payload bytes. Once the leased timers have this number of bytes, the script leases no further
+    /// timer.
     pub(super) bytes: u64,
     /// The number of payload bytes that earlier scripts of the same claim have leased.
     pub(super) taken: u64,
-    /// If the script leases nothing, it names at most this number of due timers.
+    /// The greatest number of due timers that the script names if it leases nothing.
     pub(super) names: u32,
     pub(super) per_lane: PerLane<'w>,
 }
 
-/// The answer of a server to a look at some shards.
+/// A server's answer to a look, a question about due timers in some shards.
 #[derive(Default)]
 pub(super) struct Looked {
     pub(super) now: UtcMillis,
-    /// The records of the leased timers, with their shards.
+    /// The records of the leased timers, each with its shard.
     pub(super) records: Vec<(Shard, Vec<u8>)>,
-    /// The due timers that the script only named, in order.
+    /// The due timers that the script only named, in the order of their due moments.
     pub(super) named: Vec<Named>,
-    /// More timers are due than `named` has.
+    /// Whether more timers are due than `named` lists.
     pub(super) is_cut: bool,
-    /// The due moment of the first pending timer of these shards.
+    /// The due moment of the first pending timer in the shards of the question. `None` if no timer is pending.
     pub(super) first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the next claim may lease.
+    /// The due moment of the first timer that the next claim may lease. An earlier timer may be due in a lane (group of
+    /// namespaces) that has used up its share.
     pub(super) next_claim: Option<UtcMillis>,
 }
 
@@ -53,17 +58,17 @@ pub(super) struct Looked {
 pub(super) struct Named {
     pub(super) due: u64,
     pub(super) id: Vec<u8>,
-    /// The number of payload bytes.
+    /// The number of bytes of the timer's payload.
     pub(super) length: u64,
     pub(super) lane: u64,
 }
 
-/// Sends looks to the servers, and stores their answers.
+/// Sends looks (questions about the state of shards) to the servers, and stores the answers.
 pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
-    /// The first slices of each shard by the last answer. A slice has pending timers of one lane and period under a key
-    /// of its own, and the next script must name the keys of these slices.
+    /// For each shard, the first slices that the last answer named. A slice is the set of pending timers of one lane
+    /// and period. The next script must name the keys of these slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 
@@ -73,12 +78,13 @@ impl Looks {
         Self { deployment, node, slices }
     }
 
-    /// Forgets the slices, because they belong to another deployment.
+    /// Forgets the known slices (sets of pending timers), because they belong to another deployment.
     pub(super) fn clear(&self) {
         self.slices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
     }
 
-    /// Runs the script of a claim in some shards of one group. It leases or names due timers, as `wish` says.
+    /// Runs the script of a claim in these shards, which share a group. The script leases or names due timers, as
+    /// `wish` says.
     pub(super) async fn look(&self, shards: Vec<Shard>, wish: Wish<'_>) -> Result<Looked, StoreError> {
         let look = self.node.state().shards.begin_look(&shards);
         let mut answer = self.ask_server(&shards, wish, look).await;
@@ -129,8 +135,8 @@ impl Looks {
         arguments.push(decimal(u64::from(look.wants_end)));
         arguments.extend(per_lane.arguments());
         arguments.extend(slices);
-        // The server of a new connection may have older data, and a claim must not lease from them. A look that leases
-        // nothing may run on any connection.
+        // The server of a new connection may have old data. A claim must not lease timers from old data. A look that
+        // leases nothing may run on any connection.
         let attempt = Some(self.node.state().sign_by()).filter(|_| timers > 0);
         let mut answered = self.deployment.run_on(attempt, |scripts| &scripts.claim, keys, arguments).await?;
         let rest = &mut answered.rest;
@@ -179,8 +185,8 @@ impl Looks {
         Ok((looked, is_member))
     }
 
-    /// Returns the keys that the script names for some shards, and the arguments that say which keys are slices. These
-    /// are the first slices of each shard by the last answer.
+    /// Returns the keys of the claim's script for these shards, and the arguments that say which keys are slices. A
+    /// slice is a set of pending timers. The slices of a shard are those in the shard's last answer.
     fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
         let (mut keys, mut names) = (Vec::new(), Vec::new());

@@ -1,17 +1,17 @@
 //! Claims of parked timers. A process makes them when it has found a receiver, for example in a long poll of a queue.
 //!
 //! The owner of a shard claims its due timers. A parked timer waits for something else, such as a receiver, which only
-//! some processes have. So any node may lease it, in any shard. The token of the lease decides who delivers, not the
-//! ownership. The claim has two steps:
+//! some nodes have. So any node may lease it, in any shard. The token of the lease, and not the ownership of the shard,
+//! decides who delivers. The claim has two steps:
 //!
 //! | step | script | effect |
 //! |---|---|---|
 //! | look | `members` | reads the first entries of the reason in each shard; they are in the order of the due moments |
 //! | lease | `take_parked` | leases the chosen entries that are still there, and removes them from the parked timers |
 //!
-//! The chosen entries are the longest due of all shards. At least the wanted number is taken. Up to the limit more are
-//! taken if the same number is left for other nodes. A large claim is cheaper than several small claims, since a script
-//! has some commands for each shard that it touches.
+//! The chosen entries are the longest due of all shards. A claim takes the wanted number. It takes more, up to the
+//! limit, if it leaves the same number for other nodes. A large claim is cheaper than several small claims, since a
+//! script has some commands for each shard that it touches.
 //!
 //! # A parked timer
 //!
@@ -43,12 +43,13 @@ use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Op, PAUSED, StoreError, StoreErrorKind};
 
-/// How often a claim looks again because other nodes were quicker with all chosen timers.
+/// The greatest number of times that a claim of parked timers chooses timers. It chooses again if other nodes have
+/// leased all timers of the last choice.
 const TURNS: usize = 4;
-/// The greatest number of timers that a claim of parked timers leases.
+/// The greatest number of parked timers that one claim leases.
 const AT_ONCE: u32 = 512;
 
-/// Leases timers that are parked for a reason, in all shards.
+/// Leases parked timers in all shards, by the reason for which they are parked.
 pub(crate) struct ParkedClaims {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -63,7 +64,7 @@ impl ParkedClaims {
         Self { deployment, node, transactions, claims }
     }
 
-    /// Leases due timers that are parked for this reason, the longest due first.
+    /// Leases due timers that are parked for this reason. The timers that have been due for longest come first.
     pub(crate) async fn claim(
         &self,
         claimant: Claimant,
@@ -137,8 +138,8 @@ impl ParkedClaims {
         Ok(claimed)
     }
 
-    /// Returns, in order, the first entries of a reason whose due moments have come. Shards that do not answer are left
-    /// out.
+    /// Returns the first due timers in the order of their due moments, among the index entries with this beginning.
+    /// Leaves out shards that do not answer.
     async fn parked(&self, beginning: &[u8], most: usize) -> Result<Vec<IndexEntry>, StoreError> {
         let each = (2 * most / self.deployment.layout.shards().len().max(1) + 3).min(most);
         let calls = self.deployment.all_groups().into_iter().map(|group| {
@@ -168,8 +169,8 @@ impl ParkedClaims {
         Ok(all)
     }
 
-    /// Leases the entries that are still stored. Returns the shard and the record of each leased timer, and the
-    /// server's time of the lease.
+    /// Leases the timers of these index entries, if they are still stored. Returns the shard and the record of each
+    /// leased timer, and the server's time of the lease.
     async fn lease_entries(
         &self,
         entries: &[IndexEntry],
@@ -210,7 +211,7 @@ impl ParkedClaims {
             });
         let gathered = self.deployment.gather(calls.collect::<Vec<_>>()).await;
         for (group, error) in &gathered.failed {
-            // A later claim asks for the leases there once the server answers.
+            // The script may have leased in this group. A later claim asks for these leases once the server answers.
             let may_have_run = error.as_ref().is_none_or(|error| error.kind() == StoreErrorKind::Unknown);
             if self.deployment.topology.fails_in_parts() && may_have_run {
                 self.claims.doubts.add(token, group.iter().copied());

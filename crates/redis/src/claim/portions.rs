@@ -6,16 +6,18 @@ use crate::layout::Shard;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::UtcMillis;
 
-/// The number of timers to lease from a group of shards: in all, and for each lane (a group of namespaces).
+/// The number of timers to lease from one group of shards: the total, and the number for each lane (a group of
+/// namespaces).
 #[derive(Debug, Default)]
 pub(super) struct Portion {
     pub(super) timers: u32,
     pub(super) by_lane: BTreeMap<u64, u64>,
 }
 
-/// Computes how many timers to lease from each group, so that these are the longest due timers that the lanes may take.
-/// A group that has named only a part of its due timers may have another timer right behind the last named timer. So no
-/// group leases timers that are due later than that last timer.
+/// Computes how many timers to lease from each group of shards. Chooses the timers that have been due for longest,
+/// within the shares of the lanes (groups of namespaces). A group may have named only its first due timers, and may
+/// have another timer that is due right after the last. So no chosen timer is due later than the last timer of such a
+/// group.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {
@@ -40,9 +42,9 @@ pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec
         if is_full || end.as_ref().is_some_and(|end| (due, id) > *end) {
             break;
         }
-        // Each group has counted only its own timers, so the share of a lane is counted again. The script leases a
-        // lane's timers in order. So once a timer is passed over, the later timers of its lane in the same group are
-        // passed over, too.
+        // Each group has counted only its own timers. So the lanes' shares are counted again here. A script leases the
+        // timers of a lane in order. So once a timer is passed over, later timers of the same lane and group are passed
+        // over, too.
         let lateness = now - UtcMillis::from_millis(due);
         if !closed.contains(&(place, lane)) && turns.as_mut().is_none_or(|turns| turns.take(lane, lateness)) {
             (timers, taken) = (timers + 1, taken + length);

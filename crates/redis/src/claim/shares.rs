@@ -1,8 +1,8 @@
 //! Computes how many timers each lane may take in one claim. A lane is one of 64 groups of namespaces.
 //!
 //! The rules of [`Shares`] are for namespaces. Here they are applied to lanes, because the script finds slices by lane.
-//! So a claim passes over a lane that has its share without a look at each timer. Within a script, the script counts
-//! the leased timers. Between the scripts of one claim, [`Turns`] counts them.
+//! So a claim can pass over a lane that has its share, and need not read the lane's timers. Within a script, the script
+//! counts the leased timers. Between the scripts of one claim, [`Turns`] counts them.
 
 use crate::deployment::millis;
 use crate::layout::{LANES, lane_of};
@@ -15,20 +15,21 @@ use tourbillon_durable::store::{Limit, SHARE, Shares, free_for};
 pub(crate) struct Turns {
     /// The number of further deliveries for which the runtime has room.
     free: usize,
-    /// The number of timers that the claim may still take. It is at most `free`.
+    /// The number of timers that the claim may still take. The number is at most `free`.
     left: usize,
-    /// How late a timer must be to count as late, and how many late timers a lane may take that is not in `lanes`.
+    /// The lateness from which a timer counts as late, and a number of late timers. Each lane that `lanes` lacks may
+    /// take that number.
     late: Option<(Duration, usize)>,
     lanes: BTreeMap<u64, Lane>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lane {
-    /// The number of deliveries of this lane that are under way.
+    /// The number of deliveries under way for timers of this lane (a group of namespaces).
     has: usize,
-    /// The number of timers of this lane that the claim has taken.
+    /// The number of timers that the claim has taken from this lane.
     taken: usize,
-    /// The number of late timers that this lane may still take.
+    /// The number of late timers that this lane (a group of namespaces) may still take.
     late: usize,
 }
 
@@ -58,7 +59,7 @@ impl Turns {
         self.late.is_some_and(|(after, _)| lateness > after)
     }
 
-    /// Counts a timer with this lateness, if its lane may take the timer. Returns whether it may.
+    /// Returns whether the lane may take one more timer, which has this lateness. If so, counts that timer.
     pub(crate) fn take(&mut self, lane: u64, lateness: Duration) -> bool {
         let (is_late, free, left) = (self.is_late(lateness), self.free, self.left);
         let known = *self.lane(lane);
@@ -70,7 +71,7 @@ impl Turns {
         may_take
     }
 
-    /// Counts a timer of this namespace that a script has leased.
+    /// Counts a timer of this namespace, because a script has leased the timer.
     pub(crate) fn count(&mut self, namespace: &str, lateness: Duration) {
         self.count_in(lane_of(namespace), self.is_late(lateness));
     }
@@ -84,37 +85,38 @@ impl Turns {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Returns whether a lane has used up its share of this claim while the next claim may take more from that lane.
+    /// Returns whether some lane must wait for the next claim. The lane has used up its share of this claim, and has
+    /// room in the runtime for more timers.
     pub(crate) fn leaves(&self) -> bool {
         let leaves = |lane: &Lane| free_for(lane.taken, self.left) == 0 && free_for(lane.has, self.free) > 0;
         self.lanes.values().any(leaves)
     }
 
-    /// Returns the number of a lane's deliveries under way, as an argument of the script. The script applies a single
-    /// rule, `3 * left > has`, with the `left` of the claim. It does not know the limit that the runtime's free places
-    /// set for each lane. So this number is smaller than the true number by [`SHARE`] for each place that the claim
-    /// leaves free. Then the script's rule permits the same timers as both rules. Each timer that the script takes
-    /// changes both rules alike.
+    /// Returns the number of a lane's deliveries under way, as an argument of the script. Two rules limit a lane: its
+    /// part of the runtime's free places, and its part of the claim. The script applies a single rule, `3 * left >
+    /// has`, with the `left` of the claim. So this number is reduced by [`SHARE`] for each free place that the claim
+    /// leaves. The script's rule then permits the same timers as both rules. Each timer that the script takes changes
+    /// both rules alike.
     fn argument(&self, lane: &Lane) -> usize {
         let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
         lane.taken.max(lane.has.saturating_sub(beyond))
     }
 }
 
-/// Limits how many timers the script of a claim may take from each lane.
+/// Limits how many timers the script of a claim may take from each lane, a group of namespaces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PerLane<'t> {
     Any,
-    /// Each lane may take its share, as [`Turns`] computes it.
+    /// Each lane (a group of namespaces) may take its share, as [`Turns`] computes it.
     InTurn(&'t Turns),
-    /// Each lane may take this number of timers, and other lanes none. The groups of a cluster divide one share this
-    /// way.
+    /// Each lane may take the number of timers that this map names. A lane outside the map takes none. In a cluster,
+    /// each group of shards gets its part of the lanes' shares this way.
     Exactly(&'t BTreeMap<u64, u64>),
 }
 
 impl PerLane<'_> {
-    /// Encodes the limits as arguments of the script: the number of lanes, the free places, the limits of late timers
-    /// and of all timers for each lane, and the limits of single lanes.
+    /// Encodes the limits as arguments of the claim's script. First come the number of lanes, the free places, and the
+    /// limits of late timers and of all timers for each lane. Then come the limits of single lanes.
     pub(crate) fn arguments(self) -> Vec<Vec<u8>> {
         let number = |number: usize| decimal(number as u64);
         let mut arguments = vec![decimal(LANES)];
@@ -202,7 +204,8 @@ mod tests {
         assert_eq!(turns_of(&Shares::new(1, Arc::default())).late, None);
     }
 
-    /// Takes timers by the script's rule, with the same arguments that the script gets.
+    /// Takes the timers that the script's rule admits, with the arguments that the script gets. Returns how many timers
+    /// each lane has got.
     fn script_takes(turns: &Turns, asked: &[u64]) -> Vec<u64> {
         let argument = |lane: &u64| turns.lanes.get(lane).map_or(0, |known| turns.argument(known));
         let mut has: BTreeMap<u64, usize> = asked.iter().map(|lane| (*lane, argument(lane))).collect();

@@ -1,18 +1,19 @@
 //! Wakes the runtime of this process when a timer is due earlier than the runtime knows.
 //!
-//! The answer of a claim has the due moment of the first timer that is left. A commit that makes a timer due earlier
-//! wakes the subscribers, and so does any event after which that moment may be wrong. If a commit comes while a claim
-//! is at the server, the answer of the claim may not include it. So its due moment is compared with the answer when the
-//! claim ends.
+//! The answer of a claim names the due moment of the first timer that is left. A commit that makes a timer due earlier
+//! wakes the subscribers. So does any event after which the named moment may be wrong. A commit may come while a claim
+//! is at the server, and the answer of that claim may not include the commit. So the due moment of the commit is
+//! compared with the answer when the claim ends.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
 
-/// A function that is called when timers were parked. Its argument is the reason, or `None` if messages may have been
-/// missed.
+/// A function that is called after timers were parked. The argument is the reason for parking, or `None` if messages
+/// about parked timers may have been missed.
 pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// Keeps the subscribers, and the due moment of the first pending timer, as far as this process knows it.
+/// Wakes the runtime when a timer is due earlier than the last claim's answer says. Keeps the functions to call, and
+/// the due moment in that answer.
 #[derive(Default)]
 pub(crate) struct Alarm {
     wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
@@ -22,10 +23,10 @@ pub(crate) struct Alarm {
 
 #[derive(Default)]
 struct FirstDue {
-    /// The first due moment by the last claim's answer. It counts timers that the claim could have taken. `None` before
-    /// the first claim.
+    /// The due moment of the first timer that the next claim could take. The last claim's answer has named the moment.
+    /// `None` before the first claim.
     known: Option<UtcMillis>,
-    /// The claims that are at the server.
+    /// The claims that were sent to the server and have not ended.
     claims: Vec<ClaimUnderWay>,
     /// The number of the claim that began last.
     last: u64,
@@ -33,16 +34,18 @@ struct FirstDue {
 
 struct ClaimUnderWay {
     number: u64,
-    /// The first due moment that was committed since the claim was sent. The claim's answer may not include it.
+    /// The earliest due moment of a timer that was committed since the claim was sent. The claim's answer may not
+    /// include that timer.
     committed: UtcMillis,
 }
 
-/// A claim that is at the server. The claim ends when this is dropped, so it also ends if the caller drops the claim's
+/// A claim that is under way. Dropping this value ends the claim. So the claim also ends when its caller drops its
 /// future.
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
     number: u64,
-    /// The first due moment in the claim's answer. The outer `None` means that there is no answer.
+    /// The first due moment in the claim's answer. The outer `None` means that the claim has no answer. The inner
+    /// `None` means that no timer is left.
     pub(crate) answer: Option<Option<UtcMillis>>,
 }
 
@@ -57,14 +60,14 @@ impl Alarm {
         self.wakers.write().unwrap_or_else(PoisonError::into_inner).push(wake);
     }
 
-    /// Wakes all subscribers.
+    /// Calls all subscribed functions, which wake the runtime.
     pub(crate) fn wake(&self) {
         for wake in &*self.wakers.read().unwrap_or_else(PoisonError::into_inner) {
             wake();
         }
     }
 
-    /// Wakes the subscribers for a timer that is due earlier than the first timer that the last claim's answer named.
+    /// Wakes the subscribers if `due` is earlier than the first due moment in the last claim's answer.
     pub(crate) fn wake_for(&self, due: UtcMillis) {
         let is_earlier = {
             let mut first = self.first_due();
@@ -80,14 +83,14 @@ impl Alarm {
         self.on_parked.write().unwrap_or_else(PoisonError::into_inner).push(on_parked);
     }
 
-    /// Calls the subscribers to parked timers, with the reason for which timers were parked.
+    /// Calls the functions that are subscribed to parked timers, with the reason for parking.
     pub(crate) fn tell_parked(&self, reason: Option<&str>) {
         for tell in &*self.on_parked.read().unwrap_or_else(PoisonError::into_inner) {
             tell(reason);
         }
     }
 
-    /// Records that a claim is sent to the server.
+    /// Records that a claim begins. Dropping the returned value ends the claim.
     pub(crate) fn begin_claim(&self) -> Claiming<'_> {
         let mut first = self.first_due();
         first.last += 1;
@@ -96,8 +99,8 @@ impl Alarm {
         Claiming { alarm: self, number, answer: None }
     }
 
-    /// Ends a claim. Wakes the subscribers if a timer that was committed during the claim is due earlier than the
-    /// claim's answer says, or if the claim has no answer.
+    /// Ends the claim with this number. Wakes the subscribers if the claim has no answer. Also wakes the subscribers if
+    /// a timer that was committed during the claim is due before the first timer in the answer.
     fn end_claim(&self, number: u64, answer: Option<Option<UtcMillis>>) {
         let is_earlier = {
             let mut first = self.first_due();
@@ -117,7 +120,7 @@ impl Alarm {
         }
     }
 
-    /// Forgets the first due moment, because it belongs to another deployment.
+    /// Forgets the first due moment in the last claim's answer, because it belongs to another deployment.
     pub(crate) fn clear(&self) {
         self.first_due().known = None;
     }

@@ -8,21 +8,23 @@ use crate::script::{Arguments, BY_CALLER, BY_SERVER, Script, Scripts, Values, Wo
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 
-/// The answer of a script: the time by which the script decided, and its other values.
+/// The answer of a script: the time by which the script decided, and the values after it.
 pub(crate) struct Answered {
     pub(crate) now: UtcMillis,
     pub(crate) rest: Values,
 }
 
-/// A script and its keys.
+/// A call that runs a script on these keys.
 pub(crate) struct Call<W> {
     pub(crate) script: W,
     pub(crate) keys: Vec<Vec<u8>>,
-    /// If set, the script is sent only on the connection that this attempt to connect has made.
+    /// The number of an attempt to connect. The script is sent only on the connection that this attempt has made.
+    /// `None` permits any connection.
     pub(crate) attempt: Option<u64>,
 }
 
-/// Runs a script on any connection. Returns its answer, and whether the server's clock was found to have been set.
+/// Runs a script on any connection. Returns the script's answer, and whether the answer shows that the server's clock
+/// was set.
 pub(crate) async fn run(
     link: &dyn Link,
     time: &Time,
@@ -33,7 +35,8 @@ pub(crate) async fn run(
     send(link, time, Call { script, keys, attempt: None }, arguments).await
 }
 
-/// Runs a script, if wanted only on a certain connection. Returns its answer, and whether the server's clock was set.
+/// Runs a script. If the call names an attempt to connect, sends the script only on the connection of that attempt.
+/// Returns the script's answer, and whether the answer shows that the server's clock was set.
 pub(super) async fn send(
     link: &dyn Link,
     time: &Time,

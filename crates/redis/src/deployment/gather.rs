@@ -7,23 +7,23 @@ use futures_util::future::{Either, select, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// How long the answers of the first groups are held until the other groups have answered.
+/// How long the remaining groups of shards may take to answer after the first group has answered.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// The answers and the failures of calls to several groups.
+/// The answers and the failures of calls that were made to several groups of shards.
 pub(crate) struct Gathered<G, T> {
     pub(crate) answers: Vec<(G, T)>,
-    /// The groups that failed, with their errors. A group that was too late has no error. Its call may still have its
-    /// effect.
+    /// The groups whose calls failed, each with its error. The error is `None` if the group was too late. A late call
+    /// may still take effect.
     pub(crate) failed: Vec<(G, Option<StoreError>)>,
 }
 
 impl<G, T> Gathered<G, T> {
-    /// Returns these answers if any group has answered, so that failures of some groups are tolerated.
+    /// Returns the answers if any group has answered, although other groups may have failed.
     ///
     /// # Errors
     ///
-    /// Fails if no group has answered, and if a group says that its deployment is lost.
+    /// Fails if no group has answered. Also fails if a group says that its deployment is lost.
     pub(crate) fn any(self) -> Result<Self, StoreError> {
         let of_lost = |error: &&StoreError| error.kind() == StoreErrorKind::Closed;
         let errors = || self.failed.iter().filter_map(|(_, error)| error.as_ref());
@@ -39,8 +39,8 @@ impl<G, T> Gathered<G, T> {
 }
 
 impl Deployment {
-    /// Makes a call for each group at the same time. Waits for the first answer without a limit, and for the others
-    /// only a moment longer. Groups without an answer by then count as failed.
+    /// Makes all calls at the same time, each for its group. Waits for the first answer without a limit. Then waits 300
+    /// ms for the other answers. A group without an answer by then counts as failed.
     pub(crate) async fn gather<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: impl IntoIterator<Item = (G, F)>,
@@ -79,8 +79,8 @@ impl Deployment {
         gathered
     }
 
-    /// Makes a call for each group at the same time. On one server, waits for all calls, and fails if any call fails.
-    /// In a cluster, does the same as [`gather`](Self::gather).
+    /// Makes all calls at the same time, each for its group. On one server, waits for all calls and fails if any call
+    /// fails. In a cluster, does the same as [`gather`](Self::gather).
     pub(crate) async fn gather_or_fail<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: Vec<(G, F)>,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// How often a closed store asks whether people have made the lost deployment again.
+/// The pause between two questions of a closed store, whether people have made the lost deployment again.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// A deployment that this process has open, with the connection to its servers.
@@ -24,26 +24,28 @@ pub(crate) struct Deployment {
     pub(crate) alarm: Alarm,
     /// The key under which the deployment's own settings are stored.
     pub(crate) key: Vec<u8>,
-    /// The key of the hash of shared documents.
+    /// The key of the hash that stores the deployment's shared documents.
     pub(crate) documents: Vec<u8>,
-    /// The id that was drawn when the deployment was created. It distinguishes deployments of the same name.
+    /// The random id that the deployment got at its creation. The id distinguishes deployments of the same name.
     id: RwLock<Vec<u8>>,
-    /// Set while the server has lost the deployment, or has another deployment in its place.
+    /// Why the store refuses calls, while it does. The server has lost the deployment, or has another deployment in its
+    /// place.
     closed: Mutex<Option<Closed>>,
-    /// When a check last found that a part of the deployment is still there, although other parts are lost.
+    /// When a check last found some part of the deployment on the servers. Such a check follows a sign that a part is
+    /// lost.
     pub(super) seen: Mutex<Option<Instant>>,
     forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// Tells why a store refuses all calls.
+/// The state of a store that refuses all calls.
 struct Closed {
     reason: Box<str>,
-    /// When the store last asked whether the deployment was made again. `None` if the store stays closed for good.
+    /// When the store last asked whether the deployment was made again. `None` if the store never reopens.
     looked: Option<Instant>,
 }
 
 impl Deployment {
-    /// Creates the handle of the deployment that has this name and this id.
+    /// Creates the handle of a deployment from its name, its id and its other parts.
     pub(crate) fn new(
         name: &str,
         id: Vec<u8>,
@@ -67,8 +69,8 @@ impl Deployment {
         }
     }
 
-    /// Sets the function that makes the parts of the store forget their knowledge. It is called when the deployment was
-    /// made anew. It is set once, when the store is assembled.
+    /// Sets the function that clears the knowledge of the store's parts about the deployment. The store calls the
+    /// function after people have made the deployment anew. Only the first call of this method counts.
     pub(crate) fn on_anew(&self, forget: impl Fn() + Send + Sync + 'static) {
         let _first = self.forget.set(Box::new(forget));
     }
@@ -78,18 +80,19 @@ impl Deployment {
         self.id.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the keys of these parts for each of these shards, for scripts that read many shards of one server.
+    /// Returns the keys that store these parts of these shards. A script that reads many shards of one server names all
+    /// of their keys.
     pub(crate) fn keys<const N: usize>(&self, shards: &[Shard], parts: [Part; N]) -> Vec<Vec<u8>> {
         shards.iter().flat_map(|shard| self.layout.keys(*shard, parts)).collect()
     }
 
-    /// Returns all shards, in groups whose keys one script may name.
+    /// Returns all shards, divided into groups. One script may name the keys of all shards of a group.
     pub(crate) fn all_groups(&self) -> Vec<Vec<Shard>> {
         self.topology.groups(self.layout.shards())
     }
 
-    /// Runs a script. Once a call has found that the deployment is lost, this fails until the deployment is made again.
-    /// New data would be in shards that belong to no deployment.
+    /// Runs a script. While the store is closed, because the deployment is lost, fails instead. Otherwise new data
+    /// would go into shards that belong to no deployment.
     pub(crate) async fn run(
         &self,
         script: impl Fn(&'static Scripts) -> &'static Script,
@@ -99,7 +102,8 @@ impl Deployment {
         self.send(Call { script, keys, attempt: None }, arguments).await
     }
 
-    /// Runs a script. With an attempt, the script is sent only on the connection which that attempt has made.
+    /// Runs a script. If `attempt` is set, the script is sent only on the connection that this attempt to connect has
+    /// made.
     pub(crate) async fn run_on(
         &self,
         attempt: Option<u64>,
@@ -131,7 +135,7 @@ impl Deployment {
         }
         let (answered, is_step) = result?;
         if is_step {
-            // By the new time, more timers may be due than the runtime knows.
+            // The clock was set. By the new time, more timers may be due than the runtime knows.
             self.alarm.wake();
         }
         Ok(answered)
@@ -141,8 +145,8 @@ impl Deployment {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the store for this reason, and returns the error. Later calls fail with the same error until the
-    /// deployment is made again.
+    /// Closes the store for this reason, and returns the error. Later calls fail with the same error until people have
+    /// made the deployment again.
     pub(super) fn close(&self, reason: &str) -> StoreError {
         let error = StoreError::new(StoreErrorKind::Closed, reason);
         self.note_closed(&error);
@@ -150,13 +154,13 @@ impl Deployment {
     }
 
     fn note_closed(&self, error: &StoreError) {
-        // A store whose data have gone back stays closed for good.
+        // If the server's data have gone back in time, the store stays closed for good.
         let looked = Some(Instant::now()).filter(|_| !is_back(error));
         self.closed().get_or_insert_with(|| Closed { reason: error.to_string().into(), looked });
     }
 
     /// Returns the error of a closed store, or `None` while the store is open. Asks once a second whether people have
-    /// made the deployment again, and reopens the store if so.
+    /// made the deployment again. If they have, reopens the store.
     async fn error_if_closed(&self) -> Option<StoreError> {
         let (reason, is_look_due) = {
             let mut closed = self.closed();

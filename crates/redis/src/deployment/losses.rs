@@ -24,12 +24,12 @@ use std::sync::PoisonError;
 use std::time::Instant;
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 
-/// For this time after a part of the deployment was seen, the deployment counts as still there.
+/// For this time after a check found some part of the deployment, the deployment counts as present without a new check.
 const MEMORY: Duration = Duration::from_secs(5);
 
 impl Deployment {
-    /// Returns the error of an operation on a shard without the deployment's mark. `found` has the stored value
-    /// instead. If that is another deployment's id, closes the store.
+    /// Returns the error of an operation on a shard without the deployment's mark. `found` has the value that the shard
+    /// stores in place of the mark. If that value is the id of another deployment, closes the store.
     pub(crate) fn lost_shard(&self, shard: Shard, found: &mut Values) -> StoreError {
         match found.next().and_then(filled) {
             Ok(Some(_)) => self.close("a shard is another deployment's: the deployment was created anew"),
@@ -41,7 +41,7 @@ impl Deployment {
         }
     }
 
-    /// Checks whether the servers have lost all of the deployment. If so, closes the store and returns its error.
+    /// Checks whether the servers have lost the whole deployment. If so, closes the store and returns the error.
     pub(crate) async fn gone(&self) -> Option<StoreError> {
         let is_known = {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,7 +52,7 @@ impl Deployment {
         }
         let keys = vec![self.key.clone()];
         let key = run(&*self.link, &self.time, |scripts| &scripts.deployment, keys, []).await;
-        // A server that does not answer may still have a part.
+        // A server that does not answer may still have a part of the deployment.
         let version = key.and_then(|(mut answered, _)| maybe_number(answered.rest.next()?));
         let mut is_there = !matches!(version, Ok(None));
         if !is_there {
@@ -71,8 +71,8 @@ impl Deployment {
         Some(self.close("the deployment is gone: its server has lost it; restore a backup, or make it again, empty, by `tourbillond mend --anew`, or `RedisBuilder::make_anew`"))
     }
 
-    /// Returns the id of the deployment if it is there again, or if people have made it anew for the stores that have
-    /// it open.
+    /// Returns the id of the deployment if the deployment exists again. Returns an id other than the store's only if
+    /// people have made the deployment anew for open stores.
     pub(crate) async fn made_again(&self) -> Option<Vec<u8>> {
         let keys = vec![self.key.clone()];
         let (mut answered, _) =
@@ -91,7 +91,8 @@ impl Deployment {
         (!is_mixed).then_some(id)
     }
 
-    /// Returns a fault for each lost shard, and for the key of the deployment if it is lost.
+    /// Returns a fault for each shard that its server has lost. If the key of the deployment is lost, also returns a
+    /// fault for the key.
     pub(crate) async fn losses(&self) -> Result<Vec<Fault>, StoreError> {
         let mut faults = Vec::new();
         let keys = vec![self.key.clone()];

@@ -1,4 +1,4 @@
-//! Reads the marks of shards. A shard's mark is the id of the deployment that it belongs to.
+//! Reads the marks of shards. The mark of a shard is the id of the deployment to which the shard belongs.
 
 use super::call::run;
 use super::time::Time;
@@ -8,13 +8,15 @@ use crate::script::filled;
 use futures_util::future::join_all;
 use tourbillon_durable::store::StoreError;
 
-/// Ends messages about a loss: tells people how to repair it.
+/// The end of an error message about lost data. The text tells people how to repair the loss.
 pub(crate) const REMEDY: &str = "`tourbillond mend`, or `RedisBuilder::mend`, brings it back";
 
-/// The mark of each shard, `None` if it is lost, or the error of the server that has the shard.
+/// For each shard, its mark (the deployment's id), or `None` if the mark is lost. If the shard's server fails, its
+/// error.
 pub(crate) type Marks = Vec<(Shard, Result<Option<Vec<u8>>, StoreError>)>;
 
-/// Reads the marks of the shards in all groups at the same time. Returns them sorted by shard.
+/// Reads the marks (the deployment's id in each shard) of all groups at the same time. Returns the marks sorted by
+/// shard.
 pub(crate) async fn marks_of(
     link: &dyn Link,
     time: &Time,
@@ -38,7 +40,7 @@ pub(crate) async fn marks_of(
     marks
 }
 
-/// Formats a list of shards for a message. Names at most 20 of them.
+/// Formats a list of shards for a message. The text names at most 20 shards.
 pub(crate) fn listed(shards: &[Shard]) -> String {
     const MOST: usize = 20;
     let numbers = shards.iter().take(MOST).map(ToString::to_string).collect::<Vec<_>>().join(", ");

@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::store::StoreError;
 
 tokio::task_local! {
-    /// Collects the witnesses of the operation that is being polled. They belong to its future, not to a thread or a
-    /// task.
+    /// Collects the witnesses (handles that confirm a server's changes) of the operation that is being polled. The set
+    /// belongs to the operation's future, not to a thread or a task.
     static SEEN: Witnesses;
 }
 
-/// A set of witnesses. Each can confirm that the changes of one server are safe.
+/// A set of witnesses. Each witness can confirm that the changes of one server are safe.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Witnesses(Arc<Mutex<Vec<Arc<Witness>>>>);
 
@@ -43,35 +43,37 @@ impl Witnesses {
         }
     }
 
-    /// Runs a future, and adds the witnesses of its scripts to this set.
+    /// Runs a future. For each script of the future, adds the server's witness to this set.
     pub(crate) async fn collect<T>(&self, work: impl Future<Output = T>) -> T {
         SEEN.scope(self.clone(), work).await
     }
 
-    /// Adds these witnesses to the set of the operation that is being polled.
+    /// Adds the witnesses of this set to the set of the operation that is being polled.
     pub(crate) fn pass_on(&self) {
         self.all().iter().cloned().for_each(|witness| note(Some(witness)));
     }
 
-    /// Waits until the changes of all these servers are as safe as the policy asks.
+    /// Waits until the changes of all servers in this set are as safe as the connection's
+    /// [`SyncPolicy`](crate::SyncPolicy) asks.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Unknown`](tourbillon_durable::store::StoreErrorKind::Unknown) if they are not: the
-    /// changes were made, and a failover may lose them.
+    /// Fails with [`StoreErrorKind::Unknown`](tourbillon_durable::store::StoreErrorKind::Unknown) if the changes are
+    /// not as safe in time. The changes were made, and a failover may lose them.
     pub(crate) async fn confirm(&self) -> Result<(), StoreError> {
         let all = self.all().clone();
         let answers = join_all(all.iter().map(Witness::confirm)).await;
         Ok(answers.into_iter().collect::<Result<(), _>>()?)
     }
 
-    /// Returns whether a recent wait for any of these witnesses has failed.
+    /// Returns whether any server in this set has recently failed to make its changes safe in time.
     pub(crate) fn have_just_failed(&self) -> bool {
         self.all().iter().any(|witness| witness.has_just_failed())
     }
 }
 
-/// Adds the witness of an answered script to the set of the operation that is being polled.
+/// Adds the witness of a script's server to the set of the operation that is being polled. The witness can confirm that
+/// the script's changes are safe.
 pub(crate) fn note(witness: Option<Arc<Witness>>) {
     if let Some(witness) = witness {
         // Outside a scope, no promise was made.
@@ -79,7 +81,8 @@ pub(crate) fn note(witness: Option<Arc<Witness>>) {
     }
 }
 
-/// Runs an operation, and then waits until its changes are as safe as the policy asks.
+/// Runs an operation, and then waits until its changes are as safe as the connection's
+/// [`SyncPolicy`](crate::SyncPolicy) asks.
 pub(crate) async fn kept<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let seen = Witnesses::default();
     let done = seen.collect(work).await?;

@@ -1,4 +1,4 @@
-//! Estimates the server's time, by which a deployment decides, from the answers of scripts.
+//! Estimates the server's time from the answers of scripts. A deployment decides by this time.
 
 use crate::script::decimal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,18 +6,19 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// A measurement that is older than this is replaced even by a measurement that took longer.
+/// The age from which a measurement of the server's time is replaced, even by an answer that took longer.
 const AGE: Duration = Duration::from_secs(10);
 
-/// The clock by which a deployment decides.
+/// The clock by which a deployment decides which timers are due.
 pub(crate) enum Time {
-    /// The server's clock. This process only estimates it, and never estimates too early a moment.
+    /// The server's clock. This process estimates the server's time, and the estimate is never too early.
     Server(Mutex<Measured>),
-    /// A clock of the caller, for tests.
+    /// A clock that the caller provides for tests.
     Test(Arc<dyn Clock>),
 }
 
-/// Returns the present moment. Where the system permits, the clock goes on while the machine is suspended.
+/// Returns the present moment on this machine. Where the system permits, the clock also counts the time while the
+/// machine is suspended.
 pub(crate) fn moment() -> Timestamp {
     #[cfg(target_os = "linux")]
     return tourbillon::BootClock::new().true_now();
@@ -35,10 +36,11 @@ pub(crate) fn time_text(time: Duration) -> Vec<u8> {
     decimal(millis(time))
 }
 
-/// The server's time in one answer, and the moment to which it belongs.
+/// The server's time in an answer, with the moment at which the question was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
-    /// When the question was sent. The server has answered later, so an estimate from this moment is never too early.
+    /// When the question was sent. The server has answered after this moment. So an estimate of the server's time that
+    /// counts from here is never too early.
     sent: Timestamp,
     server: UtcMillis,
     took: Duration,
@@ -54,8 +56,8 @@ impl Time {
         measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a moment that is not before the server's time, and at most the time of one answer after it. So a timer
-    /// with a delay of a second is never due before a second has passed.
+    /// Returns an estimate of the server's time that is never too early. The estimate is late by at most the time that
+    /// an answer takes. So a timer with a delay of a second is never due before a second has passed.
     pub(crate) fn now(&self) -> UtcMillis {
         match self {
             Self::Server(measured) => Self::lock(measured).at(moment()),
@@ -63,7 +65,8 @@ impl Time {
         }
     }
 
-    /// Returns the first argument of every script: the time of a test clock. It is empty if the server's time counts.
+    /// Returns the first argument of every script: the time of the test clock. The argument is empty if the server's
+    /// clock decides.
     pub(crate) fn argument(&self) -> Vec<u8> {
         match self {
             Self::Server(_) => Vec::new(),
@@ -71,8 +74,8 @@ impl Time {
         }
     }
 
-    /// Learns the server's time from the answer to a question that was sent at the moment `sent`. Returns whether the
-    /// server's clock has been set.
+    /// Learns the server's time from an answer to a question of the moment `sent`. Returns whether the server's clock
+    /// has been set since the last measurement.
     pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);

@@ -22,12 +22,12 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// Returns the topology for a link that is connected to a cluster or not.
+    /// Returns the topology of a link. `is_cluster` says whether the link is connected to a cluster.
     pub(crate) fn new(is_cluster: bool) -> Self {
         if is_cluster { Self::Cluster } else { Self::OneServer }
     }
 
-    /// Returns the number of a shard's group. One script may name the keys of all shards of a group.
+    /// Returns the number of the group to which a shard belongs. One script may name the keys of all shards of a group.
     fn group_of(self, shard: Shard) -> Shard {
         match self {
             Self::OneServer => 0,
@@ -40,7 +40,7 @@ impl Topology {
         self.group_of(one) == self.group_of(other)
     }
 
-    /// Divides shards into groups whose keys one script may name. No group is empty.
+    /// Divides shards into groups. One script may name the keys of all shards of a group. No group is empty.
     pub(crate) fn groups(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<Shard>> {
         let mut groups: BTreeMap<Shard, Vec<Shard>> = BTreeMap::new();
         for shard in shards {
@@ -49,8 +49,8 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Divides a list of shards into groups whose keys one script may name. Returns places in the list. No group is
-    /// empty.
+    /// Divides a list of shards into groups whose keys one script may name. Returns the indices in the list of each
+    /// group's shards. No group is empty.
     pub(crate) fn places_by_script(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<usize>> {
         let mut groups: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
         for (place, shard) in shards.into_iter().enumerate() {
@@ -59,19 +59,20 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Returns whether some shards may answer while others do not. If so, each group is asked on its own, and groups
-    /// that fail are left out.
+    /// Returns whether some shards may answer while others do not, as in a cluster. If so, each group of shards is
+    /// asked on its own, and a failed group is left out.
     pub(crate) fn fails_in_parts(self) -> bool {
         self == Self::Cluster
     }
 
-    /// Returns whether redirects are written by scripts of their own. If so, a redirect that leads nowhere may be left
-    /// behind.
+    /// Returns whether redirects (entries that lead to a timer in another shard) are written by separate scripts. If
+    /// so, a redirect that leads nowhere may be left behind.
     pub(crate) fn has_loose_redirects(self) -> bool {
         self == Self::Cluster
     }
 
-    /// Returns the number of queues for ends of deliveries. Ends in different queues do not delay each other.
+    /// Returns the number of queues for the ends of deliveries. The ends in one queue do not delay the ends in another
+    /// queue.
     pub(crate) fn queues(self, layout: &Layout) -> u32 {
         let shards = u32::from(layout.shards().end);
         match self {
@@ -80,8 +81,8 @@ impl Topology {
         }
     }
 
-    /// Returns the queue for the end of a timer that is in the shard `home` and whose id belongs to the shard
-    /// `id_shard`. In a cluster the end needs both shards.
+    /// Returns the queue for the end of a delivery. The timer is in the shard `home`, and its id belongs to `id_shard`.
+    /// In a cluster, the end needs both shards.
     pub(crate) fn queue_of(self, layout: &Layout, home: Shard, id_shard: Shard) -> u32 {
         match self {
             Self::OneServer => 0,

@@ -11,22 +11,23 @@ const OLDEST: (u32, u32) = (7, 0);
 /// The first version of Redis that has the command `WAITAOF`.
 const WITH_WAITAOF: (u32, u32) = (7, 2);
 
-/// A server is refused if its clock differs from this machine's clock by this time.
+/// A server is refused if its clock differs by this time from the clock of this machine.
 const CLOCK: Duration = Duration::from_secs(1);
 
-/// The facts that were read from one server.
+/// The facts that the checks have read from one server.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     /// The fields of the server's answer to `INFO`.
     pub(crate) info: BTreeMap<String, String>,
-    /// The server's settings, as far as the user may read them.
+    /// The server's settings that the connection's user may read.
     pub(crate) settings: BTreeMap<String, String>,
-    /// By how many microseconds the server's clock is ahead of this machine's, and how uncertain that is.
+    /// By how many microseconds the server's clock is ahead of this machine's clock, and the uncertainty of that
+    /// number. `None` if the clock could not be read.
     pub(crate) clock: Option<(i64, Duration)>,
 }
 
 impl Facts {
-    /// Parses an answer to `INFO`, and adds its fields to the facts.
+    /// Parses a server's answer to `INFO`, and adds the fields of the answer to the facts.
     pub(crate) fn read(&mut self, info: &str) {
         let fields = info.lines().filter_map(|line| line.trim_end().split_once(':'));
         self.info.extend(fields.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -45,7 +46,7 @@ impl Facts {
         Some((parts.next()??, parts.next()??))
     }
 
-    /// Adds a line to the report for each check of this server.
+    /// Checks the facts about one server, and adds a line to the report for each check.
     pub(crate) fn judge(&self, server: &str, sync: SyncPolicy, is_cluster: bool, report: &mut Report) {
         let mut add = |grade, text: String| report.add(server, grade, text);
         self.judge_version(sync, &mut add);
@@ -55,8 +56,8 @@ impl Facts {
         self.judge_clock(&mut add);
     }
 
-    /// Returns the reasons why timers on this server are unsafe: an old version or eviction. A wrong clock is a reason
-    /// too, if the deployment goes by the server's clock.
+    /// Returns the reasons why timers on this server are unsafe, such as an old version or eviction. A wrong clock
+    /// counts only if the deployment uses the server's clock.
     pub(crate) fn dangers(&self, sync: SyncPolicy, is_on_its_clock: bool) -> Vec<String> {
         let mut dangers = Vec::new();
         let mut add = |grade, text| {
@@ -185,8 +186,8 @@ impl Facts {
     }
 }
 
-/// Adds a line about how evenly the shards lie on a cluster's primaries. `spread` has the number of shards of each
-/// primary.
+/// Adds a line to the report that says how evenly the shards lie on a cluster's primaries. `spread` has the number of
+/// shards of each primary.
 pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report) {
     let total: usize = spread.values().sum();
     let (Some(most), Some(least)) = (spread.values().max(), spread.values().min()) else { return };
@@ -199,8 +200,8 @@ pub(crate) fn judge_spread(spread: &BTreeMap<String, usize>, report: &mut Report
     }
 }
 
-/// Adds a line about the version of the layout. `found` is the stored version, if the deployment exists. `own` is the
-/// version that this crate writes.
+/// Adds a line to the report about the version of the stored layout. `found` is the stored version, or `None` without a
+/// deployment. `own` is the version that this crate writes.
 pub(crate) fn judge_layout(found: Option<u64>, own: u64, report: &mut Report) {
     match found {
         None => report.add("", Grade::Ok, format!("layout: nothing is stored yet; version {own} will be")),

@@ -13,24 +13,25 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 pub use report::{Grade, Line, Report};
 
-/// How often the clock of a server is read. The answer that takes the least time counts.
+/// How often the clock of each server is read. The reading that took the least time counts.
 const READINGS: usize = 5;
 
-/// Facts about a deployment that a store adds to the checks of the servers.
+/// The facts about a deployment that extend a check of its servers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    /// The stored version of the layout, if the deployment exists, and the version that the store writes.
+    /// The stored version of the layout, and the version that this crate writes. The stored version is `None` if the
+    /// deployment does not exist.
     pub(crate) layout: Option<(Option<u64>, u64)>,
-    /// The hash tags of the shards, without braces.
+    /// The hash tags that distinguish the keys of the shards, without braces.
     pub(crate) tags: Vec<Vec<u8>>,
-    /// The parts of the deployment that servers have lost, a line for each.
+    /// The losses of the deployment's data on its servers, with a line for each loss.
     pub(crate) losses: Vec<String>,
-    /// The reasons why the deployment cannot be opened, a line for each.
+    /// The reasons why the deployment cannot be opened, with a line for each reason.
     pub(crate) refusals: Vec<String>,
 }
 
-/// Checks the servers, in a cluster each primary: version, kind, behaviour when memory is full, persistence, and clock.
-/// Reads no stored data; [`RedisBuilder::check`](crate::RedisBuilder::check) does.
+/// Checks the server, or each primary of a cluster: version, kind, behaviour when memory is full, persistence, and
+/// clock. Reads no stored data; [`RedisBuilder::check`](crate::RedisBuilder::check) does.
 ///
 /// If the connection fails, the report has a refusal. The future can be polled without a runtime.
 ///
@@ -52,7 +53,7 @@ pub async fn check(connect: &Connect) -> Result<Report, ConnectError> {
     Ok(examine(&Session::open(connect)?, connect, &Plan::default()).await)
 }
 
-/// Checks the servers of a session, and reports about the deployment as the plan says.
+/// Checks the servers of a session. Adds the lines about the deployment that `plan` describes.
 pub(crate) async fn examine(session: &Session, connect: &Connect, plan: &Plan) -> Report {
     let mut report = Report::default();
     if let Err(error) = look(session, connect, plan, &mut report).await {
@@ -91,7 +92,7 @@ async fn look(
     Ok(())
 }
 
-/// Returns the reasons why timers on these servers are unsafe, a line for each.
+/// Returns the reasons why timers on the session's servers are unsafe, with a line for each reason.
 pub(crate) async fn dangers(
     session: &Session,
     connect: &Connect,
@@ -105,7 +106,7 @@ pub(crate) async fn dangers(
     Ok(dangers.collect())
 }
 
-/// Reads the facts about each server: its `INFO`, and its clock.
+/// Reads the facts about each server of the session: the server's answer to `INFO`, and the server's clock.
 async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> {
     let mut servers: BTreeMap<String, Facts> = BTreeMap::new();
     for (server, info) in session.ask_each(redis::cmd("INFO")).await? {
@@ -131,7 +132,7 @@ async fn facts(session: &Session) -> Result<BTreeMap<String, Facts>, LinkError> 
     Ok(servers)
 }
 
-/// Counts the shards on each primary of a cluster.
+/// Counts the deployment's shards on each primary of a cluster.
 async fn spread(session: &Session, plan: &Plan) -> Result<BTreeMap<String, usize>, LinkError> {
     let slots = session.slots().await?;
     let none = slots.primaries().iter().map(|primary| (primary.to_string(), 0));

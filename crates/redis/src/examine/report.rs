@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// The findings of the checks of servers, each in a line.
+/// The findings of a check of servers. Each finding is a [`Line`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     lines: Vec<Line>,
@@ -17,14 +17,14 @@ pub struct Line {
     text: Box<str>,
 }
 
-/// Says how a check ended.
+/// Says how serious the finding of a check is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Grade {
-    /// The server is as it should be.
+    /// The server passes the check.
     Ok,
-    /// A failure may lose or delay timers.
+    /// The server works, but a failure may lose or delay timers.
     Warning,
-    /// The store cannot be opened.
+    /// The store cannot be opened on this server.
     Refusal,
 }
 
@@ -35,13 +35,13 @@ impl Report {
         &self.lines
     }
 
-    /// Returns whether any line is a refusal.
+    /// Returns whether any line has the grade [`Grade::Refusal`].
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.lines.iter().any(|line| line.grade == Grade::Refusal)
     }
 
-    /// Returns whether the servers did not answer. They may answer a moment later.
+    /// Returns whether the report has a refusal because servers did not answer. A later check may get an answer.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         self.is_unanswered
@@ -58,7 +58,7 @@ impl Report {
 }
 
 impl Line {
-    /// Returns how the check ended.
+    /// Returns how serious the finding is.
     #[must_use]
     pub fn grade(&self) -> Grade {
         self.grade
@@ -70,7 +70,7 @@ impl Line {
         &self.server
     }
 
-    /// Returns the finding. If it is a problem, the text also says how to solve it.
+    /// Returns the text of the finding. If the finding is a problem, the text also says how to solve the problem.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -94,7 +94,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Writes each line of the report on a line of its own.
+/// Writes the report as text, with one line for each finding.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))

@@ -1,8 +1,7 @@
 //! The stored form of a timer in a shard: its record, and its entries in the shard's other keys.
 //!
 //! A claim never changes a record, so its script need not parse records. The token and the end of a lease are stored
-//! beside the record. The record of a leased timer therefore still shows the pending timer before the claim, or the
-//! parked timer before a claim of parked timers.
+//! beside the record. So the record of a leased timer still shows the state before the claim: pending or parked.
 
 use super::keys::Part;
 use super::slice::Slice;
@@ -12,18 +11,18 @@ use tourbillon_durable::state::{Lease, Phase, State, Token, Withdrawal};
 use tourbillon_durable::store::dry_run::{decode, encode};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// A timer that was read from a shard, with the bytes that the shard stores for it.
+/// A timer that was read from a shard, with the encoded form in which the shard stores the timer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) shard: Shard,
-    /// The member of the set of records: id, length of the payload, encoded record.
+    /// The timer as a member of the shard's set of records: id, length of the payload, encoded record.
     pub(crate) member: Vec<u8>,
-    /// The value of the timer in the hash of tokens. `None` unless the timer is leased.
+    /// The timer's value in the shard's hash of tokens. `None` unless the timer is leased.
     pub(crate) token: Option<Vec<u8>>,
     pub(crate) timer: Timer,
 }
 
-/// An entry that a shard stores for a timer. All entries can be computed from the timer.
+/// An entry that a shard stores for a timer, such as the entry in an index. All entries can be computed from the timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Entry {
     Record(Vec<u8>),
@@ -42,19 +41,19 @@ pub(crate) fn id_bytes(id: TimerId) -> [u8; 16] {
     id.as_u128().to_be_bytes()
 }
 
-/// Reads the id in the first 16 bytes.
+/// Returns the timer id in the first 16 bytes. Returns `None` if there are fewer bytes.
 pub(crate) fn id_of(bytes: &[u8]) -> Option<TimerId> {
     let (id, _) = bytes.split_first_chunk::<16>()?;
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// Reads the id in the last 16 bytes.
+/// Returns the timer id in the last 16 bytes. Returns `None` if there are fewer bytes.
 pub(crate) fn id_at_end(bytes: &[u8]) -> Option<TimerId> {
     let (_, id) = bytes.split_last_chunk::<16>()?;
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// Returns the bytes before the id in the last 16 bytes.
+/// Returns the bytes of a member before the timer id, which is the last 16 bytes.
 pub(crate) fn without_id(member: &[u8]) -> &[u8] {
     member.split_last_chunk::<16>().map_or(member, |(rest, _)| rest)
 }
@@ -63,8 +62,8 @@ pub(crate) fn token_bytes(token: Token) -> Vec<u8> {
     [token.incarnation.to_be_bytes(), token.claim.to_be_bytes()].concat()
 }
 
-/// Returns the value that the hash of tokens has for a timer in this state: token and withdrawal mark. Returns `None`
-/// unless the timer is leased.
+/// Returns the value that the hash of tokens has for a timer in this state: the token and the withdrawal mark. Returns
+/// `None` unless the timer is leased.
 pub(crate) fn mark_of(state: &State) -> Option<Vec<u8>> {
     let State::Leased(lease) = state else { return None };
     let mark = match lease.withdrawn {
@@ -88,7 +87,7 @@ fn lease_of(mark: &[u8], until: UtcMillis) -> Option<Lease> {
     Some(Lease { token, until, withdrawn })
 }
 
-/// Returns the member of the set of records for a timer: id, length of the payload, encoded record.
+/// Returns the member that the set of records has for a timer: id, length of the payload, encoded record.
 pub(crate) fn member_of(timer: &Timer) -> Vec<u8> {
     let record = match timer.state {
         State::Leased(_) => {
@@ -102,8 +101,8 @@ pub(crate) fn member_of(timer: &Timer) -> Vec<u8> {
 }
 
 impl Found {
-    /// Decodes a record. With `mark`, the timer's value in the hash of tokens, the timer is leased until `until`.
-    /// Returns `None` if the record cannot be read.
+    /// Decodes the record of a timer. If `mark`, the timer's value in the hash of tokens, is set, the timer is leased
+    /// until `until`. Returns `None` if the record cannot be read.
     pub(crate) fn read(shard: Shard, member: Vec<u8>, mark: Option<Vec<u8>>, until: u64) -> Option<Self> {
         let id = id_of(&member)?;
         let mut timer = decode(id, member.get(20..)?)?;
@@ -122,7 +121,8 @@ impl Found {
     }
 }
 
-/// Encodes a text with its length before it, so that other parts can follow. Limits permit at most 255 bytes.
+/// Encodes a text with its length before it, so that other parts can follow. The limits permit no text with more than
+/// 255 bytes.
 pub(crate) fn part(text: &str) -> Vec<u8> {
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     [&[length], text.as_bytes()].concat()
@@ -134,8 +134,8 @@ pub(crate) fn moment_bytes(moment: u64) -> [u8; 6] {
     bytes
 }
 
-/// Encodes a namespace and the beginning of a key. A zero within a key is followed by 255, and two zeros end a key. So
-/// the entries sort as the keys do, and no key is a prefix of another key.
+/// Encodes a namespace and the beginning of a key. A zero byte within a key is followed by the byte 255, and two zero
+/// bytes end a key. So the entries sort as the keys do, and no key is a prefix of another key.
 pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     for byte in key.bytes() {
@@ -159,7 +159,8 @@ pub(crate) fn label_entry(namespace: &str, label: &str) -> Vec<u8> {
     [part(namespace), part(label)].concat()
 }
 
-/// Encodes the beginning that all entries of parked or dead timers of a namespace share: the namespace and the phase.
+/// Encodes the beginning that all entries of a namespace's parked timers share, or of its dead timers: the namespace
+/// and the phase.
 pub(crate) fn stopped_beginning(namespace: &str, phase: Phase) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(phase_byte(phase));
@@ -177,11 +178,11 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
     }
 }
 
-/// The byte between the namespace and the id in the entry of a timer without a key. No key begins with this byte, and
-/// all keys of the namespace sort before it.
+/// The byte after the namespace in the entry of a timer without a key. No key begins with this byte. All keys of the
+/// namespace sort before it.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
-/// Encodes the entry of a timer without a key, up to the timer's id.
+/// Encodes the entry that a timer without a key has in a set of keys, up to the timer's id.
 pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(KEYLESS);
@@ -194,22 +195,23 @@ pub(crate) fn namespace_of(entry: &[u8]) -> &[u8] {
     entry.get(..length).unwrap_or_default()
 }
 
-/// Returns whether an entry of a set of keys belongs to a timer without a key.
+/// Returns whether a member of a set of keys belongs to a timer without a key.
 pub(crate) fn is_keyless(member: &[u8]) -> bool {
     member.get(namespace_of(member).len()) == Some(&KEYLESS)
 }
 
-/// Encodes a member of the set of places, which says that the set of keys `set` has entries of the entry's namespace.
+/// Encodes a member of the set of places. The member says that the set of keys with the number `set` has entries of one
+/// namespace. `entry` is an entry of that namespace.
 pub(crate) fn place_entry(entry: &[u8], set: u16) -> Vec<u8> {
     [namespace_of(entry), &set.to_be_bytes()].concat()
 }
 
-/// Returns the set of keys that a member of the set of places names.
+/// Returns the set of keys whose number ends a member of the set of places. Returns `None` if the member is too short.
 pub(crate) fn set_of(place: &[u8]) -> Option<Part> {
     place.last_chunk().map(|number| Part::Keys(u16::from_be_bytes(*number)))
 }
 
-/// Returns all entries that the shard of a timer stores for it.
+/// Returns all entries that a shard stores for this timer.
 pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     let id = id_bytes(timer.id);
     let mut entries = vec![Entry::Record(member_of(timer))];
@@ -252,7 +254,7 @@ pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     entries
 }
 
-/// Returns whether a timer is stored with a token, so whether it is leased.
+/// Returns whether a timer is leased. The shard stores a token for a leased timer.
 pub(crate) fn is_leased(timer: &Timer) -> bool {
     mark_of(&timer.state).is_some()
 }
@@ -297,7 +299,8 @@ mod tests {
         }
     }
 
-    /// Programs of two versions share a deployment: other bytes, or bytes in other parts, are another layout.
+    /// Programs of two versions may share a deployment. So a change of the encoded bytes, or of their order, needs a
+    /// new version of the layout.
     #[test]
     fn the_bytes_that_a_shard_has_of_a_timer_stay() {
         let timer = Timer {

@@ -2,37 +2,38 @@
 //!
 //! A key's name is `tb:{deployment:shard.n}:part`. The text in the braces is the shard's *tag*: Redis Cluster keeps all
 //! keys with the same tag in the same slot. The number `n` is the smallest number that puts the tag into the middle of
-//! the shard's share of the slots, so the shards of a deployment lie evenly over the slots, and over the primaries if
-//! these have equal ranges of slots. Names hold no text of a user's: namespaces, keys, labels and reasons stand in
-//! members and fields.
+//! the shard's share of the slots. So the shards of a deployment lie evenly over the slots. They also lie evenly over
+//! the primaries, if these have equal ranges of slots. Names hold no text of a user's: namespaces, keys, labels and
+//! reasons stand in members and fields.
 
 use super::slice::Slice;
 use super::slot::{Shard, tag_of};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The version of this layout. A deployment with a lower or higher version is refused.
+/// The version of the layout of stored data that this crate writes. A deployment with a lower or higher version is
+/// refused.
 pub(crate) const VERSION: u64 = 5;
 
-/// The parts of a shard. Each part is stored under a key of its own.
+/// The parts of a shard's stored data. Each part is stored under a key of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Part {
-    /// A hash. Its fields have the id of the deployment, and the owner of the shard.
+    /// A hash with the id of the deployment, and the owner of the shard.
     Meta,
     /// A sorted set of all timers, sorted by member. A member is: id, length of the payload, encoded record.
     Records,
     /// A hash of leased timers. The field is the id. The value is the token and the withdrawal mark.
     Tokens,
-    /// A sorted set of leased timers. A member is an id, and its score is the end of the lease.
+    /// A sorted set of leased timers. A member is an id, and its score is the moment at which the lease ends.
     Leases,
-    /// A sorted set of key entries, sorted by member. A member is: namespace, key, id. If a timer owns no key and is
-    /// not dead, its member is: namespace, 255, id. A shard has several of these sets: [`Layout::key_set`] and
-    /// [`Layout::keyless_set`] choose among them.
+    /// A sorted set of key entries, sorted by member. A member is: namespace, key, id. A timer that owns no key and is
+    /// not dead has the member: namespace, 255, id. A shard has several of these sets, which [`Layout::key_set`] and
+    /// [`Layout::keyless_set`] number.
     Keys(u16),
-    /// A sorted set, sorted by member. A member is: namespace, number of a set of keys that may have entries of the
-    /// namespace.
+    /// A sorted set, sorted by member. A member is: namespace, number of a set of keys. That set may have entries of
+    /// the namespace.
     Places,
-    /// A sorted set of parked and dead timers, sorted by member. A member is: namespace, phase, reason and due moment
-    /// (parked) or moment of death (dead), id.
+    /// A sorted set of parked and dead timers, sorted by member. The member of a parked timer is: namespace, phase,
+    /// reason, due moment, id. The member of a dead timer has the moment of death in place of reason and due moment.
     Stopped,
     /// A sorted set of the timers' labels, sorted by member. A member is: namespace, label, id.
     Labels,
@@ -40,48 +41,52 @@ pub(crate) enum Part {
     Parked,
     /// A sorted set of dead timers. A member is an id, and its score is the moment of death.
     Dead,
-    /// A sorted set of ended timers whose callers chose their ids. A member is an id, and its score is the moment until
-    /// which the id is remembered.
+    /// A sorted set of the ids of ended timers, if the caller chose the id. A member is an id, and its score is the
+    /// moment until which the id is remembered.
     Recent,
-    /// A hash. The field is a namespace and a phase, and the value is the number of timers there.
+    /// A hash of the numbers of timers. A field is a namespace and a phase, and its value is the number of timers in
+    /// that phase.
     Counts,
-    /// A hash, the quarantine. The field is an id, and the value is a record that could not be read.
+    /// A hash, the quarantine, of records that could not be read. The field is the timer's id, and the value is the
+    /// record.
     Quarantined,
-    /// A sorted set of the slices that are not empty. A member is a slice's number, and its score is the first due
-    /// moment.
+    /// A sorted set of the slices (sets of pending timers) that are not empty. A member is a slice's number, and its
+    /// score is the slice's first due moment.
     Slices,
-    /// A sorted set of the pending timers of a slice. A member is an id, and its score is the due moment.
+    /// A sorted set of the pending timers of one slice: the timers of one lane and period. A member is an id, and its
+    /// score is the due moment.
     Slice(Slice),
-    /// A hash of timers that are in another shard than their ids say. The field is the id, and the value is a
+    /// A hash of timers that are stored in another shard than their ids say. The field is the id, and the value is a
     /// [redirect](crate::layout::Redirect).
     Redirects(u8),
 }
 
-/// The number of hashes of redirects in a shard. Redis keeps a hash with few fields in a compact form.
+/// The number of hashes into which a shard divides its redirects, which lead to timers in other shards. Redis keeps a
+/// hash with few fields in a compact form.
 pub(crate) const REDIRECT_HASHES: u16 = 256;
 
-/// The number of sets of keys in a deployment. Redis keeps a set with few members in a compact form. A list in the
-/// order of the keys must read all of these sets.
+/// The number of sets into which a deployment divides the entries of its keys. Redis keeps a set with few members in a
+/// compact form. A list in the order of the keys must read all sets.
 const KEY_SETS: u16 = 8_192;
 
 /// The greatest number of shards of a deployment.
 pub(crate) const MOST_SHARDS: u16 = 1_024;
 
-/// Computes the names of a deployment's keys.
+/// Computes the names of the keys under which a deployment's data are stored.
 #[derive(Debug)]
 pub(crate) struct Layout {
     shards: u16,
-    /// The tag of each shard, without braces.
+    /// The hash tag of each shard, without braces. All keys of the shard have the tag.
     tags: Vec<Box<str>>,
 }
 
 impl Layout {
-    /// Computes the tags for a deployment with this number of shards, which must be a power of two.
+    /// Computes the hash tags for a deployment with this number of shards, which must be a power of two.
     pub(crate) fn new(name: &str, shards: u16) -> Self {
         Self { shards, tags: (0..shards).map(|shard| tag_of(name, shard, shards)).collect() }
     }
 
-    /// Iterates over the hash tags of the shards, without braces.
+    /// Returns the hash tags of all shards, without braces.
     pub(crate) fn tags(&self) -> impl Iterator<Item = &[u8]> {
         self.tags.iter().map(|tag| tag.as_bytes())
     }
@@ -96,7 +101,8 @@ impl Layout {
         format!("tb:{{{name}}}:notes").into_bytes()
     }
 
-    /// Returns the key of the sorted set that has each node with the moment of its last sign of life.
+    /// Returns the key of a sorted set whose members are the nodes. A node's score is the moment of its last sign of
+    /// life.
     pub(crate) fn signs(name: &str) -> Vec<u8> {
         format!("tb:{{{name}}}:nodes").into_bytes()
     }
@@ -111,14 +117,14 @@ impl Layout {
         format!("tb:{{{name}}}:hints").into_bytes()
     }
 
-    /// Returns the channel to which one node listens as long as it is connected.
+    /// Returns the channel to which the node with this number listens while it is connected.
     pub(crate) fn channel_of(name: &str, node: u64) -> Vec<u8> {
         format!("tb:{{{name}}}:node:{node}").into_bytes()
     }
 
-    /// Returns a key that never exists, in the same slot as the key `beside`. Each script names such a key last. While
-    /// a cluster moves a slot, a server refuses a script as a whole if a named key is absent. If all named keys were
-    /// there, the server would run the script, but would end it in the middle at a key that the script has removed.
+    /// Returns a key that never exists, in the same slot as the key `beside`. Each script names a key of this kind
+    /// last. While a cluster moves a slot, a server refuses a script as a whole if a named key is absent. Without the
+    /// absent key, the server could run the script and end it in the middle, at a key that the script has removed.
     pub(crate) fn absent(beside: &[u8]) -> Vec<u8> {
         let end = beside.iter().position(|byte| *byte == b'}').map_or(beside.len(), |at| at + 1);
         let (tag, _) = beside.split_at(end);
@@ -170,7 +176,7 @@ impl Layout {
         key
     }
 
-    /// Returns the keys of these parts of a shard, in the same order.
+    /// Returns the keys that store these parts of a shard, in the order of `parts`.
     pub(crate) fn keys<const N: usize>(&self, shard: Shard, parts: [Part; N]) -> Vec<Vec<u8>> {
         parts.into_iter().map(|part| self.key(shard, part)).collect()
     }
@@ -179,25 +185,25 @@ impl Layout {
         self.shard_with(crc32fast::hash(bytes))
     }
 
-    /// Returns the shard that a checksum leads to.
+    /// Returns the shard that a checksum selects.
     fn shard_with(&self, sum: u32) -> Shard {
         let mask = u32::from(self.shards) - 1;
         Shard::try_from(sum & mask).unwrap_or_default()
     }
 
-    /// Returns the shard that knows where the timer with this id is stored. The timer is in that shard, unless
-    /// [`Part::Redirects`] there leads to another shard.
+    /// Returns the shard to which this timer id belongs. The timer is in that shard, unless [`Part::Redirects`] there
+    /// leads to another shard.
     pub(crate) fn shard_of_id(&self, id: TimerId) -> Shard {
         self.shard_of(&id.as_u128().to_be_bytes())
     }
 
-    /// Returns a fresh id for a timer with this key. The shard of the id equals the shard of the key.
+    /// Returns a new id for a timer with this key. The id belongs to the shard of the key.
     pub(crate) fn fresh_id(&self, namespace: &str, key: &str) -> TimerId {
         let (shard, id) = (self.shard_of_key(namespace, key), TimerId::fresh());
         let bits = id.as_u128();
-        // The last two bytes are changed by the first difference that leads to the shard. The checksum is linear: a
-        // difference changes the checksum in the same way for any bytes. So all ends that lead to the shard stay
-        // equally likely.
+        // XOR with some number changes the last two bytes. The loop takes the first number that leads to the shard. The
+        // checksum is linear, so the effect of that number does not depend on the other bytes. So all endings that lead
+        // to the shard stay equally likely.
         let [first @ .., _, _] = bits.to_be_bytes();
         let mut sum = crc32fast::Hasher::new();
         sum.update(&first);
@@ -211,36 +217,37 @@ impl Layout {
         TimerId::from_u128(bits >> 16 << 16 | u128::from(last))
     }
 
-    /// Returns the shard of the timer that has this key.
+    /// Returns the shard that stores the timer with this key.
     pub(crate) fn shard_of_key(&self, namespace: &str, key: &str) -> Shard {
         let length = u8::try_from(namespace.len()).unwrap_or(u8::MAX);
         self.shard_of(&[&[length], namespace.as_bytes(), key.as_bytes()].concat())
     }
 
-    /// Returns the set of keys in which a key stands, in the shard of the key. `entry` is the key's
+    /// Returns the set of keys that stores this key's entry, in the shard of the key. `entry` is the key's
     /// [entry](crate::layout::key_entry) without the id.
     pub(crate) fn keys_of(&self, entry: &[u8]) -> Part {
         Part::Keys(self.key_set(entry))
     }
 
-    /// Returns the number of the set of keys in which this entry stands.
+    /// Returns the number of the set of keys that stores this entry.
     pub(crate) fn key_set(&self, entry: &[u8]) -> u16 {
-        // The first bytes are taken, since the shard follows from the last bits of a similar checksum.
+        // The first bytes of the checksum decide. The last bits of a similar checksum decide the shard already.
         let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
         u16::from_be_bytes([first, second]) & (self.key_sets().end - 1)
     }
 
-    /// Returns the number of the set of keys in which a timer without a key stands, in the timer's shard.
+    /// Returns the number of the set of keys that stores the entry of this timer, which has no key.
     pub(crate) fn keyless_set(&self, id: TimerId) -> u16 {
         self.key_set(&id.as_u128().to_be_bytes())
     }
 
-    /// Returns the numbers of the sets of keys of one shard.
+    /// Returns the numbers of all sets of keys of one shard.
     pub(crate) fn key_sets(&self) -> core::ops::Range<u16> {
         0..KEY_SETS / self.shards.clamp(1, KEY_SETS)
     }
 
-    /// Returns the shard in which a new timer is stored. Timers of the same key, or of the same series, share a shard.
+    /// Returns the shard in which a new timer is stored. Timers of the same key share a shard, and so do timers of the
+    /// same series.
     pub(crate) fn home_of(&self, timer: &Timer) -> Shard {
         match (&timer.key, &timer.series) {
             (Some(key), _) => self.shard_of_key(&timer.namespace, key),
@@ -249,7 +256,7 @@ impl Layout {
         }
     }
 
-    /// Returns the hash of redirects in which an id may stand.
+    /// Returns the hash of redirects that has the redirect of this timer id, if the timer has a redirect.
     pub(crate) fn redirects_of(id: TimerId) -> Part {
         let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();
         Part::Redirects(bucket)
@@ -271,7 +278,7 @@ mod tests {
         assert_eq!(Layout::absent(&Layout::documents("jobs")), b"tb:{jobs}:absent");
     }
 
-    /// F-25, for the slots. The suite on a cluster shows that every script is in one slot.
+    /// F-25, for the slots of keys. A test of the suite on a cluster shows that every script is in one slot.
     #[test]
     fn the_tags_of_a_deployment_are_even_and_every_script_is_in_one_slot() {
         for name in ["d", "orders", "a.very-long_name.of-a-deployment"] {

@@ -1,17 +1,18 @@
-//! Redirects, which lead from the shard of an id to the shard that stores the timer. See `operation/redirects.rs`.
+//! A redirect leads from the shard of a timer's id to the shard that stores the timer. See `operation/redirects.rs`.
 
 use super::entry::id_bytes;
 use super::slot::Shard;
 use tourbillon_durable::timer::TimerId;
 
-/// The place of a timer that is not in the shard to which its id belongs: that shard keeps the redirect, which names
-/// the shard that stores the timer, or will store it. The bytes are the number of that other shard. In a cluster, a
-/// colon and a mark follow. The mark is drawn at random for each creation, so that a redirect belongs to one creation.
+/// Names the shard that stores a timer, or will store the timer. The shard to which the timer's id belongs keeps the
+/// redirect. The bytes are the number of the named shard. In a cluster, a colon and a mark follow. The mark is drawn at
+/// random for each creation, so that a redirect belongs to one creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redirect(Vec<u8>);
 
 impl Redirect {
-    /// Makes a redirect to the shard `home`, with a new random mark.
+    /// Makes a redirect to the shard `home`, with a new random mark. The mark makes the redirect of one creation
+    /// unique.
     pub(crate) fn fresh(home: Shard) -> Self {
         let [.., a, b, c, d] = id_bytes(TimerId::fresh());
         Self([home.to_string().as_bytes(), b":", &[a, b, c, d]].concat())
@@ -35,7 +36,8 @@ impl Redirect {
         core::str::from_utf8(self.split().0).ok()?.parse().ok()
     }
 
-    /// Returns the bytes that forbid commits under this redirect once the home shard has them among its remembered ids.
+    /// Returns the bytes that forbid commits under this redirect. The commits are forbidden while the shard at the
+    /// redirect's end has the bytes among its remembered ids.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
         [&id_bytes(id)[..], self.split().1].concat()
     }

@@ -6,10 +6,11 @@ pub(crate) type Shard = u16;
 /// The number of slots of a Redis Cluster.
 pub(crate) const SLOTS: u32 = 16_384;
 
-/// The tag of a shard must lie in one of at most this number of slots.
+/// The width of the range of slots in which the tag of a shard must lie.
 const WIDTH: u32 = 64;
 
-/// Computes the CRC-16 (XMODEM) from which Redis Cluster derives slots. `sum` is the checksum of the bytes before.
+/// Computes the CRC-16 (XMODEM) from which Redis Cluster derives slots. `sum` is the checksum of the preceding bytes,
+/// or 0.
 fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(sum, |sum, byte| {
         (0..8)
@@ -17,7 +18,7 @@ fn crc16(sum: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// Returns the slot of a key. If the key has a text in braces, only the first such text, the tag, decides.
+/// Returns the slot of a key. If the key has text in braces, the slot is computed from the first such text alone.
 pub(crate) fn slot_of(key: &[u8]) -> u32 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -27,8 +28,9 @@ pub(crate) fn slot_of(key: &[u8]) -> u32 {
     u32::from(crc16(0, tag.unwrap_or(key))) % SLOTS
 }
 
-/// Returns the tag of a shard: the first tag whose slot is in the middle of the shard's share of the slots. If three or
-/// six primaries divide the slots, their ranges may end within a share, but not in its middle.
+/// Returns the hash tag of a shard: the first candidate whose slot is in the middle of the shard's range of slots. If
+/// three or six primaries divide the slots, the range of a primary may end within a shard's range, but not in the
+/// middle.
 pub(super) fn tag_of(name: &str, shard: Shard, shards: u16) -> Box<str> {
     let share = SLOTS / u32::from(shards.max(1));
     let width = share.min(WIDTH);

@@ -23,32 +23,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-/// The task asks the next server for the map after this time without an answer.
+/// The time after which the next server is asked for the map of the slots, if no server has answered.
 const NEXT: Duration = Duration::from_millis(150);
 /// How long a server may take to answer with the map of the slots.
 const REPLY: Duration = Duration::from_secs(2);
-/// The shortest and the longest pause between two reads of the map. A read that finds no change doubles the pause.
+/// The shortest pause between two reads of the map of the slots. A read that finds no change doubles the pause, up to
+/// `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
-/// How often a call that waits for a connection asks the task to read the map again.
+/// The interval at which a call that waits for a connection requests another read of the map of the slots.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long a call waits for a connection to a server that only a redirection names.
+/// The longest time that a call waits for a connection to the server that a redirection names.
 const ASIDE: Duration = Duration::from_secs(1);
 
-/// Finds connections to the servers of a cluster.
+/// Finds and keeps connections to the servers of a cluster.
 pub(crate) struct Cluster {
     shared: Arc<Shared>,
-    /// Counts the calls that any primary may answer. They go to the primaries by rotation.
+    /// Counts the calls that any primary may answer. The count selects the next primary by rotation.
     turn: AtomicUsize,
 }
 
 struct Shared {
     dial: Arc<Dial>,
     slots: watch::Sender<Arc<Slots>>,
-    /// Wakes the task that reads the map of the slots.
+    /// Wakes the task that reads the map of the slots, because the map may be old.
     doubt: Notify,
     keepers: Mutex<BTreeMap<Address, Keeper>>,
-    /// Why the last read of the map failed.
+    /// Why the last read of the map of the slots failed. `None` if that read succeeded.
     trouble: Mutex<Option<RedisError>>,
 }
 
@@ -68,7 +69,8 @@ impl Cluster {
         Self { shared, turn: AtomicUsize::new(0) }
     }
 
-    /// Waits for a connection to the primary that has the key, or to any primary. Returns `None` if the runtime ends.
+    /// Waits for a connection to the primary that has the key. Without a key, any primary will do. Returns `None` if
+    /// the runtime ends.
     pub(crate) async fn to(&self, key: Option<&[u8]>) -> Option<Route> {
         let mut slots = self.shared.slots.subscribe();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -95,31 +97,33 @@ impl Cluster {
         }
     }
 
-    /// Waits for a connection to the server at this address. Returns `None` if it takes longer than a second.
+    /// Waits for a connection to the server at this address. Returns `None` after a second without a connection.
     pub(crate) async fn to_address(&self, address: &Address) -> Option<Route> {
         timeout(ASIDE, self.shared.to(address)).await.ok().flatten()
     }
 
-    /// Returns the address of the primary that has the key, if there is a connection to that primary.
+    /// Returns the address of the primary that has the key. Returns `None` unless there is a connection to that
+    /// primary.
     pub(crate) fn connected_owner(&self, key: &[u8]) -> Option<Address> {
         let owner = self.shared.slots.borrow().owner(slot_of(key)).cloned()?;
         let is_connected = self.shared.keepers().get(&owner)?.state().connection.is_some();
         is_connected.then_some(owner)
     }
 
-    /// Waits for the map of the slots. Returns `None` if the runtime ends.
+    /// Waits until the map of the slots is known, and returns the map. Returns `None` if the runtime ends.
     pub(crate) async fn slots(&self) -> Option<Arc<Slots>> {
         let mut slots = self.shared.slots.subscribe();
         let known = slots.wait_for(|slots| !slots.primaries().is_empty()).await;
         known.ok().map(|slots| Arc::clone(&slots))
     }
 
-    /// Asks the task to read the map again, since it may be old.
+    /// Requests another read of the map of the slots, because the known map may be old.
     pub(crate) fn look_again(&self) {
         self.shared.doubt.notify_one();
     }
 
-    /// Changes the owner of a slot, as a server's redirection names it. Also asks the task to read the whole map again.
+    /// Records the owner of a slot that a server's redirection names. Also requests another read of the whole map of
+    /// the slots.
     pub(crate) fn moved(&self, slot: u32, owner: &Address) {
         self.shared.slots.send_if_modified(|slots| {
             let changed = slots.with(slot, owner);
@@ -128,14 +132,15 @@ impl Cluster {
         self.look_again();
     }
 
-    /// Returns the witnesses of all connected servers. A witness confirms that a server's changes are safe.
+    /// Returns the witness of each connected server. A witness can confirm that the server's changes are safe.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         let keepers = self.shared.keepers();
         keepers.values().filter_map(|keeper| keeper.state().connection?.witness).collect()
     }
 
-    /// Returns why there is no connection to the primary that has the key, or to any primary. This is the error of the
-    /// last attempt to connect to that primary, or else the error of the last read of the map.
+    /// Returns why there is no connection to the primary that has the key. Without a key, any primary counts. The
+    /// reason is the error of the last attempt to connect to that primary, or else of the last read of the map of the
+    /// slots.
     pub(crate) fn trouble(&self, key: Option<&[u8]>) -> Option<RedisError> {
         let owner = key.and_then(|key| self.shared.slots.borrow().owner(slot_of(key)).cloned());
         let of_owner = owner.and_then(|owner| self.shared.keepers().get(&owner)?.state().trouble);
@@ -159,7 +164,7 @@ impl Shared {
         Some(Route { keeper, attempt, connection, address: Some(address.clone()) })
     }
 
-    /// Chooses one of the primaries by rotation. Prefers those with a connection.
+    /// Chooses one of the primaries by rotation. Prefers a primary that has a connection.
     fn any(&self, primaries: &[Address], turn: usize) -> Option<Address> {
         let keepers = self.keepers();
         let is_connected = |address: &&Address| {
@@ -187,7 +192,8 @@ impl Shared {
         Slots::read(answer, address).ok_or_else(nothing)
     }
 
-    /// Returns the first answer of these servers. Each server is asked a moment after the server before it.
+    /// Returns the first map of the slots that one of these servers answers. Asks each server 150 ms after the server
+    /// before it.
     async fn first_answer(&self, servers: Vec<Address>) -> RedisResult<Slots> {
         let asked = servers.into_iter().zip(0..).map(|(address, place)| async move {
             sleep(NEXT * place).await;
@@ -204,8 +210,8 @@ impl Shared {
         found
     }
 
-    /// Replaces the map, and gives up the connections to servers that the map does not name. Returns whether the map
-    /// has changed.
+    /// Replaces the map of the slots. Gives up the connections to servers that the new map does not name. Returns
+    /// whether the map has changed.
     fn take(&self, slots: Slots) -> bool {
         let slots = Arc::new(slots);
         let is_new = self.slots.send_if_modified(|known| {
@@ -213,13 +219,13 @@ impl Shared {
             *known = Arc::clone(&slots);
             is_new
         });
-        // This happens after the map is replaced, since calls make keepers for the servers of the map.
+        // The map is replaced first. Otherwise a call could make a keeper for a server of the old map.
         self.keepers().retain(|address, _| slots.primaries().binary_search(address).is_ok());
         is_new
     }
 }
 
-/// Reads the map of the slots whenever that is requested. After a failure, tries again until a server answers.
+/// Reads the map of the slots whenever a read is requested. After a failure, tries again until a server answers.
 async fn look(shared: Arc<Shared>) {
     let seeds = shared.dial.addresses();
     let mut pause = SHORTEST;
@@ -234,7 +240,7 @@ async fn look(shared: Arc<Shared>) {
         if is_found {
             let start = Instant::now();
             shared.doubt.notified().await;
-            // The map was good for long, so the next read has another cause and starts with short pauses.
+            // The map stayed right for long, so this read has a new cause. The pauses start with the shortest again.
             if start.elapsed() >= LONGEST {
                 pause = SHORTEST;
             }
@@ -242,9 +248,9 @@ async fn look(shared: Arc<Shared>) {
     }
 }
 
-/// Returns the servers in the order in which they are asked for the map. Each read begins with another server, so that
-/// one server with an old map does not always answer first. Every second read begins with a server of the settings,
-/// since all primaries of an old map may be gone.
+/// Returns the servers in the order in which they are asked for the map of the slots. Each read begins with another
+/// server, so that an old map of one server does not always count. Every second read begins with a server of the
+/// settings, because all primaries of an old map may be gone.
 fn in_turn(turn: usize, primaries: &[Address], seeds: &[Address]) -> Vec<Address> {
     let begin = |servers: &[Address]| {
         let first = (turn / 2).checked_rem(servers.len()).unwrap_or(0);

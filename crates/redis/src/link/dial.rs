@@ -13,27 +13,27 @@ use redis::{
 };
 use std::sync::Arc;
 
-/// The connections to a server that one attempt has made.
+/// The connections to a server that one attempt to connect has made.
 #[derive(Clone)]
 pub(crate) struct Wire {
     /// The connection on which scripts run.
     pub(crate) calls: MultiplexedConnection,
-    /// Confirms that the changes of scripts are safe. `None` if no policy asks for that.
+    /// Confirms that the changes of scripts are safe. `None` if the policy needs no confirmation.
     pub(crate) witness: Option<Arc<Witness>>,
-    /// The address of the server, if a Sentinel has named it.
+    /// The address of the server as a Sentinel has named it. `None` without Sentinels.
     pub(crate) server: Option<Named>,
 }
 
-/// Makes connections to the servers of these settings.
+/// Makes connections to the servers that the settings name.
 #[derive(Debug)]
 pub(crate) struct Dial {
     connect: Connect,
-    /// Which server is the primary, as the events of the Sentinels say.
+    /// Knows which server is the primary, from the events that the Sentinels report.
     roles: Arc<Roles>,
 }
 
 impl Dial {
-    /// Checks the settings, and prepares TLS. Makes no connection yet.
+    /// Checks the settings, and prepares TLS. Makes no connection.
     ///
     /// # Errors
     ///
@@ -63,17 +63,17 @@ impl Dial {
         Ok(dial)
     }
 
-    /// Returns which server is the primary, as far as the Sentinels have said it.
+    /// Returns the record of which server is the primary. The record follows the events that the Sentinels report.
     pub(crate) fn roles(&self) -> &Arc<Roles> {
         &self.roles
     }
 
-    /// Returns the servers of the settings, which messages name.
+    /// Returns the servers that the settings name, as messages show them.
     pub(crate) fn servers(&self) -> &Servers {
         &self.connect.servers
     }
 
-    /// Returns the addresses of a cluster's servers that the settings name. Returns none without a cluster.
+    /// Returns the addresses that the settings name for a cluster's servers. The list is empty without a cluster.
     pub(crate) fn addresses(&self) -> Vec<Address> {
         let Servers::Cluster(nodes) = &self.connect.servers else { return Vec::new() };
         let address = |node: &ConnectionInfo| match node.addr() {
@@ -85,8 +85,8 @@ impl Dial {
         nodes.iter().filter_map(address).collect()
     }
 
-    /// Returns the settings for connections to one server of the cluster. All servers have the user name and the
-    /// password of the first server.
+    /// Returns the settings for connections to one server of the cluster. Every server gets the user name and the
+    /// password from the settings' first URL.
     pub(crate) fn to_node(&self, address: &Address) -> Self {
         let mut connect = self.connect.clone();
         if let Servers::Cluster(nodes) = &self.connect.servers
@@ -104,7 +104,7 @@ impl Dial {
         Self { connect, roles: Arc::default() }
     }
 
-    /// Connects to the only server, or to the primary that Sentinel names. `on_end` is called when any of these
+    /// Connects to the only server, or to the primary that the Sentinels name. `on_end` is called when any of the new
     /// connections ends.
     pub(crate) async fn connect(&self, on_end: OnEnd) -> RedisResult<Wire> {
         let limit = match &self.connect.servers {
@@ -116,7 +116,7 @@ impl Dial {
         tokio::time::timeout(limit, made).await.unwrap_or_else(|_| Err(late(limit)))
     }
 
-    /// Returns the settings with passwords that were just read from their files.
+    /// Returns the settings with passwords that are read anew from their files.
     fn renewed(&self) -> RedisResult<Self> {
         Ok(Self { connect: self.connect.renewed()?, roles: Arc::clone(&self.roles) })
     }
@@ -159,9 +159,9 @@ impl Dial {
         Ok(Wire { calls, witness, server })
     }
 
-    /// Makes a connection that subscribes to these channels. `on_push` is called with the messages of the server, and
-    /// when the connection ends. In a cluster each attempt takes the next node, since every node passes messages on to
-    /// all others.
+    /// Makes a connection that subscribes to these channels. `on_push` is called with each message of the server, and
+    /// when the connection ends. In a cluster each attempt takes the next node, because every node passes messages on
+    /// to all others.
     pub(crate) async fn subscribe(
         &self,
         channels: &[Vec<u8>],
@@ -199,7 +199,8 @@ impl Dial {
         Ok(connection)
     }
 
-    /// Makes a connection that subscribes to all events of the Sentinel at this place of the settings.
+    /// Makes a connection that subscribes to all events of one Sentinel. `place` is the Sentinel's position in the
+    /// settings.
     pub(crate) async fn listen_to_sentinel(
         &self,
         place: usize,

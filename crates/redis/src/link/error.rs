@@ -18,31 +18,31 @@ pub(crate) fn no_reply() -> RedisError {
     std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "a reply is missing").into()
 }
 
-/// Classifies the driver's error of a call by whether the script has run and what can be done.
+/// The meaning of an error for the caller: whether the script has run, and what to do about the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// The server does not have the script's text. The script has not run.
     NotLoaded,
     /// The server cannot run the script now. The script has not run.
     Later,
-    /// The connected server is not, or no longer, the right server for the keys. The script has not run.
+    /// The connected server does not have the keys, or no longer has them. The script has not run.
     Elsewhere,
-    /// Another node of the cluster has the keys for now. The script has not run.
+    /// Another node of the cluster has the keys while their slot moves. The script has not run.
     Ask,
-    /// The server refuses the script, or the script has answered with an error of its own.
+    /// The server refuses the script, or the script itself has answered with an error.
     Refused,
-    /// The script ended in the middle. It may have had a part of its effect.
+    /// The script ended in the middle, so a part of its changes may have been made.
     Broken,
     /// The reply is lost. The script may have run.
     Lost,
 }
 
-/// Codes of errors that come before a script starts, or at its first write: a script that has written goes on.
+/// The codes of errors that come before a script makes its first change. After its first change, a script goes on.
 const LATER: [&str; 6] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "MOVED"];
 const ELSEWHERE: [&str; 3] = ["READONLY", "MASTERDOWN", "NOAUTH"];
 const BEFORE_A_WRITE: [&str; 2] = ["OOM", "MISCONF"];
 
-/// The text that the server adds to an error which was raised inside a script.
+/// The text that the server adds to an error that was raised inside a script.
 const RAISED: &str = ", on @user_script:";
 
 impl Meaning {
@@ -68,7 +68,7 @@ impl Meaning {
 }
 
 impl LinkError {
-    /// Makes the error of a call from the error of the server or the driver.
+    /// Makes the error of a call from an error that the server or the driver has returned.
     pub(crate) fn of(script: &str, error: &RedisError) -> Self {
         let may_have_run = matches!(Meaning::of(error), Meaning::Broken | Meaning::Lost);
         let message = match Meaning::of(error) {
@@ -92,35 +92,36 @@ impl LinkError {
         Self { message: message.into(), code: error.code().map(Into::into), may_have_run }
     }
 
-    /// Makes the error of a call that had no reply within the time limit.
+    /// Makes the error of a call whose script got no reply within the time limit.
     pub(crate) fn late(script: &str, limit: Duration) -> Self {
         Self::unknown(format!("no reply to the script {script} within {limit:?}"))
     }
 
-    /// Makes the error of a change that the server has made, but that is not as safe as the policy asks.
+    /// Makes the error of a change that was made but is not as safe as the connection's
+    /// [`SyncPolicy`](crate::SyncPolicy) asks.
     pub(crate) fn not_safe(why: &str) -> Self {
         Self::unknown(format!("the server made the change, but {why}"))
     }
 
-    /// Makes an error that leaves open whether the script ran.
+    /// Makes an error that leaves open whether the script has run.
     pub(crate) fn unknown(message: impl Into<Box<str>>) -> Self {
         Self { message: message.into(), code: None, may_have_run: true }
     }
 
-    /// Makes the error of a script that was not sent, because the connection it was meant for has been replaced.
+    /// Makes the error of a script that was not sent, because its connection has been replaced.
     pub(crate) fn renewed(script: &str) -> Self {
         let message = format!("the script {script} was not sent: the connection was made again");
         Self { message: message.into(), code: Some(RENEWED.into()), may_have_run: false }
     }
 
-    /// Makes the error of a script that could not be sent within `patience`, for lack of a connection or of a server
-    /// that could run it.
+    /// Makes the error of a script that was not sent within `patience`. There was no connection, or no server that
+    /// could run the script. `last` is the last reason.
     pub(crate) fn gave_up(script: &str, patience: Duration, last: &str) -> Self {
         let message = format!("the script {script} could not be sent within {patience:?}: {last}");
         Self { message: message.into(), code: None, may_have_run: false }
     }
 
-    /// Returns whether the script may have had its effect. This is so if the reply was lost or too late, or if the
+    /// Returns whether the script may have made changes. This is possible if the reply is lost or late, or if the
     /// script ended in the middle.
     #[cfg_attr(not(test), expect(dead_code, reason = "the store goes by the kind of its own error"))]
     pub(crate) fn may_have_run(&self) -> bool {
@@ -136,23 +137,24 @@ impl LinkError {
 /// The code of the error of a script that was not sent, because its connection was replaced.
 const RENEWED: &str = "RENEWED";
 
-/// Returns whether a script was not sent because its connection was replaced.
+/// Returns whether the error says that a script was not sent, because its connection was replaced.
 pub(crate) fn is_renewed(error: &StoreError) -> bool {
     code_of(error) == Some(RENEWED)
 }
 
-/// Returns the first word of the error that a script answered.
+/// Returns the first word of the error with which a script has answered.
 fn code_of(error: &StoreError) -> Option<&str> {
     core::error::Error::source(error).and_then(|source| source.downcast_ref::<LinkError>())?.code()
 }
 
-/// Returns whether a script answered that its server has lost the deployment's key, or the deployment's id in a shard.
+/// Returns whether a script failed with the code `GONE`. The server has then lost the deployment's key, or the
+/// deployment's id in a shard.
 pub(crate) fn is_gone(error: &StoreError) -> bool {
     code_of(error) == Some("GONE")
 }
 
-/// Returns whether a script failed with `BACK`: the server's data are older than data that this node has seen, by more
-/// than is permitted.
+/// Returns whether a script failed with the code `BACK`. The server's data are then older than data that this node has
+/// seen, by more than is permitted.
 pub(crate) fn is_back(error: &StoreError) -> bool {
     code_of(error) == Some("BACK")
 }
@@ -182,7 +184,7 @@ impl core::error::Error for LinkError {}
 mod tests {
     use super::*;
 
-    /// Returns the row of the README's table of failures that names a code.
+    /// Returns the row of the README's table of failures that names this code.
     fn row(code: &str) -> &'static str {
         let mut rows = include_str!("../../README.md").lines().filter(|line| line.starts_with("| "));
         rows.find(|row| row.contains(&format!("`{code}`"))).unwrap_or_else(|| panic!("{code} is in no row"))

@@ -1,12 +1,12 @@
 //! The events that a subscription reports.
 
-/// An event that a subscription reports.
+/// An event of a subscription, as its listener gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard<'a> {
-    /// The subscription works: messages arrive from now on.
+    /// The subscription works. Messages arrive from this event on.
     Begin,
-    /// A message has arrived on one of the channels.
+    /// A message has arrived on one of the subscription's channels.
     Message(&'a [u8]),
-    /// The subscription has ended: messages may be lost until it begins again.
+    /// The subscription has ended. Messages may be lost until the subscription begins again.
     End,
 }

@@ -10,24 +10,27 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep};
 
-/// The shortest and the longest pause between two attempts to connect. A pause is twice as long as the pause before it.
+/// The shortest pause between two attempts to connect. Each pause is twice as long as the pause before it, up to
+/// `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// After a connection that lasted this long, the pauses start with the shortest again.
+/// The age of a connection after which its end counts as a new failure. The pauses between attempts then start with the
+/// shortest again.
 const LASTING: Duration = Duration::from_secs(5);
 
-/// The connection that the task keeps, and how its last attempt went.
+/// The state of a connection that a task keeps open, with the result of the last attempt to connect.
 #[derive(Clone, Default)]
 pub(crate) struct State {
-    /// The number of the attempt that made the connection, or that is under way. The first attempt has the number 1.
+    /// The number of the attempt that made the connection. Without a connection, the number of the attempt that is
+    /// under way. The first attempt has the number 1.
     pub(crate) attempt: u64,
     pub(crate) connection: Option<Wire>,
-    /// Why the last attempt failed.
+    /// Why the last attempt to connect failed.
     pub(crate) trouble: Option<RedisError>,
 }
 
-/// Gives access to the connection that a task keeps. The task ends when its last handle is dropped.
+/// Gives access to a connection that a task keeps open. The task ends when its last handle is dropped.
 #[derive(Clone)]
 pub(crate) struct Keeper {
     states: watch::Receiver<State>,
@@ -51,7 +54,7 @@ impl Drop for Task {
 }
 
 impl Keeper {
-    /// Starts the task on the runtime of the caller.
+    /// Starts the task that keeps a connection open, on the runtime of the caller.
     pub(crate) fn start(dial: Arc<Dial>) -> Self {
         let (state, states) = watch::channel(State::default());
         let (doubts, doubted) = mpsc::unbounded_channel();
@@ -59,18 +62,19 @@ impl Keeper {
         Self { states, doubts, _task: Arc::new(Task::of(&task)) }
     }
 
-    /// Returns the present state of the connection.
+    /// Returns the present state of the kept connection.
     pub(crate) fn state(&self) -> State {
         self.states.borrow().clone()
     }
 
-    /// Waits for a connection. Returns it with the number of its attempt, or `None` if the runtime ends.
+    /// Waits for a connection. Returns the connection with the number of the attempt that made it. Returns `None` if
+    /// the runtime ends.
     pub(crate) async fn connection(&mut self) -> Option<(u64, Wire)> {
         let state = self.states.wait_for(|state| state.connection.is_some()).await.ok()?;
         Some((state.attempt, state.connection.clone()?))
     }
 
-    /// Takes the connection out of use if the Sentinels name another server as the primary.
+    /// Takes the kept connection out of use if the Sentinels name another server as the primary.
     pub(crate) async fn leave_others(&self, roles: &Roles) {
         let state = self.state();
         if state.connection.is_some_and(|wire| !roles.permit(wire.server.as_ref())) {
@@ -78,8 +82,8 @@ impl Keeper {
         }
     }
 
-    /// Takes the connection that this attempt made out of use, unless it was replaced already. The next call waits for
-    /// another.
+    /// Takes a connection out of use, unless another connection has replaced it. `attempt` is the attempt that made the
+    /// connection. The next call waits for a new connection.
     pub(crate) async fn doubt(&self, attempt: u64) {
         // While there is a handle, the task ends only with its runtime.
         if self.doubts.send(attempt).is_ok() {
@@ -118,7 +122,7 @@ async fn keep(
                     match doubted.recv().await {
                         None => return,
                         Some(number) if number == attempt => break,
-                        // The doubt is about a connection that has been replaced.
+                        // The call doubts a connection that has been replaced already.
                         Some(_) => {}
                     }
                 }

@@ -12,21 +12,23 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// The shortest and the longest pause between two attempts to subscribe.
+/// The shortest pause between two attempts to subscribe. The longest pause is `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How often the task pings the server, and how long the server may take to answer.
+/// The interval between two pings of a subscription's server.
 const QUESTION: Duration = Duration::from_secs(2);
 const REPLY: Duration = Duration::from_secs(2);
 
-/// The pause before the task verifies that the key's primary has really changed.
+/// The pause after which a change of the subscription's primary is verified. The subscription moves only if a second
+/// check confirms the change.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How long a connection may take to be made and to subscribe, including the questions to the Sentinels.
+/// The longest time for making a connection and subscribing. The time includes the questions to the Sentinels.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
-/// Reports the end of a subscription when it is dropped, so also if the subscription's future is dropped.
+/// Reports the end of a subscription when this value is dropped. So the end is reported even if the subscription's
+/// future is dropped.
 struct Hearing(Arc<Ear>);
 
 impl Drop for Hearing {
@@ -35,9 +37,9 @@ impl Drop for Hearing {
     }
 }
 
-/// Calls `ear` with the messages of these channels, for ever. In a cluster, the subscription is at the primary that has
-/// the key `beside`, so that this primary knows whether this process is connected. While this process has no connection
-/// to that primary, it subscribes at another server. Servers of a cluster pass all messages on to each other.
+/// Calls `ear` with the messages of these channels, for ever. In a cluster, subscribes at the primary that has the key
+/// `beside`. So that primary knows whether this process is connected. While this process has no connection to that
+/// primary, subscribes at another server. Servers of a cluster pass all messages on to each other.
 pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels: &[Vec<u8>], ear: Arc<Ear>) {
     let (mut pause, mut is_refused) = (SHORTEST, false);
     for attempt in 0.. {
@@ -65,7 +67,7 @@ pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels
             loop {
                 let next = if elsewhere.is_some() { AGAIN } else { QUESTION };
                 match timeout(next, select(pin!(end.notified()), pin!(changes.changed()))).await {
-                    // Other nodes publish at the new primary from now on.
+                    // The key has a new primary. Other nodes publish there from now on.
                     Ok(Either::Right((Ok(()), _)) | Either::Left(_)) => break,
                     Ok(Either::Right((Err(_), _))) | Err(_) => {}
                 }

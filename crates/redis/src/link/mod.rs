@@ -29,18 +29,18 @@ pub(crate) use session::Session;
 pub use settings::{Connect, ConnectError, SyncPolicy, Tls};
 pub(crate) use witness::Witness;
 
-/// The future answer to a call of [`Link`]. It can be polled without a tokio runtime.
+/// The answer to a call of a [`Link`], as a future that needs no tokio runtime.
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LinkError>> + Send + 'a>>;
 
 /// A future that ends after a set time.
 pub(crate) type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A function that is called with the events of a subscription. It must not block.
+/// A function that is called with each event of a subscription. The function must not block.
 pub(crate) type Ear = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
-/// Runs scripts on Redis servers.
+/// Runs scripts on Redis servers, over connections that the link keeps.
 pub(crate) trait Link: Send + Sync {
-    /// Runs `script` on the server that has `keys`. The future ends within the time limit of the connection.
+    /// Runs `script` on the server that has `keys`. The returned future ends within the time limit of the connection.
     ///
     /// # Errors
     ///
@@ -52,8 +52,9 @@ pub(crate) trait Link: Send + Sync {
         arguments: Words,
     ) -> Answer<'a, redis::Value>;
 
-    /// Runs a script like [`run`](Self::run). If a policy asks for safer changes than the server makes by itself, also
-    /// returns the witness that can confirm the changes of the server.
+    /// Runs a script like [`run`](Self::run), and also returns the server's witness. The witness can confirm that the
+    /// script's changes are as safe as the connection's policy asks. `None` stands for a policy that asks for no more
+    /// than the server does by itself.
     fn run_before_witness<'a>(
         &'a self,
         script: &'static Script,
@@ -65,7 +66,7 @@ pub(crate) trait Link: Send + Sync {
     }
 
     /// Runs a script like [`run_before_witness`](Self::run_before_witness), on the connection that this
-    /// [attempt](Self::attempt) has made. If another connection is in use, the script is not sent.
+    /// [attempt](Self::attempt) to connect has made. If another connection is in use, the script is not sent.
     fn run_on<'a>(
         &'a self,
         _attempt: u64,
@@ -76,35 +77,36 @@ pub(crate) trait Link: Send + Sync {
         self.run_before_witness(script, keys, arguments)
     }
 
-    /// Returns the number of the attempt to connect that made the present connection or is under way. In a cluster, the
-    /// number is always the same.
+    /// Returns the number of the attempt to connect that made the present connection. Without a connection, returns the
+    /// number of the attempt that is under way. In a cluster, the number is constant.
     fn attempt(&self) -> u64 {
         0
     }
 
-    /// Returns the witnesses of all connected servers. A witness confirms that a server's changes are safe.
+    /// Returns the witness of each connected server. A witness confirms that the server's changes are safe.
     fn witnesses(&self) -> Vec<Arc<Witness>> {
         Vec::new()
     }
 
-    /// Returns a future that ends after this time.
+    /// Returns a future that ends after this duration.
     fn wait(&self, _: Duration) -> Pause {
         Box::pin(core::future::pending())
     }
 
-    /// Calls `ear` with the messages of these channels until the returned value is dropped. In a cluster, the
-    /// subscription is at the primary that has the key `_beside`, as long as there is a connection to that primary. A
-    /// link without subscriptions returns `None`.
+    /// Calls `ear` with the messages of these channels until the returned value is dropped. In a cluster, subscribes at
+    /// the primary that has the key `_beside`, as long as there is a connection to that primary. A link without
+    /// subscriptions returns `None`.
     fn listen(&self, _beside: &[u8], _channels: &[Vec<u8>], _ear: Ear) -> Option<Box<dyn Any + Send>> {
         None
     }
 
-    /// Returns the runtime for tasks that several callers share. Returns `None` if each caller sends its own calls.
+    /// Returns the runtime for tasks that several callers share. Returns `None` if the link has no runtime, and each
+    /// caller sends its own calls.
     fn runtime(&self) -> Option<Handle> {
         None
     }
 
-    /// Returns how long a call may wait before it is sent.
+    /// Returns the longest time that a call may wait before it is sent.
     fn patience(&self) -> Duration {
         Duration::MAX
     }

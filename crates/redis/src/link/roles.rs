@@ -6,22 +6,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// The longest time for which calls are held back. It is less than the default patience of a call.
+/// The longest time for which calls are held back (not sent) during a failover. The time is shorter than the default
+/// patience of a call.
 const LONGEST: Duration = Duration::from_secs(4);
-/// For this time after a Sentinel has named the primary, other Sentinels that name another server are ignored.
+/// For this time after a Sentinel has named the primary, no connection to another server is used.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// Identifies a server by the host and port that the Sentinels have for it.
+/// Identifies a server by the host and port under which the Sentinels know the server.
 pub(crate) type Named = (Box<str>, u16);
 
-/// The roles of the servers, as far as the Sentinels have reported them.
+/// Knows which server is the primary, from the reports of the Sentinels.
 #[derive(Debug)]
 pub(crate) struct Roles {
-    /// The moment until which calls are held back, because a failover is under way.
+    /// The moment until which calls are held back (not sent), because a failover is under way. `None` before the first
+    /// failover.
     held: watch::Sender<Option<Instant>>,
-    /// The primary that a Sentinel has named last, and when.
+    /// The primary that a Sentinel has named last, and the moment at which the Sentinel named it.
     named: Mutex<Option<(Named, Instant)>>,
-    /// Counts how often the primary has changed.
+    /// Counts the changes of the primary that the Sentinels have reported.
     changes: watch::Sender<u64>,
 }
 
@@ -46,7 +48,7 @@ impl Roles {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until calls are no longer held back.
+    /// Waits until calls are no longer held back because of a failover.
     pub(crate) async fn settled(&self) {
         let mut held = self.held.subscribe();
         loop {
@@ -61,7 +63,7 @@ impl Roles {
         self.changes.subscribe()
     }
 
-    /// Returns whether this server may be the primary, as far as the Sentinels have said recently.
+    /// Returns whether this server may be the primary. It may, unless a Sentinel has recently named another server.
     pub(crate) fn permit(&self, server: Option<&Named>) -> bool {
         let named = self.lock();
         let fresh = named.as_ref().filter(|(_, at)| at.elapsed() < FRESH);
@@ -69,7 +71,7 @@ impl Roles {
     }
 
     pub(super) fn hold(&self) {
-        // Several Sentinels report several events of one failover. Together they hold calls back only once.
+        // Several Sentinels report several events of one failover. All of these events hold calls back only once.
         self.held.send_if_modified(|held| {
             let is_new = held.is_none_or(|until| until <= Instant::now());
             if is_new {
@@ -83,7 +85,7 @@ impl Roles {
         self.held.send_replace(None);
     }
 
-    /// Records the primary that a Sentinel has named.
+    /// Records that a Sentinel has named this server as the primary.
     pub(super) fn name(&self, primary: Named) {
         let mut named = self.lock();
         let is_new = named.as_ref().is_none_or(|(known, _)| *known != primary);

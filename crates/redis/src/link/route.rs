@@ -6,10 +6,11 @@ use super::slots::Address;
 use redis::aio::ConnectionLike;
 use redis::{Pipeline, RedisError, RedisResult, Value};
 
-/// A connection for one call, and the keeper that replaces the connection after its end.
+/// A connection for one call, and the keeper of the connection. The keeper is a task that replaces a connection that
+/// has ended.
 pub(crate) struct Route {
     pub(crate) keeper: Keeper,
-    /// The number of the attempt that made the connection.
+    /// The number of the attempt to connect that made the connection.
     pub(crate) attempt: u64,
     pub(crate) connection: Wire,
     /// The address of the server. `None` without a cluster.
@@ -17,18 +18,19 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Sends commands, and returns their replies in order, without the first `skipped`. Errors of the server are
-    /// values.
+    /// Sends commands on the connection. Returns their replies in order, without the first `skipped` replies. Errors of
+    /// the server are returned as values.
     pub(crate) async fn send(&mut self, commands: &Pipeline, skipped: usize) -> RedisResult<Vec<Value>> {
         self.connection.calls.req_packed_commands(commands, skipped, commands.len() - skipped).await
     }
 
-    /// Takes the connection out of use. The next call waits for another.
+    /// Takes the connection out of use. The next call waits for a new connection.
     pub(crate) async fn doubt(&self) {
         self.keeper.doubt(self.attempt).await;
     }
 
-    /// Returns the server that a redirection names. Returns `None` for other errors, and without a cluster.
+    /// Returns the server that a redirection names. Returns `None` if the error is of another kind, and without a
+    /// cluster.
     pub(crate) fn redirection(&self, error: &RedisError) -> Option<Address> {
         Address::read(error.redirect_node()?.0, self.address.as_ref()?)
     }

@@ -12,9 +12,9 @@ use super::witness::Witness;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use std::sync::Arc;
 
-/// Provides connections to the servers.
+/// Provides connections to the servers of the settings.
 pub(crate) enum Routes {
-    /// There is one server, or a primary that Sentinel names. The tasks listen to the Sentinels.
+    /// The only server, or the primary that the Sentinels name. The tasks listen to the Sentinels.
     Server {
         keeper: Keeper,
         roles: Arc<Roles>,
@@ -23,17 +23,17 @@ pub(crate) enum Routes {
     Cluster(Cluster),
 }
 
-/// Says which server of a cluster a call goes to. Without a cluster, all calls go to the only server.
+/// Says which server of a cluster a call goes to. Without a cluster, every call goes to the only server.
 #[derive(Clone, Debug)]
 pub(crate) enum Place<'a> {
-    /// The primary that has this key, or with `None` any primary.
+    /// The primary that has this key. `None` stands for any primary.
     Key(Option<&'a [u8]>),
-    /// The server at this address.
+    /// The server at this address, which a redirection has named.
     Address(Address),
 }
 
 impl Routes {
-    /// Starts to connect, on the runtime of the caller.
+    /// Starts to connect to the servers, on the runtime of the caller.
     pub(crate) fn start(dial: Arc<Dial>) -> Self {
         match dial.servers() {
             Servers::Single(_) => {
@@ -53,8 +53,8 @@ impl Routes {
         }
     }
 
-    /// Waits for a connection to a place. Returns `None` if the runtime ends. Also returns `None` if the place is an
-    /// address and its server cannot be reached in time.
+    /// Waits for a connection to the server that `place` describes. Returns `None` if the runtime ends, or if a server
+    /// that is named by its address cannot be reached in time.
     pub(crate) async fn to(&self, place: &Place<'_>) -> Option<Route> {
         match (self, place) {
             (Self::Server { keeper, roles, .. }, _) => {
@@ -68,8 +68,8 @@ impl Routes {
         }
     }
 
-    /// Asks for a new map of the slots after a failed call on this route, since the key may have another primary now.
-    /// After `MOVED`, also changes the map at once. Without a cluster, does nothing.
+    /// Requests another read of the map of the slots after a failed call on this route, because the key may have moved
+    /// to another primary. After the error `MOVED`, also changes the map at once. Without a cluster, does nothing.
     pub(crate) fn learn(&self, error: Option<&RedisError>, route: &Route) {
         let Self::Cluster(cluster) = self else { return };
         let moved = error.filter(|error| is_moved(error));
@@ -87,8 +87,8 @@ impl Routes {
         }
     }
 
-    /// Returns the primary of a cluster that has the key, if there is a connection to it. Returns `None` without a
-    /// cluster.
+    /// Returns the address of a cluster's primary that has the key. Returns `None` without a connection to that
+    /// primary, or without a cluster.
     pub(crate) fn connected_owner(&self, key: &[u8]) -> Option<Address> {
         match self {
             Self::Server { .. } => None,
@@ -96,8 +96,8 @@ impl Routes {
         }
     }
 
-    /// Returns the number of the attempt to connect that made the present connection or is under way. Returns 0 in a
-    /// cluster.
+    /// Returns the number of the attempt to connect that made the present connection. Without a connection, returns the
+    /// number of the attempt that is under way. In a cluster, returns 0.
     pub(crate) fn attempt(&self) -> u64 {
         match self {
             Self::Server { keeper, .. } => keeper.state().attempt,
@@ -105,7 +105,7 @@ impl Routes {
         }
     }
 
-    /// Returns the witnesses of all connected servers. A witness confirms that a server's changes are safe.
+    /// Returns the witness of each connected server. A witness confirms that the server's changes are safe.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Witness>> {
         match self {
             Self::Server { keeper, .. } => {
@@ -115,7 +115,8 @@ impl Routes {
         }
     }
 
-    /// Returns why there is no connection to a place, if that is known.
+    /// Returns why there is no connection to the server that `place` describes. Returns `None` if the reason is not
+    /// known.
     pub(crate) fn trouble(&self, place: &Place<'_>) -> Option<RedisError> {
         match (self, place) {
             (Self::Server { keeper, .. }, _) => keeper.state().trouble,

@@ -6,7 +6,7 @@
 //! | event | means | follows |
 //! |---|---|---|
 //! | `+selected-slave`, `+failover-state-send-slaveof-noone` | a replica becomes a primary in a moment | calls are *held*: they are not sent yet |
-//! | `+promoted-slave`, `+switch-master` | it is a primary | the connection is replaced by one to that server; calls go on |
+//! | `+promoted-slave`, `+switch-master` | the replica is a primary now | a connection to that server replaces the old connection; calls go on |
 //! | `-failover-abort-...`, or nothing for four seconds | the old primary stays | calls go on |
 //!
 //! For three seconds after such an event, only the server that it names counts as the primary. A Sentinel that does not
@@ -24,24 +24,24 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-/// The shortest and the longest pause between two attempts to listen to a Sentinel.
+/// The shortest pause between two attempts to listen to a Sentinel.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How often the task pings a Sentinel, and how long the Sentinel may take to answer.
+/// The interval between two pings of a Sentinel.
 const QUESTION: Duration = Duration::from_secs(2);
 const REPLY: Duration = Duration::from_secs(2);
 
-/// An event of a Sentinel about the primary.
+/// An event about the primary that a Sentinel has published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
     Begins,
     IsPrimary(Named),
     Ends,
-    /// The subscription has ended.
+    /// The subscription to the Sentinel has ended.
     Silence,
 }
 
-/// Parses an event about the primary with this service name. Returns `None` for other events.
+/// Parses an event about the primary with this service name. Returns `None` for an event about anything else.
 fn read(service: &str, channel: &[u8], message: &[u8]) -> Option<Event> {
     let (channel, message) = (core::str::from_utf8(channel).ok()?, core::str::from_utf8(message).ok()?);
     let words: Vec<&str> = message.split(' ').collect();
@@ -68,8 +68,8 @@ fn read(service: &str, channel: &[u8], message: &[u8]) -> Option<Event> {
     }
 }
 
-/// Listens to the Sentinel at this place of the settings, for ever. Holds calls back, and replaces the connection, as
-/// the module says.
+/// Listens to one Sentinel, for ever. `place` is the Sentinel's position in the settings. Holds calls back during a
+/// failover, and replaces the connection after a change of the primary.
 pub(super) async fn follow(
     dial: Arc<Dial>,
     place: usize,

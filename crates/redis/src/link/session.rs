@@ -22,15 +22,15 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// The shortest and the longest pause between two attempts of a call that has surely not run.
+/// The shortest pause between two attempts of a call whose script has surely not run. The longest pause is `LONGEST`.
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// Runs calls to the servers of a [`Connect`] on a runtime of its own. Callers need no runtime.
+/// Runs calls to the servers of a [`Connect`] on its own runtime. Callers need no runtime.
 pub(crate) struct Session {
     caller: Arc<Caller>,
     dial: Arc<Dial>,
-    /// The session's own runtime. `None` only while the session is dropped.
+    /// The runtime on which the session's calls run. `None` only while the session is dropped.
     runtime: Option<Runtime>,
 }
 
@@ -41,11 +41,12 @@ struct Caller {
     /// How long a server may take to reply.
     limit: Duration,
     is_cluster: bool,
-    /// The servers understand flags of scripts, as far as is known. A server that refuses flags clears this.
+    /// Whether the servers understand flags in scripts, as far as is known. The value becomes false when a server
+    /// refuses flags.
     knows_flags: AtomicBool,
 }
 
-/// How a command refers to a script: by the hash of its text, or with the whole text.
+/// How a command refers to a script: by the hash of its text, or by the whole text.
 #[derive(Clone, Copy)]
 enum By {
     Name,
@@ -57,7 +58,8 @@ struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
     arguments: Words,
-    /// If set, the script is sent only on the connection that this attempt has made.
+    /// The number of an attempt to connect. The script is sent only on the connection that this attempt has made.
+    /// `None` permits any connection.
     attempt: Option<u64>,
 }
 
@@ -109,7 +111,7 @@ impl Session {
         }))
     }
 
-    /// Sends plain commands to any primary, and returns the replies. Errors of the server are values.
+    /// Sends plain commands to any primary, and returns the replies. Errors of the server are returned as values.
     #[cfg(test)]
     pub(crate) fn ask(&self, commands: Pipeline) -> Answer<'static, Vec<Value>> {
         self.spawn(async move |caller: Arc<Caller>| {
@@ -118,7 +120,7 @@ impl Session {
         })
     }
 
-    /// Sends a command to the server, or to each primary of a cluster. Returns each reply with the address of its
+    /// Sends a command to the only server, or to each primary of a cluster. Returns each reply with the address of its
     /// server.
     pub(crate) fn ask_each(&self, command: Cmd) -> Answer<'static, Vec<(String, Value)>> {
         self.spawn(async move |caller: Arc<Caller>| caller.ask_each(command).await)
@@ -217,8 +219,8 @@ impl Link for Session {
 }
 
 impl Caller {
-    /// Runs a script. If a script has surely not run, sends it again until it runs or the settings' `patience` is over.
-    /// If a script may have run, returns an error instead.
+    /// Runs a script. A script that has surely not run is sent again until it runs, or the settings' `patience` is
+    /// over. If a script may have run, returns an error instead.
     async fn run(&self, call: &Call) -> Result<(Value, Option<Arc<Witness>>), LinkError> {
         let end = Instant::now() + self.patience;
         let key = call.keys.first().map(Vec::as_slice);
@@ -230,7 +232,7 @@ impl Caller {
             place = Place::Key(key);
             let mut route = match found {
                 Ok(route) => route,
-                // The server that the redirection named may be gone.
+                // The server that a redirection has named may be gone, so this asks the primary of the key again.
                 Err(_) if is_elsewhere && Instant::now() < end => continue,
                 Err(error) => return Err(error),
             };
@@ -259,7 +261,7 @@ impl Caller {
             match Meaning::of(&error) {
                 Meaning::NotLoaded if matches!(by, By::Name) => {
                     by = By::Text;
-                    // The text must go to the server that lacks it.
+                    // The text must go to the server that does not have it.
                     if is_elsewhere {
                         place = route.address.map_or(place, Place::Address);
                     }
@@ -296,7 +298,7 @@ impl Caller {
         }
     }
 
-    /// Sends commands to the server at a place. Returns the replies, and in a cluster the server's address.
+    /// Sends commands to the server that `place` describes. Returns the replies, and in a cluster the server's address.
     async fn ask(
         &self,
         commands: &Pipeline,
@@ -334,7 +336,8 @@ impl Caller {
         try_join_all(asked).await
     }
 
-    /// Waits until `end` for a connection to a place. The error tells why there is none.
+    /// Waits until `end` for a connection to the server that `place` describes. The error tells why there is no
+    /// connection.
     async fn route(&self, script: &str, place: &Place<'_>, end: Instant) -> Result<Route, LinkError> {
         if let Ok(Some(found)) = timeout_at(end, self.routes.to(place)).await {
             return Ok(found);
@@ -345,8 +348,8 @@ impl Caller {
     }
 }
 
-/// Sends the command of a script, and returns the answer. If the server has the keys only during a move of their slot,
-/// an `ASKING` goes first.
+/// Sends the command of a script, and returns the answer. `is_elsewhere` says that the server has the keys only while
+/// their slot moves. Then an `ASKING` goes first.
 async fn send(command: Cmd, is_elsewhere: bool, route: &mut Route) -> RedisResult<Value> {
     let mut commands = redis::pipe();
     if is_elsewhere {
@@ -373,7 +376,8 @@ impl Call {
     }
 }
 
-/// Returns whether a server has refused the flags in the first line of a script. In that case the script has not run.
+/// Returns whether the error says that a server has refused the flags in the first line of a script. The script has not
+/// run then.
 fn is_about_flags(error: &RedisError) -> bool {
     let is_meant = |detail: &str| {
         ["compiling script", "shebang", "script flag"].iter().any(|words| detail.contains(words))

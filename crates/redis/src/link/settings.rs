@@ -37,14 +37,14 @@ pub struct Connect {
     pub(crate) sentinel_password: Option<PathBuf>,
 }
 
-/// The servers that the settings name.
+/// The servers that the settings name: one server, Sentinels, or a cluster.
 #[derive(Clone)]
 pub(crate) enum Servers {
     Single(ConnectionInfo),
     Sentinel {
         sentinels: Vec<ConnectionInfo>,
         service: Box<str>,
-        /// The database and the user at the primary. The Sentinels know the primary's address.
+        /// The database and the user at the primary, whose address the Sentinels know.
         primary: RedisConnectionInfo,
         is_tls: bool,
     },
@@ -58,37 +58,36 @@ pub struct Tls {
     own: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Says how many copies a change must have before it counts as stored.
-///
-/// Redis copies its changes to replicas, and writes its append-only file, after it has answered. So a failure can lose
-/// changes that were answered. `None` is as safe as the server's own settings. The other policies wait for more copies
-/// if the caller asks for `Durability::PowerLoss`. The wait is on a connection of its own, so claims, polls, renewals
-/// and reads do not wait. The crate's page has a table.
+/// Says how many copies a change must have before it counts as stored. Redis answers a change before it copies the
+/// change to replicas, and before it writes the append-only file. So a failure can lose changes that were answered.
+/// `None` is as safe as the server's own settings. The other policies wait for more copies if the caller asks for
+/// `Durability::PowerLoss`. The wait is on a separate connection, so claims, polls, renewals and reads do not wait. The
+/// crate's page has a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SyncPolicy {
-    /// The primary has executed the change.
+    /// A change counts as stored once the primary has executed it.
     #[default]
     None,
-    /// This number of replicas has also received the change (`WAIT`) within this time. Otherwise the call fails and its
-    /// outcome is unknown, although the primary has executed the change.
+    /// The primary has executed the change, and this number of replicas has received the change (`WAIT`) within the
+    /// timeout. Otherwise the call fails and its outcome is unknown, although the primary has executed the change.
     Wait {
         /// The number of replicas that must receive the change.
         replicas: u32,
         /// How long the server waits for the replicas.
         timeout: Duration,
     },
-    /// The change is in the append-only files of the primary and of this number of replicas, synchronised to the disk
-    /// (`WAITAOF`, Redis 7.2 and later).
+    /// The change is on the disk (`WAITAOF`, Redis 7.2 and later): in the append-only files of the primary and of this
+    /// number of replicas.
     WaitAof {
-        /// The number of replicas that must have the change in their files.
+        /// The number of replicas that must have the change in their append-only files.
         replicas: u32,
-        /// How long the server waits for the files.
+        /// How long the server waits for the append-only files.
         timeout: Duration,
     },
 }
 
-/// The error of settings with which no connection can work.
+/// The error of settings with which no connection to Redis can work.
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     message: Box<str>,
@@ -118,9 +117,9 @@ impl Connect {
         Ok(Self::to(Servers::Single(info(url)?)))
     }
 
-    /// Connects to the primary that these Sentinels know by the name `service`. The URLs are those of the Sentinels.
-    /// The user name and the password in the first URL count for all Sentinels. [`user`](Self::user) and
-    /// [`database`](Self::database) apply to the primary. With `rediss://`, the primary is reached by TLS as well.
+    /// Connects to the primary that the Sentinels at these URLs know by the name `service`. The user name and the
+    /// password in the first URL count for all Sentinels. [`user`](Self::user) and [`database`](Self::database) apply
+    /// to the primary. With `rediss://`, the primary is reached by TLS as well.
     ///
     /// # Errors
     ///
@@ -132,8 +131,8 @@ impl Connect {
         Ok(Self::to(Servers::Sentinel { sentinels, service: service.into(), primary, is_tls }))
     }
 
-    /// Connects to the cluster that has these nodes. The nodes name all others, so a single URL suffices. With several
-    /// URLs, some of these nodes may be down at the start, and when the connection is made again.
+    /// Connects to the cluster that has the nodes at these URLs. Each node names all other nodes, so a single URL
+    /// suffices. With several URLs, some of the named nodes may be down while the connection is made.
     ///
     /// # Errors
     ///
@@ -143,7 +142,7 @@ impl Connect {
         if nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::Unix(_))) {
             return Err(ConnectError::new("the nodes of a cluster are not reached by local sockets"));
         }
-        // All servers of a cluster are reached in one way, with TLS or without.
+        // All servers of a cluster are reached in the same way: with TLS or without.
         let security = |node: &ConnectionInfo| match node.addr() {
             ConnectionAddr::TcpTls { insecure, .. } => Some(*insecure),
             _ => None,
@@ -161,16 +160,16 @@ impl Connect {
         self
     }
 
-    /// Sets the user of the access control list, and the file that has the password. The end of the file's last line
-    /// does not count. The file is read for each connection, so the password may change while the program runs. If the
-    /// file cannot be read or is empty, the connection fails.
+    /// Sets the user of the access control list, and the file that has the user's password. A line end after the
+    /// password does not count. The file is read for each connection, so the password may change while the program
+    /// runs. If the file cannot be read or is empty, the connection fails.
     #[must_use]
     pub fn user_from(mut self, name: &str, password: impl Into<PathBuf>) -> Self {
         self.password = Some((name.into(), password.into()));
         self
     }
 
-    /// Sets the file that has the Sentinels' password. It is read for each connection, as for
+    /// Sets the file that has the Sentinels' password. The file is read anew for each connection, as for
     /// [`user_from`](Self::user_from).
     #[must_use]
     pub fn sentinel_password_from(mut self, password: impl Into<PathBuf>) -> Self {
@@ -192,30 +191,31 @@ impl Connect {
         self
     }
 
-    /// Sets how long a reply may take, 5 seconds unless set. After this time the outcome of the call is unknown, and
-    /// the connection is replaced.
+    /// Sets how long a reply may take. The default is 5 seconds. After this time the outcome of the call is unknown,
+    /// and the connection is replaced.
     #[must_use]
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
     }
 
-    /// Sets how long it may take to make a connection, 2 seconds unless set.
+    /// Sets how long it may take to make a connection. The default is 2 seconds.
     #[must_use]
     pub fn connection_timeout(mut self, timeout: Duration) -> Self {
         self.connection_timeout = timeout;
         self
     }
 
-    /// Sets how long a call waits for a connection, or for a server that cannot answer now, 5 seconds unless set. After
-    /// this time the call fails, and surely has had no effect. A call takes at most this time and the response timeout.
+    /// Sets how long a call waits for a connection, or for a server that cannot answer now. The default is 5 seconds.
+    /// After this time the call fails, and surely has had no effect. A call takes at most the sum of this time and the
+    /// response timeout.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Sets how many copies a change must have before it counts as stored.
+    /// Sets how many copies of a change must exist before the change counts as stored.
     #[must_use]
     pub fn sync(mut self, policy: SyncPolicy) -> Self {
         self.sync = policy;
@@ -223,7 +223,7 @@ impl Connect {
     }
 }
 
-/// Reads a secret from a file, without the end of its last line. Fails if the file is empty.
+/// Reads a secret from a file, without the end of the file's last line. Fails if the file is empty.
 fn secret(path: &Path) -> io::Result<String> {
     let text = std::fs::read_to_string(path)?;
     let text = text.trim_end_matches(['\n', '\r']);
@@ -234,7 +234,7 @@ fn secret(path: &Path) -> io::Result<String> {
 }
 
 impl Connect {
-    /// Returns the settings with passwords that were just read from their files.
+    /// Returns the settings with passwords that are read anew from their files.
     pub(crate) fn renewed(&self) -> RedisResult<Self> {
         let read = |path: &Path| {
             secret(path).map_err(|error| {
@@ -258,14 +258,14 @@ impl Connect {
         Ok(renewed)
     }
 
-    /// Returns whether the servers are a cluster.
+    /// Returns whether the settings name a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.servers, Servers::Cluster(_))
     }
 }
 
 impl Servers {
-    /// Changes the settings of each server that has data. The settings of Sentinels stay.
+    /// Applies a change to the settings of each server that stores data. The settings of Sentinels stay as they are.
     fn each(&mut self, change: impl Fn(RedisConnectionInfo) -> RedisConnectionInfo) {
         let changed =
             |info: &ConnectionInfo| info.clone().set_redis_settings(change(info.redis_settings().clone()));
@@ -276,7 +276,7 @@ impl Servers {
         }
     }
 
-    /// Returns whether any server is reached by TLS.
+    /// Returns whether a connection to any server uses TLS.
     pub(crate) fn has_tls(&self) -> bool {
         match self {
             Self::Single(info) => is_tls(info),
@@ -317,7 +317,7 @@ impl Tls {
 }
 
 impl SyncPolicy {
-    /// Returns how long the server may wait for replicas or for files.
+    /// Returns how long the server may wait for replicas or for append-only files.
     pub(crate) fn timeout(self) -> Duration {
         match self {
             Self::None => Duration::ZERO,
@@ -354,7 +354,7 @@ fn infos(urls: impl IntoIterator<Item: AsRef<str>>) -> Result<Vec<ConnectionInfo
     Ok(infos)
 }
 
-/// Writes the addresses, without user names and passwords.
+/// Writes the addresses of the servers, without user names and passwords.
 impl fmt::Display for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |f: &mut fmt::Formatter<'_>, infos: &[ConnectionInfo]| {

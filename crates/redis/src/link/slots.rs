@@ -6,31 +6,32 @@ use redis::{Value, from_redis_value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The host and port of a server, as the cluster names them.
+/// The host and port of a server, as the servers of its cluster name them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Address {
     pub(crate) host: Arc<str>,
     pub(crate) port: u16,
 }
 
-/// The map of a cluster's slots, as one server has answered it.
+/// The map of a cluster's slots, as one server has answered the question for the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// All primaries, sorted by address, without repetitions.
+    /// All primaries of the map, sorted by address, without repetitions.
     primaries: Vec<Address>,
     /// For each slot, the index of its primary in `primaries`.
     owners: Vec<Option<u16>>,
 }
 
 impl Address {
-    /// Parses the address in a redirection by the server at `of_answer`.
+    /// Parses the address that a redirection names. `of_answer` is the address of the server that has sent the
+    /// redirection.
     pub(crate) fn read(text: &str, of_answer: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Self::at(host, port.parse().ok()?, of_answer)
     }
 
-    /// Returns the address of this host and port. An empty host, or a host that stands for all addresses of a machine,
-    /// means the host of the server that has answered. The host `?` means that the address is not known.
+    /// Returns the address of this host and port. A host that is empty, or that stands for all addresses of a machine,
+    /// means the host of `of_answer`. The host `?` means that the address is unknown, and returns `None`.
     fn at(host: &str, port: u16, of_answer: &Self) -> Option<Self> {
         let host = match host {
             "?" => return None,
@@ -55,8 +56,8 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// Parses the answer of the server at `of_answer` to `CLUSTER SLOTS`. Returns `None` if the answer names no
-    /// primary.
+    /// Parses a server's answer to `CLUSTER SLOTS`. `of_answer` is the address of that server. Returns `None` if the
+    /// answer names no primary.
     pub(crate) fn read(answer: Value, of_answer: &Address) -> Option<Self> {
         let ranges: Vec<_> = fields(answer).into_iter().filter_map(|range| read(range, of_answer)).collect();
         let primaries: BTreeSet<_> = ranges.iter().map(|(_, primary)| primary.clone()).collect();
@@ -68,18 +69,19 @@ impl Slots {
         (!ranges.is_empty()).then_some(slots)
     }
 
-    /// Returns the primaries, sorted by address.
+    /// Returns the primaries of the map, sorted by address.
     pub(crate) fn primaries(&self) -> &[Address] {
         &self.primaries
     }
 
-    /// Returns the primary that has this slot, if the map names it.
+    /// Returns the primary that has this slot. Returns `None` if the map does not name a primary for the slot.
     pub(crate) fn owner(&self, slot: u32) -> Option<&Address> {
         let place = (*self.owners.get(slot as usize)?)?;
         self.primaries.get(usize::from(place))
     }
 
-    /// Returns a copy of the map in which `owner` has this slot. Returns `None` if `owner` has the slot already.
+    /// Returns a copy of the map in which `owner` is the primary of this slot. Returns `None` if the slot has that
+    /// primary already.
     pub(crate) fn with(&self, slot: u32, owner: &Address) -> Option<Self> {
         if self.owner(slot) == Some(owner) {
             return None;
@@ -99,8 +101,8 @@ impl Slots {
     }
 }
 
-/// Parses a range of slots: the first slot, the last slot and the nodes. The first node is the primary. A node begins
-/// with its address.
+/// Parses a range of slots, as `CLUSTER SLOTS` describes it: the first slot, the last slot and the nodes. The first
+/// node is the primary. A node begins with its address.
 fn read(range: Value, of_answer: &Address) -> Option<(core::ops::Range<usize>, Address)> {
     let mut range = fields(range).into_iter();
     let (first, last) = (number(range.next()?)?, number(range.next()?)?);

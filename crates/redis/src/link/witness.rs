@@ -1,4 +1,4 @@
-//! Waits until changes are as safe as the policy asks. The wait for replicas and files has a connection of its own.
+//! Waits until changes are as safe as the policy asks. The wait for replicas and files uses its own connection.
 //!
 //! A server answers `WAIT` for all changes that it had made when the previous command on the same connection had ended.
 //! Commands behind a `WAIT` wait with it. So each connection for scripts has a second connection to the same server,
@@ -24,17 +24,18 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// For this time after a failed round, the next round is expected to fail as well.
+/// For this time after a failed round, the next round is expected to fail as well. A round asks the server to make its
+/// changes safe.
 const MEMORY: Duration = Duration::from_secs(5);
 
 /// A function that is called when a connection has ended.
 pub(crate) type OnEnd = Arc<dyn Fn() + Send + Sync>;
 
-/// Confirms that the changes of one server are as safe as the policy asks.
+/// Confirms that the changes of one server are as safe as a [`SyncPolicy`] asks.
 pub(crate) struct Witness {
     connection: MultiplexedConnection,
     policy: SyncPolicy,
-    /// How long the server may take to reply, including its wait for replicas or files.
+    /// The longest time for a reply of the server. The time includes the server's wait for replicas or files.
     limit: Duration,
     on_end: OnEnd,
     runtime: Handle,
@@ -43,16 +44,17 @@ pub(crate) struct Witness {
 
 #[derive(Default)]
 struct Rounds {
-    /// The callers that wait for the next round.
+    /// The callers that wait for the next round. A round asks the server to wait for replicas or files.
     waiting: Vec<oneshot::Sender<Result<(), Box<str>>>>,
     is_running: bool,
-    /// When the last round ended, if it failed.
+    /// When the last round ended, if that round failed.
     failed: Option<Instant>,
 }
 
 impl Witness {
-    /// Creates a witness for the server at the other end of this connection, which nothing else may use. Calls `on_end`
-    /// if the server does not answer. Must be called within a tokio runtime.
+    /// Creates a witness, which confirms that a server's changes are safe. `connection` leads to that server, and
+    /// nothing else may use the connection. Calls `on_end` if the server does not answer. Must be called within a tokio
+    /// runtime.
     pub(crate) fn new(
         connection: MultiplexedConnection,
         policy: SyncPolicy,
@@ -67,12 +69,12 @@ impl Witness {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all changes that the server has made are as safe as the policy asks. The future can be polled
-    /// without a runtime.
+    /// Waits until all changes that the server has made are as safe as the witness's [`SyncPolicy`] asks. The future
+    /// can be polled without a runtime.
     ///
     /// # Errors
     ///
-    /// Fails if they are not as safe in time.
+    /// Fails if the changes are not as safe in time.
     pub(crate) async fn confirm(self: &Arc<Self>) -> Result<(), LinkError> {
         let (answer, confirmed) = oneshot::channel();
         let is_first = {
@@ -88,12 +90,12 @@ impl Witness {
         confirmed.map_err(|why| LinkError::not_safe(&why))
     }
 
-    /// Returns whether the last round failed a moment ago.
+    /// Returns whether the server has failed to make its changes safe within the last five seconds.
     pub(crate) fn has_just_failed(&self) -> bool {
         self.rounds().failed.is_some_and(|failed| failed.elapsed() < MEMORY)
     }
 
-    /// Makes one round after another until nobody waits.
+    /// Makes one round after another until no caller waits. A round asks the server to make its changes safe.
     async fn go_round(&self) {
         loop {
             let waiting = {
@@ -106,12 +108,12 @@ impl Witness {
             }
             let answer = self.ask().await;
             self.rounds().failed = answer.as_ref().err().map(|_| Instant::now());
-            // A caller may be gone.
+            // A caller that has gone needs no answer.
             waiting.into_iter().for_each(|one| drop(one.send(answer.clone())));
         }
     }
 
-    /// Makes one round: asks the server to wait, and judges the answer.
+    /// Makes one round: asks the server to wait for replicas or files, and judges the answer.
     async fn ask(&self) -> Result<(), Box<str>> {
         // `WAIT` covers the changes that the server had made when the command before it ended. So a `PING` goes first.
         let mut commands = redis::pipe();
@@ -141,7 +143,7 @@ impl fmt::Debug for Witness {
     }
 }
 
-/// Returns the command that waits for the copies which the policy asks for.
+/// Returns the command by which the server waits for the copies that the policy asks for.
 fn wait(policy: SyncPolicy) -> Cmd {
     // The server regards 0 as no limit.
     let milliseconds = |timeout: Duration| i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX);
@@ -160,7 +162,7 @@ fn wait(policy: SyncPolicy) -> Cmd {
     }
 }
 
-/// Checks the answer to the command of [`wait`] against the policy. The error says what is missing.
+/// Checks the server's answer to the command of [`wait`] against the policy. The error says which copies are missing.
 fn judge(policy: SyncPolicy, answer: &Value) -> Result<(), String> {
     match (policy, answer) {
         (SyncPolicy::None, _) => Ok(()),

@@ -1,11 +1,11 @@
-//! The bell on which a node's background thread sleeps until another task rings it.
+//! A node's background thread sleeps on a bell until another task rings it.
 
 use core::time::Duration;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Wake;
 use std::time::Instant;
 
-/// Wakes a node's background thread early, or tells it to stop.
+/// Wakes a node's background thread early, or stops it.
 #[derive(Default)]
 pub(crate) struct Bell {
     state: Mutex<Rung>,
@@ -23,19 +23,19 @@ impl Bell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the waiting thread for its next round at once.
+    /// Makes the waiting thread begin its next round at once.
     pub(crate) fn ring(&self) {
         self.lock().is_rung = true;
         self.changed.notify_all();
     }
 
-    /// Tells the waiting thread to stop.
+    /// Stops the waiting thread: the present call of `wait` and all later calls return `false`.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
     }
 
-    /// Waits until the bell rings or is closed, at most for `time`. Returns `false` once the bell is closed.
+    /// Waits for at most `time` until the bell rings or is closed. Returns `false` once the bell is closed.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = self.lock();

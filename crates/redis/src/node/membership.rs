@@ -1,4 +1,4 @@
-//! Signs of life: this node sends its own, and acts on those of the other nodes.
+//! Sends the signs of life of this node, and acts on the signs of the other nodes.
 
 use super::peer::{NodeRecord, Peer};
 use super::this_node::{Node, Sight, State};
@@ -13,7 +13,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
 impl State {
-    /// Divides the shards again if the set of live nodes has changed, and notes which shards belong to this node.
+    /// Divides the shards between the live nodes, if the set of live nodes has changed. Notes which shards belong to
+    /// this node.
     pub(crate) fn divide(&mut self, this: u64, now: UtcMillis) {
         if !self.is_member {
             return;
@@ -27,26 +28,26 @@ impl State {
         }
     }
 
-    /// Forgets the sightings of other nodes, because the subscription to the messages has begun or ended. Sightings on
-    /// another connection prove nothing.
+    /// Forgets which other nodes were seen connected, because this node's subscription has begun or ended. The servers
+    /// of the old connection prove nothing about the new connection.
     pub(super) fn hear_anew(&mut self) {
         self.hearings += 1;
         self.sights.clear();
     }
 
-    /// Returns the number of the connection attempt on which the last sign of life was sent.
+    /// Returns the number of the attempt to connect whose connection has sent the last sign of life.
     pub(crate) fn sign_by(&self) -> u64 {
         self.sign_by
     }
 
-    /// Returns whether this node must send a sign of life: a quarter of `ttl` after the last sign, or at once if other
-    /// nodes have changed.
+    /// Returns whether this node must send a sign of life. A sign is due a quarter of `ttl` after the last sign. A sign
+    /// is due at once after other nodes have come or gone.
     pub(crate) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
         // If `now` is before the last sign, the clock was set back.
         self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)
     }
 
-    /// Returns the time until the next sign of life is due.
+    /// Returns the time until this node must send its next sign of life.
     pub(crate) fn rest_of_sign(&self, now: UtcMillis, ttl: Duration) -> Duration {
         self.sign.map_or(Duration::ZERO, |sign| (ttl / 4).saturating_sub(now - sign))
     }
@@ -65,8 +66,8 @@ impl Node {
 }
 
 impl Node {
-    /// Forgets everything about a deployment that no longer exists. The next claim joins the deployment that replaced
-    /// it.
+    /// Forgets all knowledge about a deployment that no longer exists. The next claim joins the deployment that
+    /// replaced it.
     pub(crate) fn begin_anew(&self) {
         let mut state = self.state();
         state.is_member = false;
@@ -79,13 +80,13 @@ impl Node {
     }
 }
 
-/// How long a node must be without its connection before it is declared dead. Most nodes that reconnect do so sooner. A
-/// node that takes longer loses its shards, which does no harm, and joins again with its next sign of life.
+/// A node without a connection is declared dead after this time. Most nodes that reconnect do so sooner. A node that
+/// takes longer loses its shards, which does no harm, and joins again with its next sign of life.
 const AWAY: Duration = Duration::from_millis(300);
 
 impl Node {
-    /// Makes this store a node, unless it is a node already. In a store without a thread, this call also sends the
-    /// signs of life that are due.
+    /// Makes this store a node of the deployment, unless the store is a node already. In a store without a thread, also
+    /// sends the signs of life that are due.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<(), StoreError> {
         let now = self.deployment.time.now();
         let (is_member, is_due, is_new) = {
@@ -101,7 +102,7 @@ impl Node {
         let sign = self.give_sign(!is_member).await;
         if !is_member {
             match sign {
-                // The nodes' registry is lost, but the shards of this node are not.
+                // The server has lost the nodes' registry, but not the shards of this node. So the node goes on.
                 Err(error) if is_gone(&error) => {
                     let mut state = self.state();
                     state.is_member = true;
@@ -123,8 +124,8 @@ impl Node {
         Ok(())
     }
 
-    /// Sends a sign of life, and stores the list of nodes that the server answers. With `enters`, the store becomes a
-    /// node.
+    /// Sends a sign of life, and stores the list of nodes in the server's answer. If `enters` is true, the store
+    /// becomes a node.
     pub(crate) async fn give_sign(&self, enters: bool) -> Result<(), StoreError> {
         let (since, was_stirred) = {
             let mut state = self.state();
@@ -143,7 +144,7 @@ impl Node {
             record,
             self.keys.channel.clone(),
             decimal(known.as_millis()),
-            // The loss is measured by the signs, which are a quarter of `ttl` apart.
+            // The server measures the loss by the last sign. Signs are a quarter of `ttl` apart, so this time is added.
             time_text(self.may_lose.saturating_add(self.ttl / 4)),
         ];
         let answered = self.deployment.run(|scripts| &scripts.heartbeat, keys, arguments).await;
@@ -151,7 +152,8 @@ impl Node {
             let mut state = self.state();
             state.is_stirred |= was_stirred;
             if is_gone(error) {
-                // Without a registry, the age of the server's data cannot be seen.
+                // Without a registry, nobody can see the age of the server's data. The sign counts as sent on this
+                // connection.
                 state.sign_by = sign_by;
             }
         })?;
@@ -163,7 +165,7 @@ impl Node {
             state.sign_by = sign_by;
             state.latest = state.latest.max(latest).max(answered.now);
             if set_back.is_some() {
-                // The signs that other nodes sent after that moment are lost, too.
+                // The server has lost the signs that other nodes sent after `latest`. So this node forgets them, too.
                 state.latest = latest.max(answered.now);
                 state.set_backs += 1;
             }
@@ -187,8 +189,8 @@ impl Node {
         Ok(())
     }
 
-    /// Asks the server which other nodes have lost their connections since this node last saw them connected. A node
-    /// that is not connected at two of these checks is declared dead. Its shards are then free for other nodes at once.
+    /// Asks the server which other nodes are connected. Declares a node dead if it was connected before and has had no
+    /// connection for 300 ms. The shards of a dead node are free for other nodes at once.
     pub(crate) async fn look_for_dead(&self) -> Result<(), StoreError> {
         let (others, hearings): (Vec<(u64, Duration)>, u64) = {
             let (mut state, now) = (self.state(), self.deployment.time.now());
@@ -228,7 +230,8 @@ impl Node {
             let mut state = self.state();
             match (is_there, state.sights.get_mut(&node)) {
                 (true, _) => _ = state.sights.insert(node, Sight::There),
-                // The node was never seen connected, or it was away when this node's own connection ended.
+                // The node was never seen connected, or was away already when this node's own connection ended. So
+                // nothing is known.
                 (false, None) => {}
                 (false, Some(sight @ Sight::There)) => *sight = Sight::Away(moment()),
                 (false, Some(Sight::Away(since))) if moment() - *since >= AWAY => dead.push((node, ttl)),
@@ -241,8 +244,8 @@ impl Node {
         Ok(())
     }
 
-    /// Declares a node dead whose connection has ended, and then expires its shards. The scripts publish both to all
-    /// nodes.
+    /// Declares a node dead because its connection has ended, and expires the node's shards. The scripts publish both
+    /// events to all nodes.
     async fn bury(&self, node: u64, ttl: Duration) -> Result<(), StoreError> {
         let keys = vec![self.deployment.key.clone(), self.keys.signs.clone()];
         let (name, channel) = (node.to_string().into_bytes(), self.channel_of(node));
@@ -251,8 +254,8 @@ impl Node {
         let answered = self.deployment.run(|scripts| &scripts.bury, keys, arguments).await;
         let is_dead = match answered {
             Ok(mut answered) => answered.rest.number()? == 1,
-            // If the call did run, no node declares it dead again. If that node lives, it loses a part of its shards at
-            // most.
+            // If the call did run, no later look declares the node dead again. If the node lives, it loses a part of
+            // its shards at most.
             Err(error) if error.kind() == StoreErrorKind::Unknown => true,
             Err(error) => return Err(error),
         };
@@ -268,7 +271,8 @@ impl Node {
         Ok(())
     }
 
-    /// Releases shards of this node. If a server does not answer, its shards become free when their `ttl` is over.
+    /// Releases these shards of this node. If a shard's server does not answer, the shard becomes free when its `ttl`
+    /// is over.
     pub(crate) async fn release_shards(&self, shards: Vec<Shard>) {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Meta]);
@@ -287,7 +291,7 @@ impl Node {
         self.deployment.run(|scripts| &scripts.quit, keys, arguments).await.map(drop)
     }
 
-    /// Releases all shards. The store is not a node again until its next claim.
+    /// Releases all shards of this node. The store is no longer a node, until its next claim.
     pub(crate) async fn leave(&self) -> Result<(), StoreError> {
         let (was_member, owned) = {
             let mut state = self.state();

@@ -2,7 +2,7 @@
 //!
 //! | message | from | a node that receives it |
 //! |---|---|---|
-//! | `nodes` | a node that comes or goes | gives a sign of life, and learns of it |
+//! | `nodes` | a node that comes or goes | gives a sign of life, and learns which nodes are live |
 //! | `shards` | a node that released shards | claims those that it wants and does not own |
 //! | `<shard> <due>` | a commit | looks at the shard when the timer is due |
 //! | `parked <reason>` | a commit that parks a timer | tells its [subscribers](crate::RedisStore::on_parked) |
@@ -17,20 +17,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tourbillon_durable::UtcMillis;
 
-/// The first bytes of the message which says that a timer is parked. The reason follows.
+/// The first bytes of a message about a parked timer. The other bytes are the reason for parking.
 const PARKED: &[u8] = b"parked ";
 
-/// Returns the message which tells other nodes that a timer of this shard is due at `due`.
+/// Returns a message that tells other nodes that a timer of this shard is due at `due`.
 pub(crate) fn due_message(shard: Shard, due: UtcMillis) -> Vec<u8> {
     format!("{shard} {}", due.as_millis()).into_bytes()
 }
 
-/// Returns the message which tells other nodes that a timer is parked for this reason.
+/// Returns a message that tells other nodes that a timer is parked for this reason.
 pub(crate) fn parked_message(reason: &str) -> Vec<u8> {
     [PARKED, reason.as_bytes()].concat()
 }
 
-/// Parses a message of the form `<shard> <due>`. Returns `None` for any other message.
+/// Parses a message of the form `<shard> <due>`, which says when a timer of a shard is due. Returns `None` for any
+/// other message.
 fn read(message: &[u8]) -> Option<(Shard, UtcMillis)> {
     let (shard, due) = core::str::from_utf8(message).ok()?.split_once(' ')?;
     Some((shard.parse().ok()?, UtcMillis::from_millis(due.parse().ok()?)))
@@ -41,7 +42,7 @@ impl Node {
         self.hears.store(false, Ordering::Relaxed);
     }
 
-    /// Subscribes to the messages of other nodes, if this store has a thread that can act on them.
+    /// Subscribes to the messages of other nodes. Does nothing if this store has no thread that can act on messages.
     pub(super) fn listen(self: &Arc<Self>) {
         if !self.has_thread() || self.state().listening.is_some() {
             return;
@@ -96,8 +97,8 @@ impl Node {
         }
     }
 
-    /// Records that a timer of this shard is pending now. Wakes the subscribers if this node may have to deliver the
-    /// timer.
+    /// Records that a timer of this shard is pending and due at `due`. Wakes the subscribers if this node may have to
+    /// deliver the timer.
     pub(crate) fn note(&self, shard: Shard, due: UtcMillis) {
         let is_served = {
             let mut state = self.state();

@@ -12,14 +12,15 @@ pub(super) struct Peer {
     pub(super) record: NodeRecord,
 }
 
-/// The text that a node stores about itself in the registry.
+/// The record that a node stores about itself in the registry on the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeRecord {
     pub(super) name: Box<str>,
     pub(super) version: Box<str>,
     pub(super) since: UtcMillis,
     pub(super) ttl: Duration,
-    /// The node listens to a channel of its own, so that other nodes see when its connection ends.
+    /// Whether the node listens to a channel of its own. Through that channel, other nodes see when the node's
+    /// connection ends.
     pub(super) has_channel: bool,
 }
 
@@ -30,8 +31,8 @@ impl NodeRecord {
         format!("{name}\0{version}\0{since}\0{ttl}\0{has_channel}").into_bytes()
     }
 
-    /// Parses a record that any version has written. Missing parts become empty, and parts of later versions are
-    /// ignored.
+    /// Parses a node's record, which any version of the program may have written. Missing parts become empty, and parts
+    /// of later versions are ignored.
     pub(super) fn read(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text);
         let mut parts = text.split('\0');
@@ -45,8 +46,8 @@ impl NodeRecord {
 }
 
 impl Peer {
-    /// Returns whether the node's last sign of life is younger than its `ttl`. A sign further ahead than `ttl` does not
-    /// count: a clock that was set back has left it.
+    /// Returns whether the node's last sign of life is younger than the node's `ttl`. A sign that is in the future by
+    /// more than `ttl` does not count, because it was given before the clock was set back.
     pub(super) fn is_live(&self, now: UtcMillis) -> bool {
         self.seen + self.record.ttl > now && self.seen < now + self.record.ttl
     }

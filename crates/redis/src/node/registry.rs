@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{self, Shard as ShardOfNodes, StoreError};
 
-/// Reads the nodes of the deployment from the answer of a script.
+/// Reads the list of the deployment's nodes from the answer of a script.
 pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
     let (mut signs, mut stored) = (answered.rest.list()?, answered.rest.list()?);
     let mut records = HashMap::new();
@@ -33,8 +33,8 @@ pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
 }
 
 impl State {
-    /// Describes a shard whose server does not answer, from the server's last answer and from the knowledge of this
-    /// node.
+    /// Describes a shard whose server does not answer. Takes the description from the server's last answer and from
+    /// this node's own knowledge.
     fn as_known(&self, number: Shard, this: u64) -> ShardOfNodes {
         let told = self.told.get(usize::from(number)).cloned().unwrap_or_default();
         let mut shard = ShardOfNodes { number, is_silent: true, ..told };
@@ -49,8 +49,8 @@ impl State {
 }
 
 impl Node {
-    /// Reads all nodes and shards from the servers. In a cluster some servers may not answer. Their shards, or the
-    /// nodes, are then returned as this node knew them before.
+    /// Reads all nodes and shards from the servers. If a server of a cluster does not answer, describes its shards from
+    /// the knowledge of this node.
     pub(crate) async fn nodes(&self) -> Result<store::Nodes, StoreError> {
         let groups = self.deployment.all_groups().into_iter().map(Some);
         let calls = [None].into_iter().chain(groups).map(|group| ((), self.ask_registry(group)));
@@ -98,7 +98,7 @@ impl Node {
         Ok(store::Nodes { now, nodes, shards, set_backs })
     }
 
-    /// Asks a server for the owners of a group's shards. Without a group, asks for the nodes.
+    /// Asks a server for the owners of the shards in `group`. Without a group, asks for the deployment's nodes.
     async fn ask_registry(&self, group: Option<Vec<Shard>>) -> Result<Told, StoreError> {
         let Some(group) = group else {
             let keys = vec![self.keys.signs.clone(), self.keys.records.clone()];

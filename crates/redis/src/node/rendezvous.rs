@@ -5,13 +5,13 @@
 
 use crate::layout::Shard;
 
-/// Returns the node that a shard belongs to. Returns `None` without nodes.
+/// Returns the node to which a shard belongs. Returns `None` without nodes.
 pub(super) fn owner(nodes: &[u64], shard: Shard) -> Option<u64> {
     nodes.iter().copied().max_by_key(|node| (weight(*node, shard), *node))
 }
 
-/// Returns a number that looks random for each pair: the finaliser of SplitMix64, applied to the node and then to the
-/// shard.
+/// Returns a number that looks random for each pair of node and shard. The node with the greatest number gets the
+/// shard. Applies the finaliser of SplitMix64 to the node, and then to the shard.
 fn weight(node: u64, shard: Shard) -> u64 {
     mixed(mixed(node) ^ u64::from(shard).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -27,7 +27,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Returns nodes whose numbers differ in few bits, which is the worst case.
+    /// Returns the numbers of `count` nodes. The numbers differ in few bits, because this is the worst case for the
+    /// weights.
     fn nodes(count: u64) -> Vec<u64> {
         (1..=count).collect()
     }

@@ -6,53 +6,57 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
 
-/// The state of all shards of a deployment, as this node knows it.
+/// The state of all shards of a deployment, as far as this node knows the state.
 pub(crate) struct Shards {
     each: Vec<Known>,
-    /// The number of looks that were begun. A *look* asks a server for the state of some shards. The next look gets the
-    /// next number.
+    /// The number of looks that have begun. A *look* asks a server for the state of some shards. The number also
+    /// identifies the latest look.
     looks: u64,
-    /// When the first lease ends in shards that this node took over or that were sick. `None` once a claim has returned
-    /// it.
+    /// The earliest end of a lease in some shards: those that this node took over, and those whose server did not
+    /// answer. `None` once a claim has returned the moment.
     first_end: Option<UtcMillis>,
     topology: Topology,
-    /// A thread polls the shards, and other nodes may lease timers in them, too.
+    /// Whether the store has a background thread. With a thread, other nodes may lease timers in the shards of this
+    /// node, too.
     has_thread: bool,
 }
 
 #[derive(Clone, Default)]
 struct Known {
-    /// The shard belongs to this node by the hash of the live nodes.
+    /// Whether the shard belongs to this node when the shards are divided between the live nodes.
     is_wanted: bool,
-    /// This node owns the shard, by the server's last answer.
+    /// Whether this node owns the shard, by the last answer of the shard's server.
     is_owned: bool,
-    /// The last look at the shard failed, or is still unanswered while other groups have answered. The answer to a
-    /// later look clears the flag.
+    /// Whether the last look (question about the shard's state) failed, or has no answer although other groups have
+    /// answered. The answer to a later look clears the flag.
     is_sick: bool,
-    /// The shard's server has lost its data: the last answer found no deployment id. Claims leave the shard's timers
-    /// alone.
+    /// Whether the shard's server has lost the shard's data: the last answer had no deployment id. Claims leave such a
+    /// shard out.
     is_lost: bool,
-    /// The thread must look at the shard at once.
+    /// Whether the background thread must ask for the shard's state at once.
     is_hinted: bool,
-    /// The thread has sent a look at the shard, and waits for the answer.
+    /// Whether the background thread has asked for the shard's state, and waits for the answer.
     is_asked: bool,
-    /// The number of the look whose answer was stored here. Answers to earlier looks are ignored.
+    /// The number of the look (question about the shard's state) whose answer was stored last. Answers to earlier looks
+    /// are ignored.
     answered: u64,
     first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the last claim could have taken with more room.
+    /// The due moment of the first timer that the last claim could have leased with more room. `None` without such a
+    /// timer.
     next_claim: Option<UtcMillis>,
-    /// The earliest due moment that a commit or a message has reported since the last look began.
+    /// The earliest due moment that a commit or a message has reported since the last look (question about the shard's
+    /// state) began.
     noted: Option<UtcMillis>,
-    /// When the last look ended, by the clock of this process.
+    /// When the last look (question about the shard's state) ended, by the clock of this process.
     looked: Option<Timestamp>,
-    /// When the last successful look ran, by the server's clock.
+    /// When the last look (question about the shard's state) that succeeded ran, by the server's clock.
     polled: Option<UtcMillis>,
-    /// When a server last answered the end of the shard's first lease, by the clock of this process.
+    /// When a server last answered this node with the end of the shard's first lease, by the clock of this process.
     told_end: Option<Timestamp>,
 }
 
-/// How often a look asks when the shard's first lease ends. Other nodes lease parked timers of any shard, and only the
-/// shard's owner ends the leases of nodes that die.
+/// The interval at which looks (questions about a shard's state) also ask for the end of the first lease. Other nodes
+/// lease parked timers of any shard, and only the shard's owner ends the leases of nodes that die.
 const ENDS: Duration = Duration::from_secs(5);
 
 impl Known {
@@ -65,17 +69,17 @@ impl Known {
     }
 }
 
-/// A question to a server about the state of some shards.
+/// A question to a server about the state of some shards, called a look.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     number: u64,
-    /// The look also asks when the first lease ends. A claim whose answer was lost may have taken the shard, and reaps,
-    /// which end overdue leases, leave sick shards out. In both cases nothing else says when the leases of a dead node
-    /// end.
+    /// Whether the question also asks when the first lease in the shards ends. A claim whose answer was lost may have
+    /// taken a shard. Or a shard may be sick (its server did not answer), and reaps leave sick shards out. In both
+    /// cases, only this question shows when the leases of a dead node end.
     pub(crate) wants_end: bool,
 }
 
-/// The state of a shard in the answer to a look.
+/// The state of one shard in the answer to a look, a question about some shards.
 pub(crate) struct Seen {
     pub(crate) shard: Shard,
     pub(crate) is_owned: bool,
@@ -106,12 +110,13 @@ impl Shards {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_owned)
     }
 
-    /// Returns whether the shard belongs to this node, and its server has answered the last look.
+    /// Returns whether the shard belongs to this node, and its server has answered the last look (question about its
+    /// state).
     pub(crate) fn is_healthy(&self, shard: Shard) -> bool {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_wanted && !known.is_sick)
     }
 
-    /// Returns whether this node has shards, and the servers have lost the data of all of them.
+    /// Returns whether shards belong to this node, and the servers have lost the data of every such shard.
     pub(crate) fn are_lost(&self) -> bool {
         let mut wanted = self.each.iter().filter(|known| known.is_wanted).peekable();
         wanted.peek().is_some() && wanted.all(|known| known.is_lost)
@@ -125,18 +130,20 @@ impl Shards {
         self.those(|known| known.is_owned)
     }
 
-    /// Returns the shards in which this node ends overdue leases. In a cluster, shards of failed servers are left out.
+    /// Returns the shards in which this node ends overdue leases. In a cluster, leaves out shards whose servers do not
+    /// answer.
     pub(crate) fn for_reap(&self) -> Vec<Shard> {
         let leaves_out_sick = self.topology.fails_in_parts() && self.has_thread;
         self.those(|known| known.is_owned && !(leaves_out_sick && known.is_sick))
     }
 
-    /// Returns the owned shards that no longer belong to this node and must be released.
+    /// Returns the shards that this node owns but that no longer belong to it. The node must release these shards.
     pub(crate) fn unwanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
 
-    /// Assigns to this node the shards for which `belongs` is true. Each new shard is looked at at once.
+    /// Assigns to this node the shards for which `belongs` is true. Requests that the background thread looks at each
+    /// new shard at once.
     pub(super) fn want(&mut self, belongs: impl Fn(Shard) -> bool) {
         for (shard, known) in (0..).zip(&mut self.each) {
             let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));
@@ -164,7 +171,7 @@ impl Shards {
         self.want(|_| true);
     }
 
-    /// Forgets the state of all shards, because the node leaves. Returns the shards that it owned.
+    /// Forgets the state of all shards, because the node leaves. Returns the shards that the node owned.
     pub(super) fn clear(&mut self) -> Vec<Shard> {
         let owned = self.owned();
         for known in &mut self.each {
@@ -180,9 +187,9 @@ impl Shards {
         }
     }
 
-    /// Returns the shards that a claim asks for due timers. With a thread, these are the shards that may have a due
-    /// timer, and in a cluster shards of failed servers are left out. Without a thread, these are all shards of this
-    /// node.
+    /// Returns the shards that a claim asks for due timers. Without a background thread, returns all shards of this
+    /// node. With a thread, returns the shards that may have a due timer. In a cluster, leaves out shards whose servers
+    /// do not answer.
     pub(crate) fn for_claim(&self, now: UtcMillis, pause: Duration) -> Vec<Shard> {
         let is_out = |known: &Known| self.is_left_out(known) || known.is_lost;
         if !self.has_thread || !self.each.iter().any(|known| known.is_wanted && !is_out(known)) {
@@ -196,8 +203,8 @@ impl Shards {
         })
     }
 
-    /// Returns the shards that the thread must look at now. On one server, a single script looks at all shards, so if
-    /// one shard is due, all are returned.
+    /// Returns the shards whose state the background thread must ask for now. On one server, a script reads all shards
+    /// at once. So if one shard is due there, returns all shards.
     pub(crate) fn for_poll(&self, pause: Duration) -> Vec<Shard> {
         // A hint does not shorten the pause of a sick shard.
         let is_due = |known: &Known| {
@@ -212,7 +219,7 @@ impl Shards {
         }
     }
 
-    /// Returns the time until the thread must look at a shard again.
+    /// Returns the time until the background thread must ask for the state of a shard.
     pub(crate) fn rest(&self, pause: Duration) -> Duration {
         let now = moment();
         let rests = self.each.iter().filter(|known| known.is_wanted && !known.is_asked);
@@ -221,7 +228,7 @@ impl Shards {
         rests.map(rest).min().unwrap_or(pause)
     }
 
-    /// Notes that the thread has sent a look at these shards, or that this look has ended.
+    /// Notes that the background thread has asked for the state of these shards, or that the question has ended.
     pub(crate) fn set_asked(&mut self, shards: &[Shard], is_asked: bool) {
         for shard in shards {
             if let Some(known) = self.of(*shard) {
@@ -230,7 +237,8 @@ impl Shards {
         }
     }
 
-    /// Numbers a new look at these shards, and decides whether it asks for the end of the first lease.
+    /// Numbers a new look, a question about the state of these shards. Decides whether the look asks for the end of the
+    /// first lease.
     pub(crate) fn begin_look(&mut self, shards: &[Shard]) -> Look {
         self.looks += 1;
         let (mut wants_end, has_others) = (false, self.has_thread);
@@ -244,13 +252,15 @@ impl Shards {
         Look { number: self.looks, wants_end }
     }
 
-    /// Stores the answer to a look. A shard with a later answer keeps that answer.
+    /// Stores the answer to a look, a question about some shards. Ignores the answer for a shard that has the answer to
+    /// a later look.
     pub(crate) fn end_look(&mut self, look: Look, now: UtcMillis, seen: &[Seen]) {
         let looked = Some(moment());
         for Seen { shard, is_owned, is_lost, first_due, next_claim } in seen {
             let Some(known) = self.of(*shard).filter(|known| known.answered < look.number) else { continue };
             known.answered = look.number;
-            // A look that began earlier does not ask when the first lease ends. The next look does.
+            // If this look has taken the shard, or the shard was sick, the look had to ask when the first lease ends.
+            // If it did not ask, the shard counts as sick, so that the next look asks.
             let lacks_end = !look.wants_end && (!known.is_owned || known.is_sick);
             known.is_sick = *is_owned && lacks_end;
             (known.is_owned, known.is_lost) = (*is_owned, *is_lost);
@@ -265,7 +275,7 @@ impl Shards {
         }
     }
 
-    /// Marks shards as sick, because a look at them failed or is late.
+    /// Marks these shards as sick, because a look (question about their state) failed or is late.
     pub(crate) fn fail_look(&mut self, shards: &[Shard]) {
         let looked = Some(moment());
         for shard in shards {
@@ -275,28 +285,30 @@ impl Shards {
         }
     }
 
-    /// Records the due moment of a timer that was committed here, or that another node's message has announced.
+    /// Records that a timer of this shard is due at `due`. The timer was committed by this process, or announced by
+    /// another node's message.
     pub(super) fn note(&mut self, shard: Shard, due: UtcMillis) {
         if let Some(known) = self.of(shard) {
             known.noted = Some(known.noted.map_or(due, |noted| noted.min(due)));
         }
     }
 
-    /// Requests an immediate look at all shards that belong to this node.
+    /// Requests that the background thread looks at all shards of this node at once.
     pub(super) fn hint_all(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted;
         }
     }
 
-    /// Requests an immediate look at the shards that belong to this node and that it does not own yet.
+    /// Marks the shards that this node should own and does not own yet. The background thread checks marked shards at
+    /// once.
     pub(super) fn hint_missing(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted && !known.is_owned;
         }
     }
 
-    /// Returns the due moment of the first timer in the shards that claims ask.
+    /// Returns the due moment of the first timer in the shards that claims ask for timers.
     pub(crate) fn next_due(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(Known::due).min()
     }
@@ -313,13 +325,14 @@ impl Shards {
         self.each.iter().filter(counts)
     }
 
-    /// Returns whether claims leave a shard out until a look of the thread is answered. This is so in a cluster if the
-    /// shard's server fails, since the servers of other shards may answer.
+    /// Returns whether claims leave this shard out, because its server does not answer. Claims leave a shard out only
+    /// in a cluster, where other servers may answer.
     fn is_left_out(&self, known: &Known) -> bool {
         self.topology.fails_in_parts() && known.is_sick
     }
 
-    /// Keeps the earliest end of a foreign lease, so that the next claim returns it.
+    /// Keeps `end`, the end of another node's lease, if it is earlier than the kept moment. The next claim returns the
+    /// kept moment.
     pub(crate) fn keep_first_end(&mut self, end: Option<UtcMillis>) {
         self.first_end = self.first_end.into_iter().chain(end).min();
     }

@@ -15,17 +15,18 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The default `ttl`: for how long a node takes a shard, and after which silence it is no longer live.
+/// The default `ttl`. A node takes a shard for this time. A node whose last sign of life is older counts as dead.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
-/// The default for the time by which a server's data may go back before the store closes.
+/// The default of `may_lose`, the greatest time by which a server's data may go back. After a greater loss, the store
+/// closes.
 pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
 
-/// The pause between two looks at a shard while messages of other nodes arrive. With this pause, an idle shard of a
-/// cluster costs less than a command a second, signs of life and pings included.
+/// The pause between two looks (questions about a shard's state) while messages of other nodes arrive. With this pause,
+/// an idle shard of a cluster costs less than a command a second, signs of life and pings included.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
 
-/// The thread takes a step of the sweep once in this number of polls.
+/// The number of polls after which the background thread takes a step of the sweep. The sweep removes old redirects.
 const POLLS_OF_SWEEP: u32 = 20;
 
 /// The greatest length of a node's name, in bytes.
@@ -34,25 +35,26 @@ const MOST_NAME: usize = 255;
 /// Represents this process as a node of a deployment.
 pub(crate) struct Node {
     pub(super) deployment: Arc<Deployment>,
-    /// The incarnation as decimal digits, which the scripts compare.
+    /// The number of this incarnation of the process, as the decimal digits that the scripts compare.
     pub(crate) id: Vec<u8>,
     pub(crate) incarnation: u64,
     pub(crate) ttl: Duration,
     pub(crate) keys: Keys,
     pub(super) name: Box<str>,
     deployment_name: Box<str>,
-    /// The time by which the server's data may go back before the store closes.
+    /// The greatest time by which a server's data may go back. After a greater loss, the store closes.
     pub(crate) may_lose: Duration,
     pub(super) on_set_back: Option<OnSetBack>,
-    /// The pause between two looks at a shard while no messages arrive. `None` if the store has no thread.
+    /// The pause between two looks (questions about a shard's state) while no messages arrive. `None` if the store has
+    /// no background thread.
     poll: Option<Duration>,
     pub(crate) bell: Arc<Bell>,
-    /// The subscription works, so messages of other nodes arrive.
+    /// Whether this node's subscription works, so that messages of other nodes arrive.
     pub(super) hears: AtomicBool,
     state: Mutex<State>,
 }
 
-/// The keys of the node registry, and the channel for messages to all nodes.
+/// The keys of the registry of nodes on the server, and the channel for messages to all nodes.
 #[derive(Clone)]
 pub(crate) struct Keys {
     pub(crate) signs: Vec<u8>,
@@ -60,50 +62,51 @@ pub(crate) struct Keys {
     pub(crate) channel: Vec<u8>,
 }
 
-/// The part of a node's knowledge that changes, under one lock.
+/// The knowledge of a node that changes, all under one lock.
 pub(crate) struct State {
     pub(crate) is_member: bool,
     /// The moment at which this process became a node, by the deployment's time.
     pub(super) since: UtcMillis,
     pub(super) peers: Vec<Peer>,
-    /// The last sight of each other node. Cleared when this node's own subscription begins or ends.
+    /// Whether each other node was connected when this node last looked. Cleared when this node's own subscription
+    /// begins or ends.
     pub(crate) sights: HashMap<u64, Sight>,
     /// Counts how often this node's subscription has begun or ended.
     pub(super) hearings: u64,
-    /// The live nodes between which the shards are divided.
+    /// The live nodes between which the shards are divided, sorted.
     pub(super) live: Vec<u64>,
-    /// The server's time of the last sign of life that was answered.
+    /// The server's time of this node's last sign of life that the server answered. `None` before the first.
     pub(super) sign: Option<UtcMillis>,
-    /// The number of the connection attempt on which the last sign of life was sent.
+    /// The number of the attempt to connect whose connection has sent the last sign of life.
     pub(super) sign_by: u64,
     /// The moment of the latest sign of life of any node, as far as this node knows.
     pub(super) latest: UtcMillis,
-    /// How often the server's data have gone back.
+    /// Counts how often the server's data have gone back.
     pub(super) set_backs: u64,
-    /// Other nodes have come or gone: this node must send a sign of life.
+    /// Whether other nodes have come or gone, so that this node must send a sign of life at once.
     pub(super) is_stirred: bool,
     pub(crate) shards: Shards,
     last_claim: Option<LastClaim>,
-    /// The shards as the last call of [`nodes`](Node::nodes) returned them.
+    /// The shards in the last answer of [`nodes`](Node::nodes), for servers that do not answer the next call.
     pub(super) told: Vec<tourbillon_durable::store::Shard>,
-    /// Ends the subscription when it is dropped.
+    /// The subscription to messages of other nodes, which ends when this value is dropped.
     pub(super) listening: Option<Box<dyn Any + Send>>,
 }
 
-/// When this process last claimed, and for how long it leased.
+/// When this process last claimed, and how long the leases of the claim were.
 #[derive(Clone, Copy)]
 struct LastClaim {
     at: Timestamp,
-    /// The length of the leases that the claim asked for.
+    /// The length of the leases that the last claim asked for.
     lease: Duration,
 }
 
-/// How this node last saw another node.
+/// Whether another node was connected when this node last looked.
 #[derive(Clone, Copy)]
 pub(crate) enum Sight {
-    /// The other node was connected.
+    /// The other node was connected when this node last looked.
     There,
-    /// The other node was not connected, since this moment.
+    /// The other node has not been connected from this moment on.
     Away(Timestamp),
 }
 
@@ -144,7 +147,7 @@ impl Settings {
 }
 
 impl Node {
-    /// Creates the node of this process in a deployment, under a fresh incarnation.
+    /// Creates the node that represents this process in a deployment, with a new incarnation number.
     pub(crate) fn new(deployment: Arc<Deployment>, deployment_name: &str, settings: Settings) -> Self {
         let Settings { name, ttl, poll, may_lose, on_set_back } = settings;
         let bytes = TimerId::fresh().as_u128().to_be_bytes();
@@ -191,50 +194,52 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether messages of other nodes arrive, as far as this node knows.
+    /// Returns whether messages of other nodes arrive, by the state of this node's subscription.
     #[cfg(test)]
     pub(crate) fn hears(&self) -> bool {
         self.hears.load(Ordering::Relaxed)
     }
 
-    /// Returns the channel to which a node listens as long as it lives.
+    /// Returns the channel to which the node with this number listens as long as it lives.
     pub(crate) fn channel_of(&self, node: u64) -> Vec<u8> {
         Layout::channel_of(&self.deployment_name, node)
     }
 
-    /// Returns whether this node can ask its server for the connections of other nodes. It can while its own
-    /// subscription works.
+    /// Returns whether this node can ask its server for the connections of other nodes. The question needs this node's
+    /// own subscription.
     pub(crate) fn sees_connections(&self) -> bool {
         self.hears.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a thread of this store looks at the shards.
+    /// Returns whether this store has a background thread, which asks for the state of the shards.
     pub(crate) fn has_thread(&self) -> bool {
         self.poll.is_some()
     }
 
-    /// Returns the pause between two steps of the sweep.
+    /// Returns the pause between two steps of the sweep, which removes old redirects.
     pub(crate) fn pause_of_sweep(&self) -> Duration {
         self.poll.unwrap_or(LONGEST_POLL) * POLLS_OF_SWEEP
     }
 
-    /// Returns the pause between two looks at a shard. The pause is longer while messages of other nodes arrive.
+    /// Returns the pause between two looks (questions about a shard's state). The pause is longer while messages of
+    /// other nodes arrive.
     pub(crate) fn pause(&self) -> Duration {
         let poll = self.poll.unwrap_or(LONGEST_POLL);
         if self.hears.load(Ordering::Relaxed) { poll.max(LONGEST_POLL) } else { poll }
     }
 
-    /// Notes that the runtime claims now, and asks for leases of this length.
+    /// Notes that the runtime claims now. `lease` is the length of the leases that the claim asks for.
     pub(crate) fn note_claim(&self, lease: Duration) {
         self.state().last_claim = Some(LastClaim { at: moment(), lease });
     }
 
-    /// Returns the length of the leases of the last claim. Returns `None` before the first claim.
+    /// Returns the length of the leases that the last claim asked for. Returns `None` before the first claim.
     pub(crate) fn last_lease(&self) -> Option<Duration> {
         self.state().last_claim.map(|claim| claim.lease)
     }
 
-    /// Returns whether the runtime has left due timers unclaimed for `ttl`: its handlers are busy, or it is stuck.
+    /// Returns whether the runtime has left due timers unclaimed for the time `ttl`. A runtime does so when its
+    /// handlers are busy, or when it is stuck.
     pub(crate) fn is_behind(&self, now: UtcMillis) -> bool {
         let state = self.state();
         state.is_member
@@ -243,27 +248,27 @@ impl Node {
     }
 
     /// Returns the shards whose timers this process would claim. A node claims from the shards that it owns. A store
-    /// that is not a node counts all shards.
+    /// that is not a node would claim from all shards.
     pub(crate) fn shards_here(&self) -> Vec<Shard> {
         let state = self.state();
         if state.is_member { state.shards.owned() } else { self.deployment.layout.shards().collect() }
     }
 
-    /// Wakes all subscribers of this store, so that the runtime claims.
+    /// Wakes all subscribers of this store, so that the runtime makes a claim.
     pub(crate) fn wake(&self) {
         self.deployment.alarm.wake();
     }
 
-    /// Wakes the subscribers for a timer that may be stored although this process has not noted it. With a thread this
-    /// does nothing, since the thread finds the timer.
+    /// Wakes the subscribers, because a timer may be stored that this process has not noted. Does nothing if the store
+    /// has a background thread, because the thread finds the timer.
     pub(crate) fn wake_unless_polled(&self) {
         if !self.has_thread() {
             self.wake();
         }
     }
 
-    /// Wakes the subscribers if the outcome of a change is unknown, since the change may have stored a timer. Returns
-    /// the result unchanged.
+    /// Wakes the subscribers if the outcome of a change is unknown, because the change may have stored a timer. Returns
+    /// `result` unchanged.
     pub(crate) fn wake_if_unknown<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         result.inspect_err(|error| {
             if error.kind() == StoreErrorKind::Unknown {

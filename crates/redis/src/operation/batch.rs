@@ -1,4 +1,4 @@
-//! Applies batches of operations. Operations that do not touch each other run at the same time.
+//! Applies batches of operations. Operations that share no timer and no key may run at the same time.
 
 use super::bulk::Bulk;
 use super::creations::Creations;
@@ -15,19 +15,20 @@ use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
-/// How many changes of a batch run at the same time as scripts of their own. Their timers are not in the shards of
-/// their ids, so they cannot share a script.
+/// The greatest number of changes of a batch that run at the same time, each by a separate script. The timer of such a
+/// change is not in the shard of its id, so the changes cannot share a script.
 const OTHERS_AT_ONCE: usize = 64;
 
-/// A timer id or key. Operations that are sent at the same time must not share any.
+/// A timer id or a key that an operation names. Two operations that are sent at the same time must not name the same id
+/// or key.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Touched {
     Id(TimerId),
     Key(KeyOf),
 }
 
-/// A part of a batch whose operations run at the same time. They have the same kind and name different timers and keys,
-/// so their order makes no difference.
+/// Operations of a batch that run at the same time. All have the same kind, and name different timers and keys. So the
+/// order of the operations makes no difference.
 #[derive(Default)]
 struct Wave {
     kind: Option<Kind>,
@@ -39,11 +40,11 @@ struct Wave {
 enum Kind {
     /// The operation creates a timer.
     Place,
-    /// The operation ends a delivery that this process has claimed. One script makes many of them.
+    /// The operation ends a delivery of a timer that this process has claimed. One script makes many such ends.
     End,
-    /// The operation changes a timer by its id. One script makes many of them.
+    /// The operation changes a timer that it names by id. One script makes many changes of this kind.
     Change,
-    /// The operation must run without others beside it.
+    /// The operation must run while no other operation of the batch runs.
     Alone,
 }
 
@@ -80,7 +81,7 @@ impl Batches {
         }
     }
 
-    /// Applies the operations of a batch in order, and returns their outcomes.
+    /// Applies the operations of a batch in their order. Returns their outcomes in the same order.
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,
@@ -129,8 +130,8 @@ impl Batches {
         Ok(outcomes)
     }
 
-    /// Returns whether an operation may run at the same time as the operations of `wave`. If so, adds its names to
-    /// `wave`.
+    /// Returns whether an operation may run at the same time as the operations of `wave`. On success, adds the
+    /// operation's timer and key to `wave`.
     fn fits(&self, op: &Op, wave: &mut Wave) -> bool {
         let (kind, names) = match op {
             Op::Place(timer, _) => {
@@ -156,8 +157,8 @@ impl Batches {
         fits
     }
 
-    /// Ends deliveries of different timers that this process has claimed. Many ends share a script, others run on their
-    /// own.
+    /// Ends deliveries of different timers, all of which this process has claimed. Ends that only remove a timer share
+    /// scripts. Each other end has a separate script.
     async fn end_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let ends = wave.iter().filter_map(|op| Some((end_of(op)?.0, op))).collect::<Vec<_>>();
         let mut made = self.ends.end_many(&ends).await?;
@@ -173,8 +174,8 @@ impl Batches {
         try_join_all(outcomes).await
     }
 
-    /// Changes different timers that are named by their ids. If two replayed dead timers have the same key, the commit
-    /// of the second timer finds the key taken.
+    /// Makes operations that change different timers, which the operations name by id. Two replayed dead timers may
+    /// have the same key. Then the commit of the second timer finds the key taken.
     async fn change_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let changes = wave.iter().filter_map(|op| Some((changed_by_id(op)?, op))).collect::<Vec<_>>();
         let mut made = self.bulk.change_by_ids(&changes).await?;
@@ -221,7 +222,8 @@ impl Batches {
     }
 }
 
-/// Returns the timer of an operation that names its timer by id and stores no other timer. Returns `None` for others.
+/// Returns the timer of an operation that names a timer by id and stores no other timer. Returns `None` for any other
+/// operation.
 fn changed_by_id(op: &Op) -> Option<TimerId> {
     match op {
         Op::Replay(id) | Op::Cancel(Address::Id(id), _) | Op::Move(Address::Id(id), _) => Some(*id),
@@ -229,12 +231,13 @@ fn changed_by_id(op: &Op) -> Option<TimerId> {
     }
 }
 
-/// Returns whether an earlier attempt of the operation, whose answer was lost, may have had the effect already.
+/// Returns whether the outcome may come from an earlier attempt of the same operation, whose answer was lost.
 fn is_of_before(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Repeated(_) | Outcome::Refused(Refusal::Stale))
 }
 
-/// Turns a transient error into `Unknown` if the batch has several operations, since others may have had their effect.
+/// Turns a transient error into `Unknown` if the batch has several operations, because some operations may have had
+/// their effect. `count` is the number of operations.
 pub(crate) fn partial(error: StoreError, count: usize) -> StoreError {
     if count > 1 && error.is_transient() {
         let message = format!("an operation of {count} failed, and others had their effect perhaps: {error}");

@@ -1,4 +1,4 @@
-//! Operations on many timers, in the order of an index. One script changes several timers.
+//! Applies an operation to many timers, in the order of an index. One script changes several timers.
 
 use super::transact::{Start, Transactions};
 use crate::deployment::Deployment;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use tourbillon_durable::store::{Op, Outcome, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// The number of index entries that are read at once.
+/// The number of entries of an index that are read at once.
 const AT_ONCE: usize = 256;
-/// The greatest number of timers that a script changes, so that no script takes long.
+/// The greatest number of timers that a script changes. More timers would make the script take long.
 const SEVERAL: usize = 32;
 
 /// Applies operations to many timers.
@@ -27,8 +27,8 @@ impl Bulk {
         Self { deployment, transactions: Arc::clone(transactions) }
     }
 
-    /// Changes timers that were read before, several by each script. `op` returns the operation for a script with the
-    /// given number of timers. Returns the outcomes of all scripts.
+    /// Changes timers that were read before, several timers by each script. `op` makes the operation for a number of
+    /// timers. Returns the outcomes of all scripts.
     async fn change_several(
         &self,
         mut found: Vec<Found>,
@@ -46,8 +46,8 @@ impl Bulk {
         join_all(calls.collect::<Vec<_>>()).await.into_iter().collect()
     }
 
-    /// Changes different timers by their ids. Returns the outcomes by the places of the operations in `ops`. A timer
-    /// that is not in the shard of its id is skipped, and has no outcome.
+    /// Changes different timers, each by its operation in `ops`. Each outcome comes with the index of its operation in
+    /// `ops`. A timer that is not in the shard of its id is skipped, and has no outcome.
     pub(crate) async fn change_by_ids(
         &self,
         ops: &[(TimerId, &Op)],
@@ -84,7 +84,7 @@ impl Bulk {
         Ok(made?.into_iter().flatten().collect())
     }
 
-    /// Cancels timers that have this label, in the order of their ids, until `limit` timers are cancelled.
+    /// Cancels the timers that have this label, in the order of their ids, until `limit` timers are cancelled.
     pub(crate) async fn cancel_labelled(
         &self,
         namespace: &str,
@@ -121,7 +121,8 @@ impl Bulk {
         }
     }
 
-    /// Unparks timers that are parked for this reason in some shards, the longest due first, at most `limit`.
+    /// Unparks at most `limit` timers that are parked for this reason in these shards. The timers that have been due
+    /// for longest come first.
     pub(crate) async fn unpark(
         &self,
         reason: &str,

@@ -1,5 +1,5 @@
-//! Builds the arguments of the script `commit`: the changes of an operation, and checks that the data from which they
-//! follow are unchanged.
+//! Builds the arguments of the script `commit`: the changes of an operation, and checks. The changes follow from data
+//! that were read before. The checks verify that these data have not changed.
 
 use super::put_back::{PutBack, PutBackDoubt};
 use crate::deployment::millis;
@@ -15,14 +15,16 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::dry_run::{Change, Changes};
 use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
 
-/// The data that an operation has read, and from which its changes follow.
+/// The stored data that an operation has read, and from which its changes were computed.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) timers: BTreeMap<TimerId, Found>,
     pub(crate) remembered: BTreeMap<TimerId, UtcMillis>,
-    /// The timer whose lease the operation ends. The lease must be over by the server's time.
+    /// The timer whose lease the operation ends because the lease is over. The script verifies that by the server's
+    /// time.
     pub(crate) expired: Option<TimerId>,
-    /// Present if the operation puts back a timer that is delivered at most once.
+    /// The put-back that the operation makes: storing an at-most-once timer again after its claim. `None` for any other
+    /// operation.
     pub(crate) put_back: Option<Arc<PutBack>>,
 }
 
@@ -34,88 +36,91 @@ impl Known {
     }
 }
 
-/// A redirect that this operation has written in advance, for a timer that it may store in another shard.
+/// A redirect that an operation has written in advance, from the shard of a timer's id to another shard. Then the
+/// operation may store the timer in that other shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     pub(crate) redirect: Redirect,
-    /// When the reservation ends, by the clock of the server that has the shard of the id.
+    /// When the reservation ends. The clock of the server that stores the redirect decides.
     pub(crate) until: UtcMillis,
 }
 
-/// The redirects that an operation has written in advance, by timer.
+/// The redirects that an operation has written in advance, by the ids of their timers.
 pub(crate) type Reservations = BTreeMap<TimerId, Reserved>;
 
-/// The answer of the script `commit`.
+/// The answer of the script `commit`, which makes the changes of an operation.
 pub(crate) enum Sent {
-    /// The changes were made.
+    /// The script has made the changes.
     Done,
-    /// A check failed, and nothing was changed.
+    /// A check of the script failed, and nothing was changed.
     Refused(Refused),
 }
 
-/// Tells why a script changed nothing.
+/// Tells why the script `commit` has changed nothing.
 pub(crate) struct Refused {
-    /// The server's time at the check.
+    /// The server's time when the check failed.
     pub(crate) now: UtcMillis,
     pub(crate) doubt: Doubt,
-    /// The stored values that the check found instead.
+    /// The stored values that the failed check found.
     pub(crate) found: Values,
 }
 
-/// The check that failed: the data have changed since they were read, or a guess was wrong.
+/// Says which check of a commit failed. The data have changed since they were read, or a guess was wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Doubt {
     Timer(TimerId),
     Key(KeyOf),
     Remembered(TimerId),
-    /// In a cluster, another creation has written a redirect for this id.
+    /// In a cluster, the redirect of another creation exists for this id.
     Redirected(TimerId, Redirect),
-    /// In a cluster, the reservation of this id is over, or another client has forbidden commits under its redirect.
+    /// In a cluster, the reservation of this id is over. Or another client has forbidden commits under the id's
+    /// redirect.
     Reserved(TimerId),
-    /// The timer was put back already, or its time for that is over.
+    /// The timer was put back already, or its put-back comes too late.
     PutBack(PutBackDoubt),
-    /// The shard's server has lost the data: the shard does not have the id of its deployment.
+    /// The server of this shard has lost the shard's data: the shard does not have the deployment's id.
     Lost(Shard),
 }
 
 /// Limits the shards whose keys a commit may name.
 #[derive(Clone, Copy)]
 pub(crate) enum Scope<'a> {
-    /// A commit may name keys of all shards. This is so on one server.
+    /// A commit may name keys of all shards, as on one server.
     All,
-    /// A commit may name keys of one shard. This is so in a cluster; [`redirects`](super::redirects) has the other
-    /// parts.
+    /// A commit may name keys of this shard only, as in a cluster. [`redirects`](super::redirects) has the steps for
+    /// other shards.
     Shard(Shard, &'a Reservations),
 }
 
 /// A message which tells the owner of a shard that a timer is due soon.
 pub(crate) struct Hint<'a> {
     pub(crate) due: UtcMillis,
-    /// The message is sent only if the timer is due within this time.
+    /// The owner gets the message only if the timer is due within this time.
     pub(crate) within: Duration,
-    /// The node that sends the message. It needs no message about its own shards.
+    /// The node that sends the message. A shard of that node needs no message.
     pub(crate) sender: &'a [u8],
     pub(crate) channel: &'a [u8],
     pub(crate) message: Vec<u8>,
 }
 
-/// A commit under construction: its checks, its changes, and the keys that both name.
+/// A commit under construction: its checks, its changes, and the keys that the checks and changes name.
 pub(crate) struct Commit<'a> {
     layout: &'a Layout,
     scope: Scope<'a>,
     keys: Vec<Vec<u8>>,
-    /// The position of each key in `keys`, counted from 1.
+    /// The position of each shard's part in `keys`, counted from 1.
     places: HashMap<(Shard, Part), usize>,
     checks: Words,
     doubts: Vec<Doubt>,
     changes: Words,
     counts: BTreeMap<(Shard, Vec<u8>), i64>,
-    /// The changes make the stored data grow. Then the script is refused while the server has too little memory.
+    /// Whether the changes make the stored data grow. If so, the script is refused while the server has too little
+    /// memory.
     pub(crate) is_growing: bool,
 }
 
 impl<'a> Commit<'a> {
-    /// Builds a commit with checks of all data in `known` and guesses in `changes`, and with the changes.
+    /// Builds a commit that makes `changes`. The commit checks all data in `known` and all guesses in `changes`.
     pub(crate) fn new(layout: &'a Layout, known: &Known, changes: &Changes, scope: Scope<'a>) -> Self {
         let mut commit = Self {
             layout,
@@ -160,8 +165,8 @@ impl<'a> Commit<'a> {
         commit
     }
 
-    /// Adds a message to the owner of a shard. The script sends it only if another node owns the shard and the timer is
-    /// the first of the shard.
+    /// Adds a message to the owner of a shard about a due timer. The script sends the message only if another node owns
+    /// the shard, and the timer is the shard's first.
     pub(crate) fn hint(&mut self, shard: Shard, hint: &Hint<'_>) {
         let (meta, slices) = (self.place(shard, Part::Meta), self.place(shard, Part::Slices));
         let words = self.change_at(b"n", meta);
@@ -173,7 +178,7 @@ impl<'a> Commit<'a> {
         words.push(&hint.message);
     }
 
-    /// Adds a message that the script publishes to all nodes.
+    /// Adds a message that the script publishes to all nodes on this channel.
     pub(crate) fn say(&mut self, shard: Shard, channel: &[u8], message: &[u8]) {
         let parked = self.place(shard, Part::Parked);
         let words = self.change_at(b"m", parked);
@@ -181,7 +186,7 @@ impl<'a> Commit<'a> {
         words.push(message);
     }
 
-    /// Makes the commit fail if it would store new timers in a shard that does not have the deployment's id.
+    /// Makes the commit fail if a shard that gets new timers does not have the deployment's id.
     pub(crate) fn expect_marks(&mut self, known: &Known, changes: &Changes, id: &[u8]) {
         if !known.timers.is_empty() || known.put_back.is_some() {
             // The shard of the known timers has its data, and the new timers are stored there, too.
@@ -195,8 +200,8 @@ impl<'a> Commit<'a> {
         }
     }
 
-    /// Returns the shard of the changed timers. Without changed timers, returns the shard of the data that the commit
-    /// checks.
+    /// Returns the shard of the timers that the commit changes. If the commit changes no timer, returns the shard of
+    /// the data that it checks.
     pub(crate) fn home(layout: &Layout, known: &Known, changes: &Changes) -> Option<Shard> {
         let created = || Some(layout.home_of(changes.timers.first()?.after.as_ref()?));
         let read = || known.timers.values().next().map(|found| found.shard);
@@ -207,8 +212,8 @@ impl<'a> Commit<'a> {
         changed(known, changes).or_else(put_back).or_else(created).or_else(read).or_else(free).or_else(absent)
     }
 
-    /// Returns the keys and the arguments of the script. Also returns, for each check, the reason to report if it
-    /// fails.
+    /// Returns the keys and the arguments of the script. Also returns, for each check, the doubt that a failure of the
+    /// check means.
     pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, Words, Vec<Doubt>) {
         let mut arguments = Words::default();
         arguments.push_number(self.doubts.len() as u64);
@@ -217,7 +222,8 @@ impl<'a> Commit<'a> {
         (self.keys, arguments, self.doubts)
     }
 
-    /// Returns the position of a key among the script's keys, counted from 1. Adds the key if it is new.
+    /// Returns the position of a key among the script's keys, counted from 1. `part` of the shard is stored under the
+    /// key. Adds the key if it is new.
     fn place(&mut self, shard: Shard, part: Part) -> u64 {
         let (layout, keys) = (self.layout, &mut self.keys);
         let place = *self.places.entry((shard, part)).or_insert_with(|| {
@@ -227,14 +233,14 @@ impl<'a> Commit<'a> {
         place as u64
     }
 
-    /// Begins a change of the key at this position. The caller pushes the other arguments of the change.
+    /// Begins a change of the key at the position `place`. The caller pushes the other arguments of the change.
     fn change_at(&mut self, kind: &[u8], place: u64) -> &mut Words {
         self.changes.push(kind);
         self.changes.push_number(place);
         &mut self.changes
     }
 
-    /// Adds a check of one key. If the check fails, the commit is refused with `doubt`.
+    /// Adds a check of one key. If the check fails, the script refuses the commit, and the reason is `doubt`.
     fn expect(&mut self, doubt: Doubt, check: &str, shard: Shard, part: Part, expected: &[u8]) {
         let place = self.place(shard, part);
         self.checks.push(check.as_bytes());
@@ -244,11 +250,11 @@ impl<'a> Commit<'a> {
     }
 
     fn check(&mut self, known: &Known, changes: &Changes) {
-        // Data in other shards of a cluster are not checked again. The operation does not change them, so it may be
-        // regarded as happening when they were read.
+        // Data in other shards of a cluster are not checked again. The operation does not change these data. So it may
+        // count as happening at the moment when they were read.
         let (scope, layout) = (self.scope, self.layout);
-        // This check comes first: the timer is not stored a second time, even if it has been claimed or has ended
-        // since.
+        // This check comes first. It keeps the timer from being stored a second time, even if the timer was claimed or
+        // has ended since.
         if let Some(put_back) = &known.put_back {
             let (shard, until) = (put_back.shard, &decimal(put_back.until.as_millis()));
             let (applied, late) = (PutBackDoubt::Applied, PutBackDoubt::Late);
@@ -276,7 +282,8 @@ impl<'a> Commit<'a> {
             if let Scope::Shard(home, reserved) = self.scope
                 && home != shard
             {
-                // Without a reservation, the shard of the id has just answered that it remembers the id.
+                // Without a reservation, the operation needs no free id: the shard of the id has answered that it
+                // remembers the id.
                 if let Some(reservation) = reserved.get(id) {
                     self.expect(Doubt::Timer(*id), "free", home, Part::Records, bytes);
                     let void = &reservation.redirect.void(*id);
@@ -305,7 +312,7 @@ impl<'a> Commit<'a> {
         let found = known.timers.get(&id);
         let shard = match (found, &change.after) {
             (Some(found), _) => found.shard,
-            // A new timer without a key is stored in the shard of the timer that it follows.
+            // A new timer without a key may follow another timer. Then that timer's shard stores the new timer, too.
             (None, Some(after)) => match (&known.put_back, &after.key, changed(known, changes)) {
                 (Some(put_back), ..) => put_back.shard,
                 (None, None, Some(home)) => home,
@@ -321,7 +328,7 @@ impl<'a> Commit<'a> {
             was
         });
         let is = change.after.as_ref().map_or_else(Vec::new, entries);
-        // Only the differences are sent: an entry that stays costs nothing.
+        // Only the differences are sent, so an entry that stays costs nothing.
         for entry in was.iter().filter(|entry| !is.contains(entry)) {
             // A field that is set again need not be removed before.
             let is_set_again =
@@ -381,8 +388,8 @@ impl<'a> Commit<'a> {
         self.change_at(b"r", place).push(member);
     }
 
-    /// Removes an entry from a set of keys. If the set has no other entry of the namespace, also removes the set from
-    /// the namespace's places.
+    /// Removes an entry from the set of keys with the number `set`. If that set has no other entry of the namespace,
+    /// also removes the set from the namespace's places.
     fn remove_from_keys(&mut self, shard: Shard, set: u16, member: &[u8]) {
         let keys = self.place(shard, Part::Keys(set));
         let places = self.place(shard, Part::Places);
@@ -432,7 +439,7 @@ impl<'a> Commit<'a> {
     }
 }
 
-/// Returns the shard of the stored timers that these changes alter or remove.
+/// Returns the shard of the stored timers that `changes` alter or remove. Returns `None` if there are no such timers.
 fn changed(known: &Known, changes: &Changes) -> Option<Shard> {
     let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
     before.filter_map(|timer| known.timers.get(&timer.id)).map(|found| found.shard).next()
@@ -447,7 +454,7 @@ impl Scope<'_> {
     }
 }
 
-/// Returns whether these changes make the stored data grow by a timer or by more than 512 bytes.
+/// Returns whether the changes make the stored data grow by a timer, or by more than 512 bytes.
 fn grows(changes: &Changes) -> bool {
     const WORDS: usize = 512;
     let size = |timer: &Timer| {

@@ -1,9 +1,9 @@
-//! Ends of deliveries that remove their timers entirely. One script makes many of them.
+//! Ends deliveries whose timers are removed entirely. One script makes many of these ends.
 //!
 //! The most common end is that of a one-shot timer whose delivery has succeeded. The timer is removed with all of its
 //! entries, and nothing takes its place. The script removes many such timers by one command for each part of a shard.
-//! It checks each timer as the script `commit` does. It leaves a timer that has changed since its claim, and says so:
-//! that timer is ended again as an operation of its own. All other ends are commits.
+//! It checks each timer as the script `commit` does. It leaves a timer that has changed since its claim, and names that
+//! timer. The timer is then ended again by an operation of its own. All other ends are commits.
 
 use super::held::Held;
 use super::transact::Transactions;
@@ -18,18 +18,19 @@ use tourbillon_durable::store::dry_run::{Change, Changes, DryRun};
 use tourbillon_durable::store::{Op, Outcome, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of timers that a script ends. While the server runs one script, the client prepares the next.
+/// The greatest number of deliveries that a script ends. While the server runs one script, the client prepares the
+/// next.
 const AT_ONCE: usize = 128;
 
-/// An end of a delivery that removes the timer entirely.
+/// An end of a delivery that removes the timer and needs no other change.
 struct End {
-    /// The place of the operation in its batch.
+    /// The index of the operation in its batch.
     place: usize,
     found: Found,
     outcome: Outcome,
 }
 
-/// Ends deliveries whose timers are removed entirely.
+/// Ends deliveries, many by each script, if the ends only remove their timers.
 pub(crate) struct Ends {
     deployment: Arc<Deployment>,
     held: Arc<Held>,
@@ -41,8 +42,8 @@ impl Ends {
         Self { deployment: Arc::clone(deployment), held: Arc::clone(held) }
     }
 
-    /// Ends deliveries of different timers. Makes only the operations that just remove their timers. Returns their
-    /// outcomes by their places in `ops`.
+    /// Ends deliveries of different timers. Skips an operation that does more than remove its timer. Each outcome comes
+    /// with the index of its operation in `ops`.
     pub(crate) async fn end_many(
         &self,
         ops: &[(TimerId, &Op)],
@@ -59,7 +60,7 @@ impl Ends {
         Ok(try_join_all(scripts).await?.into_iter().flatten().collect())
     }
 
-    /// Makes the operations at some places of `ops` by one script. The places must be sorted by shard.
+    /// Makes the operations at these places (indices) of `ops` by one script. The places must be sorted by shard.
     async fn end_some(
         &self,
         ops: &[(TimerId, &Op)],
@@ -78,8 +79,8 @@ impl Ends {
         }
     }
 
-    /// Returns the end that an operation makes. Returns `None` if it does more than remove its timer, or if this
-    /// process does not have the timer as it was claimed.
+    /// Returns the end that an operation makes. Returns `None` if the end does more than remove its timer. Also returns
+    /// `None` if this process has no copy of the timer from the claim.
     fn plain_end(
         &self,
         place: usize,
@@ -106,37 +107,38 @@ impl Ends {
             let place = staying.index()?.and_then(|place| stays.get_mut(place));
             *place.ok_or_else(|| damaged("a script answered a timer that it was not given"))? = true;
         }
-        // The copy from the claim is of no further use, whether the timer stays or not.
+        // The kept copy of the timer is of no further use, whether the timer stays or not.
         ends.iter().for_each(|end| self.held.let_go(end.found.id()));
         let made = ends.into_iter().zip(stays).filter(|(_, stays)| !stays);
         Ok(made.map(|(end, _)| (end.place, end.outcome)).collect())
     }
 }
 
-/// Returns whether the changes only remove one timer that was read, and need no check of other data.
+/// Returns whether the changes only remove one timer, and need no check of other data.
 fn is_plain(changes: &Changes) -> bool {
     let Changes { timers, absent, free, forgotten, remember, forget } = changes;
     let guesses = absent.len() + free.len() + forgotten.len() + remember.len() + forget.len();
     matches!(timers[..], [Change { before: Some(_), after: None }]) && guesses == 0
 }
 
-/// The kind of data that the script removes from a key.
+/// The kind of data that the script of ends removes from a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Removal {
     /// Removes a member of a sorted set.
     Member,
-    /// Removes a member of the set of keys with this number, and the place of its namespace after its last member.
+    /// Removes a member of the set of keys with this number. If that set has no other member of the namespace, also
+    /// removes the set from the namespace's places.
     Key(u16),
     /// Removes a field of a hash.
     Field,
-    /// Subtracts 1 from the number in this field of a hash.
+    /// Subtracts 1 from the number in this field of the hash of counts.
     Count(Vec<u8>),
 }
 
-/// The position of the timer in the script's arguments, counted from 1, and the member or field to remove.
+/// The position of the timer in the script's arguments, counted from 1. Also the member or the field to remove.
 type Removed = (usize, Vec<u8>);
 
-/// Builds the keys and the arguments of the script. The ends must be sorted by shard.
+/// Builds the keys and the arguments of the script that makes these ends. The ends must be sorted by shard.
 fn keys_and_arguments(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
     let mut removals: BTreeMap<(Shard, Part, Removal), Vec<Removed>> = BTreeMap::new();
     for (place, end) in ends.iter().enumerate() {

@@ -1,15 +1,16 @@
-//! Keeps the timers that this process has claimed, as they were at the claim.
+//! Keeps copies of the timers that this process has claimed, as they were at the claim.
 
 use crate::layout::{Found, Shard};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of claimed timers that are kept. Further timers are read again at the end of their deliveries.
+/// The greatest number of claimed timers whose copies are kept. Further timers are read again at the end of their
+/// deliveries.
 const MOST: usize = 100_000;
 
-/// The timers that this process has claimed. The end of a delivery is computed from the timer as it was claimed,
-/// without a read. The commit compares it with the stored timer, which may have changed since.
+/// Copies of the timers that this process has claimed. The end of a delivery is computed from the copy, without a read.
+/// The commit compares the copy with the stored timer, which may have changed since the claim.
 #[derive(Default)]
 pub(crate) struct Held(Mutex<HashMap<TimerId, Found>>);
 
@@ -18,7 +19,7 @@ impl Held {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a claimed timer until its delivery ends.
+    /// Keeps a copy of a claimed timer until the timer's delivery ends.
     pub(crate) fn keep(&self, found: &Found) {
         let mut timers = self.timers();
         if timers.len() < MOST {
@@ -26,17 +27,17 @@ impl Held {
         }
     }
 
-    /// Returns the timer as it was claimed, if it is kept.
+    /// Returns the kept copy of a claimed timer. Returns `None` if no copy is kept.
     pub(crate) fn get(&self, id: TimerId) -> Option<Found> {
         self.timers().get(&id).cloned()
     }
 
-    /// Returns whether the timer is kept here and belongs to no series.
+    /// Returns whether a copy of the timer is kept, and the timer belongs to no series.
     pub(crate) fn has_single(&self, id: TimerId) -> bool {
         self.timers().get(&id).is_some_and(|found| found.timer.series.is_none())
     }
 
-    /// Returns the shard that stores a kept timer.
+    /// Returns the shard of a timer whose copy is kept. Returns `None` if no copy is kept.
     pub(crate) fn shard_of(&self, id: TimerId) -> Option<Shard> {
         self.timers().get(&id).map(|found| found.shard)
     }
@@ -45,7 +46,7 @@ impl Held {
         self.timers().remove(&id);
     }
 
-    /// Forgets all timers, because they belong to another deployment.
+    /// Forgets all copies of timers, because the timers belong to another deployment.
     pub(crate) fn clear(&self) {
         self.timers().clear();
     }

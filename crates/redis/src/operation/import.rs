@@ -15,12 +15,13 @@ use tourbillon_durable::store::dry_run::{Changes, DryRun};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The number of ids that are reserved at the same time.
+/// The number of ids that an import into a cluster reserves at the same time.
 const AT_ONCE: usize = 256;
-/// How often the import of a timer is tried again after a redirect that led nowhere.
+/// The greatest number of attempts to reserve the id of an imported timer. Each attempt but the first follows a
+/// redirect that led nowhere.
 const TURNS: usize = 8;
 
-/// Stores timers of backups.
+/// Stores the timers of a backup in a deployment.
 pub(crate) struct Imports {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -34,8 +35,7 @@ impl Imports {
         Self { deployment, node, transactions: Arc::clone(transactions) }
     }
 
-    /// Stores timers of a backup. On one server one script stores all of them. In a cluster there is one script for
-    /// each shard.
+    /// Stores timers of a backup. On one server, one script stores all timers. In a cluster, each shard has a script.
     pub(crate) async fn import(&self, timers: Vec<Timer>) -> Result<(), StoreError> {
         let changes = DryRun::new(self.deployment.time.now()).import(timers)?;
         if changes.timers.is_empty() {
@@ -57,7 +57,7 @@ impl Imports {
     }
 
     /// Imports into a cluster in three steps: reserves all ids, verifies that each shard can take its timers, and then
-    /// stores the timers. If another process stores a timer between the last two steps, the import can fail in the
+    /// stores the timers. Another process may store a timer between the last two steps. Then the import can fail in the
     /// middle.
     async fn import_by_shard(&self, changes: &Changes) -> Result<(), StoreError> {
         let mut shards: BTreeMap<Shard, Changes> = BTreeMap::new();
@@ -78,7 +78,7 @@ impl Imports {
                     (*shard, Changes { absent, free, ..Changes::default() })
                 })
                 .collect();
-            // This runs the checks alone: a shard that cannot take its timers is found before any timer is stored.
+            // This only runs the checks. So a shard that cannot take its timers is found before any timer is stored.
             result = self.store_imported(&looks, &reserved).await;
         }
         if let Err(error) = result {
@@ -126,7 +126,8 @@ impl Imports {
         Ok(())
     }
 
-    /// Makes the changes of each shard. Without changes, only verifies that they are possible.
+    /// Sends the changes of each shard in a commit of its own. Changes that store no timer only verify that the import
+    /// is possible.
     async fn store_imported(
         &self,
         shards: &BTreeMap<Shard, Changes>,
@@ -151,7 +152,7 @@ impl Imports {
         Ok(())
     }
 
-    /// Makes the changes by one script, if all ids and keys are free.
+    /// Makes the changes by one script, if all ids and keys in the changes are free.
     async fn store(&self, scope: Scope<'_>, changes: &Changes) -> Result<Sent, StoreError> {
         let known = Known::default();
         let mut commit = Commit::new(&self.deployment.layout, &known, changes, scope);
@@ -159,7 +160,7 @@ impl Imports {
         self.transactions.send(commit).await
     }
 
-    /// Returns the error that tells why a timer cannot be imported.
+    /// Returns the error that tells why the refused timer cannot be imported.
     fn error_of(&self, refused: Refused) -> StoreError {
         let Refused { doubt, mut found, .. } = refused;
         match doubt {

@@ -1,4 +1,4 @@
-//! Adds the messages to a commit that the commit publishes to other nodes.
+//! Adds messages to a commit. The commit publishes them to other nodes.
 
 use super::commit::{Commit, Hint, Known};
 use super::transact::Transactions;
@@ -10,8 +10,8 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::store::dry_run::Changes;
 
 impl Transactions {
-    /// Adds messages to a commit. If the commit makes a timer pending that may be due before the shard's owner polls,
-    /// the owner gets a hint. If it parks a timer, all nodes get the reason.
+    /// Adds messages to other nodes to a commit. A commit may make a timer pending that is due before the next poll of
+    /// the shard's owner. Then that owner gets a hint. If the commit parks a timer, all nodes get the reason.
     pub(super) fn add_messages(&self, commit: &mut Commit<'_>, known: &Known, changes: &Changes) {
         let soon = self.deployment.time.now() + LONGEST_POLL;
         let mut firsts = BTreeMap::<Shard, UtcMillis>::new();
@@ -44,7 +44,7 @@ impl Transactions {
         }
     }
 
-    /// Returns the shard and the due moment of each timer that a commit makes pending.
+    /// Returns the shard and the due moment of each timer that the changes make pending.
     pub(super) fn made_pending(
         &self,
         known: &Known,
@@ -54,7 +54,7 @@ impl Transactions {
         let pending = after.filter(|timer| timer.state == State::Pending);
         pending.map(|timer| {
             let found = known.timers.get(&timer.id).map(|found| found.shard);
-            // A new timer without a key is stored in the shard of the timer that it follows.
+            // A new timer without a key may follow another timer. Then that timer's shard stores the new timer, too.
             let follows =
                 || Commit::home(&self.deployment.layout, known, changes).filter(|_| timer.key.is_none());
             (found.or_else(follows).unwrap_or_else(|| self.deployment.layout.home_of(timer)), timer.due)

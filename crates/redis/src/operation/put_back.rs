@@ -1,4 +1,4 @@
-//! The protocol of put-backs. A *put-back* stores a timer again that is delivered at most once. It takes effect once,
+//! The protocol of put-backs. A *put-back* stores an at-most-once timer again after its claim. It takes effect once,
 //! even if its answers are lost.
 //!
 //! A timer that is delivered at most once has no lease while its handler runs: the claim has ended it. If it is not
@@ -30,9 +30,9 @@
 //! # Invariants
 //! R1. The commit that stores the timer writes the mark, in one script, and only if the mark is absent and `until` is
 //!     ahead. So a put-back has one effect at most.
-//! R2. While a commit of the put-back can have an effect, the mark of an earlier effect is there: a commit has no
-//!     effect from `until` on, and the mark is there until later, by the clock of the same shard. A failover may bring
-//!     another clock; the two may differ by [`KEPT`].
+//! R2. While a commit of the put-back can have an effect, the mark of an earlier effect is there. A commit has no
+//!     effect from `until` on, and the mark stays until later. Both moments are by the clock of the same shard. A
+//!     failover may bring another clock; the two clocks may differ by [`KEPT`].
 //! R3. A mark is there for at most [`AGAIN`] and [`KEPT`], 10 minutes, so the number of marks is bounded by the number
 //!     of put-backs in that time.
 //!
@@ -47,8 +47,8 @@
 //!   shard is the same, and so is the mark.
 //! - *Another process has created a timer of the same id.* The put-back finds it and answers `Repeated`, as it does
 //!   without a lost answer. A request that arrives late still has one effect at most.
-//! - *The put-back is in a batch of which another operation fails.* The caller repeats the batch. The moment is kept
-//!   until the whole batch is answered.
+//! - *Another operation of the put-back's batch fails.* The caller repeats the batch. The moment of the first attempt
+//!   is kept until the whole batch is answered.
 //! - *The server is away for longer than five minutes, and may have received the first attempt.* The answer is `Stale`:
 //!   the timer is stored, or else lost. Attempts that surely had no effect do not count.
 //! - *The process ends before the answer.* Nobody repeats.
@@ -66,28 +66,29 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// How long after its first attempt a put-back may still take effect.
+/// The time after its first attempt for which a put-back (storing a claimed timer again) may take effect.
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
-/// How long a put-back's mark stays stored after the last moment at which a commit of the put-back can take effect.
+/// The time for which the mark of a put-back stays stored, after the last moment at which the put-back can take effect.
 pub(crate) const KEPT: Duration = Duration::from_secs(300);
-/// If this number of put-backs has no answer, old put-backs are forgotten.
+/// The number of put-backs without an answer from which old put-backs are forgotten. A put-back stores a claimed timer
+/// again.
 const MANY: usize = 4_096;
 
-/// Tells why storing a timer again, a put-back, has no effect.
+/// Tells why a put-back, which stores a claimed timer again, has no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PutBackDoubt {
-    /// The put-back took effect before.
+    /// An earlier attempt of the put-back took effect.
     Applied,
-    /// The time of the put-back is over.
+    /// The time in which the put-back may take effect is over.
     Late,
 }
 
-/// Describes a timer that must be stored again, but only once.
+/// Describes a put-back: a claimed timer must be stored again, but only once.
 #[derive(Debug)]
 pub(crate) struct PutBack {
     pub(crate) shard: Shard,
     pub(crate) mark: Vec<u8>,
-    /// From this moment on no commit of the put-back has an effect.
+    /// The moment from which no commit of the put-back has an effect.
     pub(crate) until: UtcMillis,
     id: TimerId,
     refused: OnceLock<Outcome>,
@@ -99,12 +100,12 @@ impl PutBack {
         Self { shard, mark, until: since + AGAIN, id, refused: OnceLock::new() }
     }
 
-    /// Returns the moment from which the mark counts as forgotten.
+    /// Returns the moment from which the put-back's mark counts as forgotten.
     pub(crate) fn forgotten(&self) -> UtcMillis {
         self.until + KEPT
     }
 
-    /// Notes why the put-back can no longer take effect. The first reason stays.
+    /// Notes why the put-back can no longer take effect. Later reasons are ignored.
     pub(crate) fn refuse(&self, doubt: PutBackDoubt) {
         let _first = self.refused.set(match doubt {
             PutBackDoubt::Applied => Outcome::Repeated(self.id),
@@ -112,24 +113,25 @@ impl PutBack {
         });
     }
 
-    /// Returns the outcome of a put-back that can no longer take effect. Returns `None` while it can.
+    /// Returns the outcome of a put-back that can no longer take effect. Returns `None` while the put-back can take
+    /// effect.
     pub(crate) fn refused(&self) -> Option<Outcome> {
         self.refused.get().cloned()
     }
 }
 
-/// Identifies a put-back, which stores a timer again: the timer's id, and the token of the claim that ended the timer.
+/// Identifies a put-back: the id of the timer that is stored again, and the token of the claim that took the timer.
 type Name = (TimerId, Token);
 
-/// The put-backs whose callers do not know the outcome yet, each with the moment of its first attempt.
+/// The put-backs (timers stored again) whose outcomes are unknown, each with the moment of its first attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 
-/// The put-backs of one batch, and whether each of them is at its first attempt.
+/// The put-backs of a batch of operations. The flag is true if a put-back is at its first attempt.
 pub(crate) type Batch = Vec<(Name, bool)>;
 
 impl Attempts {
-    /// Records the put-backs of a batch, before any of them is sent.
+    /// Records the put-backs (timers stored again) of a batch, before the batch is sent.
     pub(crate) fn begin(&self, ops: &[Op], now: UtcMillis) -> Batch {
         let mut batch = Batch::new();
         for op in ops {
@@ -137,7 +139,7 @@ impl Attempts {
             let name = (timer.id, *token);
             let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             if since.len() >= MANY {
-                // The caller would have repeated older put-backs sooner, so they were given up.
+                // The caller would have repeated an older put-back sooner. So older put-backs were given up.
                 since.retain(|_, since| *since + AGAIN + KEPT > now);
             }
             let is_new = match since.entry(name) {
@@ -152,8 +154,8 @@ impl Attempts {
         batch
     }
 
-    /// Forgets the put-backs of a batch whose outcomes the caller knows. With `only_first`, forgets only those at their
-    /// first attempt.
+    /// Forgets the put-backs of a batch, because the caller knows their outcomes. If `only_first` is true, forgets only
+    /// put-backs at their first attempt.
     pub(crate) fn end(&self, batch: Batch, only_first: bool) {
         for (name, is_first) in batch {
             if is_first || !only_first {
@@ -162,7 +164,7 @@ impl Attempts {
         }
     }
 
-    /// Returns the moment of the put-back's first attempt, if its outcome is not known yet.
+    /// Returns the moment of the put-back's first attempt. Returns `None` if no attempt is recorded.
     pub(crate) fn since(&self, name: Name) -> Option<UtcMillis> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied()
     }

@@ -9,7 +9,7 @@ use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
-/// Stores timers again that were claimed for at most one delivery.
+/// Stores claimed timers again that are delivered at most once.
 pub(crate) struct PutBacks {
     deployment: Arc<Deployment>,
     transactions: Arc<Transactions>,
@@ -22,15 +22,15 @@ impl PutBacks {
         Self { deployment, transactions: Arc::clone(transactions), attempts: Attempts::default() }
     }
 
-    /// Records the put-backs of a batch, before any of them is sent.
+    /// Records the put-backs (timers stored again) of a batch, before the batch is sent.
     pub(crate) fn begin(&self, ops: &[Op]) -> Batch {
         self.attempts.begin(ops, self.deployment.time.now())
     }
 
-    /// Records that the caller gets the answer of a batch of `count` operations. Put-backs whose outcome is certain are
-    /// forgotten.
+    /// Forgets the put-backs of a batch that have a certain outcome. Called with the answer of the batch, which has
+    /// `count` operations. `error` is the batch's error, if it has failed.
     pub(crate) fn end(&self, batch: Batch, count: usize, error: Option<&StoreError>) {
-        // If a batch fails, a part of it may have had its effect, and the caller repeats the whole batch.
+        // A part of a failed batch may have had its effect. The caller repeats the whole batch.
         let has_no_effect = |error: &StoreError| {
             count == 1 && !matches!(error.kind(), StoreErrorKind::Unknown | StoreErrorKind::Corrupt)
         };
@@ -39,7 +39,7 @@ impl PutBacks {
         }
     }
 
-    /// Stores a timer again that was claimed under this token. Takes effect once, even if it is called again.
+    /// Stores a timer again that was claimed under this token. The call may be repeated, and takes effect once.
     pub(crate) async fn store(&self, timer: &Timer, token: Token) -> Result<Outcome, StoreError> {
         let (id, layout) = (timer.id, &self.deployment.layout);
         // The timer comes back without its series.

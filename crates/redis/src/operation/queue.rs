@@ -1,8 +1,8 @@
 //! The queue of creations that wait for a script.
 //!
-//! While scripts are at the server, new creations wait. All that wait become one script. A task takes the waiting
-//! creations, again and again until none waits. At most [`TASKS`] tasks run at a time. Callers compute a creation
-//! before they add it, and tasks only send it. So no task depends on a caller that stands still.
+//! While scripts are at the server, new creations wait. One script then takes all creations that wait. A task takes the
+//! waiting creations, again and again until none waits. At most [`TASKS`] tasks run at a time. Callers compute a
+//! creation before they add it, and tasks only send it. So no task depends on a caller that stands still.
 //!
 //! A creation that waits ends in one of these ways:
 //!
@@ -27,36 +27,37 @@ use tokio::sync::oneshot;
 use tourbillon_durable::store::StoreErrorKind;
 use tourbillon_durable::timer::TimerId;
 
-/// The number of scripts at the server. While the server runs one script, the client prepares the next.
+/// The number of tasks that send scripts of creations. While the server runs one script, the client prepares the next.
 const TASKS: usize = 2;
-/// The greatest number of creations in a script.
+/// The greatest number of creations in one script.
 const AT_ONCE: usize = 128;
-/// A script takes no further creation after this number of bytes of records.
+/// The size of a script's records, in bytes, from which the script takes no further creation.
 const BYTES: usize = 256 << 10;
 
-/// The data of a creation that shares a script: a pending timer in the shard of its id, without labels.
+/// The data of a creation that shares a script with other creations. The creation stores a pending timer in the shard
+/// of its id, without labels.
 #[derive(Debug)]
 pub(crate) struct Creation {
     pub(crate) id: TimerId,
     pub(crate) shard: Shard,
-    /// The member of the set of records: id, length of the payload, encoded record.
+    /// The timer as a member of the shard's set of records: id, length of the payload, encoded record.
     pub(crate) member: Vec<u8>,
     pub(crate) due: u64,
     pub(crate) slice: Slice,
-    /// The field of the hash of counts that counts the timer.
+    /// The field of the shard's hash of counts in which the timer is counted.
     pub(crate) field: Vec<u8>,
-    /// The entry of the timer's key without the id. `None` if the timer has no key.
+    /// The entry of the timer's key in a set of keys, without the id. `None` if the timer has no key.
     pub(crate) entry: Option<Vec<u8>>,
-    /// The entry, without the id, that is stored if the timer has no key.
+    /// The entry, without the id, that is stored for a timer without a key.
     pub(crate) keyless: Vec<u8>,
 }
 
-/// The outcome of a creation, as its script answered it.
+/// The outcome of a creation that shared a script, as the script answered it.
 #[derive(Clone, Debug)]
 pub(crate) enum Made {
-    /// The timer is stored. The witnesses can confirm that the change is safe.
+    /// The timer is stored. The witnesses can confirm that the change is as safe as the policy asks.
     Stored(Witnesses),
-    /// The id or the key is taken, or the id is remembered.
+    /// The id or the key is taken, or the id belongs to an ended timer that is still remembered.
     Refused,
     Failed(StoreErrorKind, Box<str>),
 }
@@ -64,7 +65,7 @@ pub(crate) enum Made {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) creation: Creation,
-    /// When the creation was added to the queue.
+    /// When the creation was added to the queue of creations.
     pub(crate) since: Instant,
     pub(crate) answer: oneshot::Sender<Made>,
 }
@@ -75,7 +76,7 @@ pub(crate) struct Queue(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    /// The number of tasks that have not ended.
+    /// The number of tasks that take creations from the queue and have not ended.
     tasks: usize,
 }
 
@@ -84,7 +85,8 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a creation to the queue. If this returns `true`, the caller must start a task.
+    /// Adds a creation to the queue. If this returns `true`, the caller must start a task that takes creations from the
+    /// queue.
     pub(crate) fn add(&self, waiting: Waiting) -> bool {
         let mut state = self.state();
         state.waiting.push_back(waiting);
@@ -93,13 +95,14 @@ impl Queue {
         is_needed
     }
 
-    /// Returns the task that the caller of [`add`](Self::add) must run.
+    /// Returns a task that takes creations from the queue. If [`add`](Self::add) has returned `true`, the caller of
+    /// `add` must run a task.
     pub(crate) fn task(&self) -> Task<'_> {
         Task { queue: self, has_ended: false }
     }
 
-    /// Counts a task as ended that was dropped before it was done. Returns the waiting creations if no other task is
-    /// left.
+    /// Counts a task as ended, because the task was dropped before it was done. Returns the waiting creations if no
+    /// other task is left.
     fn end_task(&self) -> VecDeque<Waiting> {
         let mut state = self.state();
         state.tasks = state.tasks.saturating_sub(1);
@@ -107,8 +110,8 @@ impl Queue {
     }
 }
 
-/// A task that takes waiting creations. If a panic or the end of the runtime drops it early, the next creation starts
-/// another task.
+/// A task that takes waiting creations from the queue. A panic or the end of the runtime may drop the task early. Then
+/// the next creation starts another task.
 #[derive(Debug)]
 pub(crate) struct Task<'a> {
     queue: &'a Queue,
@@ -125,8 +128,8 @@ impl Drop for Task<'_> {
 }
 
 impl Task<'_> {
-    /// Takes the creations of the next script, which have different ids and keys. If none waits, returns none and ends
-    /// the task.
+    /// Takes the creations of the next script. The taken creations have different ids and keys. If no creation waits,
+    /// returns an empty list and ends the task.
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
         let mut state = self.queue.state();
         let (mut ids, mut entries, mut bytes) = (HashSet::new(), HashSet::new(), 0);
@@ -152,7 +155,7 @@ impl Task<'_> {
         taken
     }
 
-    /// Removes the creations that have waited for at least this time. They were not sent.
+    /// Removes and returns the creations that have waited for at least `patience` without being sent.
     pub(crate) fn take_late(&self, patience: Duration) -> Vec<Waiting> {
         let mut state = self.queue.state();
         let count = state.waiting.iter().take_while(|waiting| waiting.since.elapsed() >= patience).count();
@@ -166,7 +169,7 @@ mod tests {
     use core::cell::RefCell;
     use tokio::sync::oneshot::error::TryRecvError;
 
-    /// A queue, and the receivers of its answers.
+    /// A queue of creations, and the receivers of the creations' answers.
     #[derive(Default)]
     struct Callers {
         queue: Queue,

@@ -78,32 +78,32 @@ use tourbillon_durable::store::StoreError;
 use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::timer::TimerId;
 
-/// How long a reservation lasts: a commit after this time fails.
+/// The time for which a redirect reserves an id. A commit after this time fails.
 pub(crate) const RESERVED: Duration = Duration::from_secs(60);
-/// How long a redirect's mark stays void, so that no commit can use the redirect. This is an hour longer than a
-/// reservation lasts, since the clocks of two primaries may differ by an hour.
+/// The time for which the mark of a void redirect stays stored, so that no commit can use the redirect. The time is an
+/// hour longer than a reservation lasts, because the clocks of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
-/// The parts of an operation that touch shards other than the timer's home.
+/// The parts of an operation that concern other shards than the timer's home shard.
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     pub(super) created: Vec<Creation>,
     pub(super) ended: Vec<Ending>,
 }
 
-/// A timer whose id must be free. Mostly the operation creates it.
+/// A timer whose id must be free. Usually the operation creates the timer.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,
-    /// The id may belong to an ended timer that is still remembered.
+    /// Whether the id may belong to an ended timer that is still remembered.
     may_be_remembered: bool,
 }
 
-/// A timer that the operation ends.
+/// A timer that the operation ends, and whose id belongs to another shard.
 #[derive(Debug)]
 pub(super) struct Ending {
     id: TimerId,
-    /// The moment until which the id is remembered. `None` if it is not remembered.
+    /// The moment until which the id of the ended timer is remembered. `None` if the id is not remembered.
     remembered: Option<UtcMillis>,
 }
 
@@ -121,7 +121,7 @@ impl Outside {
                 _ => {}
             }
         }
-        // An id that the operation only reports as remembered needs no reservation.
+        // If the operation only reports that the id is remembered, the id needs no reservation.
         let is_created = |id: &TimerId| {
             changes.timers.iter().any(|change| change.after.as_ref().is_some_and(|after| after.id == *id))
         };
@@ -136,7 +136,8 @@ impl Outside {
     }
 }
 
-/// Reserves the ids that are not reserved yet. If an id cannot be reserved, returns why.
+/// Reserves those ids of `created` that have no reservation, and adds the new reservations to `reserved`. If an id
+/// cannot be reserved, returns the reason.
 pub(super) async fn reserve_all(
     deployment: &Deployment,
     home: Shard,
@@ -160,8 +161,8 @@ pub(super) async fn reserve_all(
     Ok(refused)
 }
 
-/// Reserves an id: writes a redirect which says that the timer will be in the shard `home`. If the id is taken, returns
-/// why the reservation is refused.
+/// Reserves an id by a redirect that says that the timer will be in the shard `home`. If the id is taken, returns the
+/// refusal.
 pub(super) async fn reserve(
     deployment: &Deployment,
     id: TimerId,
@@ -192,7 +193,7 @@ pub(super) async fn reserve(
     Ok(Err(Refused { now, doubt, found }))
 }
 
-/// Remembers the ids of timers that are about to end. Returns the redirects that lead to these timers.
+/// Remembers the ids of timers that are about to end. Returns the redirects that lead to the ending timers.
 pub(super) async fn announce_all(
     deployment: &Deployment,
     ended: &[Ending],
@@ -208,8 +209,7 @@ pub(super) async fn announce_all(
             Ok(mut answered) => {
                 Ok(bytes(answered.rest.next()?)?.map(|redirect| (*id, Redirect::of(redirect))))
             }
-            // The end goes on although the shard of the id does not answer. Without the answer, the redirect stays
-            // behind.
+            // If the shard of the id does not answer, the end goes on. The redirect then stays behind.
             Err(error) if !is_needed && error.is_transient() => Ok(None),
             Err(error) => Err(error),
         }
@@ -230,7 +230,7 @@ pub(super) async fn drop_redirect(
         .map(drop)
 }
 
-/// Removes the redirects of timers that were reserved but not created.
+/// Removes the redirects of ids that were reserved for timers but not used.
 pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let redirects =
         reserved.into_iter().map(|(id, reservation)| drop_redirect(deployment, id, reservation.redirect));
@@ -238,8 +238,8 @@ pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let _left = join_all(redirects).await;
 }
 
-/// Forbids commits under a redirect that seems to lead nowhere, and removes the redirect. If the timer is stored after
-/// all, changes nothing and returns `true`.
+/// Removes a redirect that seems to lead nowhere, and forbids commits under it. If the timer is stored after all,
+/// changes nothing and returns `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

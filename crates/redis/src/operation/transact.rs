@@ -16,38 +16,39 @@ use tourbillon_durable::store::dry_run::{Changes, DryRun};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, TimerId};
 
-/// How often an operation is attempted while others change the same timers.
+/// The greatest number of attempts of an operation while other processes change the same timers.
 const TURNS: usize = 64;
 
-/// Says where an operation gets the timers from which its effect is computed.
+/// Says where an operation gets the timers that it changes.
 pub(crate) enum Start {
-    /// No timer is read: the operation creates one.
+    /// The operation creates a timer, and reads none.
     New,
-    /// A stored timer, which is read first.
+    /// The operation reads a stored timer first.
     At(Address),
-    /// A timer that this process has claimed. If it is still kept, its state at the claim is used without a read.
+    /// The operation needs a timer that this process has claimed. If a copy from the claim is kept, the operation reads
+    /// nothing.
     Held(TimerId),
-    /// A timer that was read already.
+    /// The caller has read the timer already.
     Read(Box<Found>),
-    /// Several timers that were read already. In a cluster they are in one shard.
+    /// The caller has read several timers already. In a cluster, the timers are in one shard.
     Several(Vec<Found>),
-    /// A timer that was read already, and whose lease must be over by the server's time.
+    /// The caller has read the timer already. The timer's lease must be over by the server's time.
     Expired(Box<Found>),
-    /// No timer is read: the operation stores a timer again, once.
+    /// The operation stores a claimed timer again, once, and reads none.
     PutBack(Arc<PutBack>),
 }
 
-/// Runs operations, each as a transaction: read, compute, commit if nothing has changed since.
+/// Runs operations as transactions. A transaction reads, computes, and commits if the data are unchanged.
 pub(crate) struct Transactions {
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) node: Arc<Node>,
-    /// The timers that this process has claimed.
+    /// Copies of the timers that this process has claimed.
     pub(crate) held: Arc<Held>,
 }
 
 impl Transactions {
-    /// Commits the changes that `run` computes. If the data have changed, reads them again and calls `run` again, until
-    /// a commit succeeds.
+    /// Commits the changes that `run` computes, and returns the result of `run`. If the stored data have changed, reads
+    /// the data again and repeats the call of `run`, until a commit succeeds.
     pub(crate) async fn transact<R>(
         &self,
         start: Start,
@@ -109,8 +110,8 @@ impl Transactions {
             let (result, changes) = run(draft)?;
             if changes.timers.is_empty() {
                 if let Some(id) = cached.take() {
-                    // The kept timer may be old. A commit would compare it with the stored timer, but there is nothing
-                    // to commit. So the stored timer is read.
+                    // The kept copy may be old, and nothing is committed that would compare it with the stored timer.
+                    // So the stored timer is read.
                     self.held.let_go(id);
                     known = Known::default();
                     known.add(find_id(&self.deployment, id).await?);
@@ -118,8 +119,8 @@ impl Transactions {
                 }
                 let has_guesses =
                     !(changes.absent.is_empty() && changes.free.is_empty() && changes.forgotten.is_empty());
-                // The first read shows one moment. A guess beside a later read may be of another moment, so a commit
-                // compares both.
+                // The first read shows a single moment. A guess and a later read may show different moments, so a
+                // commit compares both.
                 if !has_guesses || !(is_new || turn > 0) {
                     return Ok(result);
                 }
@@ -137,8 +138,8 @@ impl Transactions {
             cached = None;
             self.resolve(&mut known, doubt, &mut found, reserved).await?;
             if turn > 8 {
-                // Other clients, perhaps threads of this process, keep changing the same timers first. This lets them
-                // finish.
+                // Other clients keep changing the same timers first. They may be threads of this process, so this lets
+                // them finish.
                 std::thread::yield_now();
             }
         }
@@ -146,14 +147,14 @@ impl Transactions {
         Err(StoreError::new(StoreErrorKind::Io, message))
     }
 
-    /// Updates this process's own state after a commit that succeeded.
+    /// Updates this process's knowledge of timers after a commit that succeeded.
     fn after(&self, known: &Known, changes: &Changes) {
         let before = changes.timers.iter().filter_map(|change| change.before.as_ref());
         before.filter(|timer| is_leased(timer)).for_each(|timer| self.held.let_go(timer.id));
         self.made_pending(known, changes).for_each(|(shard, due)| self.node.note(shard, due));
     }
 
-    /// Reads the data again that failed a check, so that the next attempt knows them.
+    /// Reads the data that failed a check again, so that the next attempt has the new data.
     async fn resolve(
         &self,
         known: &mut Known,
@@ -194,7 +195,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Commits the changes of an operation, if the data from which they follow have not changed.
+    /// Commits the changes of an operation, if the data in `known` are unchanged on the server.
     async fn commit(
         &self,
         known: &Known,
@@ -207,7 +208,7 @@ impl Transactions {
         }
     }
 
-    /// Commits the changes by one script.
+    /// Commits the changes by one script, which names the keys that `scope` permits.
     async fn commit_in(
         &self,
         scope: Scope<'_>,
@@ -220,7 +221,8 @@ impl Transactions {
         self.send(commit).await
     }
 
-    /// Commits the changes in a cluster. See [`redirects`](super::redirects) for the steps.
+    /// Commits the changes in a cluster, where each script names one shard. [`redirects`](super::redirects) describes
+    /// the steps.
     async fn commit_in_steps(
         &self,
         known: &Known,
@@ -228,7 +230,7 @@ impl Transactions {
         reserved: &mut Reservations,
     ) -> Result<Sent, StoreError> {
         let deployment = &*self.deployment;
-        // Without a home there is nothing to compare and nothing to change.
+        // Without a home shard there is nothing to compare and nothing to change.
         let Some(home) = Commit::home(&deployment.layout, known, changes) else { return Ok(Sent::Done) };
         let Outside { created, ended } = Outside::new(&deployment.layout, home, known, changes);
         let (refused, redirects) =

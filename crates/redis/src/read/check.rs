@@ -1,4 +1,4 @@
-//! Checks the structure of the stored data, each shard as it is at one moment.
+//! Checks the structure of the stored data. The data of a shard are read at a single moment.
 
 use crate::deployment::Deployment;
 use crate::layout::{
@@ -10,15 +10,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// How often the check reads a shard again because timers have come or gone during a read.
+/// The greatest number of reads of one shard. The check reads a shard again if timers have come or gone during the
+/// read.
 const TURNS: usize = 20;
-/// The check stops after this number of faults.
+/// The number of faults from which the check stops early.
 const MOST_FAULTS: usize = 1_000;
 
-/// The content of a sorted set: members with scores.
+/// The members of a sorted set, each with its score.
 type Scored = Vec<(Vec<u8>, u64)>;
 
-/// All data of a shard, as they are at one moment.
+/// All data of a shard at a single moment.
 struct Contents {
     records: Scored,
     tokens: HashMap<Vec<u8>, Vec<u8>>,
@@ -66,7 +67,8 @@ pub(crate) async fn check(deployment: &Deployment) -> Result<Vec<Fault>, StoreEr
     Ok(faults)
 }
 
-/// Reads all data of a shard at one moment. Reads again until the script names exactly the slices that the shard has.
+/// Reads all data of a shard at a single moment. The script must name exactly the slices (sets of pending timers) of
+/// the shard. So the read is repeated until the names are right.
 async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, StoreError> {
     let mut named: Vec<Slice> = Vec::new();
     for _ in 0..TURNS {
@@ -96,7 +98,8 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
         let counts = rest.pairs()?;
         let directory = rest.scored()?;
         let (stopped, places) = (rest.scored()?, rest.scored()?);
-        // The slices are compared by number, since the order of their due moments changes all the time.
+        // The slices are compared in the order of their numbers, since the order of their due moments changes all the
+        // time.
         let open: BTreeSet<Slice> = directory.iter().filter_map(|(name, _)| Slice::named(name)).collect();
         let open: Vec<Slice> = open.into_iter().collect();
         if open != named {
@@ -133,8 +136,8 @@ async fn contents(deployment: &Deployment, shard: Shard) -> Result<Contents, Sto
     Err(StoreError::new(StoreErrorKind::Io, message))
 }
 
-/// Compares the entries of a shard with those that its timers need, and adds the differences to `faults`. Returns the
-/// timers.
+/// Compares the entries of a shard with the entries that the shard's timers need. Adds each difference to `faults`.
+/// Returns the timers.
 fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Vec<Fault>) -> Vec<Timer> {
     let ends: HashMap<&[u8], u64> = contents.leases.iter().map(|(id, until)| (&id[..], *until)).collect();
     let (mut timers, mut wanted, mut counts) = (Vec::new(), BTreeSet::new(), HashMap::<Vec<u8>, u64>::new());
@@ -225,7 +228,8 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
     timers
 }
 
-/// Returns an entry with the name of its table and its member or id.
+/// Returns an entry with the name of its table. Also returns the entry's member, or the id under which the table has
+/// the entry.
 fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
     let id = id_bytes(id).to_vec();
     match &entry {

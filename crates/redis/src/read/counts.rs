@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 
-/// Reads the numbers of timers, and keeps the last answer of each group of shards.
+/// Counts the stored timers. Keeps the last counts of each group of shards, for groups that do not answer.
 pub(crate) struct Counter {
     pub(super) deployment: Arc<Deployment>,
-    /// The last answer of each group of shards.
+    /// The last counts of each group of shards whose server has answered.
     last: Mutex<BTreeMap<Vec<Shard>, Counts>>,
 }
 
@@ -18,17 +18,17 @@ impl Counter {
         Self { deployment, last: Mutex::default() }
     }
 
-    /// Forgets the kept answers, because they belong to another deployment.
+    /// Forgets the kept counts, because they belong to another deployment.
     pub(crate) fn clear(&self) {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Returns the numbers of timers. If a server does not answer, its last answer counts. So a silent primary does not
-    /// stop creations in other shards, which ask whether there is room.
+    /// Returns the numbers of timers. If a server does not answer, uses the server's last answer. So a silent primary
+    /// does not stop creations in other shards, for which the number of timers is checked.
     ///
     /// # Errors
     ///
-    /// Fails if no server answers, and if a server does not answer that has never answered this process.
+    /// Fails if no server answers. Also fails if a server that has never answered this process does not answer now.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let groups = self.deployment.all_groups();
         let calls = groups.into_iter().map(|shards| (shards.clone(), self.counts_of(shards)));
@@ -53,7 +53,7 @@ impl Counter {
         Ok(all)
     }
 
-    /// Asks one server for the numbers of timers in some of its shards.
+    /// Asks one server for the numbers of timers in these shards.
     async fn counts_of(&self, shards: Vec<Shard>) -> Result<Counts, StoreError> {
         let keys = self.deployment.keys(&shards, [Part::Counts, Part::Quarantined]);
         let mut answered = self.deployment.run(|scripts| &scripts.counts, keys, []).await?;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
-/// Reads the timer at an address.
+/// Reads the timer that an operation names by id or by key. Returns `None` without such a timer.
 pub(crate) async fn find(deployment: &Deployment, at: &Address) -> Result<Option<Found>, StoreError> {
     match at {
         Address::Id(id) => find_id(deployment, *id).await,
@@ -21,8 +21,8 @@ pub(crate) async fn find_id(deployment: &Deployment, id: TimerId) -> Result<Opti
     Ok(look(deployment, id).await?.0)
 }
 
-/// Reads a timer by its id, and the redirect if the id has one. The redirect may lead nowhere, so it may come without a
-/// timer.
+/// Reads a timer by its id, and the redirect of the id if the timer has a redirect. A redirect may lead nowhere, so the
+/// redirect may come without a timer.
 pub(crate) async fn look(
     deployment: &Deployment,
     id: TimerId,
@@ -53,7 +53,8 @@ pub(crate) async fn find_key(deployment: &Deployment, key: &KeyOf) -> Result<Opt
     read_found(shard, &mut answered.rest)
 }
 
-/// Reads the timers with these ids in a shard, in the same order. An unreadable record is an error in its own place.
+/// Reads the timers with these ids in a shard. Returns the timers in the order of the ids. A record that cannot be read
+/// becomes an error at its place.
 pub(crate) async fn records(
     deployment: &Deployment,
     shard: Shard,
@@ -66,7 +67,8 @@ pub(crate) async fn records(
     Ok(ids.iter().map(|_| read_found(shard, &mut values)).collect())
 }
 
-/// Reads the timers of index entries, in the same order. A timer that has gone since, or cannot be read, is `None`.
+/// Reads the timers of these index entries, in the order of the entries. A timer that has gone, or that cannot be read,
+/// becomes `None`.
 pub(crate) async fn timers_of(
     deployment: &Deployment,
     entries: &[IndexEntry],
@@ -81,8 +83,8 @@ pub(crate) async fn timers_of(
     Ok(entries.iter().map(|entry| by_id.remove(&entry.id)).collect())
 }
 
-/// Decodes a timer from three values of a script's answer: record, token, end of the lease. Returns `None` if the
-/// record is absent.
+/// Decodes a timer from three values of a script's answer: record, token, and end of the lease. Returns `None` if the
+/// answer has no record.
 pub(crate) fn read_found(shard: Shard, values: &mut Values) -> Result<Option<Found>, StoreError> {
     let (member, mark) = (values.filled()?, values.filled()?);
     let until = values.maybe_number()?.unwrap_or_default();

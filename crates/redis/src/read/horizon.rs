@@ -10,12 +10,14 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Horizon, StoreError};
 
-/// The greatest number of slices, each with the pending timers of a lane and period, that one script lists or counts.
+/// The greatest number of slices that one script lists or counts. A slice has the pending timers of one lane and
+/// period.
 const SLICES_AT_ONCE: usize = 5_000;
-/// The greatest number of slices, in all shards together, that the horizon takes into account.
+/// The greatest number of slices (sets of pending timers) that a horizon takes into account, in all shards together.
 const MOST_SLICES: usize = 50_000;
 
-/// Counts how many timers are due in each span of the future. If there are too many slices, late spans are inexact.
+/// Counts how many timers are due in each span of the future. If there are too many slices (sets of pending timers),
+/// the counts of late spans are inexact.
 pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     let deployment = &*counter.deployment;
     let mut horizon = Horizon::empty(deployment.time.now());
@@ -59,7 +61,8 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     Ok(horizon)
 }
 
-/// Counts the pending timers of each slice by span. `ends` are the ends of the spans, and a last span follows them.
+/// Counts the pending timers of each slice (a set of pending timers) by span. A span ends at each moment in `ends`. One
+/// more span begins at the last of these moments.
 async fn tally(
     deployment: &Deployment,
     slices: &[(Slice, Shard)],

@@ -1,4 +1,4 @@
-//! Indexes of all timers of a kind: merges sorted sets of all shards into one order.
+//! Reads indexes of all timers of a kind. An index merges sorted sets of all shards into one order.
 
 use crate::deployment::Deployment;
 use crate::layout::{
@@ -13,12 +13,15 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The greatest number of sorted sets whose members one script lists.
 const SETS_AT_ONCE: usize = 256;
-/// The greatest number of scripts of one list at the servers at the same time. Other calls can come between them.
+/// The greatest number of scripts that one list has at the servers at the same time. So other calls can run between the
+/// scripts.
 const SCRIPTS_AT_ONCE: usize = 4;
-/// The length of the moment at the beginning of a place, in bytes. A place is an entry's position in the order.
+/// The length of an encoded moment in bytes. In some indexes, the place of an entry begins with a moment. A place is a
+/// position in the order.
 const MOMENT: usize = 6;
 
-/// Returns the greatest number of slices that a shard can have in a period: each lane has at most one.
+/// Returns the greatest number of slices (sets of pending timers) that a shard can have in one period. Each lane (group
+/// of namespaces) has at most one slice there.
 pub(super) fn lanes() -> usize {
     usize::try_from(LANES).unwrap_or(usize::MAX)
 }
@@ -39,18 +42,19 @@ impl Order {
         self == Self::Descending
     }
 
-    /// Returns the argument that tells scripts the direction.
+    /// Returns the argument by which a script learns the direction of the walk.
     fn word(self) -> Vec<u8> {
         if self.is_back() { b"back".to_vec() } else { Vec::new() }
     }
 
-    /// Returns whether `place` comes after `other` in this direction.
+    /// Returns whether the position `place` comes after the position `other` in this direction.
     pub(super) fn is_after(self, place: &[u8], other: &[u8]) -> bool {
         if self.is_back() { place < other } else { place > other }
     }
 }
 
-/// Returns the first byte string that sorts after all strings with this beginning. Returns `None` if there can be none.
+/// Returns the first byte string that sorts after all strings with this beginning. Returns `None` if all bytes of the
+/// beginning are 255.
 fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
     let last = beginning.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut behind = beginning.get(..=last)?.to_vec();
@@ -58,22 +62,22 @@ fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
     Some(behind)
 }
 
-/// Selects timers of a kind, and the order in which they are read.
+/// Selects a set of stored timers, and the order in which they are read.
 #[derive(Clone, Debug)]
 pub(crate) enum Index {
-    /// All timers, by id.
+    /// The entries of one part of each shard, in the order of their members. Only members with this beginning count.
     Records,
-    /// The entries of this part that begin with these bytes, by member.
+    /// The entries of a part of the shards, in the order of their members. Only members with this beginning count.
     Members(Part, Vec<u8>),
-    /// The timers whose key entries begin with these bytes, by key.
+    /// The timers whose key entries begin with these bytes, in the order of the key entries.
     Keys(Vec<u8>),
-    /// The entries of this part, by moment and id.
+    /// The entries of one part of each shard, in the order of their moments and ids.
     Moments(Part),
-    /// The pending timers, by due moment and id.
+    /// The pending timers, in the order of their due moments and ids.
     Pending,
 }
 
-/// An entry of an index: its place in the order, the shard that has it, and its timer.
+/// An entry of an index: its position in the order, the shard that stores the entry, and its timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct IndexEntry {
     pub(crate) place: Vec<u8>,
@@ -81,14 +85,14 @@ pub(crate) struct IndexEntry {
     pub(crate) id: TimerId,
 }
 
-/// Returns a bound that sorts after all keys with this beginning, and before the entries of timers without a key.
-/// Returns `None` unless this beginning is a whole namespace, since only then can such entries have it.
+/// Returns a bound that sorts after all keys of a namespace, and before the entries of timers without a key. Returns
+/// `None` if `beginning` is more than a namespace, because then no such entries have the beginning.
 fn before_keyless(beginning: &[u8]) -> Option<Vec<u8>> {
     let has_others = beginning.len() == namespace_of(beginning).len();
     has_others.then(|| [b"(", beginning, &[KEYLESS]].concat())
 }
 
-/// Returns the place of a timer in the order of an index that has the timer.
+/// Returns the position of a timer in the order of an index. The index must include the timer.
 pub(super) fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
     let id = id_bytes(timer.id);
     let by_moment = |moment: u64| [&moment_bytes(moment)[..], &id].concat();
@@ -100,12 +104,12 @@ pub(super) fn place_of(index: &Index, timer: &Timer) -> Vec<u8> {
     place.unwrap_or_else(|| id.to_vec())
 }
 
-/// Returns the moment at the beginning of a place.
+/// Returns the moment at the beginning of an entry's position in an index, in milliseconds.
 pub(super) fn moment_of(place: &[u8]) -> u64 {
     place.iter().take(MOMENT).fold(0, |moment, byte| moment << 8 | u64::from(*byte))
 }
 
-/// Limits the scores of the members that are read from a sorted set.
+/// Limits the members that are read from a sorted set to a range of scores.
 #[derive(Clone, Copy)]
 pub(super) struct Scores {
     pub(super) from: u64,
@@ -116,11 +120,11 @@ impl Scores {
     pub(super) const ALL: Self = Self { from: 0, until: None };
 }
 
-/// The part of an index that one read has returned.
+/// The entries of an index that one read has returned.
 pub(crate) struct Stretch {
-    /// Entries of the index without gaps between them.
+    /// The entries that were read. No entry of the index lies between two of these.
     pub(crate) entries: Vec<IndexEntry>,
-    /// The index has no entries after these.
+    /// Whether the index has no entries after `entries`.
     pub(crate) is_end: bool,
 }
 
@@ -136,27 +140,28 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Returns a walk that begins with the least place.
+    /// Returns a walk through an index that begins with the first entry.
     pub(crate) fn ascending(deployment: &'a Deployment) -> Self {
         Self { deployment, order: Order::Ascending }
     }
 
-    /// Returns some entries after a place, in order. Returns at least one entry if the index has more.
+    /// Returns some entries of an index after a position, in order. Returns at least one entry if any entry follows.
     pub(crate) async fn entries_after(
         &self,
         index: &Index,
         after: Option<&[u8]>,
         wanted: usize,
     ) -> Result<Stretch, StoreError> {
-        // Members are rarely spread evenly over the sets. Twice an even part makes another round rare.
+        // Members are rarely spread evenly over the sets. So each set may give twice its even part, which makes a
+        // second round rare.
         let each_of = |sets: usize| (2 * wanted / sets.max(1) + 3).min(wanted.max(1));
         let each = each_of(self.deployment.layout.shards().len());
         let in_each_shard =
             |part| self.deployment.layout.shards().map(|shard| (shard, part)).collect::<Vec<_>>();
         match index {
             Index::Records => {
-                // A member is an id and a payload length, and no length begins with 255. So this bound follows the id's
-                // record.
+                // A member is an id and a payload length, and no length begins with 255. So this bound sorts after the
+                // record with this id.
                 let end: &[u8] = if self.order.is_back() { &[] } else { &[u8::MAX] };
                 let from = after.map(|id| [b"(", id, end].concat());
                 self.members(&in_each_shard(Part::Records), from, &[], each).await
@@ -202,8 +207,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads up to `each` members of each sorted set, by member, and merges them into one order. Only members with this
-    /// `beginning` are read, starting at the bound `from`.
+    /// Reads up to `each` members of each of these sorted sets, and merges them in the order of the members. Only
+    /// members with this `beginning` are read, starting at the bound `from`.
     pub(crate) async fn members(
         &self,
         parts: &[(Shard, Part)],
@@ -244,7 +249,7 @@ impl<'a> Walk<'a> {
         Ok(merged(found.into_iter().flatten().collect(), each, self.order))
     }
 
-    /// Reads up to `each` members of each sorted set, by score and member, and merges them into one order.
+    /// Reads up to `each` members of each of these sorted sets, and merges them in the order of scores and members.
     async fn scores_after(
         &self,
         parts: Vec<(Shard, Part)>,
@@ -263,7 +268,7 @@ impl<'a> Walk<'a> {
         Ok(merged(entries.collect(), each, self.order))
     }
 
-    /// Reads up to `each` members of each sorted set with their scores. Returns a list for each set.
+    /// Reads up to `each` members of each of these sorted sets with their scores. Returns a list for each set.
     pub(super) async fn scores(
         &self,
         parts: &[(Shard, Part)],
@@ -293,14 +298,15 @@ impl<'a> Walk<'a> {
         Ok(found.into_iter().map(|(_, members)| members).collect())
     }
 
-    /// Returns how many members to read from each slice of a period. `each` is the number for a shard with one slice.
+    /// Returns how many members to read from each slice (set of pending timers) of a period. `each` is the number for a
+    /// shard with a single slice, and `slices` is the number of slices.
     fn each_of_lanes(&self, each: usize, slices: usize) -> usize {
         let all = each.saturating_mul(self.deployment.layout.shards().len());
         all.div_ceil(slices.max(1)).min(each)
     }
 
-    /// Finds the next period in which a slice begins between these moments. Returns the period and all such slices in
-    /// it.
+    /// Finds the next period that has a slice (set of pending timers) whose score is in this range. Returns the period,
+    /// and all slices of the period in the range.
     async fn slices_of_next_period(
         &self,
         scores: Scores,
@@ -324,7 +330,8 @@ impl<'a> Walk<'a> {
         Ok(Some((period, named.collect())))
     }
 
-    /// Reads pending timers from a moment on, in order. Stops at the end of the first period that has any.
+    /// Reads pending timers from a moment on, in the order of their due moments. Stops at the end of the first period
+    /// that has pending timers. A period is two hours long.
     async fn pending_after(
         &self,
         mut from: u64,
@@ -348,7 +355,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads pending timers backwards from a moment. Stops at the start of the first period that has any.
+    /// Reads pending timers backwards from a moment. Stops at the start of the first period that has pending timers. A
+    /// period is two hours long.
     async fn pending_before(
         &self,
         mut until: Option<u64>,
@@ -369,7 +377,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the due moments and ids of pending timers that are due from `from` on and before `until`, in order.
+    /// Returns the due moments and ids of pending timers, in the order of the due moments. The timers are due at `from`
+    /// or later, and before `until`.
     pub(crate) async fn upcoming(
         &self,
         from: UtcMillis,
@@ -402,8 +411,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Merges the entries of all sets into one order. A list with `each` entries may have been cut, so other entries may
-/// follow its last entry. The result stops there.
+/// Merges the entries of several sets into one order. A list with `each` entries may have been cut, so other entries
+/// may follow its last entry. The result stops at that entry.
 fn merged(found: Vec<Vec<IndexEntry>>, each: usize, order: Order) -> Stretch {
     let cuts = found.iter().filter(|list| list.len() >= each).filter_map(|list| list.last());
     let cut = if order.is_back() { cuts.max() } else { cuts.min() }.cloned();

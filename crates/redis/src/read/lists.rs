@@ -14,18 +14,20 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Cursor, Filter, Page, StoreError};
 use tourbillon_durable::timer::Timer;
 
-/// For each wanted timer, a page looks at up to this number of index entries.
+/// The number of index entries that a page may read for each timer of the page.
 const LOOKS: usize = 10;
-/// If a namespace has at most this number of timers, each page of its list reads all of them, and no others.
+/// The greatest number of timers of a namespace that a page reads in full, without a search of the index. For a large
+/// page, the limit is ten times the size of the page.
 const FEW: usize = 2_000;
-/// A list of one namespace looks at up to this number of entries of all namespaces while its page is empty.
+/// The greatest number of index entries that a list reads in search of the first timer of a namespace's page.
 const MORE_LOOKS: usize = 20_000;
-/// If that finds nothing, a page reads all timers of the namespace, provided that there are at most this number.
+/// The greatest number of timers of a namespace that a page reads in full, after its search of the index has found
+/// none.
 const MOST_GATHERED: usize = 50_000;
-/// The number of a namespace's timers that are read at once.
+/// The greatest number of a namespace's timers that one read returns.
 const READ_AT_ONCE: usize = 1_000;
 
-/// Chooses the index for a filter. The list has the order of this index.
+/// Returns the index by which a filter's timers are listed. The list has the order of the index.
 fn index_of(filter: &Filter) -> Index {
     let only = filter.only_namespace();
     let namespace = only.unwrap_or("");
@@ -46,7 +48,7 @@ fn index_of(filter: &Filter) -> Index {
     }
 }
 
-/// The due moments between which a list in the order of due moments stays.
+/// The bounds of the due moments in a list, if the list has the order of due moments.
 struct Bounds {
     after: Option<u64>,
     before: Option<u64>,
@@ -60,13 +62,14 @@ impl Bounds {
         Self { after: bound(filter.due_after), before: bound(filter.due_before) }
     }
 
-    /// Returns the place after which the list begins.
+    /// Returns the position after which the list begins. Returns `None` if the list begins with the first entry.
     fn first(&self, order: Order) -> Option<Vec<u8>> {
         let bound = if order.is_back() { self.before } else { self.after };
         bound.map(|moment| moment_bytes(moment).to_vec())
     }
 
-    /// Returns whether this place, and with it all later places in this order, is outside the list.
+    /// Returns whether this position in the index is beyond the end of the list. If so, all later positions are beyond
+    /// the end, too.
     fn is_past(&self, place: &[u8], order: Order) -> bool {
         match order {
             Order::Ascending => self.before.is_some_and(|before| moment_of(place) >= before),
@@ -84,7 +87,7 @@ struct Listing<'a> {
     limit: usize,
 }
 
-/// Returns a page of the timers that a filter admits, after the cursor.
+/// Returns one page of the timers that a filter admits, from the cursor on.
 pub(crate) async fn list(
     deployment: &Deployment,
     filter: &Filter,
@@ -101,10 +104,10 @@ pub(crate) async fn list(
 }
 
 impl Listing<'_> {
-    /// Returns the page after a place, by the index or by a read of all timers of the namespace.
+    /// Returns the page that follows a position in the index. Reads the index, or all timers of the filter's namespace.
     async fn page(&self, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let looks = self.limit.saturating_mul(LOOKS);
-        // An index of all namespaces may have hardly any timers of one namespace.
+        // An index of all namespaces may have hardly any timers of the wanted namespace.
         let is_mixed = matches!(self.index, Index::Pending | Index::Moments(_) | Index::Records);
         let Some(namespace) = self.filter.only_namespace().filter(|_| is_mixed) else {
             return self.page_of_index(after, looks).await;
@@ -128,7 +131,7 @@ impl Listing<'_> {
             let from = page.next.as_ref().map_or(after, |next: &Cursor| Some(next.as_bytes()));
             page = self.page_of_index(from, looks).await?;
             looked += looks;
-            // Other conditions may admit no timer at all, so a longer look would not help.
+            // The filter's other conditions may admit no timer at all, so reading more entries would not help.
             if has_other_conditions || !page.timers.is_empty() || page.next.is_none() {
                 return Ok(page);
             }
@@ -141,7 +144,8 @@ impl Listing<'_> {
         }
     }
 
-    /// Returns a page in the order of the index. Looks at no more than `looks` entries, so the page may be incomplete.
+    /// Returns a page in the order of the index. Reads at most `looks` entries of the index, so the page may be
+    /// incomplete.
     async fn page_of_index(&self, after: Option<&[u8]>, looks: usize) -> Result<Page, StoreError> {
         let (mut page, mut looked) = (Page::default(), 0);
         let (bounds, order) = (Bounds::new(self.filter, &self.index), self.walk.order);
@@ -168,8 +172,8 @@ impl Listing<'_> {
         }
     }
 
-    /// Returns how many timers a read of the whole namespace would read. The number comes from the stored counts.
-    /// Returns 0 if no timer is in the phase of the filter.
+    /// Returns how many timers a read of the whole namespace would read, by the stored counts. Returns 0 if the
+    /// namespace has no timer in the filter's phase.
     async fn stored_for(&self, namespace: &str) -> Result<usize, StoreError> {
         let deployment = self.walk.deployment;
         let phases = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
@@ -202,7 +206,7 @@ impl Listing<'_> {
         Ok(usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
-    /// Returns the sets of keys that may have timers of this namespace.
+    /// Returns the sets of keys that may have entries of this namespace, each with its shard.
     async fn sets_of(&self, namespace: &str) -> Result<Vec<(Shard, Part)>, StoreError> {
         let deployment = self.walk.deployment;
         let beginning = part(namespace);
@@ -224,8 +228,8 @@ impl Listing<'_> {
         Ok(try_join_all(answers).await?.into_iter().flatten().collect())
     }
 
-    /// Reads all timers of a namespace, and returns a page in the order of the index. If the filter names a phase, dead
-    /// timers are left out. The page is full, unless it is the last page.
+    /// Reads all timers of a namespace, and returns a page in the order of the index. If the filter names a phase,
+    /// leaves out dead timers. The page is full, unless it is the last page.
     async fn page_of_namespace(&self, namespace: &str, after: Option<&[u8]>) -> Result<Page, StoreError> {
         let (deployment, order) = (self.walk.deployment, self.walk.order);
         let mut stretches = vec![(self.sets_of(namespace).await?, part(namespace))];
@@ -233,7 +237,7 @@ impl Listing<'_> {
             let dead = deployment.layout.shards().map(|shard| (shard, Part::Stopped)).collect();
             stretches.push((dead, stopped_beginning(namespace, Phase::Dead)));
         }
-        // Keeps more timers than a page has: one more shows whether another page follows.
+        // Keeps one timer more than a page has. That timer shows whether another page follows.
         let mut first = BTreeMap::new();
         for (sets, beginning) in stretches {
             let each = (2 * READ_AT_ONCE / sets.len().max(1) + 3).min(READ_AT_ONCE);

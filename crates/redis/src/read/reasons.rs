@@ -5,7 +5,8 @@ use crate::layout::{Part, Shard};
 use crate::script::decimal;
 use tourbillon_durable::store::{Cursor, Reasons, StoreError};
 
-/// Returns a page of the reasons for which timers are parked in these shards, each with the number of its timers.
+/// Returns a page of the reasons for which timers are parked in these shards. Each reason comes with the number of
+/// timers that are parked for it.
 pub(crate) async fn reasons(
     deployment: &Deployment,
     shards: Vec<Shard>,
@@ -24,7 +25,7 @@ pub(crate) async fn reasons(
             reasons.next = Some(Cursor::from_bytes(&[&first.to_be_bytes()[..], b"-"].concat()));
             break;
         }
-        // The cursor counts only if its shard is the first of this group. That shard may have another owner by now.
+        // The cursor counts only if its shard is the first of this group. By now, another node may own that shard.
         let begins = after.as_ref().filter(|(shard, _)| group.first() == Some(shard));
         let from = begins.map_or_else(|| b"-".to_vec(), |(_, from)| from.clone());
         let keys = deployment.keys(&group, [Part::Parked]);

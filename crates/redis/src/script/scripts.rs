@@ -1,8 +1,8 @@
 //! The list of the Lua scripts. Each script begins by reading the time by which it decides: the server's time, or the
 //! caller's time in a deployment on a test clock.
 //!
-//! Scripts that do not make the data grow run even if the server's memory is full: they deliver and end due timers,
-//! which frees memory. All other scripts, which store new data, are refused in that case.
+//! Some scripts deliver and end due timers, which frees memory. These scripts run even if the server's memory is full.
+//! All other scripts store new data, and are refused in that case.
 
 use super::source::{Script, within_memory};
 
@@ -14,13 +14,13 @@ macro_rules! text {
 
 macro_rules! scripts {
     (grow { $($name:ident = $file:literal,)* } keep { $($kept:ident = $kept_file:literal,)* }) => {
-        /// All scripts, for one kind of clock.
+        /// All scripts that the server runs, in the form for one kind of clock.
         pub(crate) struct Scripts {
             $(pub(crate) $name: Script,)*
             $(pub(crate) $kept: Script,)*
         }
 
-        /// The scripts that decide by the server's time.
+        /// The scripts in the form that decides by the server's time.
         pub(crate) static BY_SERVER: Scripts = Scripts {
             $($name: Script::new(stringify!($name), text!("now", $file)),)*
             $($kept: Script::with_flags(
@@ -30,7 +30,7 @@ macro_rules! scripts {
             ),)*
         };
 
-        /// The scripts that decide by the caller's time.
+        /// The scripts in the form that decides by a time which the caller sends.
         pub(crate) static BY_CALLER: Scripts = Scripts {
             $($name: Script::new(
                 concat!(stringify!($name), ", by the caller's time"),
@@ -88,7 +88,7 @@ scripts!(
     bury = "bury",
     claim = "claim",
     take_parked = "take_parked",
-    // This is the same script, for changes that do not make the data grow.
+    // `commit_kept` is the script `commit` for changes that do not make the data grow.
     commit_kept = "commit",
     drop_redirect = "drop_redirect",
     end_many = "end_many",
@@ -106,7 +106,7 @@ scripts!(
 mod tests {
     use super::*;
 
-    /// Finds the Redis commands in a script's text. Returns each with its first argument.
+    /// Finds the calls of Redis commands in a script's text. Returns the name and the first argument of each call.
     fn calls(source: &str) -> Result<Vec<(String, String)>, String> {
         let code: String = source
             .lines()
@@ -149,7 +149,8 @@ mod tests {
         Ok(calls)
     }
 
-    /// Returns the names of a script's commands, or an error if a command uses a key that is not declared.
+    /// Returns the names of the commands that a script calls. Returns an error if a command uses a key that is not
+    /// declared.
     fn verify(source: &str) -> Result<Vec<String>, String> {
         if source.matches("redis").count() != source.matches("redis.").count() {
             return Err("redis under another name".to_owned());

@@ -2,16 +2,18 @@
 
 use std::sync::OnceLock;
 
-/// A script that the server runs. Errors show its name.
+/// A script that the server runs. Error messages show the script's name.
 pub(crate) struct Script {
     name: &'static str,
     source: &'static str,
     sha1: OnceLock<Box<str>>,
-    /// The text with a line of flags before it, and its hash. `None` for a script without flags.
+    /// The script's text with a line of flags before it, and the hash of that longer text. `None` for a script without
+    /// flags.
     flagged: Option<(&'static str, OnceLock<Box<str>>)>,
 }
 
-/// The first line of a script that may run when the server's memory is full. Servers before 7.0 do not understand it.
+/// The first line of a script that may run when the server's memory is full. Servers before Redis 7.0 do not understand
+/// the line.
 macro_rules! within_memory {
     () => {
         "#!lua flags=allow-oom\n"
@@ -20,33 +22,35 @@ macro_rules! within_memory {
 pub(crate) use within_memory;
 
 impl Script {
-    /// Makes a script without flags from its text, mostly an `include_str!`.
+    /// Makes a script without flags from its text in Lua.
     pub(crate) const fn new(name: &'static str, source: &'static str) -> Self {
         Self { name, source, sha1: OnceLock::new(), flagged: None }
     }
 
-    /// Makes a script that also has a text with flags. Old servers run the text without flags.
+    /// Makes a script with two texts: `source` without flags, and `flagged` with flags. Old servers run the text
+    /// without flags.
     pub(crate) const fn with_flags(name: &'static str, source: &'static str, flagged: &'static str) -> Self {
         Self { name, source, sha1: OnceLock::new(), flagged: Some((flagged, OnceLock::new())) }
     }
 
-    /// Returns the name that errors show.
+    /// Returns the name that error messages show.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns the text in Lua, without flags.
+    /// Returns the script's text in Lua, without flags.
     #[cfg(test)]
     pub(crate) fn source(&self) -> &'static str {
         self.source
     }
 
-    /// Returns whether the script has a text with flags.
+    /// Returns whether the script has a second text, which begins with a line of flags.
     pub(crate) fn has_flags(&self) -> bool {
         self.flagged.is_some()
     }
 
-    /// Returns the text in Lua. With `has_flags`, returns the text with flags if there is such a text.
+    /// Returns the script's text in Lua. If `has_flags` is true and the script has a text with flags, returns that
+    /// text.
     pub(crate) fn text(&self, has_flags: bool) -> &'static str {
         match &self.flagged {
             Some((flagged, _)) if has_flags => flagged,
@@ -54,7 +58,7 @@ impl Script {
         }
     }
 
-    /// Returns the SHA-1 of the text in hexadecimal digits, by which the server finds the script.
+    /// Returns the SHA-1 of the script's text in hexadecimal digits. The server finds the script by this hash.
     pub(crate) fn sha1(&self, has_flags: bool) -> &str {
         let sha1 = match &self.flagged {
             Some((_, sha1)) if has_flags => sha1,

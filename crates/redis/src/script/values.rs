@@ -9,7 +9,7 @@ fn unexpected(wanted: &str, value: &Value) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("a script answered {value:?}, and not {wanted}"))
 }
 
-/// Makes the error of an answer, or of stored data, that no script of this version writes.
+/// Makes the error for a damaged answer, or for damaged stored data. No script of this version writes such data.
 pub(crate) fn damaged(found: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, found)
 }
@@ -36,7 +36,7 @@ pub(crate) fn filled(value: Value) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(bytes(value)?.filter(|bytes| !bytes.is_empty()))
 }
 
-/// Returns a value as a number. The value is a non-negative integer, or the text of such an integer.
+/// Returns a value of an answer as a number. The value is a non-negative integer, or a text with its digits.
 pub(crate) fn number(value: &Value) -> Result<u64, StoreError> {
     let of_text = |text: &[u8]| core::str::from_utf8(text).ok()?.parse().ok();
     let number = match value {
@@ -62,7 +62,7 @@ pub(crate) fn decimal(number: u64) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
-/// The values of an answer. Each call takes the next value.
+/// The values of a script's answer. Each call takes the next value.
 pub(crate) struct Values(std::vec::IntoIter<Value>);
 
 impl Values {
@@ -80,7 +80,7 @@ impl Values {
         Self::of(self.next()?)
     }
 
-    /// Takes the next value as bytes. Nil becomes empty.
+    /// Takes the next value of the answer as bytes. Nil becomes an empty list of bytes.
     pub(crate) fn bytes(&mut self) -> Result<Vec<u8>, StoreError> {
         Ok(bytes(self.next()?)?.unwrap_or_default())
     }
@@ -90,7 +90,7 @@ impl Values {
         filled(self.next()?)
     }
 
-    /// Takes the next value as a number.
+    /// Takes the next value of the answer as a number.
     pub(crate) fn number(&mut self) -> Result<u64, StoreError> {
         number(&self.next()?)
     }
@@ -105,13 +105,13 @@ impl Values {
         Ok(self.maybe_number()?.map(UtcMillis::from_millis))
     }
 
-    /// Takes the next value as an index from 0 on. Scripts count from 1 on, and 0 becomes `None`.
+    /// Takes the next value as an index that counts from 0. Scripts count from 1, and their 0 becomes `None`.
     pub(crate) fn index(&mut self) -> Result<Option<usize>, StoreError> {
         let place = usize::try_from(self.number()?).unwrap_or_default();
         Ok(place.checked_sub(1))
     }
 
-    /// Returns the next value without taking it.
+    /// Returns the next value of the answer, and leaves it in place.
     pub(crate) fn peek(&self) -> Option<&Value> {
         self.0.as_slice().first()
     }
@@ -120,7 +120,7 @@ impl Values {
         self.0.len() == 0
     }
 
-    /// Takes the next value as a map. The value is a list of field, value, field, value.
+    /// Takes the next value as a map. The value is a list of fields and values in turn.
     pub(crate) fn pairs(&mut self) -> Result<HashMap<Vec<u8>, Vec<u8>>, StoreError> {
         let (mut list, mut pairs) = (self.list()?, HashMap::new());
         while !list.is_empty() {
@@ -130,7 +130,7 @@ impl Values {
         Ok(pairs)
     }
 
-    /// Takes the next value as members of a sorted set. The value is a list of member, score, member, score.
+    /// Takes the next value as members of a sorted set. The value is a list of members and scores in turn.
     pub(crate) fn scored(&mut self) -> Result<Vec<(Vec<u8>, u64)>, StoreError> {
         let (mut list, mut scored) = (self.list()?, Vec::new());
         while !list.is_empty() {

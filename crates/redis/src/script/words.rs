@@ -1,16 +1,16 @@
 //! Stores all words of a command in one piece of memory. A commit has some forty words, most of them a few bytes long.
 
-/// The words of a command, stored one after another.
+/// The words of a command to the server, stored one after another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words {
     bytes: Vec<u8>,
-    /// The position in `bytes` at which each word ends.
+    /// The position in `bytes` at which each word of the command ends.
     ends: Vec<usize>,
 }
 
 /// Values that can be sent to a script as its arguments.
 pub(crate) trait Arguments {
-    /// Adds these arguments to the words of a command.
+    /// Adds the arguments to the words of a command.
     fn add_to(self, words: &mut Words);
 }
 

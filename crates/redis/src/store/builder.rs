@@ -5,13 +5,13 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-/// The number of shards of a new deployment, unless another number is set.
+/// The number of shards of a new deployment, unless the builder sets another number.
 pub const SHARDS: u16 = 64;
 
-/// The default pause between two looks for timers that other processes have placed.
+/// The default pause between two searches for timers that other processes have placed.
 pub const POLL: Duration = Duration::from_millis(250);
 
-/// Collects the settings of a store, and opens the store.
+/// The settings with which a process opens a deployment as a store.
 #[must_use = "a builder does nothing before it opens a store"]
 pub struct RedisBuilder {
     pub(super) name: Box<str>,
@@ -23,7 +23,7 @@ pub struct RedisBuilder {
     pub(super) on_set_back: Option<OnSetBack>,
     pub(super) clock: Option<Arc<dyn tourbillon::Clock>>,
     pub(super) is_unchecked: bool,
-    /// In tests: a script on one server names the keys of only one shard, as in a cluster.
+    /// Whether a test uses one server like a cluster. If so, each script names the keys of a single shard.
     #[cfg(test)]
     pub(super) is_split: bool,
 }
@@ -66,51 +66,50 @@ impl RedisBuilder {
         self
     }
 
-    /// Sets the pause between two looks for timers that other processes have placed, [`POLL`] by default. While
-    /// messages of the other processes arrive, the pause is at least 1.25 s. `None` starts no thread that looks, and is
-    /// meant for a deployment that only this process uses.
+    /// Sets the pause between two searches for timers that other processes have placed. The default is [`POLL`]. While
+    /// messages of the other processes arrive, the pause is at least 1.25 s. `None` starts no thread that searches. Use
+    /// it for a deployment that only this process uses.
     pub fn poll(mut self, poll: Option<Duration>) -> Self {
         self.poll = poll;
         self
     }
 
     /// Sets the name by which people recognise this process in [`nodes`](tourbillon_durable::store::TimerStore::nodes).
-    /// Several processes may have the same name: nothing depends on it. It has at most 255 bytes. By default it has the
-    /// number of the process.
+    /// Several processes may have the same name, because nothing depends on the name. The name has at most 255 bytes.
+    /// The default is the number of the process.
     pub fn node(mut self, name: impl Into<Box<str>>) -> Self {
         self.node = Some(name.into());
         self
     }
 
-    /// Sets for how long this process takes shards, 10 seconds unless set, from 100 ms to an hour. If the process dies,
-    /// its timers wait at most this time until other processes take its shards over.
+    /// Sets for how long this process takes shards: 100 ms to an hour, 10 seconds by default. If the process dies, its
+    /// timers wait at most this time until other processes take over its shards.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Sets by how much the server's data may go back while the store is open, 10 seconds unless set. Data go back in a
-    /// failover to a replica that lacks the last writes. If they go back further, as after a restart from an older
-    /// snapshot, the store is closed for good: created timers would be missing, and cancelled timers would be
-    /// delivered.
-    ///
-    /// The store measures the loss by the age of the nodes' last sign of life. Signs are a quarter of
-    /// [`ttl`](Self::ttl) apart, so the measured loss may be wrong by a quarter of `ttl`, which is added to the limit.
-    /// A store that is opened afterwards accepts the data as they are.
+    /// Sets by how much the server's data may go back while the store is open, 10 seconds by default. Data go back in a
+    /// failover to a replica that lacks the last writes. After a greater loss, as after a restart from an older
+    /// snapshot, the store is closed for good. Otherwise created timers would be missing, and cancelled timers would be
+    /// delivered. The store measures the loss by the age of the nodes' last sign of life. Signs are a quarter of
+    /// [`ttl`](Self::ttl) apart. So the measured loss may be wrong by a quarter of `ttl`, and the limit is that much
+    /// greater. A store that is opened after the loss accepts the data as they are.
     pub fn may_lose(mut self, time: Duration) -> Self {
         self.may_lose = time;
         self
     }
 
-    /// Sets a function that is called when the data have gone back and the store goes on. Its argument is the time by
-    /// which they have gone back. [`nodes`](tourbillon_durable::store::TimerStore::nodes) counts these calls.
+    /// Sets a function that is called when the server's data have gone back and the store goes on. The function's
+    /// argument is the time by which the data have gone back. [`nodes`](tourbillon_durable::store::TimerStore::nodes)
+    /// counts the calls.
     pub fn on_set_back(mut self, tell: impl Fn(Duration) + Send + Sync + 'static) -> Self {
         self.on_set_back = Some(Arc::new(tell));
         self
     }
 
-    /// Uses a clock of the caller instead of the server's time. The clock counts from the start of 1970. A deployment
-    /// that is created on a test clock is opened only on a test clock, and the same holds for the server's time.
+    /// Uses the caller's clock instead of the server's time. The clock counts from the start of 1970. A deployment that
+    /// was created on a test clock is opened only on a test clock, and any other only without.
     #[cfg(feature = "test-clock")]
     #[cfg_attr(docsrs, doc(cfg(feature = "test-clock")))]
     pub fn test_clock(self, clock: impl tourbillon::Clock + 'static) -> Self {
@@ -123,14 +122,14 @@ impl RedisBuilder {
         self
     }
 
-    /// Treats one server as if it were a cluster.
+    /// Makes a test use one server as if it were a cluster.
     #[cfg(test)]
     pub(crate) fn split(mut self) -> Self {
         self.is_split = true;
         self
     }
 
-    /// Opens the deployment without a check of its servers. The check covers their version, their behaviour when memory
+    /// Makes `open` skip the check of the servers. The check covers the servers' versions, their behaviour when memory
     /// is full, and their clocks.
     pub fn unchecked(mut self) -> Self {
         self.is_unchecked = true;

@@ -1,8 +1,8 @@
 //! Shared documents: small values that the processes of a deployment share, such as the limits of a service.
 //!
-//! All documents are in one hash, whose key has the braces of the deployment itself. A process replaces a document only
-//! if it still has the version from which the new value was computed. Versions are drawn at random. A counter would
-//! step back in a failover that loses writes, and a new value could get the version of a lost value.
+//! All documents are in one hash, whose key has the hash tag of the deployment itself. A process replaces a document
+//! only if the document still has the version from which the new value was computed. Versions are drawn at random. A
+//! counter would step back in a failover that loses writes, and a new value could get the version of a lost value.
 
 use super::redis_store::RedisStore;
 use crate::deployment::{Deployment, kept};
@@ -12,16 +12,17 @@ use tourbillon_durable::timer::TimerId;
 
 /// The greatest length of a document's name, in bytes.
 const LONGEST_NAME: usize = 255;
-/// The greatest length of a document's value, in bytes. The server does nothing else while it reads a document.
+/// The greatest length of a document's value, in bytes. While the server reads a document, the server does nothing
+/// else.
 const MOST: usize = 4 << 20;
 
 /// A small value that the processes of a deployment share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedDocument {
-    /// The version of this value. Each change gives the document a version that no document of the deployment has had
-    /// before.
+    /// The version of the document's value. Each change gives a document a version that no document of the deployment
+    /// has had before.
     pub version: u64,
-    /// The value.
+    /// The document's value, as the bytes that its writer has stored.
     pub value: Vec<u8>,
 }
 
@@ -35,17 +36,15 @@ impl RedisStore {
         read(&self.deployment, name).await
     }
 
-    /// Replaces or creates the document of this name. Without a new value, removes it.
-    ///
-    /// The change is made only if the document has this version: the version that was read, or 0 if there was no
-    /// document. Otherwise another process has changed the document since. Then this returns `false` and changes
-    /// nothing.
+    /// Replaces or creates the document of this name. If `value` is `None`, removes the document. The change is made
+    /// only if the document has the version `version`: the version that the caller has read, or 0 for an absent
+    /// document. If the document has another version, returns `false` and changes nothing.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB, with
-    /// [`StoreErrorKind::Unknown`] if the answer was lost: the change may have been made; and if the server cannot be
-    /// reached, or has lost the deployment.
+    /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB. Fails
+    /// with [`StoreErrorKind::Unknown`] if the answer was lost: the change may have been made. Also fails if the server
+    /// cannot be reached, or has lost the deployment.
     pub async fn replace_document(
         &self,
         name: &str,
@@ -56,7 +55,8 @@ impl RedisStore {
     }
 }
 
-/// Draws a version that no document has had. Never returns 0, which stands for an absent document.
+/// Returns a random version for a document, different from all versions before. Never returns 0, which stands for an
+/// absent document.
 fn fresh_version() -> u64 {
     let bytes = TimerId::fresh().as_u128().to_be_bytes();
     let number = bytes.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));

@@ -16,7 +16,7 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
 /// All versions of the layout, each with the version of its records. Programs of two versions share a deployment if
-/// both know its layout. So a row never changes: other records are a new layout.
+/// both know its layout. So a row never changes: a new version of the records needs a new layout.
 const LAYOUTS: [(u64, u8); 4] = [(2, 2), (3, 3), (4, 3), (5, 3)];
 
 const _: () = {
@@ -70,10 +70,10 @@ impl RedisBuilder {
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Limit`] if a server is refused, if the name or the number of shards is not valid,
-    /// if the deployment has another number of shards or another kind of clock; with [`StoreErrorKind::NewerSchema`] or
-    /// [`StoreErrorKind::OlderSchema`] if a version with another layout has created the deployment; and if the server
-    /// cannot be reached.
+    /// Fails with [`StoreErrorKind::Limit`] if a server is refused, or if the name or the number of shards is not
+    /// valid. The same kind means that the deployment has another number of shards or another kind of clock. Fails with
+    /// [`StoreErrorKind::NewerSchema`] or [`StoreErrorKind::OlderSchema`] if a version with another layout has created
+    /// the deployment. Also fails if the server cannot be reached.
     pub async fn open(self, connect: &Connect) -> Result<RedisStore, StoreError> {
         let session =
             Session::open(connect).map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
@@ -92,19 +92,19 @@ impl RedisBuilder {
         self.open_on(Arc::new(session)).await
     }
 
-    /// Returns whether the key of the deployment is lost although its shards are there. A new deployment must not be
-    /// created beside them, since they would not belong to it.
+    /// Returns whether the key of the deployment is lost although its shards exist. If so, no new deployment may be
+    /// created, because the old shards would not belong to it.
     async fn has_lost_key(&self, link: &dyn Link, time: &Time) -> Result<bool, StoreError> {
         let is_known = async || {
             let keys = vec![Layout::deployment(&self.name)];
             let (mut answered, _) = run(link, time, |scripts| &scripts.deployment, keys, []).await?;
             Ok::<_, StoreError>(answered.rest.maybe_number()?.is_some())
         };
-        // The key is read again after the shards: another process may have created the deployment in between.
+        // The key is read again after the shards, since another process may have created the deployment in between.
         Ok(!is_known().await? && self.shards_without_key(link, time).await > 0 && !is_known().await?)
     }
 
-    /// Opens the deployment on a connection. Waits for the server's answer.
+    /// Opens the deployment on this connection. Waits until the server has answered.
     pub(crate) async fn open_on(self, link: Arc<dyn Link>) -> Result<RedisStore, StoreError> {
         let settings = self.admit()?;
         let time = self.clock.clone().map_or_else(Time::server, Time::Test);
@@ -122,8 +122,8 @@ impl RedisBuilder {
         let topology = if self.is_split { Topology::Cluster } else { topology };
         let deployment = Arc::new(Deployment::new(&self.name, id, layout, topology, link, time));
         if !is_ready {
-            // This process has just created the deployment, or another process stopped before it had written the id
-            // into all shards.
+            // The shards lack the deployment's id. This process has just created the deployment, or another process has
+            // stopped before it wrote all ids.
             mark_shards(&deployment).await?;
         }
         let node = Arc::new(Node::new(Arc::clone(&deployment), &self.name, settings));
@@ -142,7 +142,7 @@ impl RedisBuilder {
         Ok(store)
     }
 
-    /// Checks all settings, and returns those of the node.
+    /// Checks all settings of the builder, and returns the settings of the node.
     fn admit(&self) -> Result<Settings, StoreError> {
         let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(is_fit) {
@@ -166,7 +166,7 @@ impl RedisBuilder {
         Ok(settings)
     }
 
-    /// Reads the key of the deployment, or creates it. Fails if it does not fit the settings.
+    /// Reads the key of the deployment, or creates the key. Fails if the deployment does not fit the settings.
     async fn open_key(&self, link: &dyn Link, time: &Time) -> Result<Opened, StoreError> {
         let shards = self.shards.unwrap_or(SHARDS);
         let kind = if self.clock.is_some() { "test" } else { "server" };
@@ -209,11 +209,11 @@ impl RedisBuilder {
     }
 }
 
-/// The facts about a deployment that its key has.
+/// The facts about a deployment that its key stores.
 struct Opened {
     shards: u16,
     id: Vec<u8>,
-    /// All shards have the deployment's id. If not, the opening writes it.
+    /// Whether all shards have the deployment's id. If not, the process that opens the deployment writes the id.
     is_ready: bool,
 }
 
@@ -221,7 +221,7 @@ fn limit(message: String) -> StoreError {
     StoreError::new(StoreErrorKind::Limit, message)
 }
 
-/// Writes the deployment's id into all shards, and then notes in the deployment's key that this is done.
+/// Writes the deployment's id into all shards. Then notes in the deployment's key that every shard has the id.
 async fn mark_shards(deployment: &Deployment) -> Result<(), StoreError> {
     let id = deployment.id();
     let marks = deployment.all_groups().into_iter().map(|group| {

@@ -1,4 +1,4 @@
-//! The type of the store, which joins its parts.
+//! Defines the type of the store, which joins its parts.
 
 use super::builder::RedisBuilder;
 use crate::claim::{Claims, Leases, ParkedClaims};
@@ -37,7 +37,7 @@ pub struct RedisStore {
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
-        // This ends the thread. The shards become free when their `ttl` is over, unless the store has left before.
+        // This ends the thread. Unless the store has left before, its shards become free when their `ttl` is over.
         self.node.bell.close();
     }
 }
@@ -49,13 +49,13 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Returns a builder that opens the deployment of this name, or creates it. The name has 1 to 64 characters: ASCII
-    /// letters, digits, `-`, `_` and `.`.
+    /// Returns a builder that opens the deployment of this name. If the deployment does not exist, the builder creates
+    /// it. The name has 1 to 64 characters: ASCII letters, digits, `-`, `_` and `.`.
     pub fn builder(deployment: impl Into<Box<str>>) -> RedisBuilder {
         RedisBuilder::new(deployment.into())
     }
 
-    /// Builds the parts of a store, and connects them.
+    /// Builds the parts of a store from an open deployment, and connects the parts with each other.
     pub(super) fn assemble(deployment: Arc<Deployment>, node: Arc<Node>) -> Self {
         let held = Arc::new(Held::default());
         let transactions = Arc::new(Transactions {
@@ -96,11 +96,11 @@ impl RedisStore {
 }
 
 impl RedisStore {
-    /// Calls `tell` with the reason whenever any process has parked a timer. Calls `tell` without a reason when
-    /// messages about parked timers may have been missed, because the connection was made again, or when the set of
-    /// live nodes has changed. This is for a process that waits for parked timers, which
-    /// [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. The call comes from a thread of the store, while
-    /// this process is a node. It must not block.
+    /// Sets a function that is called with the reason whenever any process has parked a timer. The function is called
+    /// without a reason when messages about parked timers may have been missed. Messages may be missed around a new
+    /// connection, and around a change of the set of live nodes. The function is for a process that waits for parked
+    /// timers, which [`Timers::fetch`](tourbillon_durable::Timers::fetch) delivers. A thread of the store calls the
+    /// function while this process is a node. The function must not block.
     pub fn on_parked(&self, tell: impl Fn(Option<&str>) + Send + Sync + 'static) {
         self.deployment.alarm.subscribe_to_parked(Box::new(tell));
     }

@@ -1,4 +1,4 @@
-//! Repairs a deployment of which a server has lost a part.
+//! Repairs a deployment after a server has lost a part of it.
 
 use super::builder::{RedisBuilder, SHARDS};
 use crate::deployment::{Marks, REMEDY, Time, Topology, listed, marks_of, run};
@@ -9,18 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// Reports the losses that [`RedisBuilder::mend`] has found, and how it has repaired them.
+/// Reports what [`RedisBuilder::mend`] has found and repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mended {
     /// The number of shards of the deployment.
     pub shards: u16,
-    /// The shards that were lost, and belong to the deployment again.
+    /// The numbers of the shards that were lost and belong to the deployment again.
     pub marked: Vec<u16>,
-    /// The key of the deployment itself was lost, and was made again. The shared documents and the list of the nodes
-    /// were stored beside it, and are lost as well.
+    /// Whether the key of the deployment itself was lost and was made again. The shared documents and the list of the
+    /// nodes were stored beside the key, so they are lost.
     pub has_made_key: bool,
-    /// The shards whose servers have not answered.
+    /// The numbers of the shards whose servers have not answered.
     pub silent: Vec<u16>,
 }
 
@@ -48,7 +48,7 @@ impl RedisBuilder {
         let (count, id) = (known.rest.maybe_number()?, bytes(known.rest.next()?)?);
         let count = count.and_then(|count| u16::try_from(count).ok());
         let topology = Topology::new(connect.is_cluster());
-        // Without the key, this uses the number of shards for which the most marks are found.
+        // The key has the number of shards. Without the key, this uses the number for which the most marks are found.
         let counts: Vec<u16> = match count.or(self.shards) {
             Some(count) => vec![count],
             None => (0..=MOST_SHARDS.ilog2()).map(|power| 1 << power).collect(),
@@ -153,8 +153,8 @@ impl RedisBuilder {
         Ok(made)
     }
 
-    /// Creates the key of the deployment. Its shards have their marks already, so another process that finds the key
-    /// finds the marks, too.
+    /// Creates the key of the deployment. The shards have their marks (the deployment's id) already. So another process
+    /// that finds the key finds the marks, too.
     async fn make_key(
         &self,
         session: &Session,
@@ -174,7 +174,8 @@ impl RedisBuilder {
         run(session, time, |scripts| &scripts.ready, vec![key], [id.to_vec()]).await.map(drop)
     }
 
-    /// Returns a line for each loss of the deployment. `count` is its number of shards, if that is known.
+    /// Returns a line for each loss of the deployment's data. `count` is the deployment's number of shards, if the
+    /// number is known.
     pub(crate) async fn losses(
         &self,
         session: &Session,
@@ -199,7 +200,8 @@ impl RedisBuilder {
         lines
     }
 
-    /// Counts the shards that have a mark. The caller knows that the key of the deployment is missing.
+    /// Counts the shards that have a mark (a deployment's id). The caller has found that the key of the deployment is
+    /// missing.
     pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
         let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
         let marks =
@@ -208,7 +210,7 @@ impl RedisBuilder {
     }
 }
 
-/// Writes the deployment's id into the `lost` shards, so that they belong to the deployment.
+/// Writes the deployment's id into the shards in `lost`, so that the shards belong to the deployment.
 async fn mark(
     session: &Session,
     time: &Time,

@@ -1,4 +1,4 @@
-//! The work of one call is bounded for any number of shards and timers.
+//! Tests that the work of a call is bounded, for any number of shards and timers.
 
 use super::plain;
 use crate::RedisStore;
@@ -15,7 +15,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// Opens a store without a thread, on a clock that only the test advances.
+/// Opens a store without a background thread, and returns the clock that the test advances.
 fn open(server: &Server, shards: u16) -> (RedisStore, ManualClock) {
     let clock = ManualClock::new();
     clock.advance(1_000 * 24 * HOUR);
@@ -28,7 +28,7 @@ fn place(store: &RedisStore, timers: Vec<Timer>) {
     drop(block_on(store.apply(ops, Durability::Volatile)).unwrap());
 }
 
-/// Returns ids that belong to one shard.
+/// Returns the ids of timers that belong to this shard.
 fn ids_in(store: &RedisStore, shard: u16) -> impl Iterator<Item = TimerId> + '_ {
     let layout = &store.deployment.layout;
     (1..).map(TimerId::from_u128).filter(move |id| layout.shard_of_id(*id) == shard)
@@ -68,7 +68,7 @@ fn a_reap_reads_about_as_many_leases_as_it_ends() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// Leases without timers are a fault, but do not hold up the leases behind them.
+/// A lease without a timer is a fault. Such a lease must not hold up the leases behind it.
 #[test]
 fn leases_without_timers_hold_up_no_reap() {
     let Some(server) = Server::start(&[]) else { return };

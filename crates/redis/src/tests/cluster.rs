@@ -1,4 +1,4 @@
-//! The store on a cluster while slots move and primaries change.
+//! Tests the store on a cluster while slots move and primaries change.
 
 use super::PAST;
 use super::conformance::Restricted;
@@ -22,7 +22,7 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(600) 
 const SOME: Limit = Limit { timers: 200, bytes: u64::MAX };
 const NAME: &str = "moving";
 
-/// How long a test waits for an answer.
+/// The longest time that a test waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn store(cluster: &Cluster, sync: SyncPolicy) -> Arc<RedisStore> {
@@ -35,7 +35,8 @@ fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
     pollster::block_on(answer).unwrap()
 }
 
-/// Returns a timer. Timers with even numbers have keys, and most of these are in another shard than their ids say.
+/// Returns a timer with this id. A timer with an even number has a key. Most timers with a key are in another shard
+/// than their ids say.
 fn timer(number: u128) -> Timer {
     let key = number.is_multiple_of(2).then(|| format!("secret key {number}").into());
     let labels = vec!["secret label".into()];
@@ -46,24 +47,24 @@ fn place(timer: Timer) -> Vec<Op> {
     vec![Op::Place(Box::new(timer), IfPresent::Reject)]
 }
 
-/// Returns the names of all keys that the primaries have.
+/// Returns the names of all keys on the cluster's primaries.
 fn names(cluster: &Cluster) -> BTreeSet<String> {
     let owners: BTreeSet<usize> = (0..3).filter_map(|third| cluster.owner(0, third * 5_462)).collect();
     owners.into_iter().flat_map(|node| cluster.nodes[node].query::<Vec<String>>(&["KEYS", "*"])).collect()
 }
 
-/// Clients that create timers without pause, and claim and end all of these timers.
+/// Clients that create timers without pause, and that claim and end these timers.
 struct Load {
     created: AtomicU64,
     ended: AtomicU64,
-    /// The errors of operations that failed and were then repeated.
+    /// The errors of operations that failed. The clients have repeated each of these operations.
     failures: Mutex<Vec<StoreError>>,
-    /// The longest time that a creation or an end took, in milliseconds.
+    /// The longest time that a creation or an end of a delivery took, in milliseconds.
     longest: AtomicU64,
     is_over: AtomicBool,
 }
 
-/// Ends the load when dropped, even if the test fails.
+/// Ends the clients' load when this value is dropped, even if the test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -73,7 +74,7 @@ impl Drop for Over<'_> {
 }
 
 impl Load {
-    /// Repeats an operation until it is answered. A reply may be lost if its server is away or was replaced.
+    /// Repeats an operation until an answer arrives. A reply may be lost if its server is away or was replaced.
     fn ask<T>(&self, mut ask: impl FnMut() -> Result<T, StoreError>) -> T {
         let begin = Instant::now();
         loop {
@@ -99,7 +100,8 @@ impl Load {
             }
             let timer = timer(client << 64 | number);
             let id = timer.id;
-            // A creation is repeated under its id, which must be remembered if the timer has been delivered in between.
+            // A creation is repeated under its id. The timer may have been delivered in between, so its id must be
+            // remembered.
             let timer = Timer { has_chosen_id: true, ..timer };
             let outcome = self.ask(|| {
                 pollster::block_on(store.apply(place(timer.clone()), Durability::PowerLoss))
@@ -113,7 +115,7 @@ impl Load {
         }
     }
 
-    /// Claims and ends timers until the load is over and none are left. Returns the id of each ended timer.
+    /// Claims and ends timers until the load is over and no timer is left. Returns the id of each ended timer.
     fn end(&self, store: &RedisStore) -> Vec<TimerId> {
         let (mut seen, mut claim) = (Vec::new(), 0);
         loop {
@@ -147,13 +149,13 @@ impl Load {
     }
 }
 
-/// Prints the longest pause as a figure. The tests do not check it.
+/// Prints the longest time that an operation took. No test checks this figure.
 fn tell(longest: Duration) {
     drop(writeln!(io::stderr(), "the longest operation took {longest:?}"));
 }
 
-/// Runs the load while `act` disturbs the cluster. Then verifies that no timer is lost, that none is delivered twice,
-/// and that nothing is left. Returns the longest pause.
+/// Runs the clients' load while `act` disturbs the cluster. Then verifies that no timer is lost or delivered twice, and
+/// that the server is empty. Returns the longest pause.
 #[track_caller]
 fn under_load(store: &RedisStore, act: impl FnOnce(&Load)) -> Duration {
     let load = Load {
@@ -229,7 +231,7 @@ fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_a_cluster() {
     assert_eq!(names, wanted, "a cluster keeps nothing of timers that have ended");
 }
 
-/// Counts how often the primaries have answered with this error.
+/// Returns how often the cluster's primaries have answered with this error.
 fn refused(cluster: &Cluster, error: &str) -> u64 {
     let count = |node: &Server| -> Option<u64> {
         node.info(&format!("errorstat_{error}"))?.strip_prefix("count=")?.trim().parse().ok()
@@ -237,7 +239,8 @@ fn refused(cluster: &Cluster, error: &str) -> u64 {
     cluster.nodes.iter().filter_map(count).sum()
 }
 
-/// F-24, by a user with only the rights that the README lists.
+/// F-24: the slots of a cluster move while timers are created and ended. The store's user has only the rights that the
+/// README lists.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn nothing_is_lost_while_slots_move() {
@@ -257,7 +260,7 @@ fn nothing_is_lost_while_slots_move() {
                 let before = refused(&cluster, error);
                 eventually(error, || refused(&cluster, error) > before);
             };
-            // For a time, some keys of an operation are neither at the source nor at the target. Then all are at the
+            // First, some keys of an operation are neither at the source nor at the target. Then all keys are at the
             // target.
             meets("TRYAGAIN");
             cluster.move_all_keys(slot, from, to);
@@ -277,8 +280,8 @@ fn nothing_is_lost_while_slots_move() {
     tell(longest);
 }
 
-/// The end of a timer may remove the last member of a key and read that key again. If a script named only keys that are
-/// there, Redis would run the script while the slot moves, and would end it in the middle.
+/// The script that ends a timer may remove the last member of a key and then read the key again. If the script named
+/// only existing keys, it would start while the slot moves. Redis would then end the script in the middle.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn a_change_is_refused_as_a_whole_while_its_slot_moves() {
@@ -287,7 +290,7 @@ fn a_change_is_refused_as_a_whole_while_its_slot_moves() {
     let connect = Connect::cluster(cluster.urls()).unwrap().patience(Duration::from_millis(200));
     let hasty = Arc::new(now(RedisStore::builder(NAME).poll(None).open(&connect)));
     let layout = Layout::new(NAME, SHARDS);
-    // The ids are in other shards than the keys, so that the ends name no part of the ids' shards.
+    // The ids are in other shards than the keys. So the ends name no part of the ids' shards.
     let key = |id: TimerId| Box::from(format!("key {id}"));
     let is_apart = |id: &TimerId| layout.shard_of_key("", &key(*id)) == 0 && layout.shard_of_id(*id) != 0;
     let mut ids = (1..).map(TimerId::from_u128).filter(is_apart);

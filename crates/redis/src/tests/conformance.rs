@@ -11,8 +11,8 @@ use tourbillon_conformance::{self as conformance, Faults, Life};
 use tourbillon_durable::store::{Claimant, Limit, MemoryStore, TimerStore};
 use tourbillon_fault::{Cluster, Server};
 
-/// Returns a function that makes stores, each on a deployment of its own. With `is_split`, each script names one shard,
-/// as in a cluster.
+/// Returns a function that makes stores, each with a deployment of its own. If `is_split` is true, each script names
+/// one shard, as in a cluster.
 pub(super) fn maker(
     link: Arc<dyn Link>,
     shards: u16,
@@ -31,7 +31,7 @@ pub(super) fn on(server: &Server) -> Arc<dyn Link> {
     plain::Plain::to(server.port()).session()
 }
 
-/// Runs the cases, and returns the names of those that fail.
+/// Runs these cases of the suite. Returns the names of the cases that fail.
 pub(super) fn failures_of(cases: &[&[conformance::Case]], make: conformance::Make<'_>) -> Vec<&'static str> {
     let fails = |case: &dyn Fn(conformance::Make<'_>)| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(make))).is_err()
@@ -39,7 +39,7 @@ pub(super) fn failures_of(cases: &[&[conformance::Case]], make: conformance::Mak
     cases.iter().copied().flatten().filter(|(_, case)| fails(case)).map(|(name, _)| *name).collect()
 }
 
-/// Creates the user with the rights that the README lists, and clears the log of refused commands.
+/// Creates the user with the rights that the README lists, and clears the server's log of refused commands.
 fn make_user(server: &Server) {
     let page = include_str!("../../README.md");
     let lines =
@@ -50,15 +50,16 @@ fn make_user(server: &Server) {
     server.command(&["ACL", "LOG", "RESET"]);
 }
 
-/// Verifies that the server has refused no command that the client needs. It may refuse to note the library's name.
+/// Verifies that the server has refused no command that the client needs. The server may refuse the command that names
+/// the library.
 #[track_caller]
 fn nothing_was_refused(server: &Server) {
     let refused: Vec<redis::Value> = server.query(&["ACL", "LOG"]);
     assert!(refused.iter().all(|entry| format!("{entry:?}").contains("setinfo")), "{refused:#?}");
 }
 
-/// Opens a node as this user, and makes it do the work of a thread, which the suite does not: signs of life,
-/// subscriptions, and a sweep of each of its shards.
+/// Opens a node as this user, and makes it do the work of a background thread: signs of life, subscriptions, and a
+/// sweep of each shard. The suite itself leaves this work out.
 fn works_as_a_node(connect: &Connect, shards: u16) {
     let builder = RedisStore::builder("a-node").shards(shards).poll(None);
     let store = pollster::block_on(builder.open(connect)).unwrap();
@@ -73,7 +74,7 @@ fn works_as_a_node(connect: &Connect, shards: u16) {
     pollster::block_on(store.leave()).unwrap();
 }
 
-/// A cluster with a user that has only the rights which the README lists.
+/// A cluster with a user who has only the rights that the README lists.
 pub(super) struct Restricted<'a>(&'a Cluster);
 
 impl<'a> Restricted<'a> {
@@ -128,7 +129,7 @@ fn random_histories_where_a_script_names_one_shard() {
     let _tally = conformance::histories(&maker(on(&server), 4, true), 0..5, &life);
 }
 
-/// Connects to a cluster. Returns the settings and the connection.
+/// Returns the settings for a cluster, and a connection to it.
 fn on_cluster(cluster: &Cluster) -> (Connect, Arc<dyn Link>) {
     let patience = Duration::from_secs(60);
     let connect = Connect::cluster(cluster.urls()).unwrap().patience(patience).response_timeout(patience);
@@ -145,14 +146,14 @@ fn the_store_conforms_on_a_cluster() {
     let link = Arc::new(Session::open(&connect).unwrap());
     assert_eq!(failures_of(conformance::CASES, &maker(link, 4, false)), [""; 0]);
     works_as_a_node(&connect, 4);
-    // The checks ask for the slots of the shards, and that needs a separate right.
+    // The checks ask for the slots of the shards, which needs a separate right.
     let builder = RedisStore::builder("suite-4-false-0");
     let report = pollster::block_on(builder.check(&connect)).unwrap();
     assert!(!report.is_refused() && report.to_string().contains("shards: "), "{report}");
     user.verify();
 }
 
-/// F-25, for the scripts: a cluster refuses a script that names two slots.
+/// F-25: each script of the store names one slot, because a cluster refuses a script that names two slots.
 #[test]
 fn on_a_cluster_each_script_names_one_slot() {
     let Some(cluster) = Cluster::start(&[]) else { return };
@@ -181,7 +182,7 @@ fn random_histories_of_the_store() {
     let _tally = conformance::histories(&make, 0..10, &Life { faults, ..Life::default() });
 }
 
-/// F-11 for the store on Redis.
+/// F-11: the store on Redis has the same outcomes as the store in memory.
 #[test]
 fn the_same_operations_have_the_same_outcomes_in_memory_and_on_redis() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Creations that wait at the same time, and the sets that have their keys.
+//! Tests creations that wait at the same time, and the sets that store their keys.
 
 use super::plain;
 use crate::layout::{Layout, Part};
@@ -23,7 +23,7 @@ fn timer(store: &RedisStore, key: &str) -> Timer {
     Timer { namespace: "shop".into(), key: Some(key.into()), payload, ..Timer::new(id, "mail", due) }
 }
 
-/// Creates timers by calls that run at the same time.
+/// Creates these timers by calls that run at the same time. Returns the outcomes in the order of the timers.
 fn create(store: &RedisStore, timers: &[Timer], mode: IfPresent) -> Vec<Outcome> {
     let calls = timers.iter().map(async |timer| {
         let op = Op::Place(Box::new(timer.clone()), mode);
@@ -189,7 +189,7 @@ fn creations_that_wait_while_the_server_is_away_fail_after_about_their_patience(
     let (failed, unknown) = (count(StoreErrorKind::Io), count(StoreErrorKind::Unknown));
     assert_eq!(failed + unknown, COUNT);
     assert!(unknown <= 2 * 128, "{unknown} were not sent, and are said to be unknown");
-    // If only 256 creations ended at a time, this would take 12 s.
+    // This would take 12 s if only 256 creations ended at a time.
     assert!(took < 10 * patience, "{took:?}");
     proxy.greet(Fate::Pass);
     eventually("creations go on", || pollster::block_on(place(&timers[0])).is_ok());

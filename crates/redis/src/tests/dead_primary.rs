@@ -1,4 +1,4 @@
-//! Ends of deliveries on a cluster in which a primary is dead.
+//! Tests ends of deliveries on a cluster with a dead primary.
 
 use crate::RedisStore;
 use crate::layout::{Layout, Part};
@@ -17,7 +17,8 @@ use tourbillon_fault::{Cluster, eventually, eventually_some};
 
 const SHARDS: u16 = 16;
 
-/// Returns for how long this node has not looked at its shards on dead servers. The longest time counts.
+/// Returns the age of this node's oldest look (read of a shard's state) among its own shards whose servers do not
+/// answer.
 fn left(nodes: &Nodes) -> Duration {
     let this = nodes.nodes.iter().find(|node| node.is_this && node.is_live).map(|node| node.incarnation);
     let own =
@@ -25,8 +26,8 @@ fn left(nodes: &Nodes) -> Duration {
     own.filter_map(|shard| shard.polled).map(|polled| nodes.now - polled).max().unwrap_or_default()
 }
 
-/// The primary that dies also has the list of the nodes. The dead primary's shards keep their owner, and the age of the
-/// last look at them grows. The node looks at all other shards.
+/// The primary that dies also stores the list of the nodes. The primary's shards keep their owner, and the age of the
+/// last look (read of a shard's state) grows. The node looks at all other shards.
 #[test]
 fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     let Some(mut cluster) = Cluster::start(&[]) else { return };
@@ -69,8 +70,8 @@ fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     drop(durable.shutdown(Duration::ZERO));
 }
 
-/// The ends of some timers are sent to a primary that has just died. The timers of the other primaries are late by at
-/// most a second, and none is lost.
+/// Ends of deliveries are sent to a primary that has just died. The timers of the other primaries are late by a second
+/// at most. No timer is lost.
 #[test]
 #[ignore = "half a minute: a cluster, one of whose primaries dies"]
 fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
@@ -146,8 +147,8 @@ fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// A primary dies, and no replica takes over. Creations and deliveries go on in the shards of the other primaries. For
-/// the dead server, the counts of timers use its last answer.
+/// A primary dies, and no replica takes over. Creations and deliveries go on in the shards of the other primaries. The
+/// counts of timers use the dead server's last answer.
 #[test]
 fn a_primary_that_stays_away_stops_its_own_shards_only() {
     let Some(mut cluster) = Cluster::start(&["--cluster-require-full-coverage", "no"]) else { return };

@@ -1,4 +1,4 @@
-//! Ends of many deliveries in one batch.
+//! Tests ends of many deliveries in one batch.
 
 use super::{PAST, plain};
 use crate::RedisStore;
@@ -14,7 +14,7 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) }
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const TIMERS: u128 = 700;
 
-/// Returns a timer in one of two namespaces. Some have a key, some have labels, and some have an id that the caller
+/// Returns a timer with this id, in one of two namespaces. Some timers have a key, labels, or an id that the caller
 /// chose. Most timers with a key are in another shard than their ids say.
 fn timer(number: u128) -> Timer {
     let is_one_of = |nth| number.is_multiple_of(nth);
@@ -123,7 +123,8 @@ fn ends_in_a_batch_on_shards_of_their_own() {
     many_ends(true);
 }
 
-/// A released lease leaves the record as it was before. The next lease differs only in its token.
+/// A released lease leaves the record as it was before the claim. The next lease of the timer differs only in its
+/// token.
 #[test]
 fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
     let Some(server) = Server::start(&[]) else { return };
@@ -157,7 +158,7 @@ fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
         Op::Snooze(id, token, store.now()),
         Op::Park(id, token, "a reason".into()),
     ] {
-        // Each refused end lets go of the kept timer, so it is kept again.
+        // Each refused end drops the kept copy of the timer, so the test keeps it again.
         store.held.keep(&kept);
         assert_eq!(apply(&store, vec![late]), slice::from_ref(&stale));
     }

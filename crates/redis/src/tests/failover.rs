@@ -1,4 +1,4 @@
-//! An orderly failover under load: the old primary goes on as a primary for seconds.
+//! Tests an orderly failover under load. The old primary goes on as a primary for seconds.
 
 use crate::{Connect, RedisStore, SyncPolicy};
 use pollster::block_on;
@@ -9,11 +9,11 @@ use tourbillon_durable::store::{Durability, IfPresent, Op, TimerStore};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::{Watched, eventually};
 
-/// The pause between two creations.
+/// The pause between two creations of timers.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Creates 100 timers a second while the Sentinel changes the roles, until the old primary is a replica. Returns how
-/// many creations were answered, and how many of these timers are lost.
+/// Creates 100 timers a second while the Sentinel changes the roles, until the old primary is a replica. Returns the
+/// number of creations that were answered, and how many of these timers are lost.
 fn run(sync: SyncPolicy) -> Option<(usize, usize)> {
     let watched = Watched::start(&[])?;
     let connect = Connect::sentinel([watched.sentinel.url()], Watched::NAME).unwrap();

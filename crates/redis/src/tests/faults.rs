@@ -1,4 +1,4 @@
-//! Faults between the scripts of one operation, and damaged data. No timer may be lost, doubled or delayed by them.
+//! Tests faults between the scripts of an operation, and damaged data. These must not lose, double or delay any timer.
 
 use super::plain;
 use crate::RedisBuilder;
@@ -25,17 +25,18 @@ const LEASE: Duration = Duration::from_secs(60);
 const BY: Claimant = Claimant { incarnation: 5, lease: LEASE };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// How a link disturbs one of its calls.
+/// How a test's link disturbs one of its calls.
 enum Act {
-    /// The call fails, and nothing reaches the server.
+    /// The call fails, and the server gets nothing.
     Fail,
     /// The server runs the call, but the reply is lost.
     Lose,
-    /// Runs a function, mostly an act of another process, before the call.
+    /// Runs a function before the call. Most such functions act as another process.
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that disturbs the nth call of a script from now on. The script name `lease` means a claim that leases.
+/// A link that disturbs a later call of a script, counted from now on. The script name `lease` means a claim that
+/// leases.
 struct Acting {
     link: Arc<dyn Link>,
     next: Mutex<Option<(&'static str, u32, Act)>>,
@@ -89,7 +90,7 @@ impl Link for Acting {
     }
 }
 
-/// A store on a link that can disturb calls, another store on the same deployment, and the clock of both.
+/// Two stores on the same deployment, and the clock of both. The link of the first store can disturb calls.
 struct Two {
     store: RedisStore,
     other: Arc<RedisStore>,
@@ -145,12 +146,12 @@ fn ids(claimed: &Claimed) -> Vec<TimerId> {
     claimed.leased.iter().map(|leased| leased.timer.id).collect()
 }
 
-/// Runs a script of the test on the records of the only shard.
+/// Runs this Lua script on the records of the deployment's only shard.
 fn damage(plain: &plain::Plain, script: &str) {
     let _changed = plain.ask(&["EVAL", script, "1", &plain::records(0, 1)]);
 }
 
-/// A script that changes the version of the second record, so that the record cannot be read.
+/// A Lua script that changes the version of the second record, so that the record cannot be read.
 const UNREADABLE: &str = "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
                           redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
 
@@ -265,7 +266,7 @@ fn an_operation_on_many_timers_says_that_the_first_ones_may_be_changed() {
     assert_eq!(now(store.counts()).of(Phase::Pending), 8);
 }
 
-/// The server comes back without its data, and another process creates the deployment again.
+/// A server comes back without its data, and another process creates the deployment again.
 #[test]
 fn a_deployment_that_its_server_has_lost_is_noticed_and_never_mixed_with_a_new_one() {
     let Some(Two { store, plain, clock, server, .. }) = start(4) else { return };
@@ -312,7 +313,7 @@ fn a_list_of_many_timers_of_one_moment_has_each_of_them_once() {
     assert_eq!(listed, all);
 }
 
-/// Subscribes to a store, and counts how often it wakes its subscriber.
+/// Subscribes to a store. Returns a count of how often the store wakes its subscriber.
 fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
     let wakes = Arc::<AtomicU32>::default();
     let counted = Arc::clone(&wakes);
@@ -320,7 +321,7 @@ fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
     wakes
 }
 
-/// The answer of a claim is the only way by which an idle runtime learns that it must reap.
+/// An idle runtime must end the leases of a dead node. The runtime learns of them only from the answer of a claim.
 #[test]
 fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_lost() {
     let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };
@@ -371,7 +372,7 @@ fn a_reap_of_which_a_shard_has_no_answer_is_followed_by_another_one() {
     }
 }
 
-/// In a cluster, a claim asks a shard only if there is a reason.
+/// In a cluster, a claim asks only those shards that may have a timer for it.
 #[test]
 fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     let settings = |builder: RedisBuilder| builder.poll(Some(Duration::from_secs(3_600))).split();
@@ -387,7 +388,7 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     let lost = if leased == [id(1)] { far } else { 1 };
     let look = || {
         pollster::block_on(store.claims.look_at(vec![shard_of(&lost)]));
-        // The end of a lease in a sick shard would wake the runtime as well, so it is removed.
+        // The known end of a lease would wake the runtime as well, so the test removes it.
         store.node.state().shards.take_first_end();
     };
     look();
@@ -400,7 +401,8 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     assert_eq!(ids(&now(store.claim(BY, 4, ALL))), [], "once");
 }
 
-/// Without a thread, only the runtime itself can find a timer that an operation with a lost answer has stored.
+/// An operation whose answer was lost may have stored a timer. In a store without a background thread, only the runtime
+/// can find that timer.
 #[test]
 fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
     let Some(Two { store, link, clock, server: _server, .. }) = start(4) else { return };

@@ -1,5 +1,5 @@
-//! Figures, not tests: creations per second, and bytes of a pending timer. Run with `cargo test -p tourbillon-redis
-//! --lib figures -- --ignored --nocapture`.
+//! Measures creations per second, and the bytes of a pending timer. Run with `cargo test -p tourbillon-redis --lib
+//! figures -- --ignored --nocapture`.
 
 use super::{PAST, plain};
 use crate::RedisStore;
@@ -23,7 +23,8 @@ fn used(link: &plain::Plain) -> f64 {
     line.trim().parse().unwrap()
 }
 
-/// Returns a timer with a payload of 64 bytes that is due within 30 days, as in the comparison with other stores.
+/// Returns a timer with a payload of 64 bytes that is due within 30 days. The comparison with other stores uses timers
+/// of the same kind.
 fn timer(store: &RedisStore, number: u64, is_keyed: bool) -> Timer {
     let delay = Duration::from_secs(number * 7_919 % 2_592_000 + 3_600);
     let due = store.now() + delay;

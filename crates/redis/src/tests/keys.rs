@@ -1,4 +1,4 @@
-//! The contents of a server: the names of its keys, and the data that are left after all timers have ended.
+//! Tests the contents of a server: the names of its keys, and the data that are left after all timers have ended.
 
 use super::{PAST, plain};
 use crate::RedisStore;
@@ -105,8 +105,8 @@ fn a_record_that_cannot_be_read_is_set_aside_by_a_claim_and_an_error_elsewhere()
     assert_eq!((claimed.leased.len(), claimed.quarantined), (0, 0));
 }
 
-/// Several processes read and change the same timers. If a timer has changed since it was read, the outcome is another,
-/// but no timer is changed twice.
+/// Several threads read and change the same timers. A timer may change after a thread has read it. Then the operation
+/// has another outcome, but no timer is changed twice.
 #[test]
 fn operations_of_many_threads_on_the_same_timers_are_one_after_the_other() {
     let Some(server) = Server::start(&[]) else { return };

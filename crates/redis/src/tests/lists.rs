@@ -1,4 +1,4 @@
-//! Lists of a namespace beside other namespaces, and the entries by which its timers are found.
+//! Tests lists of a namespace beside other namespaces, and the entries by which its timers are found.
 
 use super::plain;
 use crate::RedisStore;
@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Cursor, Durability, Filter, IfPresent, Op, Page,
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
 
-/// The number of timers of the small namespace in each phase, and the number of timers on a page.
+/// The number of the small namespace's timers in each phase. A page has fewer timers.
 const FEW: u64 = 80;
 const PAGE: u32 = 50;
 const PHASES: [Phase; 3] = [Phase::Pending, Phase::Parked, Phase::Dead];
@@ -31,7 +31,8 @@ fn filter(namespace: &str, phase: Option<Phase>) -> Filter {
     Filter { namespace: Some(namespace.into()), phase, ..Filter::default() }
 }
 
-/// Reads a page five times. Returns the page with the shortest time, since the machine has other work.
+/// Reads a page five times, because other work of the machine may slow a read down. Returns the page, and the shortest
+/// time of a read.
 fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -> (Page, Duration) {
     let read = |_| {
         let begun = Instant::now();
@@ -41,8 +42,8 @@ fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -
     (0..5).map(read).min_by_key(|(_, took)| *took).unwrap()
 }
 
-/// The timers of the large namespace are due earlier, and died earlier. `TOURBILLON_OTHERS=1000000` makes a million of
-/// them, for a release build.
+/// The timers of the large namespace are due earlier and died earlier than those of the small namespace. For a release
+/// build, `TOURBILLON_OTHERS=1000000` makes the large namespace have a million timers.
 #[test]
 #[expect(clippy::print_stdout, reason = "figures")]
 fn a_page_of_a_small_namespace_is_full_beside_many_others() {
@@ -99,7 +100,7 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     }
 }
 
-/// A namespace has more timers than a list reads for each page. Its timers are due after those of another namespace.
+/// A namespace has more timers than one page reads in full. Its timers are due after the timers of another namespace.
 #[test]
 fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     let Some(server) = Server::start(&[]) else { return };
@@ -147,7 +148,7 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     assert!(keys.len() == 1_250 && keys.is_sorted() && pages <= 8, "{} keys, {pages} pages", keys.len());
 }
 
-/// If an entry by namespace is missing, or is left over, the check names its timer.
+/// If an entry of the index by namespace is missing or is left over, the check names the entry's timer.
 #[test]
 fn an_entry_by_namespace_too_many_or_too_few_is_found() {
     const REMOVE: &str =

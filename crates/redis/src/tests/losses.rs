@@ -1,4 +1,4 @@
-//! A server loses a part of a deployment, and does not get it back by itself.
+//! Tests a server that loses a part of a deployment, and does not get it back by itself.
 
 use crate::layout::{Layout, Part, Shard};
 use crate::{Connect, RedisStore};
@@ -13,7 +13,7 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, Durable};
 use tourbillon_fault::{Cluster, Server, eventually};
 
-/// A node with a runtime, which records the lateness of each delivered timer.
+/// A node with a runtime that records the lateness of each delivered timer.
 struct Node {
     store: Arc<RedisStore>,
     seen: Arc<Mutex<BTreeMap<u128, Vec<Duration>>>>,
@@ -41,8 +41,8 @@ impl Node {
         block_on(self.store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
     }
 
-    /// Creates timers that are due one after another from half a second on, and waits until all are delivered. Returns
-    /// the 99th percentile of their lateness.
+    /// Creates timers with these ids, which are due one after another from half a second on. Waits until all are
+    /// delivered. Returns the 99th percentile of their lateness.
     fn late(&self, ids: &[u128]) -> Duration {
         for (nth, id) in (0..).zip(ids) {
             let _created =
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// Returns ids of timers in the shards for which `is_meant` is true.
+/// Returns `count` ids of timers, from `from` on, whose shards satisfy `is_meant`.
 fn ids(layout: &Layout, from: u128, count: usize, is_meant: impl Fn(Shard) -> bool) -> Vec<u128> {
     let is_there = |id: &u128| is_meant(layout.shard_of_id(TimerId::from_u128(*id)));
     (from..).filter(is_there).take(count).collect()
@@ -141,7 +141,7 @@ fn the_key_of_a_deployment_that_is_lost_is_named_and_made_again() {
     );
     let error = block_on(node.store.document("n")).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Io, "{error}");
-    // Nothing says the number of shards any more.
+    // The servers no longer tell the number of shards.
     let mended = block_on(RedisStore::builder("d").mend(&connect)).unwrap();
     assert_eq!((mended.shards, mended.marked, mended.has_made_key), (8, vec![], true));
     let _other = block_on(RedisStore::builder("d").shards(8).poll(None).open(&connect)).unwrap();
@@ -153,7 +153,7 @@ fn the_key_of_a_deployment_that_is_lost_is_named_and_made_again() {
     assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
 }
 
-/// The primary that has the list of the nodes loses all of its data, and stays empty.
+/// The primary that stores the list of the nodes loses all of its data, and stays empty.
 #[test]
 fn a_primary_of_a_cluster_that_is_flushed_closes_its_own_shards_only() {
     const SHARDS: Shard = 16;
@@ -213,7 +213,7 @@ fn a_store_whose_deployment_is_lost_goes_on_once_people_have_made_it_again() {
     assert_eq!((node.lost(), node.faults()), (vec![], vec![]));
     let total = block_on(node.store.counts()).unwrap().by_namespace.values().sum::<u64>();
     assert_eq!(total, 1, "what was stored before is lost");
-    // Another process creates the deployment first, by opening it. The store goes on with the new deployment only when
+    // Another process creates the deployment first, by opening it. The store goes on with this deployment only after
     // people permit it.
     server.command(&["FLUSHALL"]);
     eventually("the loss is named", || error().is_some_and(|error| error.kind() == StoreErrorKind::Closed));

@@ -1,4 +1,4 @@
-//! Servers on which a store refuses to open.
+//! Tests servers on which a store refuses to open.
 
 use super::plain;
 use crate::{Connect, RedisStore};
@@ -9,10 +9,10 @@ use std::thread;
 use tourbillon_durable::store::{StoreErrorKind, TimerStore};
 use tourbillon_fault::Server;
 
-/// A function that changes the bytes of a server's replies.
+/// A function that changes the bytes of a server's reply.
 type Change = fn(&mut [u8]);
 
-/// Returns a port behind which the replies of a server are changed.
+/// Returns a port behind which `change` alters each reply of a server.
 fn changing(port: u16, change: Change) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -38,7 +38,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, change: Change) {
     let _closed = to.shutdown(Shutdown::Both);
 }
 
-/// Overwrites the bytes behind each occurrence of `after`.
+/// Writes `by` over the bytes that follow each occurrence of `after`.
 fn replace(bytes: &mut [u8], after: &[u8], by: &[u8]) {
     let places: Vec<usize> = bytes
         .windows(after.len())
@@ -53,7 +53,8 @@ fn replace(bytes: &mut [u8], after: &[u8], by: &[u8]) {
     }
 }
 
-/// Verifies that a store is refused on this port with these words, and that it opens without the checks.
+/// Verifies that a store on this port is refused with these words, and that the store opens if the servers are not
+/// checked.
 #[track_caller]
 fn is_refused(port: u16, words: &str) {
     let builder = || RedisStore::builder("d").shards(2).poll(None);
@@ -68,7 +69,7 @@ fn is_refused(port: u16, words: &str) {
 fn servers_on_which_timers_are_unsafe_are_refused() {
     let Some(server) = Server::start(&[]) else { return };
     is_refused(changing(server.port(), |bytes| replace(bytes, b"redis_version:", b"6.2")), "at least 7.0");
-    // These are the first digits of the seconds in the reply to `TIME`. The fifth digit stands for more than a day.
+    // These four digits begin the seconds in the reply to `TIME`. The fourth digit stands for eleven days.
     let late = |bytes: &mut [u8]| replace(bytes, b"*2\r\n$10\r\n", b"1000");
     is_refused(changing(server.port(), late), "is needed");
     let fine = changing(server.port(), |_| {});
@@ -82,8 +83,8 @@ fn servers_on_which_timers_are_unsafe_are_refused() {
     assert_eq!(newer.kind(), StoreErrorKind::NewerSchema);
 }
 
-/// A tokio runtime gives each task a budget of answers, and renews it when the task yields. A task that blocks on a
-/// future of the store yields only at the end.
+/// A tokio runtime limits how many answers a task may take before it yields. A task that blocks on a future of the
+/// store does not yield before the end.
 #[test]
 fn a_thread_may_block_within_a_task_of_a_runtime_until_many_shards_have_answered() {
     let Some(server) = Server::start(&[]) else { return };

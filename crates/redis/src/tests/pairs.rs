@@ -1,6 +1,6 @@
 //! Two clients use the same id and the same key, and each script names the keys of one shard. A client acts between any
-//! two steps of the other client, or stops at any step. The outcome must be the same as if the two had acted one after
-//! the other.
+//! two steps of the other client, or stops at any step. The outcome must be the same as if the clients had acted one
+//! after the other.
 
 use super::plain;
 use crate::RedisStore;
@@ -27,21 +27,22 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) }
 const TOKEN: Token = Token { incarnation: 5, claim: 1 };
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// How a link disturbs one of its calls.
+/// How a test's link disturbs one of its calls.
 pub(super) enum Act {
-    /// The process ends before it sends the call.
+    /// The client ends before it sends the call.
     Stop,
-    /// The process ends, but the server still gets the call.
+    /// The client ends after it has sent the call, so the server still gets the call.
     StopAfter,
-    /// The reply is lost, and the process goes on with an error.
+    /// The reply is lost, and the client goes on with an error.
     Lose,
-    /// The request stays in the network, and the process goes on with an error. [`Stepping::arrive`] delivers it later.
+    /// The request stays in the network, and the client goes on with an error. [`Stepping::arrive`] delivers the
+    /// request later.
     Delay,
-    /// Runs a function, mostly an act of another client, before the call.
+    /// Runs a function before the call. Most such functions act as another client.
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that counts its calls, and disturbs one of them.
+/// A link that counts its calls, and disturbs the call with a chosen number.
 pub(super) struct Stepping {
     link: Arc<dyn Link>,
     calls: AtomicU32,
@@ -50,7 +51,7 @@ pub(super) struct Stepping {
     late: Mutex<Option<Request>>,
 }
 
-/// A call of a script: the script, its keys and its arguments.
+/// A call that runs a script: the script, its keys and its arguments.
 type Request = (&'static Script, Vec<Vec<u8>>, Words);
 
 impl Stepping {
@@ -59,12 +60,12 @@ impl Stepping {
         Arc::new(Self { link, calls, act, has_stopped, late: Mutex::default() })
     }
 
-    /// Returns whether the planned disturbance has not happened yet.
+    /// Returns whether the planned disturbance has not taken place.
     pub(super) fn is_waiting(&self) -> bool {
         self.act.lock().unwrap().is_some()
     }
 
-    /// Delivers the delayed request to the server, at this moment of the deployment's time.
+    /// Delivers the delayed request to the server, at the moment `at` of the deployment's time.
     pub(super) fn arrive(&self, at: u64) {
         let Some((script, keys, arguments)) = self.late.lock().unwrap().take() else { return };
         let mut words = Words::default();
@@ -121,7 +122,7 @@ impl Link for Stepping {
     }
 }
 
-/// The ids and keys of a case. Their shards are all different, except that the first id and key may share a shard.
+/// The ids and keys of one case. Their shards all differ, except that the first id and the first key may share a shard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
     pub(super) id: TimerId,
@@ -130,7 +131,7 @@ pub(super) struct Names {
     other_key: &'static str,
 }
 
-/// Chooses ids and keys whose shards are all different. With `is_home`, the first id is in the shard of the first key.
+/// Chooses ids and keys whose shards all differ. If `is_home` is true, the first id is in the shard of the first key.
 pub(super) fn names(is_home: bool) -> Names {
     // The name of the deployment makes no difference to the shards.
     let layout = Layout::new("d", SHARDS);
@@ -150,7 +151,7 @@ pub(super) fn names(is_home: bool) -> Names {
     Names { id: mine, other, key, other_key }
 }
 
-/// The state of the deployment before the two clients act.
+/// The state of a case's timer before the two clients act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     Nothing,
@@ -160,9 +161,9 @@ enum Before {
     Leased,
     /// The timer has ended.
     Ended,
-    /// A creation of the timer with the second key has written its redirect, and has stopped before its commit.
+    /// A creation of the timer with the second key has written the timer's redirect, and has stopped before its commit.
     Noted,
-    /// Another creation has made that redirect void, and has stopped then.
+    /// As [`Noted`](Self::Noted), and another creation has then made the redirect void and stopped.
     Void,
 }
 
@@ -202,7 +203,7 @@ const STEPS: [Step; 13] = [
     Step::Replay,
 ];
 
-/// The names, the state before, and the kind of id of a case.
+/// One case of the test: the names, the state before, and whether the caller chose the id.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     names: Names,
@@ -239,7 +240,7 @@ impl Case {
     }
 }
 
-/// A deployment with two clients. The link of the first client can be disturbed.
+/// A deployment with two clients. The link of the first client can disturb calls.
 struct World {
     one: RedisStore,
     link: Arc<Stepping>,
@@ -309,7 +310,8 @@ impl Bench {
         world
     }
 
-    /// Runs operations one after another, where a script may name all shards. Returns the outcomes and the final state.
+    /// Runs operations one after another, on a deployment where a script may name all shards. Returns the outcomes and
+    /// the final state.
     fn serial(&self, case: &Case, ops: &[Step]) -> (Vec<Result<String, StoreErrorKind>>, String) {
         let world = self.world(case, false);
         let outcomes = ops.iter().map(|step| apply(&world.one, case.op(*step))).collect();
@@ -317,7 +319,8 @@ impl Bench {
     }
 }
 
-/// Returns all visible data of a deployment, and the outcome of a further creation with the id, as a text to compare.
+/// Returns a text of all visible data of a deployment, to compare with another. The text includes the outcome of a
+/// further creation with the case's id.
 #[track_caller]
 fn seen(case: &Case, store: &RedisStore) -> String {
     assert_eq!(now(store.check()).unwrap(), [], "{case:?}");
@@ -338,7 +341,7 @@ fn seen(case: &Case, store: &RedisStore) -> String {
     format!("{timers:?} {counts:?} {again:?}")
 }
 
-/// Returns all cases: each state before, with all kinds of ids.
+/// Returns all cases: each state before, with each kind of id.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for before in BEFORE {
@@ -349,12 +352,12 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Returns the cases with these states before, in which the id is in another shard than its key.
+/// Returns the cases with these states before, in which the id is in another shard than the key.
 fn cases_of(before: &[Before]) -> Vec<Case> {
     before.iter().map(|before| Case { names: names(false), before: *before, is_chosen: true }).collect()
 }
 
-/// Returns the operations to try in a case. Ends of deliveries are tried only if the timer is leased.
+/// Returns the operations to try in a case. The operations that end a delivery are tried only if the timer is leased.
 fn of(case: Case) -> impl Iterator<Item = Step> {
     let is_end = |step: &Step| matches!(step, Step::Ack | Step::Die | Step::Release);
     STEPS.into_iter().filter(move |step| case.before == Before::Leased || !is_end(step))
@@ -404,8 +407,8 @@ fn two_clients_have_such_an_outcome_whatever_was_there_before() {
     assert!(tried > 3_000, "only {tried} ways were tried");
 }
 
-/// Lets a client stop before or after any of its calls, or lose a reply there. Then another client acts. Returns the
-/// number of ways that were tried.
+/// Stops one client before or after each of its calls, or loses a reply. Then lets another client act. Returns the
+/// number of tries, or `None` if no server can be started.
 fn try_stops(cases: Vec<Case>) -> Option<u32> {
     let (bench, mut tried) = (Bench::start()?, 0);
     for case in cases {
@@ -465,7 +468,8 @@ fn many_clients_of_one_id_store_no_timer_twice() {
                 for round in 0..60_usize {
                     // Each thread has another order, so that all operations meet.
                     let step = STEPS[(round * (thread + 1) + thread) % STEPS.len()];
-                    // If others change the timers first in every attempt, the operation fails without an effect.
+                    // The operation fails without an effect if other clients change the timers first in each of its
+                    // attempts.
                     let _outcome = apply(store, case.op(step));
                 }
             });

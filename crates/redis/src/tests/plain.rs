@@ -11,7 +11,7 @@ fn to(port: u16) -> Connect {
     Connect::single(&format!("redis://127.0.0.1:{port}")).unwrap()
 }
 
-/// A connection on which a test sends its own commands, not those of a store.
+/// A connection on which a test sends its own commands, without a store.
 pub(super) struct Plain(Arc<Session>);
 
 impl Plain {
@@ -19,12 +19,12 @@ impl Plain {
         Self(Arc::new(Session::open(&to(port)).unwrap()))
     }
 
-    /// Returns the connection, so that a store can use it.
+    /// Returns the test's connection, so that a store can use it, too.
     pub(super) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.0)
     }
 
-    /// Sends a command, and returns the reply.
+    /// Sends a command to the server, and returns the reply.
     pub(super) fn ask(&self, words: &[&str]) -> Value {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
@@ -34,7 +34,7 @@ impl Plain {
     }
 }
 
-/// Returns the name of the key that has the records of a shard of the deployment `d`.
+/// Returns the name of the key that stores the records of a shard. The deployment is named `d` and has `shards` shards.
 pub(super) fn records(shard: Shard, shards: u16) -> String {
     String::from_utf8(Layout::new("d", shards).key(shard, Part::Records)).unwrap()
 }

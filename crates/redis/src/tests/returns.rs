@@ -1,5 +1,5 @@
-//! Put-backs of timers that are delivered at most once. Answers are lost, and other clients act between any two steps.
-//! No timer is delivered twice. No timer is lost if its put-back was answered.
+//! Tests put-backs of at-most-once timers. Answers are lost, and other clients act between any two steps. No timer may
+//! be delivered twice. No timer may be lost if its put-back was answered.
 
 use super::pairs::{Act, DAY, Names, SHARDS, Stepping, names, now};
 use super::plain::Plain;
@@ -22,21 +22,21 @@ use tourbillon_fault::Server;
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const LEASE: Duration = Duration::from_secs(60);
 
-/// How other clients act while the put-back is under way.
+/// How other clients act while a timer is put back (stored again).
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Meanwhile {
     Nothing,
-    /// The timer is claimed, and so it ends.
+    /// Another client claims the timer, and so the timer ends.
     Claim,
-    /// The timer is claimed, and then another timer takes its key.
+    /// Another client claims the timer, and then another timer takes its key.
     ClaimAndTakeKey,
-    /// Another timer had the key, and gives it up.
+    /// Another timer had the key, and gives the key up.
     FreeKey,
-    /// Another timer gives up the key, and then the put-back timer is claimed.
+    /// Another timer gives up the key. Then another client claims the timer that was put back.
     FreeKeyAndClaim,
 }
 
-/// When the delayed request of the first attempt arrives.
+/// When the delayed request of the first attempt reaches the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Arrival {
     BeforeOthers,
@@ -51,11 +51,12 @@ struct Case {
     has_key: bool,
     is_chosen: bool,
     meanwhile: Meanwhile,
-    /// When the request of the first attempt arrives. `None` if it arrives at once and only its reply is lost.
+    /// When the request of the first attempt reaches the server. `None` if the request arrives at once and only its
+    /// reply is lost.
     arrival: Option<Arrival>,
 }
 
-/// A deployment in which a timer was claimed. The test puts the timer back.
+/// A deployment in which a process has claimed a timer. The test puts the timer back (stores it again).
 struct World {
     one: RedisStore,
     link: Arc<Stepping>,
@@ -65,7 +66,7 @@ struct World {
     has_key: bool,
     back: Op,
     claims: AtomicU64,
-    /// How often the other process has got the timer.
+    /// How often the other process has claimed the timer.
     delivered: AtomicU32,
 }
 
@@ -120,7 +121,7 @@ impl World {
         }
     }
 
-    /// Claims all due timers as the other process, and counts the deliveries.
+    /// Claims all due timers as another process would, and counts the deliveries.
     fn claim(&self) {
         let by = Claimant { incarnation: 6, lease: LEASE };
         let claim = self.claims.fetch_add(1, Ordering::Relaxed);
@@ -156,8 +157,8 @@ impl World {
     }
 }
 
-/// Makes two attempts: call `first` of the first attempt gets no reply, and others act before call `others` of the
-/// second attempt. Returns whether the first attempt has such a call, and whether the second attempt has.
+/// Puts a timer back in two attempts. Call `first` of the first attempt gets no reply. Other clients act before call
+/// `others` of the second attempt. Returns, for each attempt, whether the attempt has that call.
 fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) -> (bool, bool) {
     let world = World::new(plain, number, &case);
     world.link.at(first, if case.arrival.is_some() { Act::Delay } else { Act::Lose });
@@ -259,7 +260,8 @@ fn try_all(kinds: &[(bool, bool, bool, bool)], least: u32) {
     assert!(number > least, "only {number} ways were tried");
 }
 
-/// The put-back runs on one server, and in a cluster with the id in another shard than the key.
+/// The put-back (storing a timer again) runs on one server, and in a cluster. In the cluster, the timer's id is in
+/// another shard than its key.
 #[test]
 fn a_timer_that_is_stored_again_and_again_is_delivered_once() {
     try_all(&[(false, false, true, true), (true, false, true, true)], 300);
@@ -283,7 +285,7 @@ const PLAIN: Case = Case {
     arrival: None,
 };
 
-/// Returns the number of the call that commits a put-back if no other client interferes.
+/// Returns the number of the call that commits a put-back (a timer stored again), if no other client interferes.
 const fn commit_of(case: &Case) -> u32 {
     // In a cluster, the first call is the reservation.
     if case.is_split { 2 } else { 1 }
@@ -337,7 +339,8 @@ fn a_mark_stays_for_as_long_as_a_return_can_have_an_effect() {
     }
 }
 
-/// The second operation of a batch fails. The caller repeats both operations long after the effect of the first.
+/// The second operation of a batch fails. Long after the first operation took effect, the caller repeats both
+/// operations.
 #[test]
 fn a_return_in_a_batch_that_fails_has_one_effect() {
     let Some(server) = Server::start(&[]) else { return };
@@ -355,7 +358,7 @@ fn a_return_in_a_batch_that_fails_has_one_effect() {
     assert_eq!(world.delivered(), 1);
 }
 
-/// Attempts that surely had no effect do not count: the timer comes back after any time without the server.
+/// Attempts that had no effect for certain do not count. The timer comes back after any time without the server.
 #[test]
 fn a_return_that_has_not_reached_the_server_is_stored_whenever_it_does() {
     let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };

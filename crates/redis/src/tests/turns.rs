@@ -1,4 +1,4 @@
-//! Claims with shares: the cases of the suite, and cases about lanes, slices and the number of scripts.
+//! Tests claims with shares: the cases of the suite, and cases about lanes, slices and the number of scripts.
 
 use super::conformance::{failures_of, maker, on};
 use crate::layout::{PERIOD, lane_of};
@@ -11,15 +11,16 @@ use tourbillon_durable::store::{Late, Leased, Limit, Op};
 use tourbillon_fault::Server;
 
 const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
-/// The kinds of deployments: the number of shards, and whether each script names one shard, as in a cluster.
+/// The kinds of deployments in these tests. Each has a number of shards, and says whether each script names one shard,
+/// as in a cluster.
 const KINDS: [(u16, bool); 3] = [(1, false), (16, false), (4, true)];
 
-/// The only case of the suite that this store does not pass. A claim takes the longest due timers from the lanes that
-/// have room. So if several namespaces have due timers, the namespace whose timers come last gets less than an equal
-/// part.
+/// The only case of the suite that this store does not pass. A claim takes the longest due timers from the lanes
+/// (groups of namespaces) that have room. So of several namespaces with due timers, the namespace whose timers come
+/// last gets less than an equal part.
 const EQUAL_PARTS: &str = "turns: namespaces that wait are served in turn";
 
-/// Runs a case on a deployment of each kind.
+/// Runs a case of the suite on a deployment of each kind.
 fn on_each_kind(room: usize, case: impl Fn((u16, bool), Turns)) {
     let Some(server) = Server::start(&[]) else { return };
     for kind in KINDS {
@@ -37,7 +38,7 @@ fn the_store_conforms_in_turns() {
     }
 }
 
-/// For this case, the suite permits other stores a few more claims.
+/// The suite permits other stores a few more claims than this test does.
 #[test]
 fn timers_behind_a_herd_are_claimed_at_once() {
     on_each_kind(100, |kind, mut turns| {

@@ -44,36 +44,37 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::TimerId;
 
-/// The pause between the first and the second read of a redirect that leads nowhere.
+/// The time after which a redirect that leads nowhere is read a second time.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
-/// A step reads no further hash after this number of redirects.
+/// The number of redirects after which a step of the sweep reads no further hash of redirects.
 const PAGE: u64 = 500;
-/// A step reads no further tokens after this number of tokens.
+/// The number of tokens of leased timers after which a step of the sweep stops reading.
 const TOKENS: u64 = 500;
-/// The greatest number of redirects that wait for a second read.
+/// The greatest number of redirects that wait for a second read, because they led nowhere at the first.
 const MOST: usize = 1_024;
-/// The greatest number of redirects that a step removes.
+/// The greatest number of redirects that one step of the sweep removes.
 const AT_ONCE: usize = 16;
 
-/// The progress of the sweep through the shards, and the redirects that it must read again.
+/// The place at which the sweep goes on. The sweep also remembers redirects that it must read again. A redirect is an
+/// entry that leads to the shard of a timer.
 #[derive(Debug, Default)]
 struct Progress {
     shard: Shard,
-    /// The first hash of the shard's redirects that is not read yet.
+    /// The next hash of the shard's redirects to read. A shard has 256 such hashes.
     bucket: u16,
-    /// The redirects that led nowhere, each with the moment of its first read.
+    /// The redirects that led nowhere at their first read, each with the moment of that read.
     doubted: HashMap<TimerId, (Redirect, UtcMillis)>,
-    /// The shard whose tokens are read, and the cursor at which the read goes on.
+    /// The shard whose tokens are read, and the cursor at which the read goes on. An empty cursor starts the shard.
     tokens: (Shard, Vec<u8>),
 }
 
-/// Returns the first owned shard from `shard` on. After the last owned shard, starts again with the first.
+/// Returns the first owned shard whose number is `shard` or higher. If there is none, returns the first owned shard.
 fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
     owned.iter().find(|other| **other >= shard).or(owned.first()).copied()
 }
 
 impl Progress {
-    /// Removes some redirects from the waiting redirects and returns them, because their second read is due.
+    /// Removes and returns the redirects whose second read is due, from the redirects that wait for that read.
     fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
         // If `now` is before the first read, the clock was set back.
         let is_old = |since: UtcMillis| now < since || now - since >= AFTER;
@@ -81,7 +82,7 @@ impl Progress {
         old.take(AT_ONCE).map(|(id, (redirect, _))| (id, redirect)).collect()
     }
 
-    /// Returns the shard and the hash of redirects to read next. The shard is among the owned shards.
+    /// Returns the place of the next read of redirects: an owned shard, and a hash of that shard's redirects.
     fn place(&mut self, owned: &[Shard]) -> Option<(Shard, u16)> {
         if !owned.contains(&self.shard) {
             (self.shard, self.bucket) = (first_from(self.shard, owned)?, 0);
@@ -89,7 +90,7 @@ impl Progress {
         Some((self.shard, self.bucket))
     }
 
-    /// Returns the shard and the cursor at which to read tokens next. The shard is among the owned shards.
+    /// Returns the place of the next read of tokens: an owned shard, and a cursor in that shard's tokens.
     fn place_of_tokens(&mut self, owned: &[Shard]) -> Option<(Shard, Vec<u8>)> {
         if !owned.contains(&self.tokens.0) || self.tokens.1.is_empty() {
             self.tokens = (first_from(self.tokens.0, owned)?, b"0".to_vec());
@@ -97,13 +98,14 @@ impl Progress {
         Some(self.tokens.clone())
     }
 
-    /// Notes where the next step reads tokens: at this cursor, or in the next shard if the shard is done.
+    /// Notes where the next step reads tokens: at the cursor `place` of this shard. If the shard is done, the next step
+    /// reads the next shard.
     fn go_on_with_tokens(&mut self, shard: Shard, place: Vec<u8>) {
         let is_last = place == b"0" || place.is_empty();
         self.tokens = if is_last { (shard.wrapping_add(1), Vec::new()) } else { (shard, place) };
     }
 
-    /// Notes where the next step reads redirects: behind the `read` hashes that this step has read.
+    /// Notes where the next step reads redirects: after the `read` hashes that the present step has read.
     fn go_on(&mut self, shard: Shard, bucket: u16, read: u16) {
         let next = bucket + read.max(1);
         (self.shard, self.bucket) =
@@ -120,7 +122,7 @@ impl Progress {
     }
 }
 
-/// Sweeps the shards of this node, page by page.
+/// Sweeps the shards of this node: finds leases without an end, and redirects that lead nowhere.
 pub(crate) struct Sweep {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -136,7 +138,7 @@ impl Sweep {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a page of tokens of one shard, and gives each lease without an end an end.
+    /// Reads a page of the tokens of one shard. Gives an end to each leased timer whose lease has none.
     pub(crate) async fn repair_leases(&self) -> Result<(), StoreError> {
         let owned = self.node.state().shards.owned();
         let (Some((shard, place)), Some(lease)) =
@@ -152,15 +154,15 @@ impl Sweep {
         let next = answered.rest.bytes()?;
         self.progress().go_on_with_tokens(shard, next);
         if answered.rest.number()? > 0 {
-            // The runtime ends leases at the first end that it knows, so it must learn of this end.
+            // The runtime ends leases when the first known lease ends. So it must learn of this new end.
             self.node.state().shards.keep_first_end(Some(answered.now + lease));
             self.deployment.alarm.wake();
         }
         Ok(())
     }
 
-    /// Takes a step: removes redirects that still lead nowhere at their second read, and reads a page of other
-    /// redirects.
+    /// Takes one step of the sweep through the redirects. Removes redirects that still lead nowhere at their second
+    /// read. Then reads a page of other redirects.
     pub(crate) async fn sweep_redirects(&self) -> Result<(), StoreError> {
         let old = self.progress().take_old(self.deployment.time.now());
         for (id, redirect) in old {

@@ -15,16 +15,16 @@ use std::thread;
 use tourbillon::Timestamp;
 use tourbillon_durable::store::StoreError;
 
-/// The shortest time between two rounds. It keeps the thread from spinning.
+/// The shortest pause between two rounds of the background thread. The pause keeps the thread from spinning.
 const SHORTEST: Duration = Duration::from_millis(5);
 
-/// The pause between two checks of which other nodes are connected.
+/// The pause between two checks of the connections of other nodes.
 const CONNECTIONS: Duration = Duration::from_millis(500);
 
-/// A call that the thread has sent, and whose answer it still waits for.
+/// A call that the background thread has sent, as a future that ends with the answer.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The parts of a store that the thread works with.
+/// The parts of a store that its background thread works with.
 pub(crate) struct Upkeep {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -32,8 +32,8 @@ pub(crate) struct Upkeep {
     pub(crate) sweep: Arc<Sweep>,
 }
 
-/// Marks shards as asked while a call about them is at the server. Dropping this clears the marks, also if the call
-/// fails.
+/// Marks shards while the background thread waits for an answer about their state. Dropping this value clears the
+/// marks, even if the call fails.
 struct Asked {
     node: Arc<Node>,
     shards: Vec<Shard>,
@@ -52,21 +52,21 @@ impl Drop for Asked {
     }
 }
 
-/// The state of the thread between its rounds.
+/// The state of the background thread between its rounds.
 #[derive(Default)]
 struct Rounds {
     tasks: FuturesUnordered<Task>,
-    /// Alive while a sign of life is at the server: the sign's task holds the strong reference.
+    /// Alive while the server has not answered this node's sign of life. The sign's task holds the strong reference.
     sign: Weak<()>,
-    /// When the last sign of life was sent.
+    /// When the background thread last sent a sign of life.
     tried: Option<Timestamp>,
-    /// Alive while a check for dead nodes is at the server: the check's task holds the strong reference.
+    /// Alive while the server has not answered a check for dead nodes. The check's task holds the strong reference.
     look: Weak<()>,
-    /// When the last check for dead nodes was sent.
+    /// When the background thread last sent a check for dead nodes.
     looked: Option<Timestamp>,
-    /// Alive while a step of the sweep is at the servers: the step's task holds the strong reference.
+    /// Alive while the servers have not answered a step of the sweep. The step's task holds the strong reference.
     step: Weak<()>,
-    /// When the last step of the sweep was sent.
+    /// When the background thread last sent a step of the sweep, which removes old redirects.
     swept: Option<Timestamp>,
 }
 
@@ -78,7 +78,7 @@ impl Upkeep {
     }
 }
 
-/// Starts the thread of a store. The thread ends when the node's bell is closed.
+/// Starts the background thread of a store. The thread ends when the node's bell, which wakes it, is closed.
 pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
     let (bell, weak) = (Arc::clone(&upkeep.node.bell), Arc::downgrade(upkeep));
     let body = move || {
@@ -86,7 +86,7 @@ pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
         let mut rounds = Rounds::default();
         loop {
             let Some(upkeep) = weak.upgrade() else { return };
-            // A round, or a subscriber that it calls, may panic. The next round does the rest.
+            // A round may panic, and so may a subscriber that the round calls. The next round does the rest.
             let next = catch_unwind(AssertUnwindSafe(|| rounds.begin(&upkeep))).unwrap_or(LONGEST_POLL);
             drop(upkeep);
             // An answer may have changed the duties: another round follows at once.
@@ -101,7 +101,7 @@ pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
 }
 
 impl Rounds {
-    /// Sends the calls that are due now. Returns the time until the next call is due.
+    /// Sends the calls of the background thread that are due now. Returns the time until the next call is due.
     fn begin(&mut self, upkeep: &Upkeep) -> Duration {
         let Upkeep { deployment, node, claims, sweep } = upkeep;
         let (now, pause) = (deployment.time.now(), node.pause());
@@ -123,7 +123,7 @@ impl Rounds {
             let is_sign_due = state.is_sign_due(now, node.ttl);
             (is_sign_due, state.shards.unwanted(), state.shards.for_poll(pause))
         };
-        // Signs are not delayed when polls are rare: a new node waits for its shards.
+        // Signs are frequent even if polls are rare, since a new node waits for its shards.
         let pause_of_signs = pause.min(LONGEST_POLL).min(node.ttl / 8);
         let has_rested = self.tried.is_none_or(|tried| moment() - tried >= pause_of_signs);
         if is_sign_due && has_rested && self.sign.strong_count() == 0 {
@@ -147,8 +147,8 @@ impl Rounds {
             let (node, mark) = (Arc::clone(node), Arc::new(()));
             (self.look, self.looked) = (Arc::downgrade(&mark), Some(moment()));
             self.send(async move {
-                // The user may lack the right to ask. In that case the shards of a dead node become free when their
-                // `ttl` is over.
+                // The user may lack the right to ask. Then the shards of a dead node become free when their `ttl` is
+                // over.
                 let _failed = node.look_for_dead().await;
                 drop(mark);
             });
@@ -182,7 +182,7 @@ impl Rounds {
         self.tasks.push(Box::pin(task));
     }
 
-    /// Polls the calls that are under way. Returns whether any of them has ended.
+    /// Polls the calls that are under way. Returns whether any call has ended.
     fn advance(&mut self, waker: &Waker) -> bool {
         let mut context = Context::from_waker(waker);
         let mut has_answers = false;

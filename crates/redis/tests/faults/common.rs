@@ -16,18 +16,18 @@ pub(crate) const LEASE: Duration = Duration::from_secs(60);
 pub(crate) const ONE: Claimant = Claimant { incarnation: 1, lease: LEASE };
 pub(crate) const OTHER: Claimant = Claimant { incarnation: 2, lease: LEASE };
 pub(crate) const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
-/// The time for which a test waits where its length makes no difference.
+/// The longest time that a test waits, where the length makes no difference.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
-/// A time after which a process that is gone has neither leases nor shards.
+/// The time after which a killed process has neither leases nor shards.
 pub(crate) const GONE: Duration = Duration::from_secs(61);
 
-/// A size of a test, which an environment variable sets.
+/// Returns the size of a test: the value of the environment variable, or the default.
 pub(crate) fn size(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect("a number in the variable"))
 }
 
-/// Prints a figure of a test, past its captured output.
+/// Prints a figure to the standard error, because the test harness does not capture the output there.
 pub(crate) fn tell(figure: &str) {
     drop(writeln!(io::stderr(), "{figure}"));
 }
@@ -44,7 +44,7 @@ pub(crate) fn builder() -> RedisBuilder {
     RedisStore::builder("d").poll(None)
 }
 
-/// A deployment on a clock of the test's.
+/// A server, and a clock that only the test advances. The stores on the server use the clock.
 pub(crate) struct Manual {
     pub(crate) server: Server,
     pub(crate) clock: ManualClock,
@@ -83,7 +83,7 @@ pub(crate) fn id(number: u128) -> TimerId {
     TimerId::from_u128(number)
 }
 
-/// A timer whose creation may be repeated.
+/// Returns a timer with this id. The id is fixed, so the creation may be repeated.
 pub(crate) fn timer(number: u128, due: UtcMillis) -> Timer {
     Timer { has_chosen_id: true, ..Timer::new(id(number), "kind", due) }
 }
@@ -113,7 +113,7 @@ pub(crate) fn ids(leased: &[Leased]) -> Vec<TimerId> {
     leased.iter().map(|leased| leased.timer.id).collect()
 }
 
-/// Waits until a condition holds.
+/// Waits until `is_so` returns true. `event` names the condition in the error message.
 #[track_caller]
 pub(crate) fn until(event: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
@@ -123,8 +123,8 @@ pub(crate) fn until(event: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Claims until `count` timers are leased. Also reaps, so that timers of processes that are gone come back. Each claim
-/// has a number of its own, from `from` on.
+/// Claims until `count` timers are leased. Also ends overdue leases, so that timers of dead processes come back. The
+/// claims are numbered from `from` on.
 #[track_caller]
 pub(crate) fn claim(store: &RedisStore, by: Claimant, from: u64, count: usize) -> Vec<Leased> {
     let (mut leased, mut number) = (Vec::new(), from);
@@ -138,7 +138,7 @@ pub(crate) fn claim(store: &RedisStore, by: Claimant, from: u64, count: usize) -
     leased
 }
 
-/// No timer can be claimed.
+/// Verifies by three claims that no timer can be claimed. The claims are numbered from `from` on.
 #[track_caller]
 pub(crate) fn nothing(store: &RedisStore, by: Claimant, from: u64) {
     for number in from..from + 3 {
@@ -147,14 +147,14 @@ pub(crate) fn nothing(store: &RedisStore, by: Claimant, from: u64) {
     }
 }
 
-/// Ends deliveries.
+/// Reports the deliveries of these timers as done. Verifies that each report has its effect.
 pub(crate) fn end(store: &RedisStore, leased: &[Leased]) {
     let ops = leased.iter().map(|leased| Op::Ack(leased.timer.id, leased.token)).collect();
     let outcomes = now(store.apply(ops, Durability::PowerLoss));
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Ended { .. })), "{outcomes:?}");
 }
 
-/// The number of timers.
+/// Returns the number of stored timers, in all namespaces and phases together.
 pub(crate) fn count(store: &RedisStore) -> u64 {
     now(store.counts()).by_namespace.values().sum()
 }
@@ -164,16 +164,16 @@ pub(crate) fn is_whole(store: &RedisStore) {
     assert_eq!(now(store.check()), Vec::<Fault>::new());
 }
 
-/// The keys of the server that end with this.
+/// Returns the names of the server's keys that match this pattern.
 pub(crate) fn keys(server: &Server, pattern: &str) -> Vec<String> {
     server.query(&["KEYS", pattern])
 }
 
-/// The parts of a shard that stand for timers.
+/// The parts of a shard's data that exist only while timers are stored.
 pub(crate) const PARTS: [&str; 9] =
     ["records", "tokens", "leases", "k:*", "labels", "parked", "dead", "slices", "counts"];
 
-/// Nothing is left of timers: no records, no slices, no redirects.
+/// Verifies that ended timers have left nothing on the server: no entries, no slices, no redirects.
 #[track_caller]
 pub(crate) fn is_empty(server: &Server) {
     let parts = PARTS.iter().map(|part| format!("*:{part}"));
@@ -182,7 +182,7 @@ pub(crate) fn is_empty(server: &Server) {
     }
 }
 
-/// Runs a script of the test's own on each shard's key of this part that there is.
+/// Runs a script on each key of the server that stores this part of a shard's data.
 pub(crate) fn damage(server: &Server, part: &str, script: &str) {
     for key in keys(server, &format!("*:{part}")) {
         server.command(&["EVAL", script, "1", &key]);

@@ -16,7 +16,7 @@ fn what_a_process_has_claimed_and_not_delivered_comes_back_with_its_id_and_the_d
     (1..=20).for_each(|number| place(&first, timer(number, first.now())));
     let claimed = claim(&first, ONE, 1, 20);
     assert!(claimed.iter().all(|leased| leased.timer.deliveries == 1));
-    // Killed: it ends nothing, and renews nothing.
+    // This process counts as killed: it ends no delivery and renews no lease.
     drop(first);
     on.clock.advance(GONE);
     let again = claim(&second, OTHER, 1, 20);
@@ -29,10 +29,10 @@ fn what_a_process_has_claimed_and_not_delivered_comes_back_with_its_id_and_the_d
     is_empty(&on.server);
 }
 
-/// The time for which a process that is gone has its shards.
+/// The time for which a dead process keeps its shards.
 const TTL: Duration = Duration::from_secs(2);
 
-/// A store behind a proxy. The store waits a second for each reply.
+/// Opens a store that reaches its server through a proxy. The store waits at most a second for each reply.
 pub(crate) fn behind(proxy: &Proxy) -> RedisStore {
     let connect = Connect::single(&proxy.url()).unwrap().patience(PATIENCE);
     let connect = connect.response_timeout(Duration::from_secs(1));
@@ -44,7 +44,7 @@ pub(crate) fn behind(proxy: &Proxy) -> RedisStore {
     store.unwrap()
 }
 
-/// The outcome of an operation that is repeated while its answer is not known.
+/// Repeats an operation until an answer arrives, and returns its outcome.
 fn insist(store: &RedisStore, op: &Op) -> Outcome {
     let mut outcome = None;
     until("an operation has no answer", || {
@@ -54,16 +54,16 @@ fn insist(store: &RedisStore, op: &Op) -> Outcome {
     outcome.unwrap()
 }
 
-/// Loads the script of changes that do not make the data grow.
+/// Makes the server load the script for changes that need no further memory.
 fn load_script(store: &RedisStore) {
     place(store, timer(90, store.now() + DAY));
     let cancelled = try_apply(store, Op::Cancel(id(90).into(), None));
     assert!(matches!(cancelled, Ok(Outcome::Cancelled(_))), "{cancelled:?}");
 }
 
-/// Sends an operation whose reply is lost, after `before` other replies.
+/// Sends an operation whose reply is lost. The proxy lets `before` earlier replies pass.
 fn lose(proxy: &Proxy, store: &RedisStore, op: &Op, before: usize) {
-    // Over a connection that works.
+    // The operation must be sent over a connection that works.
     until("no connection", || pollster::block_on(store.counts()).is_ok());
     proxy.lose_after(before);
     assert_eq!(try_apply(store, op.clone()).unwrap_err().kind(), StoreErrorKind::Unknown);
@@ -81,7 +81,7 @@ fn a_process_that_dies_before_its_end_has_reached_the_server_leaves_the_timer_to
     let claimed = claim(&dying, by(1), 1, 2);
     // The first end arrives and its reply is lost. The second end does not arrive.
     lose(&proxy, &dying, &Op::Ack(claimed[0].timer.id, claimed[0].token), 0);
-    // A connection for the second end.
+    // The second end needs a working connection.
     until("no connection", || pollster::block_on(dying.counts()).is_ok());
     proxy.doom(Fate::Silence);
     proxy.greet(Fate::Refuse);
@@ -127,7 +127,7 @@ fn a_creation_whose_reply_is_lost_makes_one_timer() {
     let Some(server) = Server::start(&[]) else { return };
     let proxy = Proxy::start(server.address());
     let store = behind(&proxy);
-    // Loads the script, so that the lost reply is not the answer that the script is missing.
+    // This loads the script. Otherwise the lost reply could be the answer that the script is missing.
     place(&store, keyed(9, "another", store.now() + DAY));
     let op = placing(keyed(1, "k", store.now() + DAY));
     lose(&proxy, &store, &op, 0);
@@ -142,10 +142,10 @@ fn a_claim_whose_reply_is_lost_is_recovered_at_once_and_not_after_a_lease() {
     let (store, other) = (behind(&proxy), open(builder(), &server.url()));
     (1..=5).for_each(|number| place(&other, timer(number, other.now())));
     end(&store, &claim(&store, ONE, 1, 5));
-    // All of them are due by the server's time, too.
+    // A second before the server's estimated time, all of these timers are surely due.
     let due = UtcMillis::from_millis(other.now().as_millis() - 1_000);
     (11..=15).for_each(|number| place(&other, timer(number, due)));
-    // A claim of no timer learns the slices.
+    // This claim takes no timer, but the store learns the slices (sets of pending timers) from its answer.
     assert_eq!(now(store.claim(ONE, 999, Limit { timers: 0, ..ALL })).leased, []);
     proxy.doom(Fate::LoseReplies);
     assert_eq!(kind(store.claim(ONE, 1_000, ALL)), StoreErrorKind::Unknown);
@@ -157,7 +157,7 @@ fn a_claim_whose_reply_is_lost_is_recovered_at_once_and_not_after_a_lease() {
     let mut all = ids(&recovered);
     all.sort_unstable();
     assert_eq!(all, (11..=15).map(id).collect::<Vec<_>>());
-    // Within the lease: they were not claimed again.
+    // The timers come from the claim whose reply was lost: none was claimed again.
     assert!(recovered.iter().all(|leased| leased.timer.deliveries == 1));
     end(&store, &recovered);
     is_whole(&other);
@@ -184,14 +184,14 @@ fn an_end_a_failure_and_a_cancel_whose_replies_are_lost_have_one_effect() {
     let stored = now(other.get(failed.timer.id.into())).unwrap();
     assert_eq!((stored.failures, stored.state.phase()), (1, Phase::Pending));
     let cancel = Op::Cancel(failed.timer.id.into(), None);
-    // The first reply is the timer, and the second says that it was removed.
+    // A cancel has two replies: the timer, and then that it was removed. The second reply is lost.
     lose(&proxy, &store, &cancel, 1);
     assert_eq!(insist(&store, &cancel), Outcome::NotFound);
     assert_eq!(count(&other), 0);
     is_whole(&other);
 }
 
-/// Kills the server and starts it again. The same store goes on.
+/// Kills the server and starts it again. Stores that are open on the server go on.
 fn die(server: &mut Server) {
     server.kill();
     server.restart();
@@ -205,14 +205,14 @@ fn an_append_only_file_of_each_second_loses_no_more_than_the_last_seconds() {
     let store = open(builder().shards(2), &server.url());
     let due = store.now() + DAY;
     (1..=20).for_each(|number| place(&store, timer(number, due)));
-    // Older than the writes that the setting may lose.
+    // After this pause, the setting may no longer lose the first timers.
     thread::sleep(Duration::from_secs(3));
     (21..=25).for_each(|number| place(&store, timer(number, due)));
     die(&mut server);
     for number in 1..=20 {
         assert!(now(store.get(id(number).into())).is_some(), "{number} is lost");
     }
-    // The creations are repeated: lost timers are stored again, and the others are there.
+    // The creations are repeated. Lost timers are stored again, and timers that were kept stay.
     (21..=25).for_each(|number| drop(apply(&store, placing(timer(number, due)))));
     assert_eq!(count(&store), 25);
     is_whole(&store);

@@ -27,7 +27,7 @@ fn members_that_are_gone_are_reported_and_hold_nothing_up() {
         damage(&on.server, part, script);
         let faults = now(store.check());
         assert!(!faults.is_empty(), "the check does not see that {part} were damaged");
-        // The others go on: the damage stops neither claims nor new timers.
+        // The damage stops neither claims nor new timers.
         place(&store, timer(9, store.now()));
         on.clock.advance(GONE);
         drop(now(store.reap(100)));
@@ -36,12 +36,13 @@ fn members_that_are_gone_are_reported_and_hold_nothing_up() {
     }
 }
 
-/// The owner of a shard gives a lease whose end is gone an end again, and its timer comes back.
+/// A lease has lost the entry that says when it ends. The owner of the shard gives the lease an end, so its timer comes
+/// back.
 #[test]
 fn a_timer_whose_lease_entry_is_gone_comes_back() {
     let Some(on) = Manual::start() else { return };
     let holder = on.open(2);
-    // More than a page of tokens in a shard.
+    // Each shard gets more tokens than a step of the sweep reads.
     now(holder.import((1..=4_000).map(|number| timer(number, holder.now())).collect()));
     assert_eq!(claim(&holder, ONE, 1, 4_000).len(), 4_000);
     for part in keys(&on.server, "*:leases") {
@@ -53,7 +54,7 @@ fn a_timer_whose_lease_entry_is_gone_comes_back() {
     let store = open(polling, &on.server.url());
     nothing(&store, OTHER, 1);
     until("the leases have ends again", || now(store.check()).is_empty());
-    // The leases have not ended yet, and a holder that lives can end them.
+    // The leases have not ended yet, so a holder that lives could still end them.
     assert_eq!(now(store.reap(u32::MAX)).returned, []);
     on.clock.advance(GONE);
     assert_eq!(now(store.reap(u32::MAX)).returned.len(), 4_000);
@@ -69,7 +70,7 @@ fn a_shard_whose_records_were_evicted_is_reported() {
     let faults = now(store.check());
     assert!(faults.iter().any(|fault| fault.table == "slices"), "{faults:?}");
     on.clock.advance(2 * DAY);
-    // Their entries are dropped as they become due.
+    // The entries of the lost timers are dropped as they become due.
     nothing(&store, ONE, 1);
     let faults = now(store.check());
     assert!(faults.iter().all(|fault| fault.table != "slices"), "{faults:?}");
@@ -92,7 +93,7 @@ fn a_record_of_a_later_version_is_set_aside_and_the_others_go_on() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(1);
     (1..=3).for_each(|number| place(&store, timer(number, store.now())));
-    // The version stands behind the id and the length of the payload.
+    // In a record, the version follows the id and the length of the payload.
     let script = "local m = redis.call('ZRANGE', KEYS[1], 1, 1)[1] redis.call('ZREM', KEYS[1], m) \
                   redis.call('ZADD', KEYS[1], 0, string.sub(m, 1, 20) .. '\\250' .. string.sub(m, 22))";
     damage(&on.server, "records", script);
@@ -129,8 +130,8 @@ fn a_key_that_is_taken_names_its_holder_in_each_mode() {
     let replaced = replace(&store, keyed(3, "k", store.now()));
     assert_eq!(replaced, Outcome::Replaced { new: id(3), old: id(2), was: Phase::Pending });
 
-    // A replaced timer that is being delivered loses the key, and its end has no effect. A replaced timer that is
-    // parked goes.
+    // A timer that is replaced during its delivery loses the key. The end of its delivery does not touch the new timer.
+    // A timer that is replaced while it is parked is removed.
     let claimed = claim(&store, ONE, 1, 1);
     let outcome = apply(&store, placing(keyed(4, "k", due)));
     assert!(matches!(outcome, Outcome::KeyExists { holder, .. } if holder == id(3)), "{outcome:?}");

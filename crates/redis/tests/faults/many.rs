@@ -15,7 +15,7 @@ fn after_a_downtime_the_longest_due_come_first_and_no_slice_is_left() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(8);
     let begin = store.now();
-    // Due within two hours in which no process runs, in another order than that of their ids.
+    // The timers become due within two hours in which no process runs. Their ids are in another order.
     let timers = (0..6_000_u64).map(|number| {
         let due = begin + Duration::from_millis(number * 7_919 % 7_200_000);
         timer(u128::from(number) + 1, due)
@@ -38,8 +38,8 @@ fn after_a_downtime_the_longest_due_come_first_and_no_slice_is_left() {
     is_empty(&on.server);
 }
 
-/// The median time of claims of a hundred among `count` timers of one slice and shard, and the number of commands that
-/// took more than five milliseconds.
+/// Stores `count` timers in one slice (set of pending timers) of one shard, and claims a hundred at a time. Returns the
+/// median time of a claim, and the number of commands that took more than five milliseconds.
 fn claims_among(count: u128) -> Option<(Duration, i64)> {
     let on = Manual::start()?;
     let store = on.open(1);
@@ -68,8 +68,8 @@ fn claims_among(count: u128) -> Option<(Duration, i64)> {
     Some((median, slow))
 }
 
-/// The cost of a claim depends on the timers that it takes, not on those that are stored. There is no limit in
-/// milliseconds, which a busy machine would not keep.
+/// The cost of a claim depends on the number of timers that the claim takes, not on the number of stored timers. The
+/// test has no limit in milliseconds, because a busy machine would exceed it.
 #[test]
 fn a_claim_among_very_many_timers_of_one_slice_costs_as_much_as_among_few() {
     let (Some((few, _)), Some((many, _))) = (claims_among(5_000), claims_among(50_000)) else { return };
@@ -83,7 +83,8 @@ fn no_script_among_a_million_timers_of_one_slice_takes_five_milliseconds() {
     assert_eq!(slow, 0, "commands took longer than 5 ms");
 }
 
-/// Claims and cancels a timer at the same time, once a round. A timer whose cancel succeeded is not delivered.
+/// Claims and cancels one timer at the same time, in each of `rounds` rounds. A timer is not delivered if its cancel
+/// succeeded.
 fn race(rounds: u128) {
     let Some(on) = Manual::start() else { return };
     let (holder, caller) = (on.open(2), on.open(2));
@@ -98,7 +99,7 @@ fn race(rounds: u128) {
                 now(holder.claim(ONE, u64::try_from(round).unwrap() + 10, ALL)).leased
             });
             start.wait();
-            // By the pause, each side is first in some of the rounds.
+            // The pause differs from round to round, so that each side is first in some rounds.
             std::thread::sleep(Duration::from_micros(u64::try_from(round % 8).unwrap() * 40));
             let outcome = apply(&caller, Op::Cancel(id(round).into(), None));
             (claiming.join().unwrap(), outcome)
@@ -134,7 +135,7 @@ fn generation(number: u128, due: UtcMillis) -> Timer {
     Timer { payload, ..keyed(number, "idle", due) }
 }
 
-/// The key is replaced by `stores` in turn.
+/// Replaces the timer of one key a thousand times. The stores take turns.
 fn storm(stores: &[&RedisStore], due: UtcMillis) {
     for number in 1..=1_000_u128 {
         let store = stores[usize::try_from(number).unwrap() % stores.len()];

@@ -17,13 +17,13 @@ fn a_timer_is_stored_until_its_delivery_has_ended() {
     place(&store, timer(1, store.now()));
     let leased = claim(&store, ONE, 1, 1);
     assert_eq!(count(&store), 1, "a claim removes nothing");
-    // A failure does not end it, either.
+    // A failure does not remove the timer, either.
     let failure = Failure { retry_after: Some(Duration::from_secs(5)), ..Failure::default() };
     drop(apply(&store, Op::Fail(id(1), leased[0].token, failure)));
     assert_eq!(count(&store), 1);
     on.clock.advance(Duration::from_secs(5));
     drop(claim(&store, ONE, 50, 1));
-    // The process is gone: no end is reported.
+    // The process is gone, so nobody reports the end of the delivery.
     on.clock.advance(GONE);
     let again = claim(&store, OTHER, 1, 1);
     end(&store, &again);
@@ -35,7 +35,7 @@ fn what_became_due_in_a_pause_of_any_length_is_delivered() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(2);
     let begin = store.now().as_millis() / HOUR * HOUR + HOUR;
-    // On both sides of borders of minutes and hours, and much earlier than the next look.
+    // The moments lie on both sides of borders of minutes and hours, and long before the next claim.
     let moments: Vec<u64> = [0, 59_000, 59_999, 60_000, 60_001, HOUR - 1, HOUR, HOUR + 1, 30 * HOUR].into();
     for (number, moment) in moments.iter().enumerate() {
         place(&store, timer(number as u128 + 1, UtcMillis::from_millis(begin + moment)));
@@ -62,7 +62,7 @@ fn no_timer_is_claimed_a_millisecond_early() {
         assert_eq!(ids(&claim(&store, ONE, claims + 10, 1)), [id(number.into())]);
         claims += 100;
     }
-    // Nor with another timer of its slice.
+    // A timer is not early either if another timer of its slice is due already.
     let begin = store.now();
     for number in [4, 5] {
         place(&store, timer(u128::from(number), begin + Duration::from_millis(number)));
@@ -112,12 +112,13 @@ fn a_key_that_is_used_again_revives_no_old_body() {
 fn a_slice_follows_from_utc_and_from_no_zone() {
     let Some(on) = Manual::start() else { return };
     let store = on.open(1);
-    // An hour that Europe's local time has twice, and two hours later: 2026-10-25, 0:30 and 2:30 UTC.
+    // The first moment is in an hour that Europe's local time has twice: 0:30 UTC on 2026-10-25. The second moment is
+    // 2:30.
     let moments = [1_792_888_200_000_u64, 1_792_895_400_000];
     for (number, moment) in moments.into_iter().enumerate() {
         place(&store, timer(number as u128 + 1, UtcMillis::from_millis(moment)));
     }
-    // A slice's number is that of its period and its lane, of which there are 64.
+    // A slice's number is its period times 64, the number of lanes, plus its lane.
     let number = |key: String| key.rsplit(':').next().unwrap().parse::<u64>().unwrap() / 64;
     let mut periods: Vec<u64> = keys(&on.server, "*:q:*").into_iter().map(number).collect();
     periods.sort_unstable();
@@ -154,7 +155,7 @@ fn scripts_are_sent_by_name_and_answers_are_bounded() {
     let few = Limit { timers: u32::MAX, bytes: 1 };
     let payload = |number| Timer { payload: Payload(vec![0; 1_000].into()), ..timer(number, due) };
     (20_001..=20_010).for_each(|number| place(&store, payload(number)));
-    // A claim with a limit of bytes ends with the first payload beyond the limit.
+    // A claim with a limit of bytes ends with the payload that reaches the limit.
     let bytes = |claim| -> usize {
         let leased = now(store.claim(ONE, claim, few)).leased;
         leased.iter().map(|leased| leased.timer.payload.0.len()).sum()

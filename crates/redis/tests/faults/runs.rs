@@ -1,5 +1,5 @@
-//! F-13, F-14, F-19, F-21, F-33, T-07 with nodes as processes of their own: short runs, whose histories are checked.
-//! The program `tourbillon-fault` makes longer runs.
+//! F-13, F-14, F-19, F-21, F-33, T-07: short runs with nodes as separate processes. Each run's history is checked. The
+//! program `tourbillon-fault` makes longer runs.
 
 use crate::common::{size, tell};
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use tourbillon_fault::history::{Cause, Delivery, Record, Terms};
 use tourbillon_fault::run::{KIND, Load, Stage, Target, be_part, moment, payload, wall};
 use tourbillon_fault::{Proxy, Server, eventually};
 
-/// The entry of a process of a run: this program, started again with only this test.
+/// The entry point of each process of a run. A run starts this test program again with only this test.
 #[test]
 fn part_of_a_run() {
     be_part();
@@ -26,7 +26,7 @@ fn stage(server: &Server) -> Stage {
     Stage::new(Target::single(server.url()), 8, &PROGRAM)
 }
 
-/// Stores timers that are due now, with the ids from `first` on.
+/// Stores `count` timers that are due now. Their ids count up from `first`.
 fn place_from(stage: &Stage, first: u128, count: u128) {
     let store = stage.store().unwrap();
     let timers = (first..first + count).map(|number| Timer {
@@ -51,7 +51,7 @@ fn deliveries(stage: &Stage) -> HashMap<u128, Vec<Delivery>> {
     deliveries
 }
 
-/// The tries of a test with a limit of time. A busy machine may be slower at some of them, so the fastest try counts.
+/// The number of tries of a test with a time limit. The fastest try counts, because the machine may be busy.
 const TRIES: usize = 5;
 
 #[test]
@@ -113,13 +113,13 @@ fn a_node_that_stands_still_for_two_leases_starts_no_delivery_that_is_anothers()
     assert!(findings.duplicates.keys().all(|cause| *cause == Cause::Pause), "{findings:?}");
 }
 
-/// A node is stopped while the answer to its claim is on its way. When it reads the answer, another node has its
-/// timers. Returns the number of timers of which the node learned too late, and for which it called no handler.
+/// Stops a node while the answer to its claim is on its way. When the node reads the answer, another node has delivered
+/// the claimed timers. Returns the number of timers that the node dropped because the answer came too late.
 fn learned_too_late() -> Option<u64> {
     const TIMERS: u128 = 16;
     let server = Server::start(&[])?;
     let proxy = Proxy::start(server.address());
-    // The answer is read, however late.
+    // With this long timeout, the node reads the answer even if it is very late.
     let slow = Target::single(proxy.url()).response_timeout(Duration::from_secs(60));
     let mut stage = Stage::new(slow, 8, &PROGRAM);
     (stage.lease, stage.ttl) = (Duration::from_secs(1), Duration::from_secs(2));
@@ -142,7 +142,7 @@ fn learned_too_late() -> Option<u64> {
     let resumed = moment();
     proxy.delay(Duration::ZERO);
     stage.nodes[0].go_on();
-    // Once the node delivers a later timer, it has read all earlier answers.
+    // When the node delivers a later timer, it has read all earlier answers.
     let _number = stage.end_node(1);
     place_from(&stage, TIMERS + 1, 1);
     eventually("the node goes on", || deliveries(&stage).len() == TIMERS as usize + 1);
@@ -154,7 +154,7 @@ fn learned_too_late() -> Option<u64> {
         assert!(!elsewhere || late == 0, "timer {id:x} was another's: {deliveries_of:?}");
     }
     assert_eq!(stage.problems, [""; 0]);
-    // Without the last timer, and the deliveries that began before the stop.
+    // The last timer does not count, nor do the deliveries that began before the stop.
     Some(learned.saturating_sub(1 + before.len() as u64))
 }
 
@@ -197,7 +197,7 @@ fn a_run_without_faults_has_no_duplicates_and_nothing_early() {
     assert!(findings.deliveries > 150 && findings.duplicates.is_empty(), "{findings:?}");
 }
 
-/// T-07: three nodes with three clocks, and a timer of each second.
+/// T-07: the clocks of three nodes differ, and the nodes deliver series with a timer for each second.
 #[test]
 fn a_cron_of_each_second_has_each_instant_once_among_nodes_of_other_clocks() {
     let Some(server) = Server::start(&[]) else { return };
@@ -235,13 +235,13 @@ fn a_cron_of_each_second_has_each_instant_once_among_nodes_of_other_clocks() {
     }
 }
 
-/// The limit.
+/// The time within which a node that stops must release its shards.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// How long the nodes may take to divide the shards anew.
+/// The longest time that nodes may take to divide the shards anew.
 const DIVIDED: Duration = Duration::from_secs(15);
 
-/// A node that is asked to stop has no shards any more, and others may take them.
+/// A node that is asked to stop releases its shards at once, so that other nodes may take them.
 #[test]
 fn a_node_that_stops_releases_its_shards_within_a_second() {
     let Some(server) = Server::start(&[]) else { return };
@@ -262,7 +262,7 @@ fn a_node_that_stops_releases_its_shards_within_a_second() {
         let begun = Instant::now();
         let ended = thread::scope(|scope| {
             let ending = scope.spawn(|| stage.end_node(0));
-            // The shards of the node that stops have no owner, or the other node.
+            // Each shard of the node that stops gets no owner, or the other node as its owner.
             eventually("the shards are released", || {
                 let pairs = before.iter().zip(owners());
                 let left: HashSet<_> = pairs.filter(|(was, is)| *was == is).map(|(was, _)| *was).collect();

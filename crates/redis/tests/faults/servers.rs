@@ -38,7 +38,7 @@ fn calls_wait_while_another_clients_script_holds_the_server_up() {
             answer.is_err_and(|error| error.code() == Some("BUSY"))
         });
         let placing = scope.spawn(|| place(&store, timer(2, store.now())));
-        // During the script a store without patience fails, and a store with patience waits.
+        // During the script, a store without patience fails, and a call of the patient store waits.
         let impatient = single(&server.url()).patience(Duration::from_millis(200));
         let error = pollster::block_on(builder().shards(2).open(&impatient)).map(drop).unwrap_err();
         assert!(error.is_transient(), "{error:?}");
@@ -66,7 +66,7 @@ fn calls_wait_while_the_server_is_a_replica_or_loads_its_data() {
         placing.join().unwrap();
     });
     assert_eq!(count(&store), 21);
-    // A replica that still waits for its primary refuses changes, and keeps its data.
+    // The server becomes a replica of a server that stands still. It refuses changes, and keeps its data.
     primary.stop();
     server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
     thread::scope(|scope| {
@@ -93,7 +93,7 @@ fn a_server_without_memory_refuses_changes_and_loses_nothing() {
     server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
     let refused = try_apply(&store, placing(timer(11, store.now()))).unwrap_err();
     assert_eq!(refused.kind(), StoreErrorKind::Full);
-    // Claims and ends go on.
+    // Claims and ends go on although the memory is full.
     let during = now(store.claim(ONE, 50, ALL)).leased;
     assert!(!during.is_empty(), "a claim of a full server");
     end(&store, &leased);
@@ -104,11 +104,11 @@ fn a_server_without_memory_refuses_changes_and_loses_nothing() {
     is_whole(&store);
 }
 
-/// A store behind Sentinel.
+/// Opens a store on the primary that the Sentinel of `watched` names.
 fn watched(watched: &Watched, sync: SyncPolicy) -> RedisStore {
     let connect = Connect::sentinel([watched.sentinel.url()], Watched::NAME).unwrap();
     let connect = connect.patience(PATIENCE).response_timeout(Duration::from_secs(5)).sync(sync);
-    // The replica counts only after its first sign.
+    // The primary counts the replica only after the replica's first sign, so the opening may have to be repeated.
     let mut store = None;
     until("the store is not opened", || {
         store = pollster::block_on(builder().shards(2).open(&connect)).ok();
@@ -117,13 +117,14 @@ fn watched(watched: &Watched, sync: SyncPolicy) -> RedisStore {
     store.unwrap()
 }
 
-/// Stops the replica, and closes its connection, so that it does not even get changes that wait there.
+/// Stops the replica and closes the replica's connection. So the replica does not even get the changes that wait in the
+/// connection.
 fn cut_off(watched: &Watched) {
     watched.second.stop();
     watched.first.command(&["CLIENT", "KILL", "TYPE", "replica"]);
 }
 
-/// Kills the primary while its replica stands still, and lets the replica take over.
+/// Kills the primary, wakes the replica, and waits until the replica takes over. The replica stood still before.
 fn fail_over(watched: &mut Watched) {
     watched.down_after(Duration::from_millis(500));
     watched.first.kill();
@@ -138,7 +139,7 @@ fn without_a_wait_a_failover_loses_what_the_replica_did_not_have() {
     let due = store.now() + DAY;
     (1..=10).for_each(|number| place(&store, timer(number, due)));
     assert!(matches!(apply(&store, Op::Cancel(id(10).into(), None)), Outcome::Cancelled(_)));
-    // A link that is up carries changes only after the replica's first sign.
+    // A connected replica gets changes only after its first sign. So the test waits until it has all changes.
     eventually("the replica has all", || {
         let has = servers.second.info("slave_repl_offset");
         has.is_some() && has == servers.first.info("master_repl_offset")
@@ -147,7 +148,7 @@ fn without_a_wait_a_failover_loses_what_the_replica_did_not_have() {
     (11..=15).for_each(|number| place(&store, timer(number, due)));
     assert!(matches!(apply(&store, Op::Cancel(id(9).into(), None)), Outcome::Cancelled(_)));
     fail_over(&mut servers);
-    // Five creations and a cancel are lost, and no more.
+    // Exactly five creations and one cancel are lost.
     until("the store goes on", || pollster::block_on(store.counts()).is_ok());
     assert_eq!(count(&store), 9);
     assert!(now(store.get(id(9).into())).is_some(), "the cancel is lost");
@@ -170,12 +171,12 @@ fn with_a_wait_nothing_that_was_acknowledged_is_lost() {
         assert_eq!(unknown.kind(), StoreErrorKind::Unknown, "no replica has it");
     }
     fail_over(&mut servers);
-    // The new primary has no replica.
+    // The new primary has no replica, so this store waits for no replica.
     let store = watched(&servers, SyncPolicy::None);
     for number in acknowledged {
         assert!(now(store.get(id(number).into())).is_some(), "{number} is lost");
     }
-    // Creations without an answer are repeated.
+    // The creations that had no answer are repeated.
     (11..=13).for_each(|number| drop(apply(&store, placing(timer(number, due)))));
     assert_eq!(count(&store), 13);
     is_whole(&store);
@@ -200,11 +201,11 @@ fn a_cut_with_deliveries_in_flight_loses_and_steals_nothing_within_the_lease() {
         until("the store goes on", || pollster::block_on(store.counts()).is_ok());
         if half_leases == 1 {
             nothing(&other, OTHER, 1);
-            // These ends are late, but within the lease.
+            // These ends come late, but before their leases are over.
             end(&store, &claimed[..2]);
         }
     }
-    // After the lease another process has the others.
+    // After the lease, another process claims the two timers that have not ended.
     let again = claim(&other, OTHER, 100, 2);
     let late = &claimed[2];
     assert_eq!(apply(&store, Op::Ack(late.timer.id, late.token)), Outcome::Refused(Refusal::Stale));

@@ -1,9 +1,10 @@
-//! Describes a change and its outcome for the audit trail.
+//! Describes a change and its outcome, as the audit trail records them.
 
 use crate::state::now;
 use tourbillon_api::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, Problem};
 
-/// A change that the audit trail records.
+/// A change of the service, as the audit trail describes it: the action, the namespace, the changed object and a
+/// detail.
 #[derive(Clone, Debug)]
 pub(crate) struct Deed {
     action: AuditAction,
@@ -21,17 +22,18 @@ impl Deed {
         Self { namespace: Some(name.to_owned()), ..self }
     }
 
-    /// Names the changed thing, such as the id of a timer or a token, or the key of a schedule.
+    /// Adds the object of the change to the description: the id of a timer or token, or the key of a schedule.
     pub(crate) fn target(self, target: impl Into<String>) -> Self {
         Self { target: Some(target.into()), ..self }
     }
 
-    /// Describes the change. The text must not contain secrets or payloads.
+    /// Adds a text to the description of the change. The text must not contain secrets or payloads.
     pub(crate) fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..self }
     }
 
-    /// Makes the entry about this change. If the change failed, the reason replaces the description.
+    /// Makes the entry of this change for the audit trail. `by` is the author. If the change failed, the reason in
+    /// `end` replaces the detail.
     pub(crate) fn entry(self, by: AuditAuthor, end: End) -> AuditEntry {
         let Self { action, namespace, target, detail } = self;
         let End { outcome, count, reason } = end;
@@ -39,7 +41,7 @@ impl Deed {
     }
 }
 
-/// How a change ended.
+/// The outcome of a change for the audit trail: the number of changed timers, or the reason of a failure.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
     outcome: AuditOutcome,
@@ -52,27 +54,27 @@ impl End {
         Self { outcome, count: None, reason: None }
     }
 
-    /// Says that the change has begun and continues.
+    /// Makes the outcome of a change that has begun and is still under way.
     pub(crate) const fn begun() -> Self {
         Self::of(AuditOutcome::Begun)
     }
 
-    /// Says that the change was made.
+    /// Makes the outcome of a change that was made.
     pub(crate) const fn done() -> Self {
         Self::of(AuditOutcome::Done)
     }
 
-    /// Says that the change was not made, or only in part.
+    /// Makes the outcome of a change that was not made, or was made only in part. `reason` says why.
     pub(crate) fn failed(reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), ..Self::of(AuditOutcome::Failed) }
     }
 
-    /// Says that nobody knows whether the change was made.
+    /// Makes the outcome of a change that may or may not have been made.
     pub(crate) const fn unknown() -> Self {
         Self::of(AuditOutcome::Unknown)
     }
 
-    /// Adds the number of timers that were changed.
+    /// Adds the number of changed timers to the outcome.
     pub(crate) fn count(self, count: u64) -> Self {
         Self { count: Some(count), ..self }
     }

@@ -1,8 +1,8 @@
-//! Records changes of the service and their authors in the audit trail.
+//! Records changes of the service, with their authors, in the audit trail.
 //!
-//! A change that the trail records begins a [`Note`], and ends the note with its outcome. A note that is dropped
-//! earlier, for example because the client has gone, records that the outcome is not known. If an entry cannot be
-//! written, the change is made all the same, and the log has the reason.
+//! A change begins a [`Note`], and ends the note with its outcome. If a note is dropped without an outcome, its entry
+//! says that the outcome is not known. This happens if the client goes away, for example. If an entry cannot be
+//! written, the change is still made, and the log has the reason.
 
 mod change;
 mod trail;
@@ -19,37 +19,38 @@ use tourbillon_api::{AuditAuthor, AuditEntry, AuditVia, Page, Problem, ProblemKi
 use tracing::{error, info};
 use trail::TrailPosition;
 
-/// The unfinished entry of a change that is under way.
+/// The entry of the audit trail for a change that is under way. The entry is written when the change ends.
 #[derive(Debug)]
 pub(crate) struct Note {
     trail: Trail,
-    /// The change. `None` once the entry is written or given up.
+    /// The description of the change. `None` once the entry of the change is written, or must not be written any more.
     deed: Option<Deed>,
     by: AuditAuthor,
 }
 
 impl Note {
-    /// Adds a fact to the change that was not known when the note began.
+    /// Adds facts about the change to its description.
     pub(crate) fn add(mut self, more: impl FnOnce(Deed) -> Deed) -> Self {
         self.deed = self.deed.take().map(more);
         self
     }
 
-    /// Writes the entry. Returns once the entry survives a loss of power.
+    /// Writes the entry of the change with the outcome `end`. Returns once the entry survives a loss of power.
     pub(crate) async fn end(mut self, end: impl Into<End>) {
         if let Some(deed) = self.deed.take() {
             write(self.trail.clone(), deed.entry(self.by.clone(), end.into())).await;
         }
     }
 
-    /// Writes the entry as [`end`](Self::end) does. Blocks the calling thread.
+    /// Writes the entry of the change with the outcome `end`. Blocks the calling thread until the entry survives a loss
+    /// of power.
     pub(crate) fn end_blocking(mut self, end: impl Into<End>) {
         if let Some(deed) = self.deed.take() {
             append(&self.trail, deed.entry(self.by.clone(), end.into()));
         }
     }
 
-    /// Drops the note without an entry, since nothing was changed.
+    /// Drops this note without writing an entry. Called if the request has changed nothing.
     pub(crate) fn forget(mut self) {
         self.deed = None;
     }
@@ -64,13 +65,13 @@ impl Drop for Note {
     }
 }
 
-/// Writes an entry on a thread that may block.
+/// Writes an entry into the log and the audit trail, on a thread that may block.
 async fn write(trail: Trail, entry: AuditEntry) {
     // `append` logs a failure itself.
     let _written = tokio::task::spawn_blocking(move || append(&trail, entry)).await;
 }
 
-/// Writes an entry into the log and into the audit trail.
+/// Writes an entry into the log and the audit trail. Blocks the calling thread.
 fn append(trail: &Trail, entry: AuditEntry) {
     log(&entry);
     if let Err(error) = trail.append(entry) {
@@ -98,13 +99,13 @@ fn log(entry: &AuditEntry) {
     );
 }
 
-/// Returns the text of a value that is a single word in JSON.
+/// Returns the word that a value becomes in JSON. Returns an empty text if the value does not become a string.
 fn word(value: &impl serde::Serialize) -> String {
     let json = serde_json::to_value(value).unwrap_or_default();
     json.as_str().unwrap_or_default().to_owned()
 }
 
-/// Begins entries of a service's audit trail, and reads them. Clones share the trail.
+/// Begins, writes and reads entries of the service's audit trail. Clones share the trail.
 #[derive(Clone, Debug)]
 pub(crate) struct Audit {
     trail: Trail,
@@ -112,12 +113,12 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Uses the audit trail in this data folder. `tokens` gives the names of authors.
+    /// Opens the audit trail in the folder `data`. Entries name their authors by the names in `tokens`.
     pub(crate) fn new(data: &Path, tokens: Tokens) -> Self {
         Self { trail: Trail::of(data), tokens }
     }
 
-    /// Returns the author of a change: the sender of the present request.
+    /// Returns the sender of the current request, as an entry of the audit trail shows its author.
     pub(crate) fn author(&self) -> AuditAuthor {
         let asker = asker::present();
         let token = asker.as_ref().and_then(|asker| asker.token());
@@ -132,25 +133,26 @@ impl Audit {
         }
     }
 
-    /// Begins the entry of a change that the present request asks for.
+    /// Begins the audit trail's entry of a change that the current request makes.
     pub(crate) fn begin(&self, deed: Deed) -> Note {
         Note { trail: self.trail.clone(), deed: Some(deed), by: self.author() }
     }
 
-    /// Begins the entry of a change if the request came from a browser's page. Programs change timers too often for the
-    /// trail.
+    /// Begins the audit trail's entry of a change if the current request came from a page in a browser. Returns `None`
+    /// for other requests. Programs change timers too often for the trail.
     pub(crate) fn begin_on_page(&self, deed: impl FnOnce() -> Deed) -> Option<Note> {
         asker::present().is_some_and(|asker| asker.is_page()).then(|| self.begin(deed()))
     }
 
-    /// Writes a finished entry on a thread that may block.
+    /// Writes a finished entry into the log and the audit trail, on a thread that may block.
     pub(crate) async fn write(&self, entry: AuditEntry) {
         write(self.trail.clone(), entry).await;
     }
 
-    /// Returns a page of entries, the newest first, with the cursor of the next page if there may be more.
+    /// Returns a page of the audit trail's entries, the newest first. If more entries may follow, also returns the
+    /// cursor of the next page.
     ///
-    /// If nodes share the store, these are the changes that this node was asked for.
+    /// If nodes share a store, this node's trail has only the changes that were requested from this node.
     pub(crate) async fn entries(
         &self,
         wanted: Wanted,

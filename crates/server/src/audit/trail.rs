@@ -1,14 +1,14 @@
-//! Stores the audit trail in files: each entry is a line of JSON, in the order of writing.
+//! Stores the audit trail in files. Each entry is a line of JSON, in the order of writing.
 //!
-//! The files are numbered and lie in the folder `audit` in the data folder. An entry is appended to the last file and
-//! synced. A file of 4 MiB or more gets no further entry. Four files are kept, which is about 40,000 entries. Commands
-//! of `tourbillond` write here too while a service runs, so writers take turns by a lock on the folder.
+//! The files have numbers, and lie in the folder `audit` of the data folder. An entry is appended to the last file and
+//! synced. A file of 4 MiB or more gets no further entries. Four files are kept, which have about 40,000 entries.
+//! Commands of `tourbillond` write entries too while a service runs. A lock in the folder keeps writers apart.
 //!
-//! When a fifth file begins, the first two are merged into one file of the usual size. The namespace with the most
-//! bytes then loses its oldest entries. So a token that is bound to a namespace cannot push out the entries of other
+//! When a fifth file begins, the first two files are merged into a file of the usual size. The namespace with the most
+//! bytes then loses its oldest entries. So a token that is bound to a namespace cannot displace the entries of other
 //! namespaces.
 //!
-//! Readers skip a line that a loss of power has cut. The next entry begins on a new line.
+//! A loss of power may cut a line. Readers skip such a line, and the next entry begins on a new line.
 
 use crate::state::files;
 use crate::text::cut;
@@ -18,23 +18,24 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use tourbillon_api::{AuditAction, AuditEntry, Moment};
 
-/// A file of this size or more gets no further entry, in bytes.
+/// The size in bytes from which on a file of the audit trail gets no further entries.
 const FULL: u64 = 4 << 20;
-/// The greatest number of files that are kept.
+/// The greatest number of files of the audit trail that are kept.
 const KEPT: usize = 4;
-/// The greatest length of an entry's description, in bytes. Below it: that of any other text that a client has chosen.
+/// The greatest length of the detail in an entry of the audit trail, in bytes. The next constant limits the other texts
+/// from clients.
 const LONGEST_DETAIL: usize = 1_000;
 const LONGEST_TEXT: usize = 300;
 
-/// The conditions of a list of entries. An entry must meet all of them.
+/// Selects entries of the audit trail. An entry must meet all conditions that are set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) namespace: Option<String>,
-    /// The name or the id of the author's token.
+    /// The name or the id of the token with which the author made the change. `None` selects all tokens.
     pub(crate) token: Option<String>,
     pub(crate) action: Option<AuditAction>,
     pub(crate) since: Option<Moment>,
-    /// Only entries before this moment are wanted.
+    /// An entry must be older than this moment. `None` sets no such condition.
     pub(crate) until: Option<Moment>,
 }
 
@@ -49,7 +50,7 @@ impl Wanted {
     }
 }
 
-/// The place of an entry in the trail: its file, and its offset in the file in bytes.
+/// The position of an entry in the audit trail: the number of the entry's file, and the byte offset in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TrailPosition {
     file: u32,
@@ -57,7 +58,7 @@ pub(crate) struct TrailPosition {
 }
 
 impl TrailPosition {
-    /// Writes the position as a cursor for clients.
+    /// Formats the position of an entry as a cursor for clients.
     pub(crate) fn cursor(self) -> String {
         format!("{}-{}", self.file, self.offset)
     }
@@ -68,12 +69,12 @@ impl TrailPosition {
     }
 }
 
-/// The folder with the files of the trail.
+/// The files of the service's audit trail. The value is the path of their folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Trail(PathBuf);
 
 impl Trail {
-    /// Uses the trail of the service with this data folder.
+    /// Returns the audit trail in the folder `data`. Opens no file.
     pub(crate) fn of(data: &Path) -> Self {
         Self(data.join("audit"))
     }
@@ -82,7 +83,7 @@ impl Trail {
         self.0.join(format!("{number:06}.jsonl"))
     }
 
-    /// Returns the numbers of the files, the lowest first.
+    /// Returns the numbers of the audit trail's files in ascending order.
     fn numbers(&self) -> io::Result<Vec<u32>> {
         let mut numbers = Vec::new();
         match self.0.read_dir() {
@@ -101,7 +102,8 @@ impl Trail {
         Ok(numbers)
     }
 
-    /// Appends an entry, which survives a loss of power once the call has returned. Blocks the calling thread.
+    /// Appends an entry to the audit trail. Once the call has returned, the entry survives a loss of power. Blocks the
+    /// calling thread.
     ///
     /// # Errors
     ///
@@ -111,11 +113,13 @@ impl Trail {
         for text in [&mut entry.namespace, &mut entry.target, &mut entry.by.token] {
             *text = text.take().map(|text| cut(&text, LONGEST_TEXT));
         }
-        // A command may run as another user, such as the administrator. Its files must still belong to the service.
+        // A command may run as another user, such as the administrator. The files that it makes must still belong to
+        // the service.
         files::make_folder(&self.0)?;
         files::give_to_owner_of_folder(&self.0)?;
         let lock = files::open_lock(&self.0.join("lock"))?;
-        // Some file systems have no locks. An append is still complete there; a file may only become a little longer.
+        // Some file systems have no locks. Without a lock, an append is still complete, but a file may become a little
+        // too long.
         let _held = lock.lock();
         let numbers = self.numbers()?;
         let last = numbers.last().copied().unwrap_or(0);
@@ -125,7 +129,7 @@ impl Trail {
         files::give_to_owner_of_folder(&self.path(number))?;
         let mut line = serde_json::to_vec(&entry)?;
         line.push(b'\n');
-        // A loss of power may have cut the last line. Then a line break is written first.
+        // A loss of power may have cut the last line. In this case a line break comes first.
         if is_torn(&mut file)? {
             line.insert(0, b'\n');
         }
@@ -133,15 +137,18 @@ impl Trail {
         file.sync_data()?;
         if number != last {
             files::sync_folder(&self.path(number))?;
-            // After a crash there may be more surplus files than a single merge removes.
+            // After a crash there may be more surplus files than a single merge removes, so several merges may run.
             let surplus = (numbers.len() + 1).saturating_sub(KEPT);
             numbers.windows(2).take(surplus).try_for_each(|pair| self.fold(pair[0], pair[1]))?;
         }
         Ok(())
     }
 
-    /// Merges two files into the second. If the result is too large, the namespace with the most bytes loses its oldest
-    /// entries. After a crash during an earlier merge, the second file may already contain the entries of the first.
+    /// Merges the file with the number `first` into the file `second`, and removes the file `first`. If the merged file
+    /// would be too large, the namespace with the most bytes loses its oldest entries.
+    ///
+    /// A crash may have interrupted an earlier merge. Then `second` already has the entries of `first`, and the merge
+    /// does not add them again.
     fn fold(&self, first: u32, second: u32) -> io::Result<()> {
         let texts = (std::fs::read(self.path(first))?, std::fs::read(self.path(second))?);
         let lines_of = |text| <[u8]>::split(text, |byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -186,8 +193,9 @@ impl Trail {
         options.open(self.path(number))
     }
 
-    /// Returns at most `limit` wanted entries, the newest first. With `before`, only entries before that position
-    /// count. Returns also the position before which there may be more entries. Blocks the calling thread.
+    /// Returns at most `limit` entries that `wanted` selects, the newest first. With `before`, returns only entries
+    /// before that position. If more entries may follow, also returns the position for the next call's `before`. Blocks
+    /// the calling thread.
     ///
     /// # Errors
     ///
@@ -200,7 +208,7 @@ impl Trail {
     ) -> io::Result<(Vec<AuditEntry>, Option<TrailPosition>)> {
         let lock = files::open_lock(&self.0.join("lock"));
         // The lock keeps a merge from running during the read. If the lock file cannot be opened, the read goes on
-        // without it.
+        // without a lock.
         let _held = lock.as_ref().map(|lock| lock.lock_shared());
         let mut entries = Vec::new();
         for file in self.numbers()?.into_iter().rev() {
@@ -210,7 +218,7 @@ impl Trail {
                 _ => usize::MAX,
             };
             let bytes = match std::fs::read(self.path(file)) {
-                // A writer has removed this file since its name was read: it was the oldest.
+                // A merge has removed this file since its name was read. It was the oldest file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 read => read?,
             };
@@ -226,15 +234,15 @@ impl Trail {
     }
 }
 
-/// The lines and bytes that a namespace has in two files that are merged.
+/// The part of a namespace in two merged files of the audit trail: its number of bytes, and its lines.
 #[derive(Default)]
 struct Holder {
     bytes: u64,
-    /// The indexes of the namespace's lines, the oldest first.
+    /// The indexes of the namespace's lines in the merged file, the oldest first.
     places: VecDeque<usize>,
 }
 
-/// Whether a file ends in the middle of a line.
+/// Returns whether a file ends in the middle of a line.
 fn is_torn(file: &mut File) -> io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(false);
@@ -245,7 +253,7 @@ fn is_torn(file: &mut File) -> io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-/// Returns the lines of a text, the last line first, each with its offset.
+/// Returns the lines of a text, each with its byte offset, beginning with the last line.
 fn lines_backwards(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut end = bytes.len();
     core::iter::from_fn(move || {
@@ -282,7 +290,7 @@ mod tests {
         }
     }
 
-    /// Reads all wanted entries, in pages of `limit` entries.
+    /// Reads all entries that `wanted` selects, in pages of at most `limit` entries. Returns the entries' moments.
     fn all(trail: &Trail, wanted: &Wanted, limit: usize) -> Vec<u64> {
         let (mut moments, mut place) = (Vec::new(), None);
         loop {
@@ -344,7 +352,7 @@ mod tests {
         trail.append(entry(1, "quiet", "")).unwrap();
         let unbound = AuditEntry { namespace: None, ..entry(2, "", "") };
         trail.append(unbound).unwrap();
-        // The noisy namespace fills many files. Each append is synced, so most entries are written at once.
+        // The namespace `noisy` fills many files. Each append is synced, so most of its entries are written at once.
         for round in 0..3 * KEPT {
             let line = |number| {
                 let noisy = entry(3, "noisy", &"d".repeat(900));

@@ -1,4 +1,4 @@
-//! Runs `tourbillond check`, which searches the store for faults. In Redis it also checks the servers.
+//! Runs `tourbillond check`, which searches the store for faults. With Redis it also checks the servers.
 
 use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
@@ -34,7 +34,8 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     let mut faults = service::Service::unreadable_files(&config.data, &config.token_file());
     let pages = RedbStore::builder().verify(&path).map_err(failure)?;
     if !pages.is_empty() {
-        // Opening the store would write to it, and would give damaged pages valid checksums.
+        // The store is not opened. Opening the store would write to the file, and would give damaged pages valid
+        // checksums.
         faults.extend(pages.iter().map(ToString::to_string));
         return show(&place, None, &Found { timers: None, faults }, matches);
     }
@@ -44,15 +45,15 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     show(&place, None, &found, matches)
 }
 
-/// The faults that a check found.
+/// The result of a check of the store: the faults that were found, and the number of timers.
 struct Found {
-    /// The number of stored timers. `None` if the store was not read.
+    /// The number of stored timers. `None` if the timers were not read.
     timers: Option<u64>,
     faults: Vec<String>,
 }
 
 impl Found {
-    /// Checks an open store. Returns `faults`, which are known already, followed by the faults found.
+    /// Checks an open store. Returns the given `faults`, followed by the faults of the store.
     fn in_store(store: &dyn TimerStore, mut faults: Vec<String>) -> Result<Self, StoreError> {
         let found = pollster::block_on(store.check())?;
         let counts = pollster::block_on(store.counts())?;
@@ -61,7 +62,8 @@ impl Found {
     }
 }
 
-/// Checks the Redis servers, then the deployment. The deployment is left out if the servers cannot be used.
+/// Checks the Redis servers, and then the deployment on these servers. If the servers cannot be used, leaves the
+/// deployment out.
 fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the deployment {}", redis.deployment);
     let report = match service::checked(redis) {
@@ -78,7 +80,7 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     show(&place, Some(&report), &found, matches)
 }
 
-/// Prints the faults. Fails if there are faults, or if the store was not read.
+/// Prints the result of a check of `place`. The exit code is 0 if the timers were read without any fault, otherwise 1.
 fn show(place: &str, report: Option<&Report>, found: &Found, matches: &ArgMatches) -> Outcome {
     let Found { timers, faults } = found;
     let lines = report.map(Report::lines).unwrap_or_default();

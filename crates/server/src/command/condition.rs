@@ -1,4 +1,4 @@
-//! Logs changes in the condition of a running service, which is looked at about once a second.
+//! Logs changes in the condition of a running service. The condition is checked about once a second.
 
 use crate::service::Service;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,14 +7,14 @@ use tourbillon_durable::Health;
 use tourbillon_durable::store::StoreError;
 use tracing::{error, info, warn};
 
-/// The condition of the service when it was last looked at.
+/// The condition of the service at the last check. A change of the condition is logged.
 #[derive(Debug, Default)]
 pub(super) struct Condition {
     fault: Option<&'static str>,
     is_dead: bool,
     refuses: bool,
     has_no_collector: bool,
-    /// The number of damaged store entries found so far.
+    /// The number of damaged entries that the search for damage in the store has found so far.
     damaged: u64,
     breakers: Breakers,
 }
@@ -28,7 +28,7 @@ impl Condition {
         self.breakers.note(&service.reports().breakers());
     }
 
-    /// Logs if the delivery loop has died since the last look, or is alive again.
+    /// Logs a change of the delivery loop since the last check: it has died, or has come alive again.
     pub(super) fn note_loop(&mut self, alive: &Result<(), Box<str>>) {
         match alive {
             Err(reason) if !self.is_dead => error!(target: "loop", "the loop is dead: {reason}"),
@@ -38,7 +38,7 @@ impl Condition {
         self.is_dead = alive.is_err();
     }
 
-    /// Logs if the collector has stopped taking spans since the last look, or takes them again.
+    /// Logs a change of the collector since the last check: it takes no spans any more, or takes spans again.
     fn note_collector(&mut self, fault: Option<&str>) {
         match fault {
             Some(error) if !self.has_no_collector => {
@@ -50,7 +50,7 @@ impl Condition {
         self.has_no_collector = fault.is_some();
     }
 
-    /// Logs if the store has begun to refuse changes since the last look, or takes them again.
+    /// Logs a change of the store since the last check: it has begun to refuse changes, or takes changes again.
     fn note_refusal(&mut self, refusal: Option<&StoreError>) {
         match refusal {
             Some(error) if !self.refuses => {
@@ -62,7 +62,7 @@ impl Condition {
         self.refuses = refusal.is_some();
     }
 
-    /// Logs how many damaged store entries were found since the last look.
+    /// Logs how many damaged entries of the store were found since the last check.
     fn note_damage(&mut self, damaged: u64) {
         let count = damaged.saturating_sub(self.damaged);
         if count > 0 {
@@ -89,8 +89,8 @@ impl Condition {
     }
 }
 
-/// The hosts whose breakers were open at the last look. A breaker that opens and closes between two looks is not
-/// logged.
+/// The hosts whose breaker was open at the last check, so they got no callbacks. A breaker that opens and closes
+/// between two checks is not logged.
 #[derive(Debug, Default)]
 struct Breakers(BTreeSet<Box<str>>);
 

@@ -1,7 +1,8 @@
-//! Runs `tourbillond demo`: a service and a receiver of callbacks on this machine, with files in a temporary folder.
+//! Runs `tourbillond demo`. It starts a service and a receiver of callbacks on this machine, with files in a temporary
+//! folder.
 //!
 //! Three timers show the abilities of the service. The first timer's callback arrives. The second timer's callback
-//! fails and is repeated. The third timer is cancelled. The timers are made over HTTP, as any client makes them.
+//! fails and is repeated. The third timer is cancelled. The timers are created over HTTP, as by any client.
 
 use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
@@ -40,14 +41,15 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     shown.map(|()| ExitCode::SUCCESS)
 }
 
-/// The state of the receiver, which answers the first callback to `/unsure` with 503.
+/// The state of the receiver that the demonstration runs. The receiver answers the first callback to `/unsure` with
+/// 503.
 #[derive(Clone)]
 struct Receiver {
     received: mpsc::UnboundedSender<Received>,
     has_failed: Arc<Mutex<bool>>,
 }
 
-/// A callback that the receiver got, and the status that it answered.
+/// A callback that the demonstration's receiver has got, with the status of the receiver's answer.
 struct Received {
     path: String,
     id: String,
@@ -71,12 +73,13 @@ async fn receive(State(receiver): State<Receiver>, request: Request) -> StatusCo
         |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("?").to_owned();
     let received =
         Received { path, id: header("webhook-id"), attempt: header("tourbillon-attempt"), body, status };
-    // After the demonstration, the callbacks of the user's own timers are printed too.
+    // After the demonstration, callbacks of the user's own timers are printed as well.
     let _ended = receiver.received.send(received);
     status
 }
 
-/// Sends a request to the service and returns its answer as JSON.
+/// Sends a request with a JSON body to the service. Returns the JSON of the answer. Fails if the status is not a
+/// success.
 async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Result<Value, Failure> {
     let stream = TcpStream::connect(service).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -94,7 +97,7 @@ async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Res
     if status.is_success() { Ok(answer) } else { Err(format!("{method} {path}: {status}: {answer}").into()) }
 }
 
-/// Prints lines that begin with the time since the start.
+/// The start of the demonstration. Prints lines, each with the time since the start.
 struct Clock(Instant);
 
 impl Clock {
@@ -113,7 +116,8 @@ fn say_at(time: Duration, line: impl core::fmt::Display) -> Result<(), Failure> 
     print(format_args!("{:6.2} s  {line}\n", time.as_secs_f64()))
 }
 
-/// Listens on the service's usual address, or on a free port of this machine if that is taken.
+/// Listens on the service's usual address. If another program uses this address, listens on a free port of this
+/// machine.
 async fn listen() -> Result<Listeners, Failure> {
     let usual = Config::default().listen;
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -150,7 +154,7 @@ async fn show(ends: bool) -> Result<(), Failure> {
             "callback": { "url": format!("{hooks}{path}"), "json": { "timer": key } },
             "policy": { "backoff": { "kind": "fixed", "pause_ms": 1_500 } },
         });
-        // The service counts the delay from some moment between the request and its answer.
+        // The delay counts from a moment between the request and its answer.
         let begun = clock.0.elapsed();
         let answer = send(address, "PUT", &format!("/v1/namespaces/default/timers/{key}"), timer).await?;
         let id = &answer["id"];
@@ -176,11 +180,12 @@ async fn show(ends: bool) -> Result<(), Failure> {
         clock.say_received(&callback)?;
         missing -= 1;
     }
-    // By now the due moment of the cancelled timer has passed.
+    // The due moment of the cancelled timer has passed.
     clock.say("   the callback of the cancelled timer has not arrived")?;
     print(format_args!("{}", how_to_go_on(address, &hooks)))?;
     if !ends {
-        // A single wait covers the whole time. Between two waits a signal could be lost.
+        // A single future waits for the signal all the time. With a new future for each wait, a signal could be lost in
+        // between.
         let mut interrupt = core::pin::pin!(tokio::signal::ctrl_c());
         loop {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! Runs `tourbillond mend`. On Redis it brings back shards that their servers have lost. With a file it removes the
+//! Runs `tourbillond mend`. With Redis, it restores shards that their servers have lost. With a file, it removes the
 //! damaged records.
 
 use super::terminal::{Failure, Outcome, note, print};
@@ -58,7 +58,8 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     Ok(if mended.silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Removes the records that the store in a file has set aside as damaged.
+/// Removes damaged records from the store in a file. The store has recognized these records as damaged, and keeps them
+/// apart.
 fn forget_damaged(config: &Config, matches: &ArgMatches) -> Outcome {
     let path = config.data.join("timers.redb");
     if !path.exists() {

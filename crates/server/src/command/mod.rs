@@ -22,7 +22,7 @@ A setting is taken from its flag, else from its variable TOURBILLON_..., else fr
 The program ends with 0 after a stop by SIGTERM or SIGINT, with 1 after a failure, with 2 if a flag, a variable, the file
 or a file that a setting names is wrong. SIGHUP reads the tokens and the certificate again.";
 
-/// Makes the command-line flag of a setting.
+/// Makes the command-line flag that sets a setting.
 fn flag_of(setting: &Setting) -> Arg {
     let heading = match setting.section() {
         "" => "Settings".to_owned(),
@@ -68,7 +68,7 @@ fn command() -> Command {
         .subcommand(Command::new("openapi").about("Prints the OpenAPI document of the HTTP interface"))
 }
 
-/// Loads the configuration of this process from its file, its variables and its flags.
+/// Loads the configuration of this process from its file, its environment variables and its flags.
 fn load(matches: &ArgMatches) -> Result<Loaded, ConfigError> {
     config::load(&Sources {
         file: matches.get_one::<std::path::PathBuf>("config").map(|path| &**path),

@@ -1,4 +1,4 @@
-//! Runs `tourbillond restore`, which stores the timers of a backup in the empty store of a stopped service.
+//! Runs `tourbillond restore`. It stores the timers of a backup in the empty store of a service that does not run.
 
 use super::terminal::{Outcome, note, print, say};
 use crate::audit::{Deed, End};
@@ -46,7 +46,8 @@ pub(super) fn command(json: &Arg) -> Command {
         .arg(json)
 }
 
-/// The moment at which restored timers become due that would be due earlier: an absolute moment, or a time from now on.
+/// The moment at which overdue timers of a restored backup become due: an absolute moment, or a time after the present
+/// moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Floor {
     At(UtcMillis),

@@ -1,15 +1,15 @@
 //! Runs `tourbillond serve`: the service, from its start to its end.
 //!
-//! The end, after SIGTERM or SIGINT:
+//! After SIGTERM or SIGINT the service ends in these steps:
 //!
-//! 1. No connection is accepted any more, and connections without a request end. Requests under way are answered.
-//!    Requests that last, such as streams of events, end.
-//! 2. After these answers, but at most a second later, no timer is claimed any more. The callbacks under way have until
-//!    the end of `drain`.
+//! 1. Connections are no longer accepted, and connections without a request end. Requests under way are answered.
+//!    Requests that may last for ever, such as streams of events, end.
+//! 2. After these answers, but at most a second later, the service claims no more timers. The callbacks under way may
+//!    go on until the time `drain` is over.
 //! 3. Timers whose callbacks have not ended are given back. The next start delivers them again, with the same ids.
-//! 4. Answers that clients have not taken a second later are cut off, and the process ends.
+//! 4. A second later, the answers that clients have not taken are cut off, and the process ends.
 //!
-//! A second signal ends the process at once. Even then no timer is lost: leases end with the next start.
+//! A second signal ends the process at once. Even then no timer is lost, because leases end with the next start.
 
 use super::condition::Condition;
 use super::terminal::{Failure, Outcome, code_of};
@@ -25,12 +25,14 @@ use sd_notify::NotifyState;
 use std::process::ExitCode;
 use tracing::{error, info, warn};
 
-/// The longest time for answers to requests under way. It counts once before deliveries stop, and once after.
+/// The longest time for answers to running requests at the end of the service. The service waits this time before
+/// deliveries stop, and again afterwards.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
-/// The time between two looks at the file of tokens and the service's health.
+/// The time between two checks of the token file and of the service's condition.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Fails if other machines can reach the service and it lacks tokens or TLS. Behind a proxy it needs tokens only.
+/// Fails if other machines can reach the service, and tokens or TLS are missing. Behind a proxy, only tokens are
+/// needed.
 pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
     let path = config.token_file();
     let tokens = TokenFile::new(&path).read().map_err(|error| format!("{}: {error}", path.display()))?;
@@ -61,19 +63,19 @@ pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
     Err(message.into())
 }
 
-/// Raises this process's limit of open files to the greatest number that the system permits.
+/// Raises the limit of open files of this process to the greatest number that the system permits.
 fn raise_file_limit() {
     #[cfg(unix)]
     {
         use rustix::process::{Resource, getrlimit, setrlimit};
         let mut limit = getrlimit(Resource::Nofile);
         limit.current = limit.maximum;
-        // With fewer open files the service accepts fewer connections.
+        // An error is ignored: with fewer open files the service accepts fewer connections.
         let _best_effort = setrlimit(Resource::Nofile, limit);
     }
 }
 
-/// Runs the service until a signal. A failure is logged like all other events.
+/// Runs the service until a signal ends the service. Logs a failure as an event.
 pub(super) fn run(loaded: &Loaded) -> Outcome {
     let config = &loaded.config;
     log::begin(config.log_level, config.log_format);
@@ -93,19 +95,19 @@ fn run_until_stopped(config: &Config) -> Outcome {
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(config));
-    // Tasks may still run here. Their timers have been given back.
+    // Tasks may still run here. Their timers were given back.
     runtime.shutdown_background();
     ended
 }
 
-/// Tells the service manager about a new state, if there is a manager.
+/// Informs the service manager, such as systemd, about a new state of the service. Does nothing if there is no manager.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         warn!(target: "start", "the service manager cannot be reached: {error}");
     }
 }
 
-/// Receives the signals that the service obeys.
+/// Receives the signals to which the service reacts.
 struct Signals {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
@@ -115,7 +117,7 @@ struct Signals {
     hang_up: tokio::signal::unix::Signal,
 }
 
-/// A signal that the service obeys.
+/// A signal to which the service reacts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     Terminate,
@@ -208,7 +210,7 @@ async fn serve(config: &Config) -> Outcome {
     }
 }
 
-/// Waits for a second signal that ends the process. SIGHUP does not end it.
+/// Waits until a signal ends the process during the stop of the service. Ignores SIGHUP.
 async fn second(signals: &mut Signals) -> Signal {
     loop {
         let signal = signals.next().await;
@@ -218,10 +220,11 @@ async fn second(signals: &mut Signals) -> Signal {
     }
 }
 
-/// Looks after a running service until a signal ends it. Returns that signal.
+/// Checks a running service again and again, until a signal ends the service. Returns that signal.
 async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> Signal {
     let watchdog = sd_notify::watchdog_enabled();
-    // The manager wants a sign of life in each interval. Half an interval leaves room for a busy machine.
+    // The manager wants a sign of life in each interval. A sign after half an interval is in time even on a busy
+    // machine.
     let pause = watchdog.map_or(LOOK, |interval| LOOK.min(interval / 2));
     let mut looks = tokio::time::interval(pause.max(Duration::from_millis(10)));
     let mut condition = Condition::default();
@@ -256,7 +259,8 @@ async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> S
     }
 }
 
-/// Sends the manager a sign of life if the service is alive. Without these signs the manager starts a new process.
+/// Sends the service manager a sign of life if `alive` says that the service is alive. Without signs of life, the
+/// manager starts a new process.
 fn tell_manager(alive: &Result<(), Box<str>>, notify: impl FnOnce(&[NotifyState<'_>])) {
     if alive.is_ok() {
         notify(&[NotifyState::Watchdog]);
@@ -273,7 +277,8 @@ fn reload_tokens(service: &Service, always: bool) {
     }
 }
 
-/// Ends the service in the order that the module's documentation describes.
+/// Stops the service and its server within about the time `drain`. Requests under way are answered, and deliveries
+/// under way may end.
 async fn stop(service: &Service, server: &Server, drain: Duration) {
     let begun = std::time::Instant::now();
     service.begin_stop();

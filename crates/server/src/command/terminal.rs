@@ -1,4 +1,4 @@
-//! Prints the output of commands, chooses their exit codes, and records their changes in the audit trail.
+//! Prints the output of commands and chooses their exit codes. Records changes by commands in the audit trail.
 
 use crate::audit::{Deed, End, Trail};
 use crate::config::{Config, ConfigError};
@@ -8,26 +8,26 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use tourbillon_api::{AuditAuthor, AuditVia};
 
-/// The reason why a command failed, in words for people.
+/// The reason why a command failed.
 pub(super) type Failure = Box<dyn core::error::Error>;
 
 /// The result of a command: its exit code, or a failure.
 pub(super) type Outcome = Result<ExitCode, Failure>;
 
-/// Returns the exit code after a failure: 2 for a wrong setting, otherwise 1.
+/// Returns the exit code for a failure: 2 for a wrong setting, 1 for any other failure.
 pub(super) fn code_of(failure: &Failure) -> ExitCode {
     let is_of_setting = failure.is::<ConfigError>() || failure.is::<TlsError>();
     if is_of_setting { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
-/// Prints a message for people to the standard error.
+/// Prints a message to the standard error.
 pub(super) fn say(line: impl fmt::Display) {
-    // If the standard error is closed, nobody wants the message.
+    // The message is lost if the standard error is closed.
     let _best_effort = writeln!(io::stderr().lock(), "tourbillond: {line}");
 }
 
-/// Records a change that this command made in the service's audit trail. If the data folder is missing, nothing is
-/// recorded: a command that names only the file of tokens must not make a folder.
+/// Records a change that a command has made in the service's audit trail. If the data folder is missing, only prints a
+/// message. A command that names only the token file must not make the folder.
 pub(super) fn note(config: &Config, deed: Deed, end: End) {
     if !config.data.exists() {
         let data = config.data.display();
@@ -50,7 +50,8 @@ pub(super) fn note(config: &Config, deed: Deed, end: End) {
     }
 }
 
-/// Prints to the standard output. Fails if that cannot be written, but not if its reader has left.
+/// Prints a text to the standard output. Fails if the output cannot be written. A closed reader, such as `head`, is not
+/// a failure.
 pub(super) fn print(text: impl fmt::Display) -> Result<(), Failure> {
     match write!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

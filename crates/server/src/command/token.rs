@@ -62,7 +62,8 @@ pub(super) fn command(json: &Arg) -> Command {
         ))
 }
 
-/// A new file for a token. Dropping the value removes the file; `keep` writes the token and keeps the file.
+/// A new file for a token, with its final path. `keep` writes the token and keeps the file. If the value is dropped
+/// without `keep`, the file is removed.
 struct Out(tempfile::NamedTempFile, PathBuf);
 
 impl Out {
@@ -87,7 +88,7 @@ impl Out {
 }
 
 pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
-    // An absolute path shows if the command ran in the wrong folder.
+    // An absolute path lets the user notice a command in the wrong folder.
     let path = config.token_file();
     let path = std::path::absolute(&path).unwrap_or(path);
     let file = TokenFile::new(&path);
@@ -95,7 +96,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     match matches.subcommand() {
         Some(("new", matches)) => {
             let out = matches.get_one::<PathBuf>("out");
-            // The file is made before the token is stored. So no token is made that cannot be handed over.
+            // The file is made before the token is stored. So if the file cannot be made, no token is made.
             let out = out.map(|path| Out::create(path)).transpose()?;
             let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
             let role = match text("role") {
@@ -114,7 +115,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
                 Some(out) => out.keep(&token),
                 None => print(format_args!("{token}\n")),
             };
-            // The token was not handed over, so the service must not accept it.
+            // The user did not get the token, so the service must not accept it.
             if handed_over.is_err() {
                 note(config, Deed::new(AuditAction::RevokeToken).target(stored.id()), End::done());
                 file.revoke(&stored.id()).map_err(failure)?;

@@ -1,4 +1,4 @@
-//! Reads the file of settings, in TOML.
+//! Reads the settings from a file in TOML.
 
 use super::table::{SETTINGS, Setting};
 use super::value::Form;
@@ -7,18 +7,18 @@ use core::fmt;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
-/// A setting's value in the file, with its line.
+/// A setting in the file of settings: its value as a text, and the number of its line.
 pub(super) struct Entry {
     pub(super) setting: &'static Setting,
     pub(super) text: String,
     pub(super) line: usize,
 }
 
-/// A fault in the file of settings, with its path and line.
+/// A fault in the file of settings, with the line of the fault.
 #[derive(Debug)]
 pub(crate) struct FileFault {
     pub(crate) path: PathBuf,
-    /// The number of the wrong line, from 1 on. 0: the file as a whole.
+    /// The number of the wrong line, counted from 1. Zero stands for the whole file.
     pub(crate) line: usize,
     pub(crate) message: String,
 }
@@ -33,7 +33,7 @@ impl fmt::Display for FileFault {
     }
 }
 
-/// Reads the settings in the text of a file. Fails with the first fault.
+/// Parses the text of a file of settings. Errors name the file by `path`. Fails with the first fault.
 pub(super) fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, FileFault> {
     let line_of = |at: usize| 1 + text.bytes().take(at).filter(|&byte| byte == b'\n').count();
     let fault = |at: usize, message: String| FileFault { path: path.to_owned(), line: line_of(at), message };
@@ -69,7 +69,7 @@ pub(super) fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, FileFault> 
 fn unknown(key: &str) -> String {
     let sections = SETTINGS.iter().map(Setting::section).filter(|section| !section.is_empty());
     let names = SETTINGS.iter().map(|setting| setting.key).chain(sections);
-    // The name may be right although its section is wrong.
+    // The name may be correct and its section wrong.
     let last = key.rsplit('.').next().unwrap_or(key);
     let elsewhere = SETTINGS.iter().find(|setting| setting.key.rsplit('.').next() == Some(last));
     match similar(key, names).or(elsewhere.map(|setting| setting.key)) {
@@ -78,7 +78,7 @@ fn unknown(key: &str) -> String {
     }
 }
 
-/// Returns the text of a value. `None` if the value does not have the setting's form.
+/// Returns the value of a setting as text. Returns `None` if the value does not have the type that the setting needs.
 fn text_of(form: Form, value: &DeValue<'_>) -> Option<String> {
     match (form, value) {
         (Form::Text, DeValue::String(text)) => Some(text.to_string()),

@@ -1,10 +1,10 @@
-//! Reads and writes the values of the settings for the log.
+//! Parses and writes the values of the log's settings.
 
 use super::value::{Form, Value};
 use crate::log;
 use tracing::level_filters::LevelFilter;
 
-/// The names of the log's levels, the gravest first.
+/// The names of the log's levels, the most severe level first.
 const LEVELS: [(&str, LevelFilter); 4] = [
     ("error", LevelFilter::ERROR),
     ("warn", LevelFilter::WARN),

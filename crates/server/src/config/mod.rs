@@ -1,8 +1,9 @@
-//! Loads the configuration: defaults, then the file, then the environment, then flags. A later source wins.
+//! Loads the configuration from the defaults, the file, the environment and the flags. A later source in this list
+//! wins.
 //!
-//! All sources use a single table of settings ([`table`]). Variables that OpenTelemetry defines ([`standard`]) rank
-//! between the defaults and the file. Settings never contain secrets: tokens and keys are in files, and the settings
-//! are the paths of these files.
+//! All sources use the same table of settings ([`table`]). Variables that OpenTelemetry defines ([`standard`]) rank
+//! between the defaults and the file. Settings never contain secrets. Tokens and keys are in files, and settings name
+//! the paths of these files.
 
 mod file;
 mod log;
@@ -34,10 +35,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::parse(text)
 }
 
-/// The file of settings that is read if it exists and `--config` is not given.
+/// The name of the settings file that is read if the flag `--config` is not given. The file may be missing.
 pub(crate) const FILE: &str = "tourbillon.toml";
 
-/// Where the value of a setting comes from.
+/// The place from which a setting's value comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -57,21 +58,21 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The loaded settings. `origins` says where each value comes from, in the order of the table.
+/// The loaded settings. `origins` has the origin of each value, in the order of [`SETTINGS`].
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Config,
     pub(crate) origins: Vec<Origin>,
-    /// Warnings to be logged at the start, mostly about variables that are probably misspelt.
+    /// Warnings that are logged at the start. Most warn about environment variables that are probably misspelt.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Why the configuration cannot be used.
+/// The reason why the configuration cannot be used.
 #[derive(Debug)]
 pub(crate) enum ConfigError {
     Read(PathBuf, io::Error),
     File(FileFault),
-    /// The value of a variable or a flag is wrong.
+    /// The value of an environment variable or of a flag is not valid.
     Value {
         origin: Origin,
         message: String,
@@ -95,16 +96,17 @@ impl core::error::Error for ConfigError {}
 
 /// The sources from which the settings are loaded.
 pub(crate) struct Sources<'a> {
-    /// The file that `--config` names.
+    /// The settings file that the flag `--config` names. `None` if the flag was not given.
     pub(crate) file: Option<&'a Path>,
-    /// The folder in which `tourbillon.toml` is searched for if `--config` is not given.
+    /// The folder in which the settings file `tourbillon.toml` is searched if the flag `--config` was not given.
     pub(crate) folder: &'a Path,
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// Returns the value of a setting's flag, if the flag was given.
+    /// Returns the value of a setting's command-line flag. Returns `None` if the flag was not given.
     pub(crate) flag: &'a dyn Fn(&Setting) -> Option<String>,
 }
 
-/// Loads the settings from all sources. Fails if a value is wrong, or if values contradict each other.
+/// Loads the settings from the file, the environment variables and the flags. Fails if a value is not valid, or if
+/// values contradict each other.
 pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
     let mut loaded = Loaded {
         config: Config::default(),
@@ -114,7 +116,7 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
     let standard = standard::read(&sources.environment);
     loaded.warnings.extend(standard.warnings);
     for (key, name, value) in standard.values {
-        // Other programs use these variables too. So a bad value is only a warning, and the service starts.
+        // Other programs use these variables too. So a wrong value only causes a warning, and the service starts.
         let setting = SETTINGS.iter().find(|setting| setting.key == key);
         if let Some(Err(error)) =
             setting.map(|setting| loaded.set(setting, &value, Origin::Variable(name.to_owned())))
@@ -178,8 +180,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Warns of an unknown variable whose name is close to a setting's. An error would be too strict, since other
-    /// programs may use variables with this prefix.
+    /// Warns about the unknown environment variable `name` if its name resembles the variable of a setting. Other
+    /// programs may use variables with the same prefix, so the variable is not an error.
     fn warn_of(&mut self, name: &str) {
         let variables: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
         let ends = variables.iter().filter_map(|variable| variable.strip_prefix(PREFIX));
@@ -236,12 +238,12 @@ impl Config {
         Ok(())
     }
 
-    /// Returns the path of the file of tokens.
+    /// Returns the path of the token file.
     pub(crate) fn token_file(&self) -> PathBuf {
         self.tokens.clone().unwrap_or_else(|| self.data.join("tokens.json"))
     }
 
-    /// Returns the limits of connections that the configuration sets.
+    /// Returns the limits for connections that the configuration sets.
     pub(crate) fn connection_limits(&self) -> crate::listen::Limits {
         crate::listen::Limits {
             connections: self.max_connections,
@@ -254,7 +256,8 @@ impl Config {
         }
     }
 
-    /// Translates the configuration into the settings of the service.
+    /// Converts the configuration into the settings of the service. Fails if a file that a setting names cannot be
+    /// read.
     pub(crate) fn settings(&self) -> Result<Settings, ConfigError> {
         let mut settings = Settings::new(&self.data);
         settings.tokens = Some(self.token_file());
@@ -297,7 +300,7 @@ impl Config {
     }
 }
 
-/// The smallest buffer for a request's header that hyper accepts, in bytes.
+/// The smallest buffer that hyper accepts for a request's header, in bytes.
 const SMALLEST_HEADER: usize = 8 << 10;
 
 #[cfg(test)]

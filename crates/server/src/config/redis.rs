@@ -1,4 +1,4 @@
-//! Checks the settings for Redis, and builds the connection that they describe.
+//! Checks the settings for Redis, and makes the connection settings from them.
 
 use super::{Config, ConfigError};
 use crate::settings::RedisSettings;
@@ -8,13 +8,13 @@ use std::io;
 use std::path::Path;
 use tourbillon_redis::{Connect, ConnectError, Tls};
 
-/// The greatest number of shards that a deployment may have.
+/// The greatest number of shards that a deployment on Redis may have.
 const MOST_SHARDS: u32 = 1_024;
 
-/// The least and the greatest time for which a node may claim shards.
+/// The least and the greatest time for which a node claims shards of the deployment.
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 
-/// Checks that a file with a password can be read and is not empty.
+/// Fails if the file of a password cannot be read or is empty.
 fn secret(path: &Path) -> Result<(), ConfigError> {
     let failed = |error| ConfigError::Read(path.to_owned(), error);
     let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -29,7 +29,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     std::fs::read(path).map_err(|error| ConfigError::Read(path.to_owned(), error))
 }
 
-/// Returns the name of this host. `node` if the system does not know it.
+/// Returns the name of this host. If the system does not tell the name, returns `node`.
 fn host_name() -> String {
     #[cfg(unix)]
     let name = Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
@@ -39,12 +39,12 @@ fn host_name() -> String {
 }
 
 impl Config {
-    /// Whether the timers are in Redis, and not in a file.
+    /// Returns whether the settings place the timers in Redis instead of a file.
     pub(crate) fn is_on_redis(&self) -> bool {
         !self.redis_servers.is_empty()
     }
 
-    /// Checks that the settings for Redis fit together. Fails with the reason if they do not.
+    /// Fails if the settings for Redis contradict each other. The error is the reason.
     pub(super) fn check_redis(&self) -> Result<(), String> {
         let named = [
             ("redis.sentinel", self.redis_sentinel.is_some()),
@@ -111,8 +111,8 @@ impl Config {
         }
     }
 
-    /// Returns the settings of the Redis deployment that stores the timers. `None` if a file stores them. Reads the
-    /// files of secrets and certificates.
+    /// Returns the settings of the Redis deployment that stores the timers. Returns `None` if a file stores the timers.
+    /// Reads the files of secrets and certificates.
     pub(crate) fn redis(&self) -> Result<Option<RedisSettings>, ConfigError> {
         if !self.is_on_redis() {
             return Ok(None);
@@ -120,8 +120,7 @@ impl Config {
         let failed = |error: ConnectError| ConfigError::Together(format!("redis.servers: {error}"));
         let mut urls: Vec<_> = self.redis_servers.iter().map(|server| server.0.clone()).collect();
         if let Some(path) = &self.redis_sentinel_password_file {
-            // The file is read again for each connection. Here it is read so that a missing file is reported at the
-            // start.
+            // The file is read again for each connection. It is read here to report a missing file at the start.
             secret(path)?;
             if urls.iter_mut().any(|url| url.set_password(None).is_err()) {
                 let message = "redis.servers: a local socket takes no password";

@@ -1,11 +1,11 @@
-//! Prints the configuration in effect, with the origin of each value.
+//! Prints the configuration, with the origin of each value.
 
 use super::table::{Config, SETTINGS, Setting};
 use super::{Form, Loaded};
 use core::fmt::Write as _;
 use serde_json::{Value, json};
 
-/// Returns a setting's value as a file of settings would have it.
+/// Returns the value of a setting in the form that a settings file has.
 fn in_file(setting: &Setting, config: &Config) -> Value {
     let text = (setting.get)(config);
     match setting.form {
@@ -16,7 +16,7 @@ fn in_file(setting: &Setting, config: &Config) -> Value {
     }
 }
 
-/// Prints the configuration as a file of settings. A comment on each line has the origin.
+/// Formats the configuration as a settings file. A comment on each line names the origin of the value.
 pub(crate) fn lines(loaded: &Loaded) -> String {
     let mut out = String::new();
     let mut section = "";
@@ -32,7 +32,7 @@ pub(crate) fn lines(loaded: &Loaded) -> String {
     out
 }
 
-/// Returns the configuration as a JSON object with an entry for each setting.
+/// Returns the configuration as a JSON object that has a member for each setting.
 pub(crate) fn json(loaded: &Loaded) -> Value {
     let entries = SETTINGS.iter().zip(&loaded.origins).map(|(setting, origin)| {
         let entry = json!({

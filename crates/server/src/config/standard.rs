@@ -1,25 +1,25 @@
 //! Reads the environment variables that OpenTelemetry defines. All programs of a machine may use these variables. So a
-//! fault in them is only a warning, and a setting of this program wins over them. Headers that cannot be read are an
-//! error, since without its headers the collector would refuse each span.
+//! wrong value only causes a warning, and a setting of this program takes precedence. Headers that cannot be parsed are
+//! an exception. They are an error, because the collector would refuse all spans without its headers.
 
 use percent_encoding::percent_decode_str;
 use std::ffi::OsString;
 
-/// The settings that the variables set, and the warnings about bad variables.
+/// The values that OpenTelemetry's environment variables give to settings, with warnings about wrong values.
 #[derive(Debug, Default)]
 pub(super) struct Standard {
-    /// For each setting: its key, the name of the variable, and the value.
+    /// The settings that get a value from a variable: the setting's key, the variable's name, and the value.
     pub(super) values: Vec<(&'static str, &'static str, String)>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Returns the value of a variable. An empty value counts as unset.
+/// Returns the value of an environment variable. An empty value counts as unset.
 fn value_of<'e>(environment: &'e [(OsString, OsString)], name: &str) -> Option<&'e str> {
     let value = environment.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.to_str());
     value.filter(|value| !value.is_empty())
 }
 
-/// Reads the variables that have a counterpart in the table of settings.
+/// Reads OpenTelemetry's environment variables that correspond to a setting of the service.
 pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     let value = |name| value_of(environment, name);
     let mut read = Standard::default();
@@ -55,8 +55,9 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     read
 }
 
-/// Parses the headers for the collector: names and percent-encoded values, separated by commas. The headers may be
-/// secret, so they are not settings. Fails with the name of the variable that cannot be parsed.
+/// Parses the headers of requests to the OpenTelemetry collector from the environment: names and percent-encoded
+/// values, separated by commas. Headers may be secret, so there is no setting for them. If the text is not valid, fails
+/// with the variable's name.
 pub(crate) fn headers(environment: &[(OsString, OsString)]) -> Result<Vec<(String, String)>, &'static str> {
     let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
     let Some((variable, text)) =

@@ -117,8 +117,8 @@ fn a_misspelt_variable_is_a_warning() {
     assert_eq!(loaded.warnings, ["the variable TOURBILLON_LISTN is not known; is TOURBILLON_LISTEN meant?"]);
 }
 
-/// All programs of a machine use OpenTelemetry's variables. So the program's own settings win, and a fault in such a
-/// variable is only a warning.
+/// Checks that a setting takes precedence over a variable of OpenTelemetry, and that a wrong value of the variable only
+/// causes a warning. Other programs on the machine may use the same variable.
 #[test]
 fn a_setting_wins_over_a_variable_of_opentelemetry() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn the_example_has_every_setting_with_its_default() {
     let text = include_str!("../../packaging/tourbillon.toml");
     let path = Path::new("packaging/tourbillon.toml");
     assert!(file::entries(path, text).unwrap().is_empty(), "every setting of the example is a comment");
-    // The example has its settings commented out. With the comment signs removed, it sets each setting to its default.
+    // The example has its settings in comments. Without the comment signs, it sets each setting to its default.
     let is_setting = |line: &str| line.contains(" = ") || line.starts_with('[');
     let set = text.lines().map(|line| match line.strip_prefix('#') {
         Some(rest) if !rest.starts_with(' ') && is_setting(rest) => rest,

@@ -1,4 +1,5 @@
-//! Decides whether a delivery may begin: by its namespace's pause, by permits, and by its namespace's rate.
+//! Decides whether a delivery may begin. The namespace must not be paused, and permits and the namespace's rate must be
+//! free.
 
 use super::parked_index::ParkedIndex;
 use super::permits::{Permit, PermitRequest, Permits, Wanted, slow_permits};
@@ -10,26 +11,31 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The number of timers that one unpark puts back if no limit holds them back.
+/// The greatest number of timers that the unparker puts back in one request to the store. (The unparker is the task
+/// that makes parked timers due again.)
 const BATCH: usize = 500;
-/// The time within which an unparked timer should have arrived at its handler.
+/// The time within which a timer should arrive at its handler after the unparker (the task that puts timers back) has
+/// made the timer due again.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// The time after which the unparker checks a rate again while timers that it unparked for the rate have not arrived.
+/// The pause before the unparker (the task that puts parked timers back) asks again for room in a namespace's rate. The
+/// pause applies while timers that were put back for the rate have not all arrived.
 const SOON: Duration = Duration::from_millis(10);
 
-/// The greatest numbers of callbacks that run at the same time.
+/// The greatest numbers of callbacks that run at the same time: in the service, and at a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveryLimits {
-    /// The limit for the whole service.
+    /// The greatest number of callbacks that run at the same time in the whole service.
     pub(crate) all: usize,
-    /// The limit for one namespace at one host.
+    /// The greatest number of callbacks of one namespace that run at the same time at one host.
     pub(crate) at_host: usize,
-    /// The limit for one namespace at a host that answers promptly.
+    /// The greatest number of callbacks of one namespace that run at the same time at a host that answers within a
+    /// tenth of a second.
     pub(crate) at_prompt_host: usize,
 }
 
-/// Decides whether a delivery may begin, and how many parked timers may come back.
+/// Decides whether a delivery may begin. Also decides how many parked timers (timers held in the store) may become due
+/// again.
 #[derive(Debug)]
 pub(crate) struct Admission {
     namespaces: Arc<Namespaces>,
@@ -38,7 +44,8 @@ pub(crate) struct Admission {
     limits: DeliveryLimits,
 }
 
-/// The rate of a namespace, and the number of timers that were unparked for it and have not arrived.
+/// The limit of a namespace's deliveries per second. The field `coming` counts the timers that were made due again for
+/// this rate, but have not arrived at their handler. From the moment `coming_until` on, `coming` counts as zero.
 #[derive(Debug)]
 struct Paced {
     rate: Rate,
@@ -56,20 +63,20 @@ impl Admission {
         self.rates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the namespace if it may have deliveries. Fails with [`Reason::Paused`] if the namespace is paused or not
-    /// known.
+    /// Returns the namespace with this name. Fails with [`Reason::Paused`] if the namespace is paused or unknown.
     pub(crate) fn namespace(&self, name: &str) -> Result<Arc<Namespace>, Reason> {
         let namespace = self.namespaces.get(name).filter(|namespace| !namespace.limits.paused);
         namespace.ok_or_else(|| Reason::Paused(name.into()))
     }
 
-    /// Takes the permits and the slot that a delivery to the namespace `name` needs. `to` has the reasons for the host
-    /// and the path of a callback, and is empty for a pull. Fails with the reason for which the timer must be parked.
+    /// Waits until a delivery of the namespace `name` may begin: until its permits and a slot of the namespace's rate
+    /// are free. For a callback, `to` has the limits of the host and path. For a timer that a receiver fetches, `to` is
+    /// empty. Fails with the reason for which the timer must be parked (held in the store).
     pub(crate) async fn enter(&self, name: &str, to: &[Reason]) -> Result<(Permit, Arc<Namespace>), Reason> {
         let limits = &self.namespace(name)?.limits;
         let mut requests: Vec<PermitRequest> = Vec::with_capacity(5);
         let mut request = |reason, limit| requests.push(PermitRequest { reason, limit });
-        // A pull calls no host. The receivers and the limit of open claims bound it.
+        // A pull calls no host. It is limited by the number of receivers and of open claims.
         if !to.is_empty() {
             to.iter().for_each(|part| request(part.clone(), self.limits.at_host));
             request(Reason::Slow(name.into()), slow_permits(self.limits.all));
@@ -79,9 +86,9 @@ impl Admission {
             request(Reason::Concurrency(name.into()), usize::try_from(limit).unwrap_or(usize::MAX));
         }
         let permit = self.permits.enter(requests).await?;
-        // The namespace may have been paused, or its limits changed, while the delivery waited.
+        // The namespace may have been paused or changed while the delivery waited for its permits.
         let namespace = self.namespace(name)?;
-        // The rate comes last, since a slot cannot be given back.
+        // The slot is taken last, because a slot cannot be given back.
         if let Some(per_second) = namespace.limits.rate_per_second {
             let rest = self.take_slot(name, per_second).ok_or_else(|| Reason::Rate(name.into()))?;
             if !rest.is_zero() {
@@ -104,17 +111,17 @@ impl Admission {
         paced.rate.take(now)
     }
 
-    /// Admits no deliveries to a host, or to a path of a host, for the time `rest`.
+    /// Stops deliveries to a host, or to a path of a host, for the time `rest`.
     pub(crate) fn shut(&self, host: &Reason, rest: Duration) {
         self.permits.shut(host, rest);
     }
 
-    /// Admits deliveries to a host again, before the time of [`shut`](Self::shut) is over.
+    /// Allows deliveries to a host again before the time `rest` of the call of [`shut`](Self::shut) is over.
     pub(crate) fn reopen(&self, host: &str) {
         self.permits.reopen(host);
     }
 
-    /// Returns how many of the timers that are parked for a reason can go on now.
+    /// Returns how many of the timers that wait in the store for `reason` may become due again now.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let limits = |name: &str| self.namespaces.get(name).map(|namespace| namespace.limits.clone());
         match reason {
@@ -125,7 +132,8 @@ impl Admission {
             Reason::Concurrency(name) if limits(name).is_none_or(|limits| limits.concurrency.is_none()) => {
                 Wanted::Now(BATCH)
             }
-            // An earlier version has parked these timers. No delivery asks for this permit any more.
+            // An earlier version parked these timers for a host without a namespace. Deliveries of this version need no
+            // permit for it.
             Reason::Host(namespace, _) if namespace.is_empty() => Wanted::Now(BATCH),
             Reason::Rate(name) => match limits(name).and_then(|limits| limits.rate_per_second) {
                 None => Wanted::Now(BATCH),
@@ -144,8 +152,8 @@ impl Admission {
     fn wanted_at_rate(&self, name: &str, per_second: u32, now: Instant) -> Wanted {
         let mut rates = self.rates();
         if self.namespaces.is_shared() && !rates.contains_key(name) {
-            // A timer that is put back may arrive at another node and be parked there again. The new rate keeps this
-            // node from putting timers back more often than the rate permits.
+            // The unparked timer may arrive at another node, which may park it again. Without this entry, this node
+            // would unpark such timers more often than the rate permits.
             let paced = Paced { rate: Rate::new(per_second, now), coming: 0, coming_until: now };
             rates.insert(name.into(), paced);
         }
@@ -157,12 +165,13 @@ impl Admission {
         match paced.rate.free(now) {
             Err(moment) => Wanted::At(moment),
             Ok(free) if free > paced.coming => Wanted::Now((free - paced.coming).min(BATCH)),
-            // The unparker does not notice an arrival, so it looks again soon.
+            // The arrival of a timer does not wake the unparker, so the unparker checks again soon.
             Ok(_) => Wanted::At(paced.coming_until.min(now + SOON)),
         }
     }
 
-    /// Counts timers that are about to be unparked for a reason, so that the same room is not given twice.
+    /// Counts timers that wait for `reason` and are about to become due again. Until these timers arrive at their
+    /// handler, [`wanted`](Self::wanted) subtracts the count.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {
@@ -181,7 +190,8 @@ impl Admission {
         }
     }
 
-    /// Corrects [`expect`](Self::expect) by the number of timers that were expected and not unparked.
+    /// Lowers the count of [`expect`](Self::expect) by `timers`, the number of counted timers that the store did not
+    /// make due again.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         match reason {
             Reason::Rate(name) => {
@@ -193,7 +203,7 @@ impl Admission {
         }
     }
 
-    /// Forgets idle hosts, and the rates of namespaces that are gone.
+    /// Forgets the permits of idle hosts. Also forgets the rates of namespaces that no longer exist.
     pub(crate) fn sweep(&self) {
         self.permits.sweep();
         self.rates().retain(|name, _| self.namespaces.get(name).is_some());

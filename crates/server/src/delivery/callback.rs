@@ -17,13 +17,13 @@ use tourbillon_callback::{
 };
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The number of bytes of an answer that the timer's history keeps.
+/// The greatest number of bytes of a receiver's answer that the timer's history keeps.
 const HEAD: usize = 256;
 
-/// The bytes that a header adds to its name and its value: `: ` between them, and the end of the line.
+/// The number of bytes that a line of a header has besides its name and its value: `: ` and the line break.
 const BETWEEN: usize = 4;
 
-/// Sends callbacks.
+/// Handles due timers with a callback: sends the callback to the receiver.
 #[derive(Debug)]
 pub(crate) struct CallbackHandler {
     pub(super) caller: Caller,
@@ -37,8 +37,8 @@ pub(crate) struct CallbackHandler {
 }
 
 impl CallbackHandler {
-    /// Makes one attempt to send a timer's callback. Returns the verdict, by which the runtime ends, repeats or parks
-    /// the timer.
+    /// Makes one attempt to send a timer's callback. The returned verdict says whether the timer ends, is delivered
+    /// again, or is parked (held in the store).
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let park = |reason: &Reason| Verdict::Park(reason.to_string().into());
         let DueCallback { callback, method, url, timeout } = match self.callback(work) {
@@ -83,7 +83,7 @@ impl CallbackHandler {
         match outcome {
             Outcome::Delivered(_) => Verdict::Done,
             Outcome::Failed { failure, retry_after } => {
-                // The error leaves out the beginning of the answer: people that may not see answers see errors.
+                // The error does not quote the answer, because some people may see errors but not answers.
                 self.retry_pause.with(
                     Verdict::Retry { error: failure.to_string().into(), after: retry_after },
                     delivery.pause,
@@ -103,8 +103,8 @@ impl CallbackHandler {
         }
     }
 
-    /// Reports the outcome of a callback to metrics, traces, events and the timer's history. A callback that was not
-    /// sent leaves no trace.
+    /// Reports the outcome of a callback to metrics, traces, events and the timer's history. If the callback was not
+    /// sent, reports nothing.
     fn note(
         &self,
         delivery: &Delivery,
@@ -156,16 +156,16 @@ impl CallbackHandler {
     }
 }
 
-/// A callback that was read from a due timer.
+/// The callback of a due timer, decoded from the stored form.
 struct DueCallback {
     callback: Callback,
     method: Box<str>,
     url: Box<str>,
-    /// The longest time that one attempt may take.
+    /// The longest time that one attempt to send the callback may take.
     timeout: Duration,
 }
 
-/// Returns the word by which metrics and traces count an outcome.
+/// Returns the word, such as `2xx`, by which metrics and traces count this outcome of a callback.
 fn class(outcome: &Outcome) -> &'static str {
     let of_status = |answer: &Answer| match answer.status.as_u16() / 100 {
         2 => "2xx",
@@ -184,8 +184,8 @@ fn class(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Returns whether the host works, for the limiter of the host. `Some(None)` if the host gave no answer, and `None` if
-/// the host was not called.
+/// Returns whether an outcome shows that the callback's host works. Returns `Some(None)` if the host gave no answer,
+/// and `None` if the host was not called.
 fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     match outcome {
         Outcome::Parked { .. } | Outcome::Blocked(_) => None,
@@ -195,14 +195,14 @@ fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     }
 }
 
-/// Returns the first bytes of an answer as one line of text.
+/// Returns the first bytes of a receiver's answer as one line of text.
 fn beginning(answer: &Answer) -> String {
     let head = String::from_utf8_lossy(&answer.head[..answer.head.len().min(HEAD)]);
     let head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     head.trim_end().to_owned()
 }
 
-/// Returns the secrets of a namespace that sign callbacks at this moment.
+/// Returns the namespace's secrets that sign callbacks at the present moment.
 fn secrets(namespace: &Namespace) -> Vec<Secret> {
     namespace.active_secrets().filter_map(|secret| secret.secret.parse().ok()).collect()
 }

@@ -1,21 +1,21 @@
-//! Writes a line to the log when a timer has died.
+//! Writes a line to the log when a timer dies. A dead timer is not delivered again.
 
 use crate::text::cut;
 use tourbillon_durable::timer::TimerId;
 use tracing::warn;
 
-/// The greatest length of an error in a line of the log, in bytes.
+/// The greatest length of a timer's error in a line of the log, in bytes.
 const LONGEST_ERROR: usize = 200;
 
-/// A timer that is dead: it is not delivered again.
+/// The facts about a dead timer that a line of the log shows. A dead timer is not delivered again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Died<'a> {
     pub(super) namespace: &'a str,
     pub(super) id: TimerId,
     pub(super) key: Option<&'a str>,
-    /// The number of the last attempt.
+    /// The number of the timer's last attempt. The first attempt has the number 1.
     pub(super) attempt: Option<u32>,
-    /// The error of the last attempt, without parts of the receiver's answer.
+    /// The error of the timer's last attempt. It quotes nothing of the receiver's answer.
     pub(super) error: Option<&'a str>,
 }
 

@@ -1,4 +1,8 @@
-//! Delivers timers: from a timer's due moment to the end of its delivery.
+//! Delivers timers: from a timer's due moment to the end of its delivery. A *callback* timer sends a request, and
+//! receivers fetch a *pull* timer from a queue. The receiver's hold on a fetched timer is a *claim*.
+//!
+//! A timer that may not be delivered now is *parked*: it stays in the store, without a delivery, for a *reason*. Once
+//! the reason no longer holds, the timer is *unparked*, which makes it due again.
 //!
 //! ```text
 //!   durable's loop ──► callback ─┐            ┌─► permits, rate     a delivery that may not go on is parked
@@ -57,7 +61,7 @@ use tourbillon_durable::{Builder, Timers, Verdict};
 use tourbillon_redis::RedisStore;
 use unparker::Unparker;
 
-/// Connects the parts that deliver the timers of a service.
+/// The parts of the service that deliver timers: handlers, limits, queues, and the tasks for parked timers.
 pub(crate) struct Deliveries {
     callbacks: Arc<CallbackHandler>,
     pulls: Arc<PullHandler>,
@@ -71,7 +75,7 @@ pub(crate) struct Deliveries {
     admission: Arc<Admission>,
 }
 
-/// The parts of the service that [`Deliveries::new`] needs.
+/// The parts of the service that [`Deliveries::new`] uses to make the deliveries.
 pub(crate) struct Environment<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) caller: &'a Caller,
@@ -142,12 +146,13 @@ impl Deliveries {
         }
     }
 
-    /// Adds the handlers of callbacks and of pulls to the runtime's builder, and the observer of its events.
+    /// Adds the handlers of timers to the runtime's builder: a handler of callbacks, and a handler of timers that
+    /// receivers fetch. Also adds the observer of the runtime's events.
     pub(crate) fn add_to(&self, builder: Builder) -> Builder {
         let (callbacks, pulls) = (Arc::clone(&self.callbacks), Arc::clone(&self.pulls));
         let observer = Arc::clone(&self.observer);
         builder
-            // A receiver gets its answer once the store has the end of its claim.
+            // A receiver gets its answer only after the end of its claim is stored.
             .end_durability(Durability::ProcessCrash)
             .bytes_handler(CALLBACK, move |work, delivery| {
                 let callbacks = Arc::clone(&callbacks);
@@ -160,7 +165,8 @@ impl Deliveries {
             .observe(move |event| observer.observe(event))
     }
 
-    /// Starts the tasks that put parked timers back. Must be called on a tokio runtime.
+    /// Starts the tasks that make parked timers (timers held in the store) due again. Must be called on a tokio
+    /// runtime.
     pub(crate) fn begin(&self, timers: &Timers, shared: Option<&RedisStore>) {
         let store = timers.timer_store();
         if let Some(shared) = shared {
@@ -168,7 +174,8 @@ impl Deliveries {
             shared.on_parked(move |reason| {
                 let reason = reason.map(Reason::parse);
                 if let Some(queues) = queues.upgrade()
-                    // Receivers wait for queues only. Other reasons, and those of other programs, do not concern them.
+                    // Receivers wait at queues, so only the reasons of queues concern them. `None` stands for all
+                    // reasons.
                     && matches!(reason, None | Some(Some(Reason::Queue(..))))
                 {
                     queues.heard(reason.flatten().as_ref());
@@ -181,19 +188,19 @@ impl Deliveries {
         drop(tokio::spawn(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some())));
     }
 
-    /// Makes the unparker check all reasons again. Called after a change of a namespace, which may let parked timers go
-    /// on.
+    /// Makes the unparker (the task that puts timers back) check again which parked timers may become due. Called when
+    /// a namespace has changed, because the change may permit deliveries.
     pub(crate) fn look_everywhere(&self) {
         self.parked.look_everywhere();
     }
 
-    /// Allows deliveries to a host again and puts the timers back that are parked for it: a few first, and more once
-    /// the host answers.
+    /// Allows deliveries to a host again, and makes the timers due that wait for the host. At first a few timers become
+    /// due, and more after the host has answered.
     pub(crate) fn reopen(&self, host: &str) {
         self.admission.reopen(host);
     }
 
-    /// Returns the number of parked timers for each reason, as far as this process knows.
+    /// Returns the number of parked timers (timers held in the store) for each reason, as far as this process knows.
     pub(crate) fn parked(&self) -> BTreeMap<Reason, u64> {
         self.parked.counts()
     }
@@ -203,7 +210,8 @@ impl Deliveries {
         &self.queues
     }
 
-    /// Ends the delivery of a claim, which may be open on another node. Returns once the store has the end.
+    /// Ends the delivery of a timer that a receiver has fetched. The claim, the receiver's hold on the timer, may be
+    /// open on another node. Returns once the store has the end.
     pub(crate) async fn end_claim(
         &self,
         namespace: &str,
@@ -231,7 +239,8 @@ impl Deliveries {
         Ok(())
     }
 
-    /// Prolongs a claim, which may be open on another node. Returns the moment at which the claim expires.
+    /// Prolongs a claim (a receiver's hold on a fetched timer), even if the claim is open on another node. Returns the
+    /// moment at which the claim expires.
     pub(crate) async fn renew_claim(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         match (self.queues.renew(namespace, claim).await, &self.remote_claims) {
             (Err(problem), Some(remote_claims)) if problem.kind == ProblemKind::ClaimEnded => {
@@ -241,7 +250,8 @@ impl Deliveries {
         }
     }
 
-    /// Stops deliveries: sends receivers away, parks the timers of open claims, and unparks no more timers.
+    /// Stops the deliveries to receivers. Sends waiting receivers away, and puts fetched timers without an end back
+    /// into the store. From then on no parked timer becomes due again.
     pub(crate) fn close(&self) {
         self.parked.close();
         self.reconciler.close();

@@ -1,4 +1,4 @@
-//! Watches the runtime's events about deliveries: shows them to readers of events, and adds parked timers to the index.
+//! Watches the runtime's events about deliveries. Shows them to readers of events, and adds parked timers to the index.
 
 use super::died::Died;
 use super::parked_index::ParkedIndex;
@@ -27,7 +27,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Shows readers of events that a delivery has begun. Called after its admission.
+    /// Shows readers of events that a delivery has begun. Called once the delivery has all permits that it needs.
     pub(crate) fn started(&self, delivery: &Delivery) {
         let late = self.in_flight.started(delivery);
         self.events.show(|| api::Event {
@@ -39,21 +39,24 @@ impl Observer {
         });
     }
 
-    /// Adds the answer to a callback, or its absence, to the record of the running delivery.
+    /// Adds the receiver's answer to a callback to the record of the running delivery. `answered` also says if no
+    /// answer came.
     pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
         self.in_flight.answered(id, answered);
     }
 
-    /// Makes the receiver of a claim wait for the store: [`observe`](Self::observe) answers `ticket` once the store has
-    /// the end `verdict`. Called before the handler returns that end.
+    /// Registers `ticket`, the channel to a receiver that wants to end its claim (its hold on a fetched timer) with
+    /// `verdict`. Once the store has the end, [`observe`](Self::observe) answers the receiver. Must be called before
+    /// the timer's handler returns the verdict.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }
 
-    /// Handles an event of the runtime. Does not block.
+    /// Handles an event of the runtime that delivers timers. Returns without blocking.
     pub(crate) fn observe(&self, happened: &Event) {
         if is_of_schedule(happened) {
-            // A schedule has decided on its next timer. Schedules have events of their own.
+            // A schedule has decided on its next timer. This counts as a decision, and schedules have events of their
+            // own.
             if let Event::Ended { ending: Ending::Answered(Verdict::Done), .. } = happened {
                 self.counters.decisions.add(1);
             }
@@ -109,7 +112,8 @@ fn is_of_schedule(event: &Event) -> bool {
     }
 }
 
-/// Returns the event that readers see when a delivery has ended, with its detail. `None` for ends that are not shown.
+/// Returns the kind of the event that readers see when a delivery ends, and a detail such as the error. Returns `None`
+/// if readers see no event.
 fn shown(ending: &Ending, phase: Phase, status: Option<String>) -> Option<(EventKind, Option<String>)> {
     Some(match ending {
         Ending::Answered(Verdict::Done) => (EventKind::Delivered, status),

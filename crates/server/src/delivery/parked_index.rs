@@ -1,19 +1,21 @@
-//! The index of parked timers: how many timers are parked for each reason, as far as this process knows, and which
-//! reasons the unparker must check.
+//! Counts the parked timers of each reason, as far as this process knows them. Marks the reasons that the unparker must
+//! check. The unparker is the task that puts parked timers back.
 //!
 //! # No timer is forgotten
-//! A timer is parked some time after its handler has decided so, and its reason may have ended in between. So each park
-//! that is stored is added here ([`ParkedIndex::add`]), and the unparker then checks the reason again. Each event that
-//! makes room calls [`ParkedIndex::look_at`], before the timer is parked or after it. The later of the two calls finds
-//! both the timer and the room. The count may be too high, after a cancel for example. It never stays too low: it
-//! becomes zero only after an unpark or a pass has found nothing. Parks that were added during that search count on
-//! top.
+//! The store parks a timer some time after its handler has decided to park it. The reason may end in between. So
+//! [`ParkedIndex::add`] is called for each stored park, and makes the unparker check the reason. Each event that makes
+//! room calls [`ParkedIndex::look_at`]. These two calls may come in any order. The later call finds both the timer and
+//! the room.
+//!
+//! The count may be too high, after a cancel for example. It never stays too low: it becomes zero only after an unpark
+//! or a pass has found nothing. Parks that are added during that search are counted in addition.
 //!
 //! # Passes
-//! A *pass* asks the store for all reasons with their numbers. The first pass runs at the start. Beside other nodes
-//! passes are repeated, since only the store knows the timers that a dead node has parked, and shards change their
-//! owners. A pass reads no timer, so its cost follows from the number of reasons. A timer that is parked during the
-//! pass may be counted twice until the next pass. A reason keeps its number if an unpark for it is under way.
+//! A *pass* asks the store for all reasons, with the number of timers of each. The first pass runs at the start. Beside
+//! other nodes, passes are repeated: only the store knows the timers that a dead node has parked, and shards change
+//! their owners. A pass reads no timers, so its cost depends on the number of reasons. A timer that is parked during a
+//! pass may be counted twice until the next pass. If an unpark for a reason is under way, the pass does not change the
+//! number of that reason.
 
 use super::reason::Reason;
 use core::time::Duration;
@@ -22,21 +24,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// Counts the parked timers of each reason and marks the reasons that the unparker must check.
+/// Counts the parked timers (timers held in the store) of each reason. Also marks the reasons that the unparker must
+/// check. The unparker is the task that makes parked timers due again.
 #[derive(Debug, Default)]
 pub(crate) struct ParkedIndex {
     state: Mutex<State>,
     changed: Notify,
-    /// Wakes the task that reads all reasons from the store, before its next regular pass.
+    /// Wakes the task that reads the counts of parked timers from the store, before its next regular read.
     pass_wanted: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     parked: HashMap<Reason, Parked>,
-    /// The reasons that the unparker must check.
+    /// The reasons for which the unparker (the task that puts timers back) must check whether parked timers may become
+    /// due again.
     marked: HashSet<Reason>,
-    /// The queues for which a fetch beside other nodes has found nothing, with the moment of that fetch.
+    /// The queues for which a fetch from the stores of all nodes has found no parked timer, with the moment of the
+    /// fetch.
     emptied: HashMap<Reason, Instant>,
     is_closed: bool,
 }
@@ -44,17 +49,19 @@ struct State {
 #[derive(Debug, Default)]
 struct Parked {
     count: u64,
-    /// Whether an unpark or a fetch for this reason is under way.
+    /// Whether timers of this reason are being put back from the store, or timers of this queue are being fetched.
     is_busy: bool,
-    /// The number of parks since the unpark, or the fetch, began.
+    /// The number of timers that were parked for this reason since timers were last put back or fetched. The count
+    /// begins when that work begins.
     since: u64,
-    /// The number of parks since the last pass began to read all reasons from the store.
+    /// The number of timers that were parked for this reason since the last read of all counts from the store began.
     during_pass: u64,
-    /// Whether [`want`](ParkedIndex::want) was called since the unpark, or the fetch, began.
+    /// Whether [`want`](ParkedIndex::want) was called since the present fetch from this queue began.
     is_wanted: bool,
 }
 
-/// The time for which a queue counts as empty after a fetch has found nothing, unless a park is reported.
+/// The time for which a queue counts as empty after a fetch has found no parked timer. The time ends early if a node
+/// reports that it has parked a timer.
 const EMPTY: Duration = Duration::from_secs(1);
 
 impl ParkedIndex {
@@ -62,7 +69,8 @@ impl ParkedIndex {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a timer that was parked for this reason, and makes the unparker check the reason.
+    /// Counts a timer that was parked (held in the store) for this reason. Also makes the unparker (the task that puts
+    /// timers back) check the reason.
     pub(crate) fn add(&self, reason: Reason) {
         let mut state = self.lock();
         let parked = state.parked.entry(reason.clone()).or_default();
@@ -74,7 +82,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker fetch from a queue, although timers of the queue may be parked at other nodes only.
+    /// Makes the unparker (the task that puts timers back) fetch timers of a queue, even if only other nodes have
+    /// parked timers of the queue.
     pub(crate) fn want(&self, reason: &Reason) {
         let mut state = self.lock();
         state.parked.entry(reason.clone()).or_default().is_wanted = true;
@@ -83,31 +92,32 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Notes that some node has parked a timer for a queue, so that the queue no longer counts as empty.
+    /// Notes that some node has parked a timer (kept it in the store) for a queue. The queue no longer counts as empty.
     pub(crate) fn heard(&self, reason: &Reason) {
         self.lock().emptied.remove(reason);
     }
 
-    /// Notes that reports of parks may have been missed, or that the set of live nodes has changed. No queue counts as
-    /// empty afterwards, and a pass begins soon.
+    /// Notes that nodes may have parked timers without a report, or that the set of live nodes has changed. From then
+    /// on no queue counts as empty. The counts are soon read from the store again.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();
         self.pass_wanted.notify_one();
     }
 
-    /// Waits until all reasons must be read from the store before the next regular pass, or the index is closed.
+    /// Waits until the counts of parked timers must be read before the next regular read, or until the index is closed.
     pub(crate) async fn pass_wanted(&self) {
         self.pass_wanted.notified().await;
     }
 
-    /// Returns whether a queue may have parked timers at any node.
+    /// Returns whether any node may have parked timers of this queue. Returns false for a second after a fetch has
+    /// found no timer.
     pub(crate) fn may_have(&self, reason: &Reason) -> bool {
         self.lock().emptied.get(reason).is_none_or(|emptied| emptied.elapsed() >= EMPTY)
     }
 
-    /// Notes that a fetch has ended: with the number of timers that it took from the queue, or with `None` after an
-    /// error. Makes the unparker check the queue again if more timers may be parked. Returns whether none are, as far
-    /// as is known.
+    /// Notes the end of a fetch from a queue. `found` is the number of timers that the fetch took from the queue, or
+    /// `None` after an error. If more timers may be parked, makes the unparker (the task that puts timers back) check
+    /// the queue again. Returns whether the queue is empty, as far as is known.
     pub(crate) fn end_fetch(&self, reason: &Reason, found: Option<u32>) -> bool {
         let mut state = self.lock();
         let now = Instant::now();
@@ -133,13 +143,14 @@ impl ParkedIndex {
         is_empty
     }
 
-    /// Begins a pass, which reads the counts of all reasons from the store. Parks from now on count on top of them.
+    /// Begins a pass, a read of the counts of all reasons from the store. Timers that are parked during the pass are
+    /// added to the counts.
     pub(crate) fn begin_pass(&self) {
         self.lock().parked.values_mut().for_each(|parked| parked.during_pass = 0);
     }
 
-    /// Ends the pass that began with [`begin_pass`](Self::begin_pass): replaces the counts by those that the store
-    /// gave.
+    /// Ends the pass (a read of all counts) that [`begin_pass`](Self::begin_pass) began. Replaces the counts by
+    /// `found`, the counts in the store.
     pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
         let mut state = self.lock();
         let State { parked, marked, .. } = &mut *state;
@@ -158,7 +169,8 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Makes the unparker check a reason for which timers are parked, since there may be room for some.
+    /// Makes the unparker (the task that puts timers back) check a reason, because timers that are parked for the
+    /// reason may now go on. Does nothing if no timer is parked for the reason.
     pub(crate) fn look_at(&self, reason: &Reason) {
         let mut state = self.lock();
         if state.parked.contains_key(reason) {
@@ -168,7 +180,8 @@ impl ParkedIndex {
         }
     }
 
-    /// Makes the unparker check all reasons for which timers are parked.
+    /// Makes the unparker (the task that puts timers back) check all reasons for which timers are parked (held in the
+    /// store).
     pub(crate) fn look_everywhere(&self) {
         let mut state = self.lock();
         let all: Vec<Reason> = state.parked.keys().cloned().collect();
@@ -177,30 +190,32 @@ impl ParkedIndex {
         self.changed.notify_one();
     }
 
-    /// Returns the number of timers that are parked for this reason, or fewer while some are being unparked.
+    /// Returns the number of timers that are parked (held in the store) for this reason. While timers are being put
+    /// back, the number may be too low.
     pub(crate) fn count(&self, reason: &Reason) -> u64 {
         self.lock().parked.get(reason).map_or(0, |parked| parked.count)
     }
 
-    /// Returns the number of parked timers for each reason, as far as this process knows.
+    /// Returns the number of parked timers (timers held in the store) for each reason, as far as this process knows.
     pub(crate) fn counts(&self) -> BTreeMap<Reason, u64> {
         let state = self.lock();
         let known = state.parked.iter().filter(|(_, parked)| parked.count > 0);
         known.map(|(reason, parked)| (reason.clone(), parked.count)).collect()
     }
 
-    /// Returns the number of all parked timers that this process knows.
+    /// Returns the number of all parked timers (timers held in the store) that this process knows.
     #[cfg(test)]
     pub(crate) fn total(&self) -> u64 {
         self.lock().parked.values().map(|parked| parked.count).sum()
     }
 
-    /// Waits until the unparker must check a reason, or the index is closed.
+    /// Waits until the unparker (the task that puts timers back) must check a reason for parked timers, or until the
+    /// index is closed.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Closes the index, which ends the unparker and the reconciler.
+    /// Closes the index. The tasks that unpark timers or read them again then end.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();
@@ -211,7 +226,8 @@ impl ParkedIndex {
         self.lock().is_closed
     }
 
-    /// Takes the reasons that the unparker must check, except those for which an unpark or a fetch is under way.
+    /// Takes the reasons for which parked timers may go on. Leaves out the reasons whose timers are already being put
+    /// back or fetched.
     pub(crate) fn take_marked(&self) -> Vec<Reason> {
         let mut state = self.lock();
         let marked: Vec<Reason> = state.marked.drain().collect();
@@ -219,15 +235,17 @@ impl ParkedIndex {
         marked.into_iter().filter(is_free).collect()
     }
 
-    /// Notes that an unpark or a fetch for a reason begins.
+    /// Notes that timers of this reason are about to be put back from the store, or that timers of this queue are about
+    /// to be fetched.
     pub(crate) fn begin(&self, reason: &Reason) {
         if let Some(parked) = self.lock().parked.get_mut(reason) {
             (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
         }
     }
 
-    /// Notes that an unpark has ended: with the number of timers that it put back, or with `None` after an error. Makes
-    /// the unparker check the reason again unless the unpark failed or nothing is parked any more.
+    /// Notes that timers of this reason were put back from the store. `found` is the number of these timers, or `None`
+    /// after an error. If timers may still be parked, makes the unparker (the task that puts timers back) check the
+    /// reason again. After an error, the caller must do so.
     pub(crate) fn end(&self, reason: &Reason, found: Option<u32>) {
         let mut state = self.lock();
         let Some(parked) = state.parked.get_mut(reason) else { return };
@@ -235,7 +253,8 @@ impl ParkedIndex {
         parked.count = match found {
             None => parked.count,
             Some(0) => parked.since,
-            // A count that a subtraction makes zero is not trusted: it may be too low if the event of a park was lost.
+            // If the subtraction gives zero, the count becomes 1. Zero may be too low, because the event of a park may
+            // be lost.
             Some(found) => parked.count.saturating_sub(u64::from(found)).max(1),
         };
         if parked.count == 0 {

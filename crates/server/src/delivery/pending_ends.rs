@@ -1,8 +1,9 @@
-//! Keeps the ends of claims that receivers have asked for, until the store has them.
+//! Keeps the ends of claims that receivers have requested, until the store has these ends.
 //!
-//! The runtime sends one event for each delivery that it settles, after the settlement: the store has the end, the
-//! lease was lost, or the store did not answer. An end is added here before its handler returns. If the delivery is not
-//! settled by then, its event comes later. If it is settled by then, it has ended in another way.
+//! The runtime sends one event for each delivery that it settles. The event comes after the settlement: the store has
+//! the end, the lease was lost, or the store did not answer. A requested end is added here before its handler returns.
+//! If the delivery is not settled at this moment, its event is still to come. If it is settled already, the delivery
+//! has ended in another way.
 
 use super::pull_queues::EndTicket;
 use std::collections::HashMap;
@@ -10,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Ending, Event, Verdict};
 
-/// The id of a timer, and the number of its delivery.
+/// Identifies a delivery: the id of the timer, and the number of the timer's delivery.
 type DeliveryKey = (TimerId, u32);
 
 #[derive(Debug, Default)]
@@ -25,8 +26,8 @@ impl PendingEnds {
         self.lock().remove(&key)
     }
 
-    /// Keeps a ticket and the end that the handler is about to return. The ticket is answered once the runtime reports
-    /// whether the store has this end.
+    /// Keeps `ticket`, the channel to a receiver, together with the verdict that the timer's handler is about to
+    /// return. The receiver gets its answer once the runtime reports whether the store has the verdict.
     pub(super) fn expect(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         let key = (delivery.id, delivery.delivery);
         let former = self.lock().insert(key, (verdict.clone(), ticket));
@@ -38,7 +39,8 @@ impl PendingEnds {
         }
     }
 
-    /// Answers the ticket of the delivery that an event of the runtime settles, if the delivery has a ticket.
+    /// Answers the receiver that wants to end the delivery of this event. Does nothing if no receiver waits for the
+    /// end.
     pub(super) fn observe(&self, event: &Event) {
         let (Event::Ended { attempt, .. }
         | Event::LeaseLost { attempt, .. }

@@ -1,4 +1,4 @@
-//! Handles due timers that receivers fetch.
+//! Handles due timers that receivers fetch from queues.
 
 use super::admission::Admission;
 use super::observer::Observer;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tourbillon_api::{Claim, Moment};
 use tourbillon_durable::{Delivery, Verdict};
 
-/// Hands timers to receivers.
+/// Handles due timers that receivers fetch: hands each timer to a receiver.
 #[derive(Debug)]
 pub(crate) struct PullHandler {
     pub(super) admission: Arc<Admission>,
@@ -24,13 +24,14 @@ pub(crate) struct PullHandler {
     pub(super) observer: Arc<Observer>,
     pub(super) telemetry: Telemetry,
     pub(super) retry_pause: RetryPause,
-    /// The claims of all nodes. `None` if the service has no shared store, and so no other nodes.
+    /// Ends and prolongs claims (receivers' holds on fetched timers) on other nodes. `None` if no other node shares the
+    /// store.
     pub(super) remote_claims: Option<RemoteClaims>,
 }
 
 impl PullHandler {
-    /// Hands the timer to a waiting receiver, and waits until that receiver's claim ends. Parks the timer if no
-    /// receiver waits.
+    /// Hands the timer to a waiting receiver, and waits until the receiver ends its claim (its hold on a fetched timer)
+    /// or the claim expires. If no receiver waits, the returned verdict parks the timer (keeps it in the store).
     pub(crate) async fn deliver(&self, work: &[u8], delivery: &Delivery) -> Verdict {
         let StoredPull { queue, body, timeout_ms } = match read(work) {
             Ok(work) => work,
@@ -60,7 +61,7 @@ impl PullHandler {
             let claim = claim(name, delivery, &span, work, body.clone(), timeout);
             match arrival.hand_over(&claim) {
                 Some(open) => break (permit, span, open, claim),
-                // Another timer was quicker, or the receiver has gone away.
+                // Another timer got the receiver first, or the receiver has gone away.
                 None => span.discard(),
             }
         };
@@ -78,8 +79,9 @@ impl PullHandler {
 }
 
 impl PullHandler {
-    /// Returns a random name for a claim, which nobody can guess. Beside other nodes the name also holds the timer and
-    /// its lease, so that any node can end the claim. `None` if the system gives no random number.
+    /// Makes a random name for a claim (a receiver's hold on a fetched timer). If nodes share the store, the name also
+    /// has the timer's id and its lease. So any node can end the claim. Returns `None` if the system gives no random
+    /// number.
     fn name(&self, delivery: &Delivery) -> Option<String> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
@@ -89,7 +91,8 @@ impl PullHandler {
     }
 }
 
-/// Waits until a claim ends. Returns the end, with the ticket of the receiver that waits until the store has it.
+/// Waits until a claim (a receiver's hold on a fetched timer) ends. Returns the verdict, which says how the delivery
+/// ends. If the receiver ended the claim, also returns the ticket that answers the receiver once the store has the end.
 /// Returns `None` if the timer must be parked again without an end.
 async fn await_end(
     mut open: OpenClaim,
@@ -103,7 +106,8 @@ async fn await_end(
         match tokio::time::timeout_at(until, open.request()).await {
             Err(_) => {
                 let rest = match remote_claims {
-                    // A receiver may have prolonged the claim at another node, which only the deployment knows.
+                    // The receiver may have prolonged the claim at another node. Only the shared document of renewals
+                    // then shows this.
                     Some(claims) if until < begin + LONGEST_CLAIM => claims.rest(claim).await,
                     _ => None,
                 };
@@ -125,8 +129,8 @@ async fn await_end(
     }
 }
 
-/// Makes the claim that the receiver gets. `work` is the stored work, whose head holds the id of the request that
-/// created the timer.
+/// Makes the claim, the receiver's hold on a timer. `work` is the queue entry of the timer in its stored form. It has
+/// the id of the request that created the timer.
 fn claim(
     name: String,
     delivery: &Delivery,
@@ -151,7 +155,7 @@ fn claim(
     }
 }
 
-/// Returns the moment that lies `span` after the present.
+/// Returns the moment that lies the time `span` after the present moment.
 fn moment_in(span: Duration) -> Moment {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))

@@ -1,22 +1,22 @@
-//! Limits the rate of a namespace's deliveries by slots of equal distance (the generic cell rate algorithm).
+//! Limits the rate of a namespace's deliveries by evenly spaced slots (the generic cell rate algorithm).
 //!
-//! A delivery takes the next slot. A slot that has passed stays valid for a twentieth of a second. So deliveries that
-//! are unparked in time, and arrive a little later, use the whole rate. A span of time has at most one delivery more
-//! than the rate permits in that span and a twentieth of a second.
+//! Each delivery takes the next slot. A slot that has passed stays valid for a twentieth of a second. So the whole rate
+//! is used even if unparked deliveries arrive a little late. Any span of time has at most one delivery more than the
+//! rate permits in that span plus a twentieth of a second.
 
 use core::time::Duration;
 use std::time::Instant;
 
-/// The time for which a slot stays valid after its moment.
+/// The time for which a delivery may still take a slot after the slot's moment.
 const LAG: Duration = Duration::from_millis(50);
-/// The longest time for which a delivery waits in memory for its slot.
+/// The longest time for which a delivery waits in memory for the moment of its slot.
 const LEAD: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
-    /// The time between two slots.
+    /// The time between two slots. A slot permits one delivery.
     step: Duration,
-    /// The moment of the next slot that is not taken.
+    /// The moment of the next free slot. A slot permits one delivery.
     next: Instant,
 }
 
@@ -33,8 +33,8 @@ impl Rate {
         self.next.max(now.checked_sub(LAG).unwrap_or(now))
     }
 
-    /// Takes the next slot and returns the time until it comes. Takes none, and returns `None`, if that time is longer
-    /// than [`LEAD`].
+    /// Takes the next slot, which permits one delivery. Returns the time until the slot's moment. If that time is
+    /// longer than [`LEAD`], returns `None` and takes no slot.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Duration> {
         let slot = self.next_at(now);
         let rest = slot.saturating_duration_since(now);
@@ -44,8 +44,8 @@ impl Rate {
         })
     }
 
-    /// Returns the number of slots that can be taken now. Fails with the moment from which a slot can be taken if there
-    /// is none now.
+    /// Returns the number of slots, each for one delivery, that can be taken now. If there is none, fails with the
+    /// moment from which a slot can be taken.
     pub(crate) fn free(&self, now: Instant) -> Result<usize, Instant> {
         let slot = self.next_at(now);
         let Some(span) = (now + LEAD).checked_duration_since(slot) else { return Err(slot - LEAD) };
@@ -64,7 +64,7 @@ mod tests {
             let begin = Instant::now();
             let mut rate = Rate::new(per_second, begin);
             let mut taken = Vec::new();
-            // Deliveries press without a pause, after a second in which there were none.
+            // Deliveries arrive without a pause, after a second without any delivery.
             let mut now = begin + Duration::from_secs(1);
             while now < begin + Duration::from_secs(4) {
                 if let Some(rest) = rate.take(now) {

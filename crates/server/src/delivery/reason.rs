@@ -1,44 +1,47 @@
-//! The reasons for which the service parks timers, and the texts by which the store keeps them.
+//! Defines the reasons for which the service parks timers, and the texts by which the store keeps these reasons.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use std::borrow::Cow;
 use std::hash::DefaultHasher;
 
-/// The event or the permit that a parked timer waits for.
+/// The cause for which a timer is parked: the event or the permit that the timer waits for. A parked timer stays in the
+/// store and is not delivered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reason {
-    /// The timer waits for the end of this namespace's pause.
+    /// The timer waits until the pause of this namespace ends.
     Paused(Box<str>),
-    /// The timer waits for a permit in this namespace's share of all permits.
+    /// The timer waits for a permit in this namespace's share of the service's permits.
     Share(Box<str>),
-    /// The timer waits for a permit in this namespace's share of the permits for hosts that are slow or not known.
+    /// The timer waits for a permit in this namespace's share of the permits for slow and unknown hosts.
     Slow(Box<str>),
-    /// The timer waits for the end of a delivery of this namespace, which has its own limit of running deliveries.
+    /// The timer waits until a delivery of this namespace ends. The namespace limits the number of its running
+    /// deliveries.
     Concurrency(Box<str>),
-    /// The timer waits for a moment that the rate of this namespace permits.
+    /// The timer waits for a moment at which this namespace's limit of deliveries per second permits a delivery.
     Rate(Box<str>),
-    /// The timer waits for a permit of this namespace at this host and port, or for the recovery of the host.
+    /// The timer waits for a permit of a namespace at a host, or until the host recovers. The values are the namespace,
+    /// and the host with its port.
     Host(Box<str>, Box<str>),
-    /// The timer waits for the recovery of a path, as this namespace meets it at this host and port. The number is a
+    /// The timer waits until a path of a host recovers. The values are the namespace, the host with its port, and a
     /// hash of the path.
     Path(Box<str>, Box<str>, u64),
-    /// The timer waits for a receiver that fetches from this queue of this namespace.
+    /// The timer waits for a receiver that fetches from a queue. The values are the namespace and the queue's name.
     Queue(Box<str>, Box<str>),
 }
 
-/// The greatest length of a host in a reason, in bytes: the store limits the length of reasons.
+/// The greatest length of a host in a reason, in bytes. The store limits the length of the reason's text.
 const LONGEST_HOST: usize = 168;
 
-/// Hashes a text. The number is the same in each process of one version of the service.
+/// Hashes a text. The number depends only on the text and on the version of the service.
 fn number_of(text: &str) -> u64 {
-    // This is the hasher of the standard library without a random key.
+    // The hasher of the standard library uses no random key here.
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Returns the host as reasons name it. A number replaces the end of a host that is too long.
+/// Returns the host in the form that reasons contain. If the host is too long, a hash replaces its end.
 fn host_in_reasons(host: &str) -> Cow<'_, str> {
     if host.len() <= LONGEST_HOST {
         return host.into();
@@ -49,22 +52,22 @@ fn host_in_reasons(host: &str) -> Cow<'_, str> {
 }
 
 impl Reason {
-    /// Makes the reason for which a namespace's timers are parked if they call this host and port.
+    /// Makes the reason for which timers of a namespace wait for a host. `host` may include a port.
     pub(crate) fn host(namespace: &str, host: &str) -> Self {
         Self::Host(namespace.into(), host_in_reasons(host).into())
     }
 
-    /// Makes the reason for which a namespace's timers are parked if they call this path of a host and port.
+    /// Makes the reason for which timers of a namespace wait for a path of a host. `host` may include a port.
     pub(crate) fn path(namespace: &str, host: &str, path: &str) -> Self {
         Self::Path(namespace.into(), host_in_reasons(host).into(), number_of(path))
     }
 
-    /// Returns whether the reason is about this host and port, or about a path of it.
+    /// Returns whether the reason concerns this host and port, or a path of this host and port.
     pub(crate) fn is_of_host(&self, host: &str) -> bool {
         matches!(self, Self::Host(_, own) | Self::Path(_, own, _) if **own == *host_in_reasons(host))
     }
 
-    /// Returns the word for the kind of the reason, by which metrics count parked timers.
+    /// Returns the word for this kind of reason. Metrics count parked timers by this word.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Paused(_) => "paused",
@@ -78,7 +81,8 @@ impl Reason {
         }
     }
 
-    /// Reads a reason from its stored text. `None` if the service parks no timers under this text.
+    /// Parses a reason for parking a timer from its stored text. Returns `None` if the service parks no timer under
+    /// this text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let pair = |text: &str| text.split_once('/').map(|(first, second)| (first.into(), second.into()));
         let (kind, rest) = text.split_once(':')?;
@@ -90,7 +94,8 @@ impl Reason {
             "rate" => Some(Self::Rate(rest.into())),
             "host" => match pair(rest) {
                 Some((namespace, host)) => Some(Self::Host(namespace, host)),
-                // An earlier version wrote hosts without a namespace, for all namespaces together.
+                // An earlier version wrote hosts without a namespace, because all namespaces shared the limit of a
+                // host.
                 None => Some(Self::Host("".into(), rest.into())),
             },
             "path" => {

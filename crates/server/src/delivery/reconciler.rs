@@ -1,8 +1,9 @@
-//! The reconciler reads timers from the store again if the service does not know how their deliveries ended.
+//! Reads timers from the store again if the service does not know how their deliveries ended.
 //!
-//! If the store gives no answer to the end of a delivery, the runtime counts the lease as lost, although the end may be
-//! stored. The timer may then be dead, or parked without an entry in the index of parked timers. So each such timer is
-//! read from the store. A timer that has died because its process died is read, too, since its event has only the id.
+//! If the store does not confirm the end of a delivery, the runtime counts the lease as lost. The end may be stored all
+//! the same. The timer may then be dead, or parked without an entry in the index of parked timers. So the reconciler
+//! reads each of these timers from the store. It also reads timers that died at the end of a lease, because the event
+//! about such a death has only the id.
 
 use super::died::Died;
 use super::parked_index::ParkedIndex;
@@ -18,7 +19,8 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of timers that wait to be read singly. If more wait, all parked timers are read instead.
+/// The greatest number of timers that wait to be read one by one. If there are more, the reasons of all parked timers
+/// are read instead.
 const MOST: usize = 10_000;
 /// The pause after an error of the store, before the next read.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -35,7 +37,7 @@ struct Unknown {
     are_too_many: bool,
 }
 
-/// The next thing to read from the store.
+/// The next read from the store: a single timer, or the reasons of all parked timers (timers held in the store).
 #[derive(Debug, PartialEq, Eq)]
 enum Read {
     One(TimerId),
@@ -47,7 +49,7 @@ impl Reconciler {
         self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests that a timer is read from the store again. Does not block.
+    /// Requests that a timer is read from the store again. Returns without blocking.
     pub(crate) fn add(&self, id: TimerId) {
         let mut unknown = self.lock();
         if unknown.timers.len() < MOST {
@@ -59,7 +61,7 @@ impl Reconciler {
         self.changed.notify_one();
     }
 
-    /// Wakes [`run`](Self::run), so that it sees that the index of parked timers is closed and ends.
+    /// Wakes [`run`](Self::run). The caller has closed the index of parked timers, so the woken call ends.
     pub(crate) fn close(&self) {
         self.changed.notify_one();
     }
@@ -70,7 +72,7 @@ impl Reconciler {
         one.or_else(|| core::mem::take(&mut unknown.are_too_many).then_some(Read::AllParked))
     }
 
-    /// Reads the requested timers until the index of parked timers is closed.
+    /// Reads the requested timers from the store, until the index of parked timers is closed.
     pub(crate) async fn run(
         self: Arc<Self>,
         store: Arc<dyn TimerStore>,

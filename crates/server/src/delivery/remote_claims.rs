@@ -1,8 +1,8 @@
-//! Ends and prolongs claims if the receiver calls another node than the node that has handed the timer over.
+//! Ends and prolongs claims if the receiver calls another node than the node that handed the timer over.
 //!
-//! The name of such a claim holds the timer's id and the token of its lease, so each node can end the delivery in the
-//! store. The node with the lease notices the end when it next renews the lease. A renewal of the claim is kept in a
-//! shared document of the deployment. The node with the lease reads that document before it gives the claim up.
+//! The name of such a claim contains the timer's id and the token of its lease. So each node can end the delivery in
+//! the store. The node with the lease notices this when it next renews the lease. A renewal of the claim is stored in a
+//! shared document of the deployment. The node with the lease reads that document before it gives up the claim.
 
 use super::retry_pause::RetryPause;
 use crate::convert::unavailable;
@@ -18,14 +18,16 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 use tourbillon_redis::RedisStore;
 
-/// The name of the shared document that maps the names of renewed claims to the moments at which the claims expire.
+/// The name of the document in Redis that all nodes share. It maps the names of renewed claims (holds on fetched
+/// timers) to the moments at which these claims expire.
 const RENEWALS: &str = "renewals";
-/// The number of attempts to change the document while other nodes change it.
+/// The greatest number of attempts to change the shared document of renewals. An attempt fails if another node changes
+/// the document first.
 const TURNS: usize = 64;
-/// The greatest length of a stored error, in bytes.
+/// The greatest length of a delivery's error in the store, in bytes.
 const LONGEST_ERROR: usize = 500;
 
-/// Gives access to the claims of all nodes.
+/// Ends and prolongs claims (receivers' holds on fetched timers) that are open on any node.
 #[derive(Clone)]
 pub(crate) struct RemoteClaims {
     store: Arc<RedisStore>,
@@ -38,7 +40,7 @@ impl fmt::Debug for RemoteClaims {
     }
 }
 
-/// The parts of a claim's name that a node needs to end the claim.
+/// The parts of a claim's name by which any node can end the claim, a receiver's hold on a fetched timer.
 struct ClaimName {
     id: TimerId,
     token: Token,
@@ -46,8 +48,8 @@ struct ClaimName {
     begun: UtcMillis,
 }
 
-/// The lengths of the parts of a name, in hexadecimal digits: a random number, the timer's id, the two numbers of the
-/// lease's token, and the moment of the hand-over.
+/// The lengths of the parts of a claim's name, in hexadecimal digits. The parts are a random number, the timer's id,
+/// the two numbers of the lease's token, and the moment at which the receiver got the timer.
 const PARTS: [usize; 5] = [32, 32, 16, 16, 16];
 
 impl ClaimName {
@@ -72,7 +74,7 @@ impl ClaimName {
     }
 }
 
-/// Cuts an error to the length that is stored.
+/// Cuts the error of a delivery to the greatest length that the store gets.
 fn shortened(error: &str) -> Box<str> {
     let end = (0..=error.len().min(LONGEST_ERROR)).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
     error[..end].into()
@@ -96,15 +98,17 @@ impl RemoteClaims {
         Self { store, retry_pause }
     }
 
-    /// Makes the name of a claim from the timer's id and its lease. `None` if the timer is delivered at most once: such
-    /// a timer has no lease that another node could end.
+    /// Makes the name of a claim (a hold on a fetched timer) from a random number, the timer's id and the timer's
+    /// lease. Returns `None` if the timer is delivered at most once. Such a delivery has no lease, so other nodes
+    /// cannot end it.
     pub(super) fn name(&self, random: u128, delivery: &Delivery) -> Option<String> {
         let Token { incarnation, claim } = delivery.token?;
         let (id, begun) = (delivery.id.as_u128(), self.store.now().as_millis());
         Some(format!("{random:032x}{id:032x}{incarnation:016x}{claim:016x}{begun:016x}"))
     }
 
-    /// Reads the timer of a claim, which may be open on any node. Fails if the claim is not open.
+    /// Reads the timer of a claim (a receiver's hold on a timer) that may be open on any node. Fails if the claim is
+    /// not open.
     async fn open(&self, namespace: &str, claim: &str) -> Result<(ClaimName, Timer), Problem> {
         let name = ClaimName::read(claim).ok_or_else(ClaimName::ended)?;
         let timer = self.store.get(name.id.into()).await.map_err(|error| unavailable(&error))?;
@@ -117,7 +121,8 @@ impl RemoteClaims {
         Ok((name, timer))
     }
 
-    /// Ends the delivery of a claim in the store. Returns the timer as it was before the end.
+    /// Ends the delivery of a claim (a hold on a fetched timer) in the store, even if another node handed the timer
+    /// over. Returns the timer as it was before the end.
     pub(crate) async fn end(
         &self,
         namespace: &str,
@@ -134,7 +139,8 @@ impl RemoteClaims {
         }
     }
 
-    /// Prolongs a claim. Returns the moment at which the claim expires.
+    /// Prolongs a claim (a receiver's hold on a fetched timer) that may be open on any node. Returns the moment at
+    /// which the claim expires.
     pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         let (name, timer) = self.open(namespace, claim).await?;
         let pull: StoredPull =
@@ -145,7 +151,8 @@ impl RemoteClaims {
         Ok(until.into())
     }
 
-    /// Adds a renewal to the shared document, and removes the renewals that have expired.
+    /// Adds the renewal of a claim (a hold on a fetched timer) to the document that nodes share. Also removes the
+    /// renewals that have expired.
     async fn note(&self, claim: &str, until: UtcMillis) -> Result<(), StoreError> {
         for _ in 0..TURNS {
             let (version, mut renewals) = self.renewals().await?;
@@ -170,8 +177,9 @@ impl RemoteClaims {
         }
     }
 
-    /// Returns the time that a claim of this node has left by renewals at other nodes. `None` if the store does not
-    /// answer: the claim is given up then, and the timer is delivered again.
+    /// Returns how much longer a claim (a hold on a fetched timer) of this node lasts because receivers have renewed it
+    /// at other nodes. Returns `None` if no time is left, or if the store does not answer. Then the claim ends, and the
+    /// timer is delivered again.
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
         let (_, renewals) = self.renewals().await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(claim).copied()?);

@@ -1,19 +1,19 @@
-//! Lengthens the pause before a failed timer is delivered again.
+//! Lengthens the pause before a failed timer is delivered again, if the pause is too short.
 
 use core::time::Duration;
 use tourbillon_durable::Verdict;
 
-/// The rule for the least pause of a timer after a failure.
+/// Enforces a least pause before a failed timer is delivered again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryPause {
-    /// The least pause, which neither the policy nor the receiver can shorten. Without it, a single timer could call
-    /// its receiver again and again without a rest.
+    /// The least pause before a failed timer is delivered again. Neither the timer's policy nor the receiver can
+    /// shorten the pause. Otherwise a single timer could call its receiver without a pause.
     pub(crate) least: Duration,
 }
 
 impl RetryPause {
-    /// Lengthens a pause that is shorter than the policy's pause, or shorter than the least pause. Without this, a
-    /// receiver that asks for no pause would use up all attempts of a timer at once.
+    /// Lengthens the pause of a verdict that repeats a delivery. The new pause is at least `policy_pause` and at least
+    /// the least pause. Otherwise a receiver could ask for a pause of zero, and use up all attempts of a timer at once.
     pub(super) fn with(self, verdict: Verdict, policy_pause: Duration) -> Verdict {
         match verdict {
             Verdict::Retry { error, after } => {

@@ -1,14 +1,16 @@
-//! The unparker puts parked timers back once their reason no longer holds.
+//! The unparker puts parked timers back once their reason no longer holds, which makes the timers due again.
 //!
 //! It sleeps until the index of parked timers marks a reason. Then it asks the admission or the pull queues how many
-//! timers of the reason can go on, and unparks that number in batches, with one unpark for a reason at a time. Every
-//! ten seconds it checks all reasons, so that no timer depends on a wake-up.
+//! timers of the reason can go on. It unparks that number in batches, with at most one unpark under way for each
+//! reason. Every ten seconds it checks all reasons, so a lost wake-up only delays a timer.
 //!
-//! At its start it asks the store for the reasons of parked timers, since a reason may have ended while no process ran.
-//! Beside other nodes it repeats this: a dead node has parked timers of which only the store knows.
+//! At its start the unparker makes a *pass*: it asks the store for the reasons of parked timers. A reason may have
+//! ended while no process ran. Beside other nodes it repeats passes, because only the store knows the timers that a
+//! dead node has parked.
 //!
-//! Beside other nodes it puts back only timers of this node's shards: these arrive here, where the room is. Otherwise
-//! another node might park a timer again for the same reason, and this node would put it back again, without end.
+//! Beside other nodes the unparker puts back only timers of this node's shards. These timers arrive at this node, which
+//! has the room. Otherwise another node might park a timer again for its reason, and this node would put the timer
+//! back, without end.
 
 use super::admission::Admission;
 use super::parked_index::ParkedIndex;
@@ -22,22 +24,24 @@ use std::time::Instant;
 use tourbillon_durable::Timers;
 use tourbillon_durable::store::{StoreError, TimerStore};
 
-/// The time after which the unparker checks all reasons.
+/// The time between two checks of all reasons for which timers are parked (held in the store).
 const ROUND: Duration = Duration::from_secs(10);
-/// The time between two passes beside other nodes. A pass reads all reasons from the store.
+/// The time between two passes if other nodes share the store. A pass reads the reasons of all parked timers from the
+/// store.
 const PASS: Duration = Duration::from_secs(30);
-/// The time from a change of the nodes to the next pass.
+/// The time from a change of the set of nodes to the next pass, a read of all reasons of parked timers.
 const SETTLED: Duration = Duration::from_secs(2);
-/// The pause after an error of the store.
+/// The pause after an error of the store, before the next request.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The greatest number of timers that an unpark puts back.
+/// The greatest number of parked timers that become due again by one request to the store.
 const BATCH: usize = 500;
-/// The number of reasons in a page of the store's answer, in the first pass.
+/// The greatest number of reasons in one answer of the store, in the first read of all reasons of parked timers.
 const PAGE: u32 = 1_000;
-/// The number of reasons in one page, in every pass after the first. A Redis server runs two commands for each reason.
-/// With a pause of [`REST`] after each page, a pass sends about a hundred commands a second.
+/// The greatest number of reasons in one answer of the store, in later reads of all reasons of parked timers. A Redis
+/// server runs two commands for each reason. With the pause [`REST`] after each answer, a read sends about a hundred
+/// commands a second.
 const SMALL_PAGE: u32 = 50;
-/// The pause between two pages in later passes.
+/// The pause between two answers of the store, in later reads of all reasons of parked timers.
 const REST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -45,7 +49,7 @@ pub(crate) struct Unparker {
     parked: Arc<ParkedIndex>,
     admission: Arc<Admission>,
     queues: Arc<PullQueues>,
-    /// Held while all reasons are read from the store, so that two such passes do not overlap.
+    /// Locked during a pass, a read of all reasons of parked timers. So two passes never overlap.
     pass: tokio::sync::Mutex<()>,
 }
 
@@ -54,7 +58,8 @@ impl Unparker {
         Self { parked, admission, queues, pass: tokio::sync::Mutex::default() }
     }
 
-    /// Puts parked timers back until the index of parked timers is closed.
+    /// Makes parked timers (timers held in the store) due again when their reasons end. Runs until the index of parked
+    /// timers is closed.
     pub(crate) async fn run(self: Arc<Self>, timers: Timers, has_others: bool) {
         let store = timers.timer_store();
         drop(tokio::spawn(Arc::clone(&self).find_all_parked(Arc::clone(&store), has_others)));
@@ -67,7 +72,7 @@ impl Unparker {
                 self.admission.sweep();
                 self.parked.look_everywhere();
                 if has_others {
-                    // The message of another node about a parked timer may have been lost.
+                    // The message by which another node reports a parked timer may have been lost.
                     self.queues.awaited().iter().for_each(|reason| self.parked.want(reason));
                 }
             }
@@ -104,7 +109,7 @@ impl Unparker {
     }
 
     async fn unpark(self: Arc<Self>, store: Arc<dyn TimerStore>, reason: Reason, timers: usize) {
-        // The timers may arrive before the store's answer.
+        // The timers are counted first, because they may arrive before the store's answer.
         self.queues.expect(&reason, timers);
         self.admission.expect(&reason, timers);
         let found = unpark(&*store, &reason, timers).await;
@@ -118,7 +123,8 @@ impl Unparker {
         }
     }
 
-    /// Fetches timers of a queue, which may be parked at any node, and tells the queue's receivers if none were found.
+    /// Fetches timers of a queue that any node may have parked (kept in the store). If the fetch finds no timer, tells
+    /// the receivers of the queue.
     async fn fetch(self: Arc<Self>, timers: Timers, reason: Reason, wanted: usize) {
         let most = self.queues.begin_fetch(&reason, wanted);
         let limit = |timers: usize| u32::try_from(timers).unwrap_or(u32::MAX);
@@ -133,29 +139,30 @@ impl Unparker {
         }
     }
 
-    /// Asks the store for the reasons of parked timers at the start, and beside other nodes again and again.
+    /// Reads the reasons of all parked timers at the start. If other nodes share the store, reads them again and again
+    /// until the index of parked timers is closed.
     async fn find_all_parked(self: Arc<Self>, store: Arc<dyn TimerStore>, has_others: bool) {
         self.find_parked(&*store).await;
         while has_others && !self.parked.is_closed() {
             tokio::select! {
                 () = tokio::time::sleep(PASS) => {}
-                // The shards of this node are about to change.
+                // The set of nodes has changed, so this node's shards are about to change.
                 () = self.parked.pass_wanted() => tokio::time::sleep(SETTLED).await,
             }
-            // The next pass reads the rest.
+            // If this pass fails, the next pass reads the reasons again.
             let _failed = self.pass(&*store, SMALL_PAGE, REST).await;
         }
     }
 
-    /// Asks the store for the reasons of parked timers, until the store answers.
+    /// Reads the reasons of all parked timers (timers held in the store). Repeats the read until the store answers.
     pub(crate) async fn find_parked(&self, store: &dyn TimerStore) {
         while !self.parked.is_closed() && self.pass(store, PAGE, Duration::ZERO).await.is_err() {
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// Asks the store once for all reasons of parked timers, in pages of `limit` reasons with the pause `rest` between
-    /// them.
+    /// Reads the reasons of all parked timers from the store once. Each answer of the store has at most `limit`
+    /// reasons. After each answer follows the pause `rest`.
     async fn pass(&self, store: &dyn TimerStore, limit: u32, rest: Duration) -> Result<(), StoreError> {
         let _one_at_a_time = self.pass.lock().await;
         self.parked.begin_pass();
@@ -178,19 +185,20 @@ impl Unparker {
     }
 }
 
-/// Returns the present moment by the clock of the tokio runtime, by which the unparker sleeps. In tests that clock may
-/// be paused.
+/// Returns the present moment by the tokio runtime's clock. The unparker sleeps by this clock, and tests may pause this
+/// clock.
 fn present() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Puts at most `timers` parked timers back. Returns their number. A crash loses nothing: the next start finds all
-/// parked timers again.
+/// Makes at most `timers` of the timers that are parked for `reason` due again. Returns the number of these timers. A
+/// crash during the call loses nothing, because the next start finds all parked timers.
 async fn unpark(store: &dyn TimerStore, reason: &Reason, timers: usize) -> Result<u32, StoreError> {
     store.put_back(reason.to_string().into(), u32::try_from(timers).unwrap_or(u32::MAX)).await
 }
 
-/// The moments at which the unparker checks reasons again, one for each reason.
+/// The moments at which the unparker (the task that puts timers back) must check reasons for parked timers again. Each
+/// reason has at most one moment.
 #[derive(Debug, Default)]
 struct Alarms {
     by_moment: BTreeSet<(Instant, Reason)>,
@@ -209,7 +217,7 @@ impl Alarms {
         self.by_moment.first().map(|(moment, _)| *moment)
     }
 
-    /// Takes the reasons for which the moment has come.
+    /// Takes the reasons whose moment for a check has come.
     fn take(&mut self, now: Instant) -> Vec<Reason> {
         let mut taken = Vec::new();
         while let Some((moment, _)) = self.by_moment.first()

@@ -1,6 +1,7 @@
-//! Turns problems into answers.
+//! Turns a problem, which describes why a request was not fulfilled, into an answer.
 
-use crate::asker::{self, REQUEST_ID, RequestId};
+use crate::asker;
+use crate::request_id::{REQUEST_ID, RequestId};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -9,10 +10,10 @@ use serde::Serialize;
 use tourbillon_api::{Problem, ProblemKind, Readiness};
 use tracing::{error, field, warn};
 
-/// The result of a handler: an answer, or the problem that the client gets instead.
+/// The result of a request's handler: an answer, or a problem that the client gets instead.
 pub(super) type Answer<T> = Result<T, Refused>;
 
-/// The answer to a request that was not fulfilled.
+/// A problem that a handler returns instead of an answer. As a response it becomes an error for the client.
 #[derive(Debug)]
 pub(super) struct Refused(pub(super) Problem);
 
@@ -31,8 +32,8 @@ impl IntoResponse for Refused {
 }
 
 impl Refused {
-    /// Makes the answer to the request with this id. For layers outside of the routes, where no current request is
-    /// known.
+    /// Makes the answer to the request that has the id `id`. Code outside of the routes needs this function, because no
+    /// current request is known there.
     pub(super) fn answer_to(self, id: &RequestId) -> Response {
         let Self(problem) = self;
         let mut response = response(&problem, &problem, Some(id));
@@ -41,7 +42,7 @@ impl Refused {
     }
 }
 
-/// Logs a refused request if an administrator may have to act.
+/// Logs that a request failed, if the problem may need an administrator.
 fn log(problem: &Problem, id: Option<&RequestId>) {
     let (kind, detail, request) = (problem.kind.path(), &*problem.detail, id.map(RequestId::text));
     match problem.kind {
@@ -59,7 +60,7 @@ fn log(problem: &Problem, id: Option<&RequestId>) {
     }
 }
 
-/// A body, with the id of the request that it answers.
+/// The body of an error answer, with the id of the request to which the answer belongs.
 #[derive(Serialize)]
 struct Named<'a, T> {
     #[serde(flatten)]
@@ -68,7 +69,7 @@ struct Named<'a, T> {
     request_id: Option<&'a str>,
 }
 
-/// Makes the answer for a problem. The body is `body`, which has the members of the problem and may have others.
+/// Makes the answer that reports a problem. `body` is the answer's body: the problem, possibly with more fields.
 fn response(problem: &Problem, body: &impl Serialize, id: Option<&RequestId>) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = Named { body, request_id: id.map(RequestId::text) };

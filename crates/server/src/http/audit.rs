@@ -1,4 +1,4 @@
-//! The audit trail.
+//! Answers requests for the audit trail.
 
 use super::answer::Answer;
 use super::auth::Right;
@@ -16,7 +16,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::new().routes(routes!(list_audit))
 }
 
-/// The conditions of a list, all of which hold for its entries.
+/// The query parameters of the audit trail. An entry must meet all conditions that are present.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -1,7 +1,7 @@
-//! Finds out from a request's token which right the request has.
+//! Determines a request's permissions, its right, from the request's token.
 //!
-//! Besides tokens, a request is checked for the ways in which a page in a browser could send it for its user: from
-//! another site, or by a name that the page's own server resolves to this machine.
+//! Also refuses requests that a page in a browser could send without its user's will: from another site, or by a name
+//! that the page's own server resolves to this machine.
 
 use super::answer::Refused;
 use super::extract::Body;
@@ -16,11 +16,11 @@ use core::net::IpAddr;
 use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
 
-/// The right of a request. Each handler checks it before it does anything.
+/// The permissions of a request. Each handler checks them first.
 #[derive(Debug)]
 pub(super) struct Right {
     principal: Principal,
@@ -29,18 +29,18 @@ pub(super) struct Right {
     hold: Hold<Option<TokenHash>>,
 }
 
-/// Proof that a right was granted. A handler needs it to read the body, and reading uses it up. The bytes of the body
-/// count as held in memory until the [`Right`] is dropped.
+/// Proof that a request has the role that its handler needs. Reading the request's body consumes the proof. The body's
+/// bytes count towards the memory limit for bodies until the [`Right`] is dropped.
 #[derive(Debug)]
 pub(super) struct Granted<'r>(&'r Hold<Option<TokenHash>>);
 
 impl Granted<'_> {
-    /// Reads the JSON body as a `T`.
+    /// Reads the JSON body of the request as a `T`.
     pub(super) async fn read<T: DeserializeOwned>(self, body: Body<T>) -> Result<T, Refused> {
         self.read_with_headers(body).await.map(|(body, _headers)| body)
     }
 
-    /// Reads the JSON body as a `T`, and returns it with the request's headers.
+    /// Reads the JSON body of the request as a `T`. Returns it with the request's headers.
     pub(super) async fn read_with_headers<T: DeserializeOwned>(
         self,
         body: Body<T>,
@@ -50,8 +50,8 @@ impl Granted<'_> {
 }
 
 impl Right {
-    /// Fails unless the request has at least this role in this namespace. Without a namespace, the request needs the
-    /// role in all namespaces.
+    /// Fails unless the request has at least the role `role` in the namespace. If `namespace` is `None`, the request
+    /// needs the role in all namespaces.
     pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<Granted<'_>, Refused> {
         if self.permits(role, namespace) {
             return Ok(Granted(&self.hold));
@@ -64,12 +64,13 @@ impl Right {
         Err(Refused(Problem::new(ProblemKind::Forbidden, detail)))
     }
 
-    /// Returns whether the request has at least this role in this namespace, or without a namespace in all namespaces.
+    /// Returns whether the request has at least the role `role` in the namespace. If `namespace` is `None`, the request
+    /// needs the role in all namespaces.
     pub(super) fn permits(&self, role: Role, namespace: Option<&str>) -> bool {
         self.principal.permits(role, namespace)
     }
 
-    /// Returns whether the request may see the payloads of timers in this namespace.
+    /// Returns whether the request may see the payloads of timers in the given namespace.
     pub(super) fn sees_payloads(&self, namespace: &str) -> bool {
         self.permits(Role::Writer, Some(namespace))
     }
@@ -79,7 +80,7 @@ impl Right {
         self.token
     }
 
-    /// Waits until the request's right changes, because its token was revoked, for example.
+    /// Waits until the request's permissions change, for example because somebody revokes its token.
     pub(super) fn ended(&self, service: &Service) -> impl Future<Output = ()> + Send + use<> {
         service.tokens().ended(self.token, self.principal.clone())
     }
@@ -110,7 +111,8 @@ impl FromRequestParts<Service> for Right {
     }
 }
 
-/// Returns the token of a request, if it has one. Fails with a reason if the header has no bearer token.
+/// Returns the token of a request. `None` if the request has no header `Authorization`. Fails with a reason if the
+/// header has no bearer token.
 fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let value = match (values.next(), values.next()) {
@@ -125,7 +127,8 @@ fn token(headers: &HeaderMap) -> Result<Option<&str>, &'static str> {
     Ok(Some(token.trim_start_matches(' ')))
 }
 
-/// Refuses requests that a page in a browser could have made. Each request passes here before anything else.
+/// Fails for a request that a page in a browser could have sent without its user's will. Each request must pass this
+/// check before its handler runs.
 pub(super) fn admit(service: &Service, request: &Request) -> Result<(), Problem> {
     let (uri, headers) = (request.uri(), request.headers());
     if service.tokens().is_open()
@@ -140,8 +143,8 @@ pub(super) fn admit(service: &Service, request: &Request) -> Result<(), Problem>
     Ok(())
 }
 
-/// Adds the header `WWW-Authenticate` to an answer with the status 401. The header says which kind of token is
-/// expected.
+/// Adds the header `WWW-Authenticate` to an answer with the status 401. The header says that the service expects a
+/// bearer token. Leaves other answers unchanged.
 pub(super) fn challenge(response: &mut Response, has_token: bool) {
     if response.status() != StatusCode::UNAUTHORIZED {
         return;
@@ -154,8 +157,8 @@ pub(super) fn challenge(response: &mut Response, has_token: bool) {
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
 }
 
-/// Returns the name and port by which the client calls the service. `None` if the request has neither, and `Some(Err)`
-/// if they are not valid.
+/// Returns the host name and port by which the client calls the service. `None` if the request names no host, and
+/// `Some(Err)` if the host is invalid.
 fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Result<Authority, ()>> {
     if let Some(authority) = uri.authority() {
         return Some(Ok(authority.clone()));
@@ -168,7 +171,7 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Result<Authority, ()>> {
     Some(Authority::try_from(value.as_bytes()).map_err(drop))
 }
 
-/// Returns whether a name always means this machine, whichever address a resolver gives.
+/// Returns whether a host name always means this machine: no resolver can give the name another address.
 fn is_this_machine(authority: &Authority) -> bool {
     let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
     if host == "localhost" || host.ends_with(".localhost") {
@@ -178,25 +181,33 @@ fn is_this_machine(authority: &Authority) -> bool {
     literal.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Headers that proxies add, each of them by default or by its usual configuration.
-const FORWARDING: [&str; 9] = [
-    "forwarded",
-    "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "x-forwarded-server",
-    "x-real-ip",
-    "x-envoy-external-address",
-    "x-envoy-expected-rq-timeout-ms",
-];
+/// Returns whether proxies usually add the header `name` to requests.
+fn is_of_a_proxy(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "forwarded"
+            | "via"
+            | "x-forwarded-for"
+            | "x-forwarded-host"
+            | "x-forwarded-proto"
+            | "x-forwarded-server"
+            | "x-real-ip"
+            | "x-envoy-external-address"
+            | "x-envoy-expected-rq-timeout-ms"
+    )
+}
 
-/// Returns why a request to a service without tokens seems to come from another machine. `None` if it does not seem so.
+/// The header in which a browser says which site a request comes from.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Returns a reason to believe that a request comes from another machine. `None` if the request seems to come from this
+/// machine. Only a service without tokens refuses requests for this reason.
 ///
-/// By default nginx speaks HTTP/1.0 to the service behind it, with the service's address as the host and without a
-/// header that names the client. Clients of today do not speak HTTP/1.0, so such a request comes from a proxy.
+/// By default nginx sends HTTP/1.0 requests to the service behind it, with the service's own address as the host. nginx
+/// adds no header that names the client. But clients of today do not speak HTTP/1.0, so an HTTP/1.0 request comes from
+/// a proxy.
 fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option<&'static str> {
-    if version < Version::HTTP_11 || FORWARDING.iter().any(|name| headers.contains_key(*name)) {
+    if version < Version::HTTP_11 || headers.keys().any(is_of_a_proxy) {
         return Some("a service behind a proxy needs tokens");
     }
     match authority(uri, headers) {
@@ -206,13 +217,13 @@ fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option
     }
 }
 
-/// Returns whether a page of another site makes a browser send this request. Browsers alone send the checked headers,
+/// Returns whether a page of another site makes a browser send a request. The checked headers come only from browsers,
 /// and pages cannot change them.
 fn is_from_another_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;
     }
-    if let Some(site) = headers.get("sec-fetch-site") {
+    if let Some(site) = headers.get(SEC_FETCH_SITE) {
         return site != "same-origin" && site != "none";
     }
     let Some(origin) = headers.get(ORIGIN) else { return false };

@@ -1,4 +1,4 @@
-//! Backups of a service that runs.
+//! Answers requests for a backup of the service, which goes on with its work.
 
 use super::answer::{Answer, Refused};
 use super::scope::{Admin, Everywhere};
@@ -20,11 +20,12 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::new().routes(routes!(back_up))
 }
 
-/// The size of a piece, in bytes, and the number of pieces that wait for the reader.
+/// The size in which a backup is sent piece by piece, in bytes.
 const PIECE: usize = 64 << 10;
+/// The greatest number of a backup's pieces that wait until the client reads them.
 const WAITING: usize = 4;
 
-/// Sends the bytes that are written to the reader of an answer. Fails once the reader has gone.
+/// A writer that sends its bytes to the client of a backup. Writing fails once the client has gone.
 struct ToReader(mpsc::Sender<io::Result<Bytes>>);
 
 impl io::Write for ToReader {
@@ -39,8 +40,10 @@ impl io::Write for ToReader {
     }
 }
 
-/// Writes a backup piece by piece, on the calling thread. After an error the connection is cut, so that the reader does
-/// not take the copy for complete. A backup has succeeded once its reader has taken the last piece.
+/// Writes a backup to the client piece by piece. Blocks the calling thread.
+///
+/// An error cuts the connection, so that the client does not take the copy for complete. The audit trail notes the
+/// backup as done once the client has taken the last piece.
 fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, note: Note, runtime: &Handle) {
     let to = BufWriter::with_capacity(PIECE, ToReader(sender.clone()));
     match backup.write(to) {
@@ -56,7 +59,7 @@ fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, note: Note, 
     }
 }
 
-/// The pieces as they come, until the service stops.
+/// The pieces of a backup as a stream for the client. The stream ends early if the service stops.
 struct Pieces {
     receiver: mpsc::Receiver<io::Result<Bytes>>,
     stop: Stop,

@@ -1,4 +1,4 @@
-//! Many changes in one request.
+//! Answers requests that make many changes at a time.
 
 use super::answer::{Answer, Refused};
 use super::extract::{Body, trace};
@@ -11,7 +11,7 @@ use tourbillon_durable::Timers;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// The greatest body of a batch, in bytes.
+/// The greatest size of the body of a batch request, in bytes.
 const LONGEST: usize = 8 << 20;
 
 pub(super) fn routes() -> OpenApiRouter<Service> {

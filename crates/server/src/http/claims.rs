@@ -1,4 +1,5 @@
-//! Timers that receivers fetch.
+//! Answers requests of receivers that fetch timers from a queue. A claim is a timer that was fetched and whose delivery
+//! has not ended.
 
 use super::answer::{Answer, Refused};
 use super::extract::Body;
@@ -22,11 +23,12 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(renew))
 }
 
-/// The greatest number of timers that a request fetches.
+/// The greatest number of timers that a single request may fetch.
 const MOST_CLAIMS: u32 = 100;
-/// The longest wait, in milliseconds.
+/// The longest time for which a request may wait for timers, in milliseconds.
 const LONGEST_WAIT_MS: u64 = 20_000;
-/// The longest pause that a receiver may ask for, in milliseconds: a day, as with `Retry-After`.
+/// The longest pause before a new delivery that a receiver may ask for, in milliseconds. It is a day, as with
+/// `Retry-After`.
 const LONGEST_PAUSE_MS: u64 = 86_400_000;
 
 /// Fetches timers of a queue that are due. Waits at most `wait_ms` for the first of them. Where nodes share the timers,

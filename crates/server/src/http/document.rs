@@ -1,4 +1,5 @@
-//! The OpenAPI document. Adds the parts that are the same for all handlers, which their descriptions leave out.
+//! Completes the OpenAPI document. Adds the parts that are the same for all handlers, since the handlers' own
+//! descriptions leave them out.
 
 use super::rules;
 use http::Method;
@@ -12,12 +13,13 @@ use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{InfoBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
 
-/// The media type of problems.
+/// The media type of an answer that describes a problem.
 const PROBLEM: &str = "application/problem+json";
-/// The media type of streams of events.
+/// The media type of a stream of server-sent events.
 const EVENTS: &str = "text/event-stream";
 
-/// Completes the document of the routes.
+/// Completes the OpenAPI document that the routes describe. Adds its title, the problems, the tokens, and the rules for
+/// values.
 pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     document.info = InfoBuilder::new()
         .title("tourbillond")
@@ -50,7 +52,7 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     document
 }
 
-/// The schema of a problem as it is answered: with the id of its request.
+/// Returns the schema of a problem as answers carry it: with the id of the request.
 fn problem() -> RefOr<Schema> {
     let mut schema = Problem::schema();
     if let RefOr::T(Schema::Object(object)) = &mut schema {
@@ -62,7 +64,7 @@ fn problem() -> RefOr<Schema> {
     schema
 }
 
-/// The operations of a path.
+/// Returns the operations that the OpenAPI document has for a path, each with its method.
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
     let PathItem { get, put, post, delete, patch, .. } = item;
     let all = [
@@ -117,35 +119,37 @@ fn complete_operation(operation: &mut Operation, path: &str) {
     }
 }
 
-/// The document, as it is served: the same text for all services of a process.
+/// The text of the OpenAPI document, as `/openapi.json` serves it. All services of a process serve the same text.
 static TEXT: OnceLock<String> = OnceLock::new();
 
-/// Makes the text of the document, which [`text`] returns from then on.
+/// Converts the OpenAPI document to its text. From then on, [`text`] returns this text.
 pub(super) fn publish(document: &OpenApi) {
     TEXT.get_or_init(|| document.to_pretty_json().unwrap_or_default() + "\n");
 }
 
-/// The text of the document, empty before it was made.
+/// Returns the text of the OpenAPI document. The text is empty before the first call of [`publish`].
 pub(super) fn text() -> &'static str {
     TEXT.get().map_or("", String::as_str)
 }
 
-/// The names of the query parameters that a request may have, by its path and its method.
+/// The names of the query parameters that requests may have, by the request's path and method.
 pub(super) struct Queries(matchit::Router<BTreeMap<String, BTreeSet<String>>>);
 
 impl Queries {
-    /// The parameters of a request, if the document has its path and its method.
+    /// Returns the names of the query parameters that a request may have. `None` if the OpenAPI document lacks the path
+    /// or the method.
     pub(super) fn of(&self, path: &str, method: &Method) -> Option<&BTreeSet<String>> {
         let method = if *method == Method::HEAD { &Method::GET } else { method };
         self.0.at(path).ok()?.value.get(method.as_str())
     }
 }
 
-/// The query parameters of a document.
+/// Collects the names of the query parameters in an OpenAPI document.
 ///
 /// # Panics
 ///
-/// Panics if two paths of the document match the same requests. The router of these paths would have panicked before.
+/// Panics if two paths of the document match the same request. The router of the service, made from the same paths,
+/// panics before.
 pub(super) fn queries(document: &OpenApi) -> Queries {
     let mut queries = matchit::Router::new();
     for (path, item) in document.paths.paths.clone() {

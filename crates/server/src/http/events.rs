@@ -1,4 +1,4 @@
-//! Events as they happen, in the format of server-sent events.
+//! Answers requests for a stream of events. The stream has the format of server-sent events.
 
 use super::answer::{Answer, Refused};
 use super::auth::Right;
@@ -23,7 +23,8 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::new().routes(routes!(events))
 }
 
-/// The time after which a comment is sent if there is no event.
+/// How long a stream of events may be silent before the service sends a comment. The comment shows the client that the
+/// connection works.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
@@ -65,7 +66,7 @@ async fn events(
     let reader = Reader { events, namespace, missed: 0, stop: service.stop().clone() };
     let events = stream::unfold(reader, async |mut reader| {
         let event = reader.next().await?;
-        // A text of JSON has no line feeds.
+        // The JSON has a single line. A line feed in it would end the event's data.
         let event = serde_json::to_string(&event).unwrap_or_default();
         Some((Ok::<_, Infallible>(sse::Event::default().data(event)), reader))
     });
@@ -76,13 +77,13 @@ async fn events(
 struct Reader {
     events: Subscription,
     namespace: Option<String>,
-    /// The number of events that were missed since the last event that was shown.
+    /// The number of events that the client has missed after the last event that it got.
     missed: u64,
     stop: Stop,
 }
 
 impl Reader {
-    /// The next event, none once the service stops.
+    /// Waits for the next event that the client may see. Returns `None` once the service stops.
     async fn next(&mut self) -> Option<Event> {
         loop {
             let event = tokio::select! {

@@ -1,4 +1,5 @@
-//! Extracts the parts of requests. A part that cannot be read becomes a problem for the client.
+//! Extracts the body, the query and the headers of requests. A part that cannot be read becomes a problem for the
+//! client.
 
 use super::answer::Refused;
 use super::json;
@@ -9,13 +10,13 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use core::convert::Infallible;
 use core::hash::Hash;
 use core::marker::PhantomData;
-use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
+use http::{HeaderMap, HeaderName};
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// A JSON body that was not read yet. Reading needs a right that was granted.
+/// The JSON body of a request, not yet read. Only a handler that has checked the request's role can read it.
 #[derive(Debug)]
 pub(super) struct Body<T> {
     request: Request,
@@ -31,7 +32,8 @@ impl<T: Send, S: Send + Sync> FromRequest<S> for Body<T> {
 }
 
 impl<T: DeserializeOwned> Body<T> {
-    /// Reads the JSON body as a `T`, and returns it with the request's headers. The bytes of the body count in `hold`.
+    /// Reads the JSON body as a `T`. Returns it with the request's headers. While `hold` lives, the body's bytes count
+    /// towards the memory limit for bodies.
     pub(super) async fn read<C: Clone + Eq + Hash>(self, hold: &Hold<C>) -> Result<(T, HeaderMap), Refused> {
         let mut request = self.request;
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
@@ -48,7 +50,7 @@ impl<T: DeserializeOwned> Body<T> {
     }
 }
 
-/// The parameters of the request's query, read as `T`.
+/// The query parameters of a request, read as a `T`.
 #[derive(Debug)]
 pub(super) struct Query<T>(pub(super) T);
 
@@ -65,8 +67,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T
     }
 }
 
-/// Checks the page size that a client wants: 50 by default. Fails unless it is from 1 to 200. `items` names the items
-/// in the message.
+/// Returns the number of items that a client wants on a page of a list. Without `limit` it is 50. Fails unless the
+/// number is from 1 to 200: the error calls the items by the word `items`.
 pub(super) fn page_size(limit: Option<u32>, items: &str) -> Result<u32, Refused> {
     const MOST: u32 = 200;
     let limit = limit.unwrap_or(50);
@@ -75,8 +77,12 @@ pub(super) fn page_size(limit: Option<u32>, items: &str) -> Result<u32, Refused>
     (1..=MOST).contains(&limit).then_some(limit).ok_or_else(refused)
 }
 
-/// Returns the text of a header. Fails if the header occurs twice or is not visible ASCII.
-pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Refused> {
+/// The header in which a caller sends its W3C trace context.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Returns the text of the header `name`. `None` if the header is missing. Fails if the header occurs twice or has
+/// other characters than visible ASCII.
+pub(super) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Refused> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
@@ -92,9 +98,10 @@ pub(super) fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h 
     }
 }
 
-/// Returns the trace context of a request. A context that is not valid is ignored.
+/// Returns the trace to which a request belongs, from its W3C trace context. `None` if the context is missing or
+/// invalid.
 pub(super) fn trace(headers: &HeaderMap) -> Option<Trace> {
-    let mut values = headers.get_all("traceparent").iter();
+    let mut values = headers.get_all(TRACEPARENT).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => Trace::parse(value.to_str().ok()?),
         _ => None,

@@ -1,9 +1,11 @@
-//! Surrounds all handlers: limits the heads of requests and their parameters, and answers a panic with a problem.
+//! Surrounds all handlers. Limits the size of a request's path and headers, and refuses unknown query parameters.
+//! Answers a panic of a handler with a problem.
 
 use super::answer::Refused;
 use super::auth::{admit, challenge};
 use super::document::Queries;
-use crate::asker::{Asker, REQUEST_ID};
+use crate::asker::Asker;
+use crate::request_id::REQUEST_ID;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Query, Request};
@@ -22,20 +24,21 @@ use tourbillon_api::{Problem, ProblemKind};
 use tower_service::Service as HttpService;
 use tracing::{Level, debug, enabled, field};
 
-/// The greatest length of a path with its query, in bytes.
+/// The greatest length of a request's path and query together, in bytes.
 const LONGEST_URI: usize = 8 << 10;
-/// The greatest length of all headers' names and values, in bytes.
+/// The greatest length of the names and values of all headers of a request, in bytes.
 const LONGEST_HEADERS: usize = 8 << 10;
 
-/// The HTTP interface of a service: all handlers, with the limits around them. Clones share one state.
+/// The HTTP interface of a service: all handlers, and the limits that every request must keep. A clone shares the state
+/// of the original.
 #[derive(Clone)]
 pub(crate) struct Interface(Arc<Inner>);
 
 struct Inner {
     service: Service,
-    /// The parameters that the query of each path may have.
+    /// The names of the query parameters that a request may have, by its path and method.
     queries: Queries,
-    /// The greatest body of a request whose path has no limit of its own, in bytes.
+    /// The greatest size of a request's body, in bytes. It holds for routes that set no limit of their own.
     longest_body: usize,
     router: Router,
 }
@@ -62,10 +65,10 @@ impl HttpService<Request> for Interface {
 }
 
 impl Inner {
-    /// Answers a request and adds the request's id to the answer. Logs the request at the level `debug`. Handlers can
-    /// ask who sent the request while they run.
-    async fn answer(&self, mut request: Request) -> Response {
-        let asker = Arc::new(Asker::of(&mut request, self.service.settings().behind_proxy));
+    /// Answers a request. Adds the request's id to the answer, and logs the request at the level `debug`. While the
+    /// handler runs, the handler can ask who sent the request.
+    async fn answer(&self, request: Request) -> Response {
+        let asker = Arc::new(Asker::of(&request, self.service.settings().behind_proxy));
         let asked = enabled!(target: "request", Level::DEBUG)
             .then(|| (request.method().clone(), request.uri().path().to_owned(), Instant::now()));
         let mut response = asker.await_with(self.answer_within_limits(request)).await;
@@ -79,10 +82,10 @@ impl Inner {
         response
     }
 
-    /// Checks the limits, lets the router answer the request, and counts the answer.
+    /// Checks the limits of a request, lets the router answer it, and counts the answer.
     ///
-    /// These checks stand around the router, since the router copies a route with its layers several times for each
-    /// request.
+    /// The checks are not layers of the router, because the router copies a route with its layers several times for
+    /// each request.
     async fn answer_within_limits(&self, mut request: Request) -> Response {
         let counters = self.service.counters();
         let has_token = request.headers().contains_key(AUTHORIZATION);

@@ -1,4 +1,4 @@
-//! Lists of timers.
+//! Answers requests for lists of timers.
 
 use super::answer::Answer;
 use super::auth::Right;
@@ -18,7 +18,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::new().routes(routes!(list_timers)).routes(routes!(list_all_timers))
 }
 
-/// The conditions of a list, all of which hold for its timers.
+/// The query parameters of a list of timers. A timer must meet all conditions that are present.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -1,7 +1,7 @@
-//! The HTTP interface: `/v1` and the pages for machines that look after the service.
+//! The HTTP interface: the routes under `/v1`, and the routes for programs that watch the service, such as `/metrics`.
 //!
-//! A handler reads a request, asks for the right that it needs, calls the service, and writes the answer. Every error
-//! is a [`Problem`](tourbillon_api::Problem).
+//! A handler reads a request, checks that the request has the role that it needs, calls the service, and writes the
+//! answer. Every error is a [`Problem`](tourbillon_api::Problem).
 
 mod answer;
 mod audit;
@@ -27,7 +27,7 @@ mod view;
 
 pub(crate) use limits::Interface;
 
-use crate::asker::RequestId;
+use crate::request_id::RequestId;
 use crate::service::Service;
 use crate::settings::Settings;
 use axum::Router;
@@ -36,7 +36,7 @@ use tourbillon_api::{Problem, ProblemKind};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-/// The HTTP interface of a service, and its description.
+/// Returns the routes of the HTTP interface, with the OpenAPI document that describes them.
 fn routes() -> (Router<Service>, OpenApi) {
     let (router, document) = OpenApiRouter::new()
         .merge(timers::routes())
@@ -56,14 +56,16 @@ fn routes() -> (Router<Service>, OpenApi) {
     (router, document::complete(document))
 }
 
-/// The greatest body of a request about one timer, in bytes: the timer's body in base 64, or as text of which each
-/// character is escaped, and as much for the other parts.
+/// Returns the greatest size of the body of a request about a single timer, in bytes.
+///
+/// The timer's URL, headers and body count twice, because each of their characters may be escaped. A body in base 64
+/// fits, too. All other parts together have 16 KiB.
 fn longest_body(settings: &Settings) -> usize {
     let rules = &settings.rules;
     2 * (rules.body + rules.url + rules.headers) + (16 << 10)
 }
 
-/// The HTTP interface of a service, for a server that needs no router of axum.
+/// Returns the HTTP interface of a service as a tower service, for a server without axum.
 pub(crate) fn interface(service: Service) -> Interface {
     let (router, document) = routes();
     document::publish(&document);
@@ -78,17 +80,18 @@ pub(crate) fn interface(service: Service) -> Interface {
     Interface::new(service, document::queries(&document), longest_body, router)
 }
 
-/// The HTTP interface of a service.
+/// Returns the HTTP interface of a service as a router of axum.
 pub fn router(service: Service) -> Router {
     Router::new().fallback_service(interface(service))
 }
 
-/// The answer with this problem to the request with this id, for the layers below the routes.
+/// Makes the answer to the request with the id `id`. The answer reports `problem`. Code that runs before the routes
+/// uses this function.
 pub(crate) fn refused(problem: Problem, id: &RequestId) -> Response {
     answer::Refused(problem).answer_to(id)
 }
 
-/// The OpenAPI document of the HTTP interface.
+/// Returns the OpenAPI document of the HTTP interface.
 #[must_use]
 pub fn openapi() -> OpenApi {
     routes().1

@@ -1,4 +1,4 @@
-//! Namespaces, their limits and their secrets.
+//! Answers requests about namespaces, their limits and their signing secrets.
 
 use super::answer::Answer;
 use super::auth::Right;
@@ -38,7 +38,7 @@ async fn list_namespaces(State(service): State<Service>, right: Right) -> Answer
     )
 )]
 async fn put_namespace(
-    // A tenant does not set its own limits.
+    // The request needs the role in all namespaces, since a tenant must not set its own limits.
     all: Everywhere<Admin>,
     Name(namespace): Name,
     body: Body<NamespaceLimits>,

@@ -1,4 +1,4 @@
-//! Work on many timers, which goes on after the answer.
+//! Answers requests for operations: changes of many timers that go on after the answer.
 
 use super::answer::{Answer, Refused};
 use super::extract::Body;
@@ -25,7 +25,8 @@ async fn begin(scope: &Within<Writer>, work: Work) -> Answer<Accepted> {
     Ok(accepted(&scope.namespace, scope.service.operations().begin(&scope.namespace, work).await?))
 }
 
-/// The answer that an operation has begun.
+/// Makes the answer after a request has begun an operation, a change of many timers in the background. The answer has
+/// the operation's address.
 pub(super) fn accepted(namespace: &str, operation: Operation) -> Accepted {
     let location = format!("/v1/namespaces/{namespace}/operations/{}", operation.id);
     (StatusCode::ACCEPTED, [(LOCATION, location)], Json(operation))

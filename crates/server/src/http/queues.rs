@@ -1,4 +1,4 @@
-//! Queues, with the timers and receivers that wait in them.
+//! Answers requests for lists of queues, with the timers and receivers that wait in each.
 
 use super::answer::Answer;
 use super::auth::Right;

@@ -1,4 +1,4 @@
-//! The service's condition, for machines that look after it.
+//! Answers requests for the service's condition. They come from programs that watch the service.
 
 use super::answer::{Answer, NotReady, Refused};
 use super::auth::Right;

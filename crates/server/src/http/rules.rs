@@ -1,5 +1,5 @@
-//! Adds rules to the schemas of the OpenAPI document that Rust types cannot express: rules between fields, the forms of
-//! texts in lists and objects, and the ranges of numbers.
+//! Adds to the schemas of the OpenAPI document the rules that Rust types cannot express. These are rules between
+//! fields, the forms of texts in lists and objects, and the ranges of numbers.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -13,33 +13,35 @@ use utoipa::openapi::schema::{
 };
 use utoipa::openapi::{Ref, RefOr, Required};
 
-/// The pattern of names of namespaces and queues. `.` and `..` match it, but are not allowed.
+/// The pattern of the names of namespaces and queues. The pattern also matches `.` and `..`, but [`no_step`] forbids
+/// these names.
 const NAME: &str = "^[A-Za-z0-9._-]+$";
 const LONGEST_NAME: usize = 64;
 const LONGEST_LABEL: usize = 64;
 const LONGEST_KEY: usize = 255;
 const LONGEST_SCHEDULE_KEY: usize = 128;
-/// The pattern of the keys of schedules.
+/// The pattern of the keys of schedules. A key may have all characters except U+001F.
 const SCHEDULE: &str = r"^[^\u001f]*$";
 /// The pattern of the names of headers.
 const HEADER: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 /// The pattern of the values of headers.
 const HEADER_VALUE: &str = r"^[^\u0000-\u0008\u000a-\u001f\u007f]*$";
 
-/// The document's format for numbers of 32 bits.
+/// The format of numbers of 32 bits in the OpenAPI document.
 const WORD: SchemaFormat = SchemaFormat::KnownFormat(KnownFormat::Int32);
 
-/// Makes the schema of an object in which this field is present and not null. A field that is null counts as missing.
+/// Makes the schema of objects in which the field `name` is present and not null. A field that is null counts as
+/// missing.
 fn given(name: &str) -> Value {
     json!({ "required": [name], "properties": { name: { "not": { "type": "null" } } } })
 }
 
-/// Makes the schemas of objects that each have one of these fields, for the keyword `oneOf`.
+/// Makes the value of the keyword `oneOf`: an object must have exactly one of the fields in `names`.
 fn one_of(names: &[&str]) -> Value {
     names.iter().copied().map(given).collect()
 }
 
-/// Makes, for each two of these fields, the schema of the objects that have both.
+/// Makes a schema for each pair of the fields in `names`. The schema matches objects that have both fields of the pair.
 fn pairs(names: &[&str]) -> Vec<Value> {
     let later = |at: usize| names.iter().skip(at + 1);
     let with_later = |(at, a): (usize, &&str)| -> Vec<Value> {
@@ -48,12 +50,12 @@ fn pairs(names: &[&str]) -> Vec<Value> {
     names.iter().enumerate().flat_map(with_later).collect()
 }
 
-/// Returns the rules between fields: the name of a schema, the keyword that has the rule, and the rule. A schema gets a
-/// single keyword, since the library writes unknown keywords in a random order.
+/// Returns the rules about several fields of an object. Each entry has the name of a schema, a keyword, and the
+/// keyword's value. A schema gets only one keyword, because the library writes unknown keywords in a random order.
 fn between_fields() -> [(&'static str, &'static str, Value); 7] {
     let of_body = || json!({ "anyOf": pairs(&["json", "body", "body_base64"]) });
     let plans = ["cron", "monthly", "every_ms"];
-    // A patch has the same rules, but for the plan, which it may leave as it is.
+    // A patch has the same rules. But it may lack a plan, since it may leave the plan as it is.
     let exclusive: [&[&str]; 3] = [&["callback", "pull"], &["every_ms", "zone"], &["every_ms", "gap"]];
     let in_policy = |name: &str| json!({ "required": ["policy"], "properties": { "policy": given(name) } });
     let of_schedule: Vec<_> = exclusive
@@ -80,7 +82,7 @@ fn between_fields() -> [(&'static str, &'static str, Value); 7] {
     ]
 }
 
-/// Adds a keyword to a schema that the library does not know.
+/// Adds the keyword `word` to a schema. The library has no method for such a keyword.
 fn add(schema: &mut RefOr<Schema>, word: &str, value: Value) {
     if let RefOr::T(Schema::Object(Object { extensions, .. })) = schema {
         extensions.get_or_insert_default().merge(Extensions::from_iter([(word, value)]));
@@ -94,7 +96,7 @@ fn object(schema: &mut RefOr<Schema>) -> Option<&mut Object> {
     }
 }
 
-/// Adds all rules to the schemas of the document.
+/// Adds all rules to the schemas of the OpenAPI document.
 pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     for (name, word, rule) in between_fields() {
         schemas.get_mut(name).into_iter().for_each(|schema| add(schema, word, rule.clone()));
@@ -126,7 +128,7 @@ pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     schemas.values_mut().for_each(complete_ranges);
 }
 
-/// Forbids further fields in a variant of an enum and in the object inside it.
+/// Forbids unknown fields in the schema of an enum's variant. Also forbids them in the object inside the variant.
 fn complete_variant(variant: &mut RefOr<Schema>) {
     let Some(shape) = object(variant) else { return };
     shape.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
@@ -144,13 +146,13 @@ fn text_of(pattern: &str) -> Object {
     ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build()
 }
 
-/// Excludes the names `.` and `..`, which are steps in a path.
+/// Excludes the names `.` and `..`, because a path uses them to name a folder.
 fn no_step(name: &mut RefOr<Schema>) {
     add(name, "not", json!({ "enum": [".", ".."] }));
 }
 
-/// Completes the schemas of numbers of 32 bits without a sign. They get their greatest value and the format of 64 bits,
-/// since the document's format of 32 bits is for numbers with a sign.
+/// Completes the schema of a number of 32 bits without a sign. Sets its greatest value, and the format of 64 bits. The
+/// format of 32 bits is only for numbers with a sign.
 fn complete_ranges(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {
@@ -178,7 +180,8 @@ fn complete_range(number: &mut Object) {
     }
 }
 
-/// Adds the parameters of the path and all rules for parameters to the description of an operation.
+/// Completes an operation of the OpenAPI document. Adds the parameters of its path, and the rules for all of its
+/// parameters.
 pub(super) fn complete_operation(operation: &mut Operation, path: &str) {
     let of_schedule = path.contains("/schedules/");
     let names = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
@@ -194,7 +197,7 @@ pub(super) fn complete_operation(operation: &mut Operation, path: &str) {
     }
 }
 
-/// Makes the description of a parameter of a path.
+/// Makes the description of the parameter `name` in a path.
 fn path_parameter(name: &str, path: &str) -> Parameter {
     let mut schema = ObjectBuilder::new().schema_type(Type::String);
     let description = match name {
@@ -245,8 +248,8 @@ fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
     }
 }
 
-/// Says in the document that a new schedule needs a callback or a pull. A preview takes the same object and needs
-/// neither.
+/// Adds the rule that a new schedule needs a callback or a queue (`pull`). The schema lacks this rule, because a
+/// preview takes the same object and needs neither.
 fn add_target(operation: &mut Operation) {
     let Some(RefOr::T(body)) = &mut operation.request_body else { return };
     for content in body.content.values_mut() {
@@ -258,7 +261,7 @@ fn add_target(operation: &mut Operation) {
     }
 }
 
-/// Makes the schema of one event in a stream. The data of the event have the schema `name`.
+/// Makes the schema of a single event in a stream of events. `name` is the schema of the event's data.
 pub(super) fn event_of(name: &str) -> RefOr<Schema> {
     let data = ObjectBuilder::new().schema_type(Type::String).content_media_type("application/json");
     let mut data: RefOr<Schema> = Schema::Object(data.build()).into();
@@ -277,7 +280,7 @@ mod tests {
         serde_json::to_value(crate::openapi()).unwrap()
     }
 
-    /// Collects all names that a rule's schemas require.
+    /// Adds the fields that a rule requires to `names`. The rule may contain further rules.
     fn required(rule: &Value, names: &mut Vec<String>) {
         match rule {
             Value::Object(words) => {

@@ -1,4 +1,4 @@
-//! Schedules, which make timers again and again.
+//! Answers requests about schedules, which make timers again and again.
 
 use super::answer::Answer;
 use super::extract::{Body, Query, page_size};
@@ -54,7 +54,7 @@ async fn list_schedules(
 ) -> Answer<Json<Page<ScheduleView>>> {
     let limit = page_size(query.limit, "schedules")?;
     let prefix = query.key_prefix.unwrap_or_default();
-    // A cursor is valid in its own list only.
+    // A cursor is valid only in the list that issued it: with the same namespace and the same beginning of the keys.
     let list = format!("{}/{prefix}/", scope.namespace);
     let place = query.cursor.as_deref().map(|cursor| place_of(cursor, list.as_bytes())).transpose()?;
     let cursor = place.map(|place| Cursor::from_bytes(&place));

@@ -1,5 +1,5 @@
-//! Extracts the namespace of a request's path, checks the role that the request needs there, and extracts the name at
-//! the end of the path.
+//! Extracts the names in a request's path: the namespace, and the name at the end of the path. Also checks the role
+//! that the request needs in the namespace.
 
 use super::answer::Refused;
 use super::auth::{Granted, Right};
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
 use tourbillon_durable::timer::TimerId;
 
-/// Gives a role as a type, so that the signature of a handler names the role that it needs.
+/// A role as a type. So the signature of a handler says which role a request needs.
 pub(super) trait Needs {
     const ROLE: Role;
 }
@@ -33,7 +33,7 @@ macro_rules! roles {
 
 roles!(Reader, Writer, Admin);
 
-/// The namespace in a request's path. The extractor has checked that the request has the role `R` there.
+/// The namespace in a request's path. Extracting it fails unless the request has the role `R` in this namespace.
 #[derive(Debug)]
 pub(super) struct Within<R> {
     pub(super) service: Service,
@@ -54,7 +54,7 @@ impl<R: Needs> FromRequestParts<Service> for Within<R> {
 }
 
 impl<R: Needs> Within<R> {
-    /// Returns whether the request may see the payloads of timers in this namespace.
+    /// Returns whether the request may see the payloads of timers in the namespace of its path.
     pub(super) fn sees_payloads(&self) -> bool {
         self.right.sees_payloads(&self.namespace)
     }
@@ -63,12 +63,12 @@ impl<R: Needs> Within<R> {
         self.right.require(R::ROLE, Some(&self.namespace))
     }
 
-    /// Reads the JSON body as a `T`.
+    /// Reads the JSON body of the request as a `T`.
     pub(super) async fn read<T: DeserializeOwned>(&self, body: Body<T>) -> Result<T, Refused> {
         self.granted()?.read(body).await
     }
 
-    /// Reads the JSON body as a `T`, and returns it with the request's headers.
+    /// Reads the JSON body of the request as a `T`. Returns it with the request's headers.
     pub(super) async fn read_with_headers<T: DeserializeOwned>(
         &self,
         body: Body<T>,
@@ -77,7 +77,8 @@ impl<R: Needs> Within<R> {
     }
 }
 
-/// Stands for all namespaces. The extractor has checked that the request has the role `R` in all of them.
+/// Stands for all namespaces, where a request's path names no namespace. Extracting it fails unless the request has the
+/// role `R` in all namespaces.
 #[derive(Debug)]
 pub(super) struct Everywhere<R> {
     pub(super) service: Service,
@@ -95,7 +96,7 @@ impl<R: Needs> FromRequestParts<Service> for Everywhere<R> {
     }
 }
 
-/// The last name in a request's path: the name of a queue, a claim or a schedule, for example.
+/// The last parameter in a request's path, such as the name of a queue, a claim or a schedule.
 #[derive(Debug)]
 pub(super) struct Name(pub(super) String);
 
@@ -107,7 +108,7 @@ impl FromRequestParts<Service> for Name {
     }
 }
 
-/// The name of a timer in a request's path. The path decides whether it is a key or an id.
+/// The last parameter in a request's path, where it names a timer by its key or its id.
 #[derive(Debug)]
 pub(super) enum TimerName {
     Key(String),
@@ -132,13 +133,13 @@ impl FromRequestParts<Service> for TimerName {
     }
 }
 
-/// A parameter from a request's path. `is_id` says that the path calls it `id`.
+/// A parameter of a request's path, such as a timer's key. `is_id` says whether the route calls the parameter `id`.
 struct Parameter {
     is_id: bool,
     text: String,
 }
 
-/// Returns the parameter of this name from the request's path, or the last parameter if `name` is `None`.
+/// Returns the parameter `name` of a request's path. If `name` is `None`, returns the last parameter.
 async fn parameter(parts: &mut Parts, service: &Service, name: Option<&str>) -> Result<Parameter, Refused> {
     let bad = |detail: String| Refused(Problem::new(ProblemKind::BadRequest, detail));
     let all = RawPathParams::from_request_parts(parts, service)

@@ -1,5 +1,7 @@
-//! Single timers, by key or by id. A timer without a key has only its id, and so has a dead timer, whose key is free
-//! for others.
+//! Answers requests that make, show or change a single timer.
+//!
+//! A request names a timer by its key or by its id. A timer without a key has only its id. So has a dead timer, since
+//! other timers may use its key.
 
 use super::answer::Answer;
 use super::auth::Right;
@@ -8,7 +10,7 @@ use super::scope::{Name, Reader, TimerName, Within, Writer};
 use crate::convert::shown;
 use crate::service::{Naming, Service, Verb};
 use axum::Json;
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use tourbillon_api::{Cancelled, Changed, Delay, NewTimer, Past, PlaceOutcome, Placed, Problem, Timer};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
@@ -30,7 +32,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .fold(router, |router, by_key| router.routes(by_id(by_key.clone())).routes(by_key))
 }
 
-/// The same routes with the timer's id in place of its key.
+/// Changes the path of a route so that a timer's id stands in the place of its key.
 fn by_id((schemas, mut paths, handlers): UtoipaMethodRouter<Service>) -> UtoipaMethodRouter<Service> {
     let by_key = core::mem::take(&mut paths.paths);
     paths.paths = by_key
@@ -46,14 +48,17 @@ fn by_id((schemas, mut paths, handlers): UtoipaMethodRouter<Service>) -> UtoipaM
     (schemas, paths, handlers)
 }
 
-/// Makes a timer, once the request has its right.
+/// The header with a client's key for a request. All repetitions of the request have the same key.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Makes a timer from a request's body. The type of `scope` proves that the request has the role that this needs.
 async fn place(
     scope: Within<Writer>,
     key: Option<&str>,
     body: Body<NewTimer>,
 ) -> Answer<(StatusCode, Json<Placed>)> {
     let (timer, headers) = scope.read_with_headers(body).await?;
-    let idempotency_key = text(&headers, "idempotency-key")?;
+    let idempotency_key = text(&headers, &IDEMPOTENCY_KEY)?;
     let naming = Naming { key, idempotency_key, trace: trace(&headers) };
     let placed = scope.service.creations().place(&scope.namespace, naming, &timer).await?;
     let status = if placed.outcome == PlaceOutcome::Created { StatusCode::CREATED } else { StatusCode::OK };
@@ -235,7 +240,7 @@ async fn past(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Past>> {
     Ok(Json(permitted(past, &scope.right)))
 }
 
-/// A past without the answers of receivers, unless the visitor may see payloads.
+/// Removes the answers of receivers from a timer's past, unless the request may see payloads.
 fn permitted(mut past: Past, right: &Right) -> Past {
     if !right.sees_payloads(&past.namespace) {
         past.attempts.iter_mut().for_each(|attempt| attempt.answer = None);

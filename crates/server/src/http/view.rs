@@ -1,4 +1,5 @@
-//! Reports for people on the past, the present and the near future of the service. All answers come from counters.
+//! Answers requests for reports on the past, the present and the near future of the service. Answers come from
+//! counters, so they cost no search through the timers.
 
 use super::answer::{Answer, Refused};
 use super::extract::Query;
@@ -19,7 +20,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(nodes))
 }
 
-/// The greatest number of intervals in an answer.
+/// The greatest number of intervals that an answer about the service's history has.
 const MOST_POINTS: u32 = 1_000;
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]

@@ -1,7 +1,7 @@
-//! Records the state of a connection: the event that it waits for, and since when.
+//! Records the state of a connection: the event that it waits for, and since when it waits.
 //!
-//! A request is *permitted* if its token is valid, or if the service needs no tokens. A *stranger's* connection has had
-//! requests answered, and none of them was permitted.
+//! A request is *permitted* if its token is valid, or if the service needs no tokens. A connection is a *stranger's* if
+//! it has had requests answered, and none of them was permitted.
 //!
 //! | the connection | its time begins with | and lasts |
 //! |---|---|---|
@@ -13,15 +13,17 @@
 //! | takes no byte of any answer | the first write that waits | the write timeout |
 //! | takes nothing of one answer (HTTP/2) | the piece that waits | the write timeout, at most twice |
 //!
-//! An HTTP/2 connection that has no request under way is idle, whatever frames it sends. An answer to a ping does not
-//! count as taking a part of an answer.
+//! An HTTP/2 connection without a request under way is idle, even if it sends frames. An answer to a ping does not
+//! count as progress of an answer.
 //!
 //! # A client that closes its half
-//! A client with HTTP/1 may close its half of the connection after a request and wait for the answer. A client that has
-//! gone looks the same. So while a request that has arrived in full is under way, the end is held back: the connection
-//! does not see it until the answer is written. A long poll and a stream of events are exceptions, since they may wait
-//! without end. They end when the client closes its half. Otherwise a timer could be handed to a client that has gone,
-//! and would be late by its lease.
+//! A client with HTTP/1 may close its half of the connection after a request, and wait for the answer. A client that
+//! has gone away looks the same. So while a request that has arrived in full is under way, the end of the client's half
+//! is held back. The connection sees this end only after the answer is written.
+//!
+//! A long poll and a stream of events are exceptions, because they may wait without end. They end when the client
+//! closes its half. Otherwise a timer could be handed to a client that has gone away. The timer would then be late by
+//! the length of its lease.
 
 use super::limits::Limits;
 use crate::client::Notes;
@@ -31,7 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
-/// The state of a connection, shared by its stream, its requests and its deadline.
+/// The state of a connection: its requests, and the moments that limit its time. The connection's stream, requests and
+/// deadline share this value.
 #[derive(Debug)]
 pub(super) struct Activity {
     engine: Handle<Wakeup>,
@@ -40,44 +43,48 @@ pub(super) struct Activity {
 
 #[derive(Debug)]
 struct State {
-    /// The requests under way, which are few. A request is under way until its answer has ended.
+    /// The requests whose answers have not ended. A connection has only a few such requests.
     under_way: Vec<Request>,
-    /// The number that the next request gets.
+    /// The number that the next request of the connection gets.
     next: u64,
     has_sent_a_request: bool,
-    /// Whether any request was permitted. Below it: whether any request was answered without being permitted.
+    /// Whether any request of the connection was permitted. The next field says whether any request was answered
+    /// without being permitted.
     has_shown_a_right: bool,
     was_without_a_right: bool,
     is_http2: bool,
-    /// The moment at which the connection began, or its last answer ended.
+    /// The moment at which the connection's last answer ended. Before the first answer, the moment at which the
+    /// connection began.
     quiet_since: Timestamp,
-    /// The moment of the first byte that arrived after `quiet_since`.
+    /// The moment at which the first byte after `quiet_since` arrived. `None` if no byte has arrived.
     first_byte: Option<Timestamp>,
-    /// Since when a write has been waiting for the client to take bytes.
+    /// The moment at which a write began to wait for the client. `None` if no write waits.
     blocked_since: Option<Timestamp>,
-    /// Wakes the task that reads from the connection. Set while the end of the client's half is held back from that
-    /// task.
+    /// Wakes the task that reads from the connection. Set while this task must not see yet that the client has closed
+    /// its half of the connection.
     reader: Option<Waker>,
-    /// The moment at which the server began to stop.
+    /// The moment at which the server began to stop. `None` before the stop.
     stopping_since: Option<Timestamp>,
 }
 
 #[derive(Debug)]
 struct Request {
     number: u64,
-    /// Whether the body is done: it has arrived in full, or its reader was dropped.
+    /// Whether no further bytes of the request's body are awaited. The body has arrived in full, or its reader was
+    /// dropped.
     is_complete: bool,
-    /// Whether the connection has reached the client's end while this request was under way.
+    /// Whether the client has closed its half of the connection during this request.
     has_ended: bool,
-    /// Whether the request has asked for more of its body after the client's end.
+    /// Whether the request has asked for more of its body after the client had closed its half of the connection.
     wants_more: bool,
-    /// Whether the request may wait without end, such as a long poll.
+    /// Whether the request may wait without end, as a long poll does.
     waits: bool,
-    /// Whether the request was permitted.
+    /// Whether the request was permitted: its token is valid, or the service needs no tokens.
     is_known: bool,
     /// Whether the request was answered without being permitted.
     is_answered_unknown: bool,
-    /// When the connection took a piece of the answer to send. `None` once it asks for the next piece.
+    /// The moment at which the connection took a piece of the answer in order to send it. `None` once the connection
+    /// asks for the next piece.
     offered: Option<Timestamp>,
 }
 
@@ -92,28 +99,32 @@ impl State {
         !self.is_http2 && !is_in_vain && is_answering
     }
 
-    /// Takes the reader's waker if the end need not be held back any more.
+    /// Takes the waker of the task that reads from the connection. Returns `None` while this task must not see yet that
+    /// the client has closed its half.
     fn wanted(&mut self) -> Option<Waker> {
         if self.holds_end() { None } else { self.reader.take() }
     }
 }
 
-/// Orders idle connections by how little they are of use. Connections that never sent a request come first, then those
-/// that have been quiet the longest.
+/// The rank of an idle connection when connections are closed to make room. Connections that never sent a request are
+/// closed first, and then the longest quiet connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Idleness {
     pub(super) has_sent_a_request: bool,
     pub(super) since: Timestamp,
 }
 
-/// Orders strangers' connections by how soon they make room. Connections without a request under way come first.
+/// The rank of a stranger's connection when such connections are closed. A stranger's connection has had answers, but
+/// no permitted request. Connections without a running request are closed first, and then the longest quiet
+/// connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Strangeness {
     pub(super) is_waiting: bool,
     pub(super) since: Timestamp,
 }
 
-/// The time that a connection without requests gets for its last frames, which say that it ends.
+/// The time that a connection without requests has for its last frames while the server stops. The frames tell the
+/// client that the connection ends.
 const LAST_FRAMES: Duration = Duration::from_millis(100);
 
 impl Activity {
@@ -138,7 +149,8 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state. Wakes the reader if the end need not be held back any more.
+    /// Changes the state of the connection. If the task that reads may now see that the client has closed its half,
+    /// wakes this task.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -149,13 +161,14 @@ impl Activity {
         }
     }
 
-    /// Returns the moment at which the connection is closed if its state does not change. `None`: it may go on.
+    /// Returns the moment at which the connection is closed, unless its state changes before. Returns `None` if the
+    /// state may last without end.
     pub(super) fn deadline(&self, limits: &Limits) -> Option<Timestamp> {
         let state = self.lock();
         let offered = state.under_way.iter().filter_map(|request| request.offered).min();
         let untaken = state.blocked_since.into_iter().chain(offered).min();
         let untaken = untaken.map(|since| since + limits.write_timeout);
-        // While the server stops, the rest of the last answer has the write timeout.
+        // While the server stops, the write timeout limits the rest of the last answer.
         let is_writing = state.stopping_since.is_some() && state.blocked_since.is_some();
         let is_waiting = state.under_way.is_empty() && !is_writing;
         let waiting = is_waiting.then(|| match (state.stopping_since, state.first_byte) {
@@ -167,15 +180,16 @@ impl Activity {
         untaken.into_iter().chain(waiting).min()
     }
 
-    /// Since when the connection has been idle. `None` while a request that has arrived in full is under way.
+    /// Returns the rank of an idle connection when connections are closed to make room. Returns `None` if a request
+    /// that has arrived in full is under way.
     pub(super) fn idleness(&self) -> Option<Idleness> {
         let state = self.lock();
         let is_idle = !state.under_way.iter().any(|request| request.is_complete);
         is_idle.then_some(Idleness { has_sent_a_request: state.has_sent_a_request, since: state.quiet_since })
     }
 
-    /// Since when a stranger's connection has been quiet, and whether a request of it is under way. `None` if the
-    /// connection is not a stranger's.
+    /// Returns the rank of a stranger's connection when such connections are closed to make room. A stranger's
+    /// connection has had answers, but no permitted request. Returns `None` for other connections.
     pub(super) fn strangeness(&self) -> Option<Strangeness> {
         let state = self.lock();
         let is_strange = state.was_without_a_right && !state.has_shown_a_right;
@@ -196,13 +210,14 @@ impl Activity {
     }
 
     pub(super) fn note_write(&self, is_blocked: bool) {
-        let now = self.engine.now();
         self.change(|state| {
-            state.blocked_since = if is_blocked { state.blocked_since.or(Some(now)) } else { None };
+            // The clock is read only where a write begins to wait: most writes do not.
+            state.blocked_since =
+                is_blocked.then(|| state.blocked_since.unwrap_or_else(|| self.engine.now()));
         });
     }
 
-    /// Waits until the reader may see the end of the client's half.
+    /// Waits until the task that reads from the connection may see that the client has closed its half.
     pub(super) fn poll_end(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if !state.holds_end() {
@@ -215,23 +230,24 @@ impl Activity {
         state.reader = Some(cx.waker().clone());
         drop(state);
         if is_new {
-            // The request runs in the same task. Once woken, it finds out whether its body needs more bytes.
+            // The request runs in the task of the reader. The task is woken to find out whether the request's body
+            // needs more bytes.
             cx.waker().wake_by_ref();
         }
         Poll::Pending
     }
 }
 
-/// The consequences of an answer for its connection.
+/// The consequences that an answer to a request has for the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// Whether too many answers to requests that were not permitted already wait for the client.
+    /// Whether too many answers to requests without permission already wait for the client of the connection.
     pub(super) is_beyond: bool,
-    /// Whether this answer makes the connection a stranger's.
+    /// Whether the answer makes the connection a stranger's connection: it has had answers, but no permitted request.
     pub(super) makes_a_stranger: bool,
 }
 
-/// Marks a request as under way. Dropping the value ends the request.
+/// A request that is under way at its connection. Dropping the value ends the request.
 #[derive(Debug)]
 pub(super) struct UnderWay(Stage);
 
@@ -261,8 +277,8 @@ impl UnderWay {
         self.0.clone()
     }
 
-    /// Records that the request is answered. At most `most_unknown` answers to requests that were not permitted may
-    /// wait for the client.
+    /// Records that the request has its answer. `most_unknown` is the greatest number of answers without permission
+    /// that may wait for the client.
     pub(super) fn note_answer(&self, most_unknown: usize) -> Noted {
         let mut state = self.0.activity.lock();
         let waiting = state.under_way.iter().filter(|request| request.is_answered_unknown).count();
@@ -274,12 +290,12 @@ impl UnderWay {
         Noted { is_beyond, makes_a_stranger: !is_known && !was_without && !state.has_shown_a_right }
     }
 
-    /// Records that the client has taken the previous piece of the answer, if any.
+    /// Records that the client has taken the previous piece of the answer, if there was such a piece.
     pub(super) fn note_taken(&self) {
         self.0.change(|request| request.offered = None);
     }
 
-    /// Records that the connection took a piece of the answer to send.
+    /// Records that the connection has taken a piece of the answer in order to send it.
     pub(super) fn note_offered(&self) {
         let now = self.0.activity.engine.now();
         self.0.change(|request| request.offered = Some(now));
@@ -296,7 +312,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Refers to a request under way, so that its parts can record how far it has come.
+/// A handle of a request under way. With it, the parts that work on the request record their progress.
 #[derive(Clone, Debug)]
 pub(super) struct Stage {
     activity: Arc<Activity>,
@@ -306,19 +322,19 @@ pub(super) struct Stage {
 impl Stage {
     fn change(&self, change: impl FnOnce(&mut Request)) {
         self.activity.change(|state| {
-            // The answer may have ended already.
+            // The answer may have ended before, which removes the request.
             if let Some(request) = state.request(self.number) {
                 change(request);
             }
         });
     }
 
-    /// Records that the request asked for more of its body, and that no bytes were there.
+    /// Records that the request asked for more of its body when no bytes had arrived.
     pub(super) fn note_wants_more(&self) {
         self.change(|request| request.wants_more |= request.has_ended);
     }
 
-    /// Records that nothing more of the body is awaited.
+    /// Records that no further bytes of the request's body are awaited.
     pub(super) fn note_complete(&self) {
         self.change(|request| request.is_complete = true);
     }

@@ -1,4 +1,5 @@
-//! Wraps the bodies of requests, to limit their size and time, and the bodies of answers, to see when a request ends.
+//! Wraps the bodies of requests and of answers. Requests are limited in size and time. An answer shows when its request
+//! ends.
 
 use super::activity::{Stage, UnderWay};
 use super::limits::Limits;
@@ -13,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use tourbillon::future::{Sleep, Wakeup};
 use tourbillon::{Handle, Timestamp};
 
-/// Why a request's body was not read to its end.
+/// The reason why the body of a request was not read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFault {
     TooLarge,
@@ -31,7 +32,7 @@ impl fmt::Display for BodyFault {
 
 impl core::error::Error for BodyFault {}
 
-/// Passes the fault of a request's body to the layer that writes the answer.
+/// Carries the reason why a body was not read from the body's reader to the code that writes the answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fault(Arc<OnceLock<BodyFault>>);
 
@@ -45,14 +46,15 @@ impl Fault {
     }
 }
 
-/// The body of a request. Reading it fails once it is too large or too slow.
+/// The body of a request. Reading fails once the body is too large or too slow.
 #[derive(Debug)]
 pub(super) struct Received {
     body: Incoming,
     left: usize,
     engine: Handle<Wakeup>,
     deadline: Timestamp,
-    /// Created when the body is first waited for. Most bodies arrive together with their header.
+    /// The timer of the body's deadline. It is made only when a read must wait, because most bodies arrive together
+    /// with their header.
     sleep: Option<Sleep>,
     fault: Fault,
     stage: Stage,
@@ -120,26 +122,26 @@ impl Body for Received {
 
 impl Drop for Received {
     fn drop(&mut self) {
-        // The rest of the body is not awaited any more.
+        // No more bytes of the body are awaited.
         self.stage.note_complete();
     }
 }
 
-/// The greatest piece of an answer that HTTP/2 is given at a time, in bytes.
+/// The largest piece of an answer that an HTTP/2 connection gets at a time, in bytes.
 const PIECE: usize = 16 << 10;
 
-/// The body of an answer. Its request stays under way until the body is dropped.
+/// The body of an answer. Its request is under way until this value is dropped.
 ///
-/// With HTTP/2 the answer goes out in pieces, and its last byte goes by itself. An HTTP/2 connection asks for a piece
-/// once the client has room for it. It then takes the whole piece into its own memory, even if the client has room for
-/// a single byte. So asking for the next piece shows that the client takes bytes. Beyond the client's window, at most
-/// one piece of each answer is in memory.
+/// An answer over HTTP/2 goes out in pieces, and the last byte is a piece of its own. An HTTP/2 connection asks for a
+/// piece once the client has room. The connection takes the whole piece into its memory, even if the client has room
+/// for a single byte. So the request for the next piece shows that the client takes bytes. At most one piece of each
+/// answer is in memory beyond the client's window.
 #[derive(Debug)]
 pub(super) struct Answering {
     body: Answer,
     under_way: UnderWay,
     is_http2: bool,
-    /// The bytes of the current frame that are still to be sent in pieces.
+    /// The bytes of the answer's present frame that the connection has not got yet.
     rest: Bytes,
 }
 
@@ -148,7 +150,7 @@ impl Answering {
         Self { body, under_way, is_http2, rest: Bytes::new() }
     }
 
-    /// Splits off the piece of these bytes that goes out next. Keeps the rest for later.
+    /// Returns the next piece of `bytes` for the connection. Keeps the other bytes in the field `rest`.
     fn piece(&mut self, mut bytes: Bytes) -> Bytes {
         if !self.is_http2 || bytes.len() < 2 {
             return bytes;

@@ -1,12 +1,12 @@
-//! Serves a connection, from its first byte to its end.
+//! Serves a connection from its first byte to its end.
 
 use super::activity::{Activity, UnderWay};
 use super::body::{Answering, BodyFault, Fault, Received};
 use super::limits::Limits;
 use super::observed::Observed;
 use super::places::{Place, Places};
-use crate::asker::{Origin, RequestId};
 use crate::client::Client;
+use crate::request_id::RequestId;
 use axum::body::Body as Answer;
 use core::convert::Infallible;
 use core::net::IpAddr;
@@ -29,19 +29,20 @@ use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_hyper::TourbillonTimer;
 use tower_service::Service;
 
-/// The longest time between two checks of a connection's deadline while it has none. The task that makes an HTTP/2
-/// answer does not wake the connection's task.
+/// The longest time between two checks of a connection that has no deadline. An answer over HTTP/2 can set a deadline
+/// without waking the connection's task.
 const LOOK: Duration = Duration::from_secs(30);
-/// The time between two HTTP/2 pings, and also the time that the client has for its answer.
+/// The time between two HTTP/2 pings to the client. The client must answer a ping within the same time.
 const PING: Duration = Duration::from_secs(20);
-/// The greatest number of requests under way on an HTTP/2 connection.
+/// The greatest number of requests that an HTTP/2 connection may have under way.
 const STREAMS: u32 = 100;
-/// The greatest number of answers that wait for the client of a connection although their requests were not permitted.
+/// The greatest number of answers without permission that may wait for the client of one connection.
 const MOST_UNKNOWN: usize = 4;
-/// The number of bytes that an HTTP/2 client may send ahead: for a single body, and for all bodies of a connection.
+/// The number of bytes that an HTTP/2 client may send before the service reads them. The first value limits a single
+/// body, and the second value all bodies of the connection.
 const WINDOWS: (u32, u32) = (64 << 10, 128 << 10);
 
-/// A service that answers each request and never fails.
+/// A service that has an answer for each request and never fails.
 pub(super) trait Answers:
     Service<Request<Answer>, Response = Response<Answer>, Error = Infallible, Future: Send + 'static>
     + Clone
@@ -60,7 +61,7 @@ impl<S> Answers for S where
 {
 }
 
-/// Serves the requests of a connection. Once `stop` turns true, no further requests are taken.
+/// Serves the requests of a connection. Once `stop` is true, takes no further requests.
 pub(super) async fn serve<S>(
     stream: S,
     service: impl Answers,
@@ -73,17 +74,17 @@ pub(super) async fn serve<S>(
 {
     let (activity, peer) = (Arc::clone(&place.activity), place.peer);
     let places = place.places();
-    let service = service_fn(|mut request: Request<Incoming>| {
+    let service = service_fn(|request: Request<Incoming>| {
         let id = RequestId::of(request.headers());
-        request.extensions_mut().insert(Origin { peer, id: id.clone() });
         let under_way = UnderWay::begin(&activity, request.version() == Version::HTTP_2);
-        // The future is boxed. Otherwise an HTTP/2 answer that waits for its client would keep the future's memory.
+        // The future is boxed. Otherwise an HTTP/2 answer would keep the future's memory while it waits for its client.
         let asked = Asked { request, id, under_way, peer, places: Arc::clone(&places) };
         Box::pin(answer(asked, service.clone(), engine.clone(), limits))
     });
     let timer = TourbillonTimer::new(engine.clone());
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // `Patience` limits the time for the header instead. So a connection may be idle for longer than a header may take.
+    // `Patience` limits the time for a header instead. So a connection may be idle for longer than a header may take to
+    // arrive.
     builder.http1().timer(timer.clone()).header_read_timeout(None).max_buf_size(limits.header);
     builder
         .http2()
@@ -102,7 +103,7 @@ pub(super) async fn serve<S>(
     loop {
         tokio::select! {
             biased;
-            // An error of the connection concerns only its client.
+            // An error of the connection concerns only its own client.
             _ended = &mut connection => return,
             _changed = stop.wait_for(|stop| *stop), if !is_stopping => {
                 is_stopping = true;
@@ -114,7 +115,7 @@ pub(super) async fn serve<S>(
                 if activity.idleness().is_some() || activity.strangeness().is_some() {
                     return;
                 }
-                // A request came at the same moment, so it is still answered.
+                // A request arrived just before the place was taken away. This request is still answered.
                 connection.as_mut().graceful_shutdown();
             }
         }
@@ -137,7 +138,7 @@ impl Future for Patience {
         loop {
             let deadline = this.activity.deadline(&this.limits);
             let wake = deadline.unwrap_or_else(|| {
-                // A sleep that is still ahead stays as it is, since each answer would otherwise move it twice.
+                // A sleep that lies ahead is not changed. Otherwise each answer would change it twice.
                 let now = this.engine.now();
                 let look = LOOK.min(this.limits.write_timeout);
                 if this.sleep.deadline() > now { this.sleep.deadline() } else { now + look }
@@ -153,7 +154,7 @@ impl Future for Patience {
     }
 }
 
-/// A request, with its sender and its entry among the connection's requests.
+/// A request with its id, the address of its client, and its entry in the connection's list of running requests.
 struct Asked {
     request: Request<Incoming>,
     id: RequestId,
@@ -162,7 +163,7 @@ struct Asked {
     places: Arc<Places>,
 }
 
-/// Answers a request, unless its host is not named properly or its body cannot be read.
+/// Answers a request. Refuses the request if it does not name its host properly, or if its body cannot be read.
 async fn answer(
     asked: Asked,
     mut service: impl Answers,
@@ -178,11 +179,11 @@ async fn answer(
     } else if request.body().size_hint().lower() > limits.body as u64 {
         refusal(BodyFault::TooLarge, &limits, &id)
     } else {
-        request.extensions_mut().insert(Client { peer, notes: Arc::new(stage.clone()) });
+        request.extensions_mut().insert(Client { peer, id: id.clone(), notes: Arc::new(stage.clone()) });
         let request =
             request.map(|body| Answer::new(Received::new(body, &engine, &limits, fault.clone(), stage)));
         let response = service.call(request).await.unwrap_or_else(|never| match never {});
-        // The handler only knows that reading the body failed. `fault` has the reason.
+        // The handler only knows that it could not read the body. `fault` has the reason.
         fault.get().map_or(response, |fault| refusal(fault, &limits, &id))
     };
     let noted = under_way.note_answer(MOST_UNKNOWN);
@@ -192,14 +193,14 @@ async fn answer(
     let response = if noted.is_beyond { too_many() } else { response };
     let mut response = response.map(|body| Answering::new(body, under_way, is_http2));
     if fault.get().is_some() && !is_http2 {
-        // The rest of the body is still on its way, so the connection cannot take another request.
+        // The rest of the body is still to come, so the connection cannot take another request.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response)
 }
 
-/// Whether a request names its host as its HTTP version demands. If it named two hosts, a proxy before the service
-/// might use a different host than the service does.
+/// Returns whether a request names its host as its HTTP version demands. A request with two hosts is refused. A proxy
+/// might use another of the two hosts than the service.
 fn has_one_host(request: &Request<Incoming>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -215,8 +216,8 @@ fn bad_host(id: &RequestId) -> Response<Answer> {
     crate::http::refused(Problem::new(ProblemKind::BadRequest, detail), id)
 }
 
-/// Makes the answer if too many answers already wait for the client although their requests were not permitted. It has
-/// no body, so it does not wait too.
+/// Makes the answer for a client that already leaves too many answers without permission waiting. This answer has no
+/// body, so it does not wait for the client.
 fn too_many() -> Response<Answer> {
     let mut response = Response::new(Answer::empty());
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -224,7 +225,7 @@ fn too_many() -> Response<Answer> {
     response
 }
 
-/// Makes the answer to a request whose body was not read to its end.
+/// Makes the answer to a request whose body was too large or too slow.
 fn refusal(fault: BodyFault, limits: &Limits, id: &RequestId) -> Response<Answer> {
     let problem = match fault {
         BodyFault::TooLarge => {

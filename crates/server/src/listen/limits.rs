@@ -2,23 +2,25 @@
 
 use core::time::Duration;
 
-/// The limits of connections: how many there may be, and how long each of their states may last.
+/// The limits for the connections of a server: their number, the sizes of requests, and the longest time for each state
+/// of a connection.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The greatest number of connections. 4,096 by default. A 64th of them is for clients on this machine only.
+    /// The greatest number of connections. 4,096 by default. A 64th of the connections is reserved for clients on this
+    /// machine.
     pub connections: u32,
     /// The greatest size of a request's header, in bytes. 16 KiB by default, at least 8 KiB.
     pub header: usize,
     /// The greatest size of a request's body, in bytes. 8 MiB by default.
     pub body: usize,
-    /// The longest time for the handshake of TLS, and for a request's header to arrive. 10 s by default.
+    /// The longest time for a TLS handshake, and for the header of a request to arrive. 10 s by default.
     pub header_timeout: Duration,
-    /// The longest time for a request's body to arrive. 30 s by default.
+    /// The longest time for the body of a request to arrive. 30 s by default.
     pub body_timeout: Duration,
-    /// The longest time for which a connection is kept open without a request. 75 s by default.
+    /// The longest time for which a connection stays open without a running request. 75 s by default.
     pub idle_timeout: Duration,
-    /// The longest time for which a client may take nothing of an answer. 30 s by default.
+    /// The longest time for which a client may take no bytes of an answer that waits. 30 s by default.
     pub write_timeout: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! Accepts connections and serves them, with TLS and limits, until the server stops.
 //!
-//! The timer engine measures all times. Each connection has a single timer, which moves when the connection's state
-//! changes.
+//! The timer engine measures all times. Each connection has a single timer, which is set again when the connection's
+//! state changes.
 
 mod activity;
 mod body;
@@ -30,22 +30,22 @@ use tourbillon::future::Wakeup;
 use tourbillon::{BuildError, Handle, Shards};
 use tower_service::Service;
 
-/// The pause after an error of `accept`, for example because the process has no file descriptors left.
+/// The pause after a connection could not be accepted, for example because the process has no free file descriptor.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time between two checks whether many connections have ended.
+/// The time between two checks whether enough connections have ended to give their memory back to the system.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Sockets that listen.
+/// The sockets on which a server listens.
 #[derive(Debug)]
 pub struct Listeners(Vec<TcpListener>);
 
 impl Listeners {
-    /// Listens at these addresses. If a port is zero, the system chooses a free port.
+    /// Listens at the addresses. For port zero, the system chooses a free port.
     ///
     /// # Errors
     ///
-    /// Fails with the address that the system refuses.
+    /// Fails if the system refuses an address. The error names the refused address.
     pub async fn bind(addresses: &[SocketAddr]) -> Result<Self, (SocketAddr, io::Error)> {
         let mut listeners = Vec::new();
         for &address in addresses {
@@ -54,29 +54,29 @@ impl Listeners {
         Ok(Self(listeners))
     }
 
-    /// Returns the addresses that the sockets listen at, with the ports that the system chose.
+    /// Returns the addresses of the sockets. For port zero, the address has the port that the system has chosen.
     ///
     /// # Errors
     ///
-    /// Fails if the system does not return an address.
+    /// Fails if the system does not tell the address of a socket.
     pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.0.iter().map(TcpListener::local_addr).collect()
     }
 }
 
-/// A server that accepts connections. Dropping it ends all its connections.
+/// A server that accepts connections and serves their requests. Dropping the value ends all its connections.
 #[derive(Debug)]
 pub struct Server {
     engine: Handle<Wakeup>,
     stop: watch::Sender<bool>,
-    /// Turns true when all connections are dropped at once.
+    /// Becomes true when all connections must be dropped at once.
     abort: watch::Sender<bool>,
     places: Arc<Places>,
 }
 
 impl Server {
-    /// Begins to accept connections, in tasks of the calling runtime. The service answers the requests: a
-    /// [`Router`](axum::Router), for example.
+    /// Begins to accept connections, in tasks of the calling runtime. `service` answers the requests, such as a
+    /// [`Router`](axum::Router).
     ///
     /// # Errors
     ///
@@ -117,24 +117,24 @@ impl Server {
         Ok(Self { engine, stop, abort, places })
     }
 
-    /// Stops accepting connections. Each open connection ends once its requests under way are answered.
+    /// Stops accepting connections. Each open connection ends once its running requests are answered.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Waits until all connections have ended, at most for the time `patience`. Returns whether they have ended.
+    /// Waits for at most the time `patience` until all connections have ended. Returns whether all have ended.
     pub async fn ended(&self, patience: Duration) -> bool {
         self.engine.timeout(patience, self.places.ended()).await.is_ok()
     }
 
-    /// Drops all connections at once, even those with requests under way.
+    /// Drops all connections at once, even connections with running requests.
     pub fn abort(&self) {
         self.stop();
         self.abort.send_replace(true);
     }
 }
 
-/// Returns memory to the system when many connections have ended. Runs until the server stops.
+/// Returns memory to the system each time after many connections have ended. Runs until the server stops.
 async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -143,13 +143,13 @@ async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop:
             () = engine.sleep(LOOK) => {}
         }
         if places.have_emptied() {
-            // Giving memory back may take some time.
+            // This call may block for some time.
             let _was_any = tokio::task::spawn_blocking(tourbillon_heap::give_back).await;
         }
     }
 }
 
-/// Accepts the connections of a listening socket.
+/// Accepts the connections of one listening socket, and starts a task for each connection.
 struct Acceptor<S> {
     service: S,
     tls: Option<Tls>,
@@ -182,12 +182,12 @@ impl<S: Answers> Acceptor<S> {
     }
 
     fn serve(&self, stream: TcpStream, mut place: Place) {
-        // Without this option small answers may be sent later, which is not an error.
+        // An error is ignored: without this option small answers may only be sent later.
         let _small_answers = stream.set_nodelay(true);
         let (service, engine, limits) = (self.service.clone(), self.engine.clone(), self.limits);
         let (stop, mut abort) = (self.stop.clone(), self.abort.clone());
         let tls = self.tls.as_ref().map(Tls::config);
-        // The future is boxed, so that the task holds a single copy of it.
+        // The future is boxed, so the task holds a single copy of it.
         let connection = Box::pin(async move {
             let Some(config) = tls else {
                 return connection::serve(stream, service, engine, limits, stop, &mut place).await;
@@ -213,7 +213,7 @@ impl<S: Answers> Acceptor<S> {
         }));
     }
 
-    /// Closes a connection for which there is no room. Without TLS, it is answered with 503 first.
+    /// Closes a new connection for which there is no room. Without TLS, first answers with the status 503.
     fn refuse(&self, stream: &TcpStream) {
         if self.tls.is_none() {
             let _best_effort = stream.try_write(

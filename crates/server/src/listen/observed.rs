@@ -1,4 +1,4 @@
-//! Wraps a connection's stream, to record its reads and writes.
+//! Wraps the stream of a connection in order to record its reads and writes.
 
 use super::activity::Activity;
 use core::pin::Pin;
@@ -7,7 +7,8 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that records its reads and writes, and holds back the end of the client's half: see `activity`.
+/// A stream that records its reads and writes in the connection's [`Activity`]. When the client has closed its half,
+/// the activity decides when the reader sees the end.
 #[derive(Debug)]
 pub(super) struct Observed<S> {
     stream: S,
@@ -63,7 +64,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        // TLS accepts a write while the socket is full, and then waits for the socket in `poll_flush`.
+        // TLS accepts a write although the socket is full. It waits for the socket in `poll_flush`.
         self.activity.note_write(flushed.is_pending());
         flushed
     }

@@ -1,14 +1,15 @@
-//! Limits the number of connections, and decides which connections are closed to make room. Each open connection takes
-//! a *place*.
+//! Limits the number of connections, and decides which connections are closed to make room. Each open connection has a
+//! *place*.
 //!
-//! If all places are taken, idle connections make room. Connections that never sent a request go first, then
-//! connections without a request under way. Among these, the address with the most connections loses its longest quiet
-//! connections. A few places are kept for clients on this machine. So a check of the service's health finds a place,
-//! however many connections others hold.
+//! If all places are taken, idle connections are closed. Connections that never sent a request are closed first, then
+//! connections without a request under way. Among these, the connections of a single address are closed: the address
+//! with the most connections loses those that have been quiet the longest. A few places are reserved for clients on
+//! this machine. So a check of the service's health always finds a place.
 //!
-//! A stranger's connection has had requests answered, and none of them was permitted. Strangers may take only a part of
-//! the places, since each uses more memory than a silent connection: above all an HTTP/2 connection whose client does
-//! not take its answers. Beyond their part, strangers' connections are closed even if they are not idle.
+//! A connection is a *stranger's* if it has had requests answered, and none of them was permitted. Strangers may have
+//! only a part of the places, because their connections use more memory than silent connections. An HTTP/2 connection
+//! whose client does not take its answers uses the most. If strangers have more than their part, some of their
+//! connections are closed, even connections that are not idle.
 
 use super::activity::{Activity, Idleness, Strangeness};
 use crate::client::network;
@@ -18,22 +19,24 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
-/// A 64th of the places is kept for clients on this machine. As many connections are closed at a time to make room.
+/// A server reserves one of 64 places for clients on this machine. A place permits one open connection. To make room,
+/// the server closes as many connections at a time as it reserves places.
 const PART: usize = 64;
 
-/// An eighth of the places may be taken by strangers' connections.
+/// Strangers may have an eighth of the server's places for connections. A stranger's connection has had answers, but no
+/// permitted request.
 const STRANGERS: usize = 8;
 
-/// Fewer connections than this use too little memory to be worth giving back. It also divides the strangers' part: an
-/// eighth of it is freed at a time.
+/// If fewer connections than this number were open, their memory is not worth giving back to the system. The number
+/// also divides the places of strangers: an eighth of these places is freed at a time.
 const FEW: usize = 8;
 
-/// The places of a server's connections, taken or free.
+/// The places of a server. Each open connection has a place.
 #[derive(Debug)]
 pub(super) struct Places {
     all: usize,
     state: Mutex<State>,
-    /// The number of connections that are open, including those that have lost their places but not ended yet.
+    /// The number of open connections. It includes connections that have lost their places, but have not ended yet.
     open: watch::Sender<usize>,
 }
 
@@ -41,9 +44,10 @@ pub(super) struct Places {
 struct State {
     taken: HashMap<u64, Taken>,
     next: u64,
-    /// An upper bound of the number of strangers' connections: the last exact count plus all newcomers since.
+    /// An upper bound of the number of strangers' connections, which have had answers but no permitted request. Each
+    /// new such connection raises the bound, and an exact count lowers it.
     strangers: usize,
-    /// The greatest number of connections since memory was last given back.
+    /// The greatest number of connections since memory was last given back to the system.
     peak: usize,
 }
 
@@ -54,14 +58,14 @@ struct Taken {
     leave: oneshot::Sender<()>,
 }
 
-/// The place of a connection. Dropping the value frees the place.
+/// The place of an open connection. A server has a limited number of such places. Dropping the value frees the place.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
     number: u64,
     pub(super) peer: IpAddr,
     pub(super) activity: Arc<Activity>,
-    /// Receives a message once another connection takes the place.
+    /// Gets a message when the server takes the place away to make room.
     left: Option<oneshot::Receiver<()>>,
 }
 
@@ -74,8 +78,8 @@ impl Places {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a new connection. If all are taken, closes idle connections first. `None` if none of them is
-    /// idle.
+    /// Takes a place for a new connection. If all places are taken, closes idle connections first. Returns `None` if no
+    /// connection is idle.
     pub(super) fn take(self: &Arc<Self>, peer: IpAddr, activity: Arc<Activity>) -> Option<Place> {
         let from = network(peer);
         let most = if from.is_loopback() { self.all } else { self.all - self.all / PART };
@@ -93,18 +97,20 @@ impl Places {
         Some(Place { places: Arc::clone(self), number, peer, activity, left: Some(left) })
     }
 
-    /// Counts another stranger's connection. If there are too many, some of them lose their places.
+    /// Counts a connection as a stranger's: it has had answers, but no permitted request. If strangers then have too
+    /// many places, takes some of their places away.
     pub(super) fn note_stranger(&self) {
         let most = (self.all / STRANGERS).max(PART);
         let mut state = self.lock();
         state.strangers += 1;
-        // Several places are freed at once, so that not every new stranger costs an exact count.
+        // Several places are freed at once. Otherwise each new stranger would cost an exact count.
         if state.strangers > most {
             state.limit_strangers(most - most / FEW);
         }
     }
 
-    /// Whether half of the connections have ended since this method last returned true. A few connections do not count.
+    /// Returns whether half of the connections have ended since this method last returned true. Returns false if there
+    /// were too few connections.
     pub(super) fn have_emptied(&self) -> bool {
         let mut state = self.lock();
         let open = state.taken.len();
@@ -115,16 +121,17 @@ impl Places {
         have
     }
 
-    /// Waits until all connections have ended.
+    /// Waits until all connections of the server have ended.
     pub(super) async fn ended(&self) {
         let mut open = self.open.subscribe();
-        // The sender belongs to this value, so the wait cannot fail.
+        // The sender belongs to `self`, so the wait cannot fail.
         let _never_fails = open.wait_for(|open| *open == 0).await;
     }
 }
 
 impl State {
-    /// Counts the strangers' connections exactly, then takes the places of all but `most` of them.
+    /// Counts the strangers' connections exactly. A stranger's connection has had answers, but no permitted request.
+    /// Takes places away until strangers have at most `most` places.
     fn limit_strangers(&mut self, most: usize) {
         let strange = |taken: &Taken| taken.activity.strangeness();
         let mut all: Vec<(Strangeness, IpAddr, u64)> = self
@@ -150,15 +157,15 @@ impl State {
         }
     }
 
-    /// Takes a connection's place, which makes the connection end.
+    /// Takes the place of the connection `number` away. The connection then ends.
     fn evict(&mut self, number: u64) {
         if let Some(taken) = self.taken.remove(&number) {
-            // If the connection has ended by itself, nobody receives this.
+            // If the connection has ended already, nobody gets this message.
             let _has_ended = taken.leave.send(());
         }
     }
 
-    /// Takes the places of at most `most` idle connections. Returns whether there was any.
+    /// Takes the places of at most `most` idle connections away. Returns whether any connection was idle.
     fn make_room(&mut self, most: usize) -> bool {
         let idle = |taken: &Taken| taken.activity.idleness();
         let mut all: Vec<(Idleness, IpAddr, u64)> = self
@@ -190,7 +197,7 @@ impl Place {
         Arc::clone(&self.places)
     }
 
-    /// Waits until the place is taken away.
+    /// Waits until the server takes the place away from this connection, in order to make room.
     pub(super) async fn left(&mut self) {
         match &mut self.left {
             Some(left) => {
@@ -249,7 +256,7 @@ mod tests {
         let mut new = door.take("198.51.100.1").unwrap();
         assert!(silent[..2].iter_mut().all(has_left) && !silent[2..].iter_mut().any(has_left));
         assert!(!other.iter_mut().any(has_left) && !has_left(&mut new));
-        // Their connections end, and the places are not freed a second time.
+        // The connections of the evicted places end. Their places are not freed a second time.
         drop(silent.drain(..2));
         assert_eq!(door.places.lock().taken.len(), 125);
         assert_eq!(*door.places.open.borrow(), 125);

@@ -1,10 +1,10 @@
-//! Writes log lines to the standard error, and escapes characters that would break a line.
+//! Writes log lines to the standard error. Escapes characters that would break a line.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Writes to the standard error. `tracing` hands each log line over in a single write.
+/// Writes log lines to the standard error. `tracing` passes each line in a single write.
 pub(super) struct Stderr;
 
 impl MakeWriter<'_> for Stderr {
@@ -17,7 +17,7 @@ impl MakeWriter<'_> for Stderr {
 
 impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // A log that cannot be written must not end the service.
+        // The service goes on even if its log cannot be written.
         let _best_effort = io::stderr().lock().write_all(escaped(line).as_bytes());
         Ok(line.len())
     }
@@ -27,7 +27,7 @@ impl Write for Stderr {
     }
 }
 
-/// Escapes all control characters as JSON does, except the line break at the end.
+/// Escapes all control characters of a log line as JSON does. Keeps the line break at the end.
 fn escaped(line: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(line);
     let body = text.strip_suffix('\n').unwrap_or(&text);
@@ -46,7 +46,8 @@ fn escaped(line: &[u8]) -> Cow<'_, str> {
     plain.into()
 }
 
-/// Whether a terminal, or a program that reads lines, would obey this character instead of showing it.
+/// Returns whether a character may change the look of a line instead of being shown. A terminal or a program that reads
+/// lines would obey the character.
 fn is_hidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,19 +1,20 @@
-//! Writes the log of a service: a line on the standard error for each event that this crate emits with `tracing`.
+//! Writes the log of a service to the standard error. Each event that this crate emits with `tracing` makes a line.
 //!
-//! A line has the moment in UTC, a level, a kind, a message and fields. The kind is the event's target; the guide lists
-//! all kinds. These rules hold for every line, so that no caller has to think of them:
+//! A line has the moment in UTC, a level, a kind, a message and fields. The kind is the event's target, and the guide
+//! lists all kinds. The following rules hold for every line, so callers need not care about them:
 //!
-//! - Many events of one kind make few lines: [`storm`].
-//! - Any value fits into its line, since control characters are escaped: [`line`].
-//! - Events of other crates make no lines. A line about a connection would contain the headers of requests, and with
-//!   them tokens.
+//! - Many events of the same kind make few lines: [`storm`].
+//! - A value with line breaks still fits into its line, because control characters are escaped: [`line`].
+//! - Events of other crates make no lines. For example, a line about a connection would show the headers of requests,
+//!   which contain tokens.
 
 mod line;
 mod storm;
 
 pub(crate) use storm::{finish, settle};
 
-use crate::asker::{self, RequestId};
+use crate::asker;
+use crate::request_id::RequestId;
 use std::panic;
 use std::time::Instant;
 use tracing::level_filters::LevelFilter;
@@ -22,16 +23,17 @@ use tracing::{Event, Metadata, Subscriber, error};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::{fmt, registry};
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Plain text: the moment, the level, the kind, the message and the fields.
+    /// Lines of plain text with the moment, the level, the kind, the message and the fields.
     Text,
-    /// A JSON object on each line.
+    /// Lines with a JSON object each.
     Json,
 }
 
-/// Begins to log panics, and events down to this level. Only the first call in a process has an effect.
+/// Begins to log panics, and the events of `level` and of more severe levels. Only the first call in a process has an
+/// effect.
 pub(crate) fn begin(level: LevelFilter, form: Form) {
     let lines = fmt::layer().with_ansi(false).with_writer(line::Stderr);
     let lines = match form {
@@ -51,8 +53,8 @@ pub(crate) fn begin(level: LevelFilter, form: Form) {
     }
 }
 
-/// Selects the events that make lines: events of this crate down to a level. [`storm`] leaves out the surplus of a
-/// kind.
+/// Selects the events that become log lines: events of this crate with at least this severity. [`storm`] then limits
+/// the number of lines of each kind.
 struct Own(LevelFilter);
 
 impl Own {

@@ -1,8 +1,8 @@
-//! Limits the log lines of each kind. If many events of a kind come together, the first get lines and the rest are
-//! counted.
+//! Limits the log lines of each kind. If many events of a kind come together, the first events get lines. The other
+//! events are only counted.
 //!
-//! In ten seconds a kind has at most 20 lines. Then one line says how many more events there were. Events of the
-//! level `debug` have no limit, since they are logged only on request.
+//! A kind has at most 20 lines in ten seconds. Then one line says how many more events there were. Events of the level
+//! `debug` are not limited, because they are logged only on request.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,27 +10,27 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use tracing::{Level, Metadata, error, info, warn};
 
-/// The greatest number of lines of a kind within [`SPAN`].
+/// The greatest number of log lines of one kind within the time [`SPAN`].
 const LINES: u32 = 20;
 const SPAN: Duration = Duration::from_secs(10);
-/// The kind of the lines that say how many events were left out.
+/// The kind of the log lines that say how many events got no line.
 const MORE: &str = "more";
 
-/// The kinds of recent events, with the number of their lines.
+/// The kinds of events that occurred lately, each with its number of log lines.
 static KINDS: Mutex<Kinds> = Mutex::new(Kinds(BTreeMap::new()));
 
 struct Kinds(BTreeMap<&'static str, Window>);
 
-/// The span of ten seconds in which a kind's lines are counted.
+/// Counts the log lines of a kind in the present ten seconds. Also counts the events that got no line.
 struct Window {
     begun: Instant,
     lines: u32,
     more: u64,
-    /// The level of the latest event that was left out.
+    /// The level of the latest event of the kind that got no log line.
     level: Level,
 }
 
-/// The number of events of a kind that were left out.
+/// The number of events of a kind that got no log line.
 #[derive(Debug, PartialEq, Eq)]
 struct Surplus {
     kind: &'static str,
@@ -56,7 +56,8 @@ impl Kinds {
         false
     }
 
-    /// Forgets the kinds whose span is over. Returns how many events of each were left out.
+    /// Removes the kinds of events for which `is_over` says that their ten seconds are over. Returns the number of
+    /// events without a line, for each removed kind.
     fn settle(&mut self, is_over: impl Fn(&Window) -> bool) -> Vec<Surplus> {
         let mut all = Vec::new();
         self.0.retain(|kind, window| {
@@ -70,7 +71,7 @@ impl Kinds {
     }
 }
 
-/// Whether an event gets a line. The event counts towards the limit of its kind.
+/// Returns whether an event gets a log line. Counts the event for the limit of its kind.
 pub(super) fn admits(event: &'static Metadata<'static>, now: Instant) -> bool {
     KINDS.lock().unwrap_or_else(PoisonError::into_inner).admits(event.target(), *event.level(), now)
 }
@@ -86,13 +87,14 @@ fn tell(is_over: impl Fn(&Window) -> bool) {
     }
 }
 
-/// Logs how many lines were left out of the kinds whose span is over. The service calls it about once a second.
+/// Logs the number of events without a line, for each kind whose ten seconds are over. The service calls this about
+/// once a second.
 pub(crate) fn settle() {
     let now = Instant::now();
     tell(|window| now.saturating_duration_since(window.begun) >= SPAN);
 }
 
-/// Logs how many lines were left out so far. Called at the end of the process.
+/// Logs the number of events without a line, for all kinds. Called at the end of the process.
 pub(crate) fn finish() {
     tell(|_| true);
 }

@@ -1,4 +1,4 @@
-//! Shows namespaces and tokens to administrators of the whole service, who can change them here.
+//! Shows namespaces and tokens. Only administrators of the whole service see this page, and they can change both here.
 
 use super::fault::Fault;
 use super::posted::Posted;
@@ -16,7 +16,7 @@ use core::time::Duration;
 use std::io;
 use tourbillon_api::{AuditAction, NamespaceLimits, NamespaceView, Problem, ProblemKind, Role};
 
-/// The greatest number of namespaces and of tokens on the page.
+/// The greatest number of namespaces that the page shows, and the greatest number of tokens.
 const MOST: usize = 500;
 /// The longest name of a token, in bytes.
 const LONGEST_NAME: usize = 100;
@@ -45,7 +45,7 @@ struct TokenRow {
     is_expired: bool,
 }
 
-/// A new token or signing secret, which the page shows only once.
+/// A new token or signing secret. The page shows the text only once.
 struct Secret {
     title: String,
     text: String,
@@ -59,7 +59,8 @@ struct AccessPage<'a> {
     namespaces: Vec<NamespaceRow>,
     tokens: Vec<TokenRow>,
     is_open: bool,
-    /// The command-line flag that names the service's file of tokens.
+    /// The arguments that make `tourbillond token` use the service's file of tokens, such as `--data
+    /// /var/lib/tourbillon`.
     place: String,
     secret: Option<Secret>,
 }
@@ -124,7 +125,7 @@ async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> R
         is_expired: token.is_expired(),
     });
     let page = AccessPage {
-        // The page is not refreshed: a refresh would lose the secret.
+        // The script does not refresh this page: a refresh would remove the secret, which is shown only once.
         frame: Frame::still(visitor, "access"),
         mark: &visitor.mark,
         namespaces: namespaces.into_iter().map(namespace_row).collect(),
@@ -136,7 +137,8 @@ async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> R
     Ok(show(&page))
 }
 
-/// Returns the command-line flag with which another program finds the service's file of tokens.
+/// Returns the arguments that make `tourbillond token` use the service's file of tokens, such as `--data
+/// /var/lib/tourbillon`.
 fn token_place(settings: &Settings) -> String {
     let absolute = |path: &std::path::Path| {
         std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
@@ -159,7 +161,8 @@ pub(super) async fn show_access(State(service): State<Service>, visitor: Visitor
     page(&service, &visitor, None).await
 }
 
-/// Makes, pauses, resumes or removes a namespace, or makes a signing secret for it, as `verb` says.
+/// Changes a namespace. `verb` is the last part of the address. It says whether to make, pause, resume or remove the
+/// namespace, or to make a signing secret.
 pub(super) async fn change_namespace(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -196,7 +199,8 @@ pub(super) async fn change_namespace(
     Ok(Redirect::to("/ui/access").into_response())
 }
 
-/// Runs `change`, which writes the file of tokens, on a thread that may block. Then the service reads the file again.
+/// Changes the file of tokens by `change`, and makes the service read the file again. Calls `change` on a thread that
+/// may block.
 async fn change_file<T: Send + 'static>(
     service: &Service,
     change: impl FnOnce(&Service) -> io::Result<T> + Send + 'static,
@@ -218,7 +222,8 @@ async fn change_file<T: Send + 'static>(
     })
 }
 
-/// Makes or revokes a token, as `verb` says. A new token is shown once, on the answer.
+/// Makes or revokes a token. `verb` is the last part of the address, and says which of the two to do. After making a
+/// token, the answer shows the token's text, which no other page shows.
 pub(super) async fn change_token(
     State(service): State<Service>,
     Path(verb): Path<String>,

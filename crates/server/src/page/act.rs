@@ -1,4 +1,4 @@
-//! Handles the buttons on a timer's page, which change that timer.
+//! Handles the buttons with which a visitor changes a single timer.
 
 use super::fault::Fault;
 use super::posted::Posted;
@@ -11,7 +11,9 @@ use tourbillon_api::CancelResult;
 /// The word that a visitor types to confirm a cancellation.
 const WORD: &str = "cancel";
 
-/// Changes a timer, and leads back to its page.
+/// Changes a single timer. `verb` is the last part of the address, such as `pause`. Afterwards redirects to the timer's
+/// page, or to a list if the service no longer knows the timer. A form of the list of dead timers redirects to that
+/// list.
 pub(super) async fn one(
     State(service): State<Service>,
     Path((namespace, id, verb)): Path<(String, String, String)>,

@@ -14,10 +14,11 @@ use serde::Deserialize;
 use tourbillon_api::{AuditAction, AuditEntry, AuditOutcome, AuditVia, Moment};
 use url::form_urlencoded::Serializer;
 
-/// The number of entries that one page of the list shows.
+/// The number of entries on one page of the audit trail.
 const ON_A_PAGE: u32 = 50;
 
-/// The actions that the filter offers, written as in the address and in the API.
+/// The kinds of changes by which a visitor can filter the audit trail, as the address and the HTTP interface write
+/// them.
 const ACTIONS: [&str; 15] = [
     "cancel-many",
     "replay-many",
@@ -36,7 +37,7 @@ const ACTIONS: [&str; 15] = [
     "mend",
 ];
 
-/// The filter of the list, from the address. An empty field filters nothing.
+/// The conditions on the entries of the audit trail, as the page's address has them. An empty field sets no condition.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
@@ -59,7 +60,7 @@ impl Asked {
         })
     }
 
-    /// Returns the address of the list with the same filter, beginning at a cursor.
+    /// Returns the address of the page of the audit trail that begins at `cursor`. The conditions on its entries stay.
     fn address(&self, cursor: &str) -> String {
         let pairs = [
             ("namespace", &*self.namespace),
@@ -132,7 +133,7 @@ fn row(entry: AuditEntry, now: Moment) -> Row {
     }
 }
 
-/// Shows a page of the audit trail, to administrators only.
+/// Shows one page of the audit trail. Fails unless the visitor is an administrator of the whole service.
 pub(super) async fn show_audit(
     State(service): State<Service>,
     visitor: Visitor,

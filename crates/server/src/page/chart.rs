@@ -1,18 +1,18 @@
-//! Draws charts as SVG on the service.
+//! Draws charts as SVG. The service draws them, so the browser needs no script for them.
 //!
-//! Colours and sizes of text are classes, since the content security policy forbids styles within a page. Each mark has
-//! a title with its numbers. Each chart stands next to a table or a text with the same numbers.
+//! Colours and sizes of text are CSS classes, since the content security policy forbids styles within a page. Each bar
+//! or cell has a title with its numbers. Each chart stands next to a table or a text with the same numbers.
 
 use super::text::{number, per_hour, plain, rate, short, span};
 use askama::Template;
 use core::fmt;
 use tourbillon_api::{History, HistoryPoint, Horizon, LatenessBySecond, Node, Nodes, Shard};
 
-/// The width of a drawing. Horizontal places and widths are hundredths of a percent, so a drawing is as wide as the
-/// window permits. Heights are pixels, so texts keep their size.
+/// The width of a drawing, in hundredths of a percent: 100 %. Horizontal positions are parts of this width, because a
+/// drawing is as wide as the window permits. Heights are pixels, so texts keep their size.
 const WIDTH: u64 = 10_000;
 
-/// A horizontal place or width in hundredths of a percent of the drawing's width.
+/// A horizontal position or width, in hundredths of a percent of the drawing's width.
 #[derive(Clone, Copy, Debug)]
 struct Part(u64);
 
@@ -22,7 +22,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// A rectangle in a drawing. `title` is shown when the pointer rests on it.
+/// A rectangle in a drawing. The browser shows `title` when the pointer rests on the rectangle.
 struct Rect {
     x: Part,
     y: u64,
@@ -32,16 +32,16 @@ struct Rect {
     title: String,
 }
 
-/// A text in a drawing.
+/// A text in a drawing, such as a label of an axis.
 struct Label {
     x: Part,
-    /// The height of the baseline on which the text stands.
+    /// The distance from the drawing's top to the text's baseline, in pixels.
     y: u64,
     text: String,
     class: &'static str,
 }
 
-/// A horizontal line across a drawing, labelled with the value at that height.
+/// A horizontal line across a drawing. `text` is the label: the value that the line's height stands for.
 struct Line {
     y: u64,
     text: String,
@@ -58,14 +58,15 @@ pub(super) struct Chart {
     labels: Vec<Label>,
 }
 
-/// The space above the bars that is kept for their numbers, in pixels.
+/// The height of the space above a chart's bars, in pixels. The numbers of the bars stand there.
 const ABOVE: u64 = 16;
-/// The space below the bars that is kept for labels, and the distance from the bars to the labels' baseline, in pixels.
+/// The height of the space below a chart's bars, in pixels. The labels of the axis stand there.
 const BELOW: u64 = 18;
+/// The distance from the bottom of a chart's bars to the baseline of the labels below them, in pixels.
 const BASE: u64 = 14;
 
-/// Scales `value` from the range 0 to `most` to the range 0 to `height`. A value above 0 yields at least 1, so it stays
-/// visible.
+/// Scales `value` from the range 0 to `most` to the range 0 to `height`. If `value` is above 0, the result is at least
+/// 1, so that its bar stays visible.
 fn scaled(value: u64, most: u64, height: u64) -> u64 {
     if value == 0 || most == 0 {
         return 0;
@@ -74,7 +75,8 @@ fn scaled(value: u64, most: u64, height: u64) -> u64 {
     u64::try_from(share).unwrap_or(height).clamp(1, height)
 }
 
-/// Scales `value` as [`scaled`] does, but on a logarithmic axis: each doubling adds the same height.
+/// Scales `value` from the range 0 to `most` to the range 0 to `height`, on a logarithmic axis. Each doubling of the
+/// value adds the same height.
 fn scaled_by_log(value: u64, most: u64, height: u64) -> u64 {
     if value == 0 {
         return 0;
@@ -89,7 +91,8 @@ fn scaled_by_log(value: u64, most: u64, height: u64) -> u64 {
     (value * height / most).clamp(2, height)
 }
 
-/// Returns the lines of a logarithmic axis: at zero and at powers of ten, at most five lines.
+/// Returns the lines across a chart with a logarithmic axis from 0 to `most`: a line at zero, and at most four at
+/// powers of ten.
 fn lines_by_log(most: u64, height: u64) -> Vec<Line> {
     let powers: Vec<u64> = core::iter::successors(Some(1_u64), |power| power.checked_mul(10))
         .take_while(|p| *p <= most)
@@ -97,15 +100,15 @@ fn lines_by_log(most: u64, height: u64) -> Vec<Line> {
     let step = powers.len().div_ceil(4).max(1);
     // The line at zero has no number: the number of the next line is too close.
     let zero = Line { y: ABOVE + height, text: String::new() };
-    // The steps go down from the greatest power, so that the greatest always has a line.
+    // The steps go down from the greatest power, so the greatest power always has a line.
     let powers = powers.iter().rev().step_by(step);
     let lines = powers
         .map(|power| Line { y: ABOVE + height - scaled_by_log(*power, most, height), text: short(*power) });
     core::iter::once(zero).chain(lines).collect()
 }
 
-/// Draws the numbers of pending timers by the time until they are due. Each bucket ends later than the bucket before
-/// it, by about the same factor. The ends of the buckets are marked on the axis. Returns `None` if nothing is pending.
+/// Draws a bar for each bucket of pending timers. A bucket counts the timers that are due within a range of time, and
+/// later buckets have longer ranges. The axis marks the ends of the buckets. Returns `None` if no timer is pending.
 pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
     const HEIGHT: u64 = 140;
     let buckets = &horizon.buckets;
@@ -120,7 +123,7 @@ pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
             Some(within) => (format!("due in {} to {}", span(before), span(within)), right, coarse(within)),
             None => (format!("due in more than {}", span(before)), middle, "later".to_owned()),
         };
-        // A narrow window has no room for all marks, so every second mark is hidden in it.
+        // A narrow window has no room for all labels of the axis. So every second label is hidden in it.
         let class = if at > 0 && at % 2 == 0 { "tick middle wide" } else { "tick middle" };
         labels.push(Label { x: Part(x), y: ABOVE + HEIGHT + BASE, text: mark, class });
         let height = scaled_by_log(bucket.count, most, HEIGHT);
@@ -147,7 +150,7 @@ pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
     })
 }
 
-/// Writes a length of time in its greatest unit only.
+/// Writes a duration, given in milliseconds, in its greatest unit only, such as "3 h".
 fn coarse(millis: u64) -> String {
     let text = span(millis);
     let mut words = text.split(' ');
@@ -157,16 +160,18 @@ fn coarse(millis: u64) -> String {
     }
 }
 
-/// The class number of the greatest lateness.
+/// The number of the style class that colours the greatest lateness: see [`heat`].
 const HOTTEST: u32 = 9;
 
-/// Returns the number of a lateness's class: from 1, below 2 ms, to 9. The style sheet names them `h1` to `h9`.
+/// Returns the number of the style class that colours a lateness, given in milliseconds: 1 below 2 ms, up to 9 from 30
+/// s on. The style sheet names these classes `h1` to `h9`.
 fn heat(millis: u64) -> u32 {
     const BOUNDS: [u64; 8] = [2, 5, 10, 50, 250, 1_000, 5_000, 30_000];
     1 + u32::try_from(BOUNDS.iter().filter(|bound| millis >= **bound).count()).unwrap_or(8)
 }
 
-/// Draws the lateness of deliveries by the second of the minute. Returns `None` if there was no delivery.
+/// Draws the deliveries of the last hour by the second of the minute for which they were due. A bar shows their number,
+/// and a cell below it their lateness. Returns `None` if there was no delivery.
 pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
     const HEIGHT: u64 = 40;
     const STRIP: u64 = 26;
@@ -206,8 +211,9 @@ pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
     })
 }
 
-/// Draws a row for each node that lives or has shards, with a mark for each of its shards. A mark shows how late the
-/// shard's first timer is. Returns `None` if there are no shards.
+/// Draws a row for each node that lives or owns shards, for at most `most` nodes. The row has a rectangle for each
+/// shard of the node. Its height and colour show how late the shard's first timer is. Returns `None` if there are no
+/// shards.
 pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
     const ROW: u64 = 44;
     const CELL: u64 = 24;
@@ -240,7 +246,8 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
         });
         for shard in own {
             let heat = if shard.silent || shard.lost { HOTTEST } else { heat(shard.overdue_ms) };
-            // A shard that is on time fills a third of the row's height. The latest class fills all of it.
+            // The height grows with the class of the lateness: from a third of the space below the label to all of this
+            // space.
             let height = 6 + 2 * u64::from(heat);
             let lateness = match shard.overdue_ms {
                 _ if shard.lost => "its server has lost it".to_owned(),
@@ -271,18 +278,18 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
     })
 }
 
-/// The meaning of a series' values, which decides how the chart writes them.
+/// The meaning of the values in a chart. It decides how the chart writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Counts of events. The chart shows rates, and its caption shows the sum.
+    /// The values count events. The chart shows rates, and its caption shows the sum.
     Events,
-    /// Lengths of time, in milliseconds, such as the lateness of the oldest timer.
+    /// The values are durations in milliseconds, such as the lateness of the oldest timer.
     Times,
-    /// Counts of things that exist at a moment, such as stored timers.
+    /// The values count things that exist at a moment, such as stored timers.
     Numbers,
 }
 
-/// One value of the history that gets a small chart of its own.
+/// A value of the service's history, such as the number of created timers. It has a small chart over time.
 pub(super) struct Series {
     pub(super) name: &'static str,
     pub(super) class: &'static str,
@@ -299,14 +306,14 @@ pub(super) const SERIES: [Series; 6] = [
     Series { name: "Pending", class: "bar", value: |point| point.pending, kind: Kind::Numbers },
 ];
 
-/// A small chart of one series, with its name and a caption.
+/// A small chart that shows one value of the service's history over time, with its name and a caption.
 pub(super) struct Small {
     pub(super) name: &'static str,
     pub(super) caption: String,
     pub(super) chart: Chart,
 }
 
-/// Returns the labels of a time axis that begins `hours` ago and ends now.
+/// Returns the labels of a time axis from `hours` ago until now. `y` is the baseline of the labels, in pixels.
 fn ago(hours: u64, y: u64) -> Vec<Label> {
     let text = |quarters: u64| {
         let minutes = hours * 15 * quarters;
@@ -320,7 +327,8 @@ fn ago(hours: u64, y: u64) -> Vec<Label> {
     ]
 }
 
-/// Draws the history of the last `hours`: a small chart for each series. Intervals without data stay empty.
+/// Draws a small chart for each value of the service's history, over the last `hours`. Intervals without data stay
+/// empty.
 pub(super) fn history(history: &History, hours: u64) -> Vec<Small> {
     const HEIGHT: u64 = 56;
     let (since, until) = (history.since.as_millis(), history.until.as_millis());

@@ -1,4 +1,4 @@
-//! Reads the conditions of a list of timers from its address, and writes them into addresses.
+//! Reads the conditions of a list of timers from the page's address. Writes conditions into the addresses of links.
 
 use super::fault::Fault;
 use super::view::phase_name;
@@ -14,42 +14,48 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::Filter;
 use url::form_urlencoded::Serializer;
 
-/// The number of timers that one page of a list shows.
+/// The number of timers on one page of a list.
 pub(super) const OF_A_PAGE: u32 = 50;
-/// The greatest number of namespaces that a form offers to choose from.
+/// The greatest number of namespaces that a form offers for a choice.
 const MOST_OFFERED: usize = 100;
-/// The greatest length of a condition's text, in bytes. Below it: the greatest length of a cursor.
+/// The greatest length of the text of one condition, in bytes.
 const LONGEST: usize = 255;
+/// The greatest length of the cursor in an address, in bytes. The cursor names a position in a list.
 const LONGEST_CURSOR: usize = 1_024;
 
-/// The conditions of a list as the address has them, not yet checked. An empty field sets no condition.
+/// The conditions on the timers of a list, as the page's address has them, before any check. An empty field sets no
+/// condition.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
     namespace: String,
-    /// An id, or the beginning of a key.
+    /// The text that the visitor searches for: a timer's id, or the beginning of a key.
     q: String,
     label: String,
     phase: String,
     /// The reason for which a timer is parked, such as `paused`.
     reason: String,
-    /// The bounds of the due moments of the timers shown: `from` is the earliest, `until` the latest.
+    /// The earliest due moment of a listed timer, in UTC.
     from: String,
+    /// The moment before which the listed timers are due, in UTC.
     until: String,
-    /// `asc`, `desc`, or empty for the list's own order.
+    /// The order of the list: `asc`, `desc`, or empty for the list's usual order.
     order: String,
-    /// The receiver and the last error by which dead timers are grouped.
+    /// The receiver of the listed dead timers: the host and port of a callback, or the name of a queue.
     place: String,
+    /// The text with which the last error of each listed dead timer begins.
     error: String,
     cursor: String,
-    /// The word for the change that led to this page, for the message about it.
+    /// A word for the visitor's last change, such as `cancel`. The change redirected the browser here, and the page
+    /// shows a message. Empty if there was no change.
     pub(super) done: String,
 }
 
-/// The conditions of a list, parsed and permitted to the visitor. An empty text sets no condition.
+/// The conditions on the timers of a list, after parsing and a check of the visitor's permissions. An empty text sets
+/// no condition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
-    /// The namespace that is listed. Empty: all namespaces.
+    /// The namespace whose timers are listed. If the text is empty, the timers of all namespaces are listed.
     pub(super) namespace: String,
     pub(super) q: String,
     pub(super) label: String,
@@ -60,14 +66,14 @@ pub(super) struct Conditions {
     pub(super) descending: bool,
     pub(super) group: Option<DeadGroup>,
     pub(super) cursor: String,
-    /// Whether this is the page of dead timers, which lists the latest deaths first unless asked otherwise.
+    /// Whether the list is the page of dead timers. Its usual order begins with the latest deaths.
     is_of_the_dead: bool,
 }
 
-/// The phases in which a timer is stored. A list can be narrowed to a phase.
+/// The phases of stored timers. A visitor can narrow a list to any phase.
 pub(super) const PHASES: [Phase; 4] = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
 
-/// Extracts an address's query. A query that cannot be read is answered with a page.
+/// The query of an address, parsed as `T`. If the query cannot be read, the answer is a page that says why.
 #[derive(Debug)]
 pub(super) struct Search<T>(pub(super) T);
 
@@ -83,7 +89,7 @@ impl<T: DeserializeOwned> FromRequestParts<Service> for Search<T> {
 }
 
 impl Asked {
-    /// Checks the lengths of the query's texts. Fails if any text is too long.
+    /// Returns the conditions unchanged. Fails if the text of any condition is too long.
     pub(super) fn admit(self) -> Result<Self, Fault> {
         let Self { namespace, q, label, phase, reason, from, until, order, place, error, .. } = &self;
         let texts = [namespace, q, label, phase, reason, from, until, order, place, error];
@@ -123,8 +129,8 @@ impl Asked {
         })
     }
 
-    /// Parses the conditions of the list of dead timers. The latest deaths come first unless the address asks for an
-    /// order.
+    /// Parses the conditions of the page of dead timers. The latest deaths come first unless the address asks for
+    /// another order.
     pub(super) fn of_the_dead(self, service: &Service, visitor: &Visitor) -> Result<Conditions, Fault> {
         let has_order = !self.order.is_empty();
         let asked =
@@ -134,9 +140,11 @@ impl Asked {
     }
 }
 
-/// Returns the namespace that a page shows, or an empty text for all namespaces. If the address names none, it is the
-/// namespace that the visitor's token is limited to, or the only namespace of the service. Fails if the visitor may not
-/// see the namespace.
+/// Returns the namespace that a page shows, or an empty text for all namespaces. `asked` is the namespace in the
+/// address.
+///
+/// If `asked` is empty, returns the only namespace of the visitor's token or of the service, if there is one. Fails if
+/// the visitor may not see the namespace.
 pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Result<String, Fault> {
     let namespace = match (asked, visitor.only_namespace()) {
         ("", Some(only)) => only.to_owned(),
@@ -154,7 +162,8 @@ pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Resu
     Ok(namespace)
 }
 
-/// Parses a moment in UTC as a browser's form sends it: without a zone, and perhaps without seconds.
+/// Parses a moment in UTC in the form that browsers send. The text has no zone, and may lack the seconds. Returns
+/// `None` for an empty text.
 fn moment(text: &str) -> Result<Option<Moment>, Fault> {
     let text = text.trim();
     if text.is_empty() {
@@ -166,36 +175,42 @@ fn moment(text: &str) -> Result<Option<Moment>, Fault> {
 }
 
 impl Conditions {
-    /// Whether any condition other than the namespace narrows the list.
+    /// Returns whether any condition besides the namespace narrows the list.
     pub(super) fn is_filtered(&self) -> bool {
-        let texts = [&self.q, &self.label, &self.reason];
-        texts.iter().any(|text| !text.is_empty())
+        !self.q.is_empty() || self.is_filtered_beyond_the_search()
+    }
+
+    /// Returns whether any condition besides the namespace and the search narrows the list.
+    pub(super) fn is_filtered_beyond_the_search(&self) -> bool {
+        !self.label.is_empty()
+            || !self.reason.is_empty()
             || self.phase.is_some_and(|_| !self.is_of_the_dead)
             || self.has_range()
             || self.group.is_some()
     }
 
-    /// Whether the list shows the timers of all namespaces.
+    /// Returns whether the list shows the timers of all namespaces.
     pub(super) fn is_of_all(&self) -> bool {
         self.namespace.is_empty()
     }
 
-    /// Whether the list is bounded by due moments.
+    /// Returns whether the list is limited by an earliest or a latest due moment.
     pub(super) fn has_range(&self) -> bool {
         self.from.is_some() || self.until.is_some()
     }
 
-    /// Returns the address of the list with the same conditions, in the reverse order.
+    /// Returns the address of the first page of the same list in the reverse order. `path` is the path of the list.
     pub(super) fn turned(&self, path: &str) -> String {
         Self { descending: !self.descending, ..self.clone() }.address(path, None)
     }
 
-    /// Writes a moment as a form's field shows it, down to the minute.
+    /// Writes a moment for a field of a form: in UTC, and down to the minute. Returns an empty text for `None`.
     pub(super) fn field(moment: Option<&Moment>) -> String {
         moment.map_or_else(String::new, |moment| moment.to_string().chars().take(16).collect())
     }
 
-    /// Returns the address of a page at `path` with these conditions.
+    /// Returns the address of the list at `path` that has these conditions. The list begins at `cursor`, or at its
+    /// first timer if `cursor` is `None`.
     pub(super) fn address(&self, path: &str, cursor: Option<&str>) -> String {
         let mut query = Serializer::new(String::new());
         let field = |moment: &Option<Moment>| Self::field(moment.as_ref());
@@ -228,7 +243,8 @@ impl Conditions {
 
     fn filter(&self) -> Filter {
         let given = |text: &str| Some(text).filter(|text| !text.is_empty()).map(Into::into);
-        // The store's lower bound excludes its moment, and the form's includes it. So a millisecond is taken off.
+        // A listed timer may be due exactly at `from`, and the store's bound excludes its moment. So the bound is a
+        // millisecond earlier.
         let before = |moment: &Moment| UtcMillis::from_millis(moment.as_millis().saturating_sub(1));
         Filter {
             namespace: given(&self.namespace),
@@ -243,7 +259,7 @@ impl Conditions {
         }
     }
 
-    /// Returns a page of timers, with the cursor of the next page.
+    /// Reads one page of timers that meet the conditions. Returns them with the cursor of the next page.
     pub(super) async fn page(&self, service: &Service) -> Result<Listed, Fault> {
         if !self.is_of_all() {
             service.namespaces().require(&self.namespace)?;
@@ -256,7 +272,7 @@ impl Conditions {
         Ok(listing.page(service, cursor, OF_A_PAGE).await?)
     }
 
-    /// Returns the words for the order in which the list comes.
+    /// Returns words for the order in which the list shows its timers, such as "by due moment".
     pub(super) fn order(&self) -> &'static str {
         let is_by_due = !self.reason.is_empty() || self.phase == Some(Phase::Pending);
         let is_by_key = !self.q.is_empty() && self.phase != Some(Phase::Dead);
@@ -272,7 +288,8 @@ impl Conditions {
     }
 }
 
-/// Returns the namespaces that a form offers, each with whether it is the namespace shown.
+/// Returns the namespaces that a form offers for a choice. The flag beside a namespace says whether the page shows this
+/// namespace at present.
 pub(super) fn offered(service: &Service, visitor: &Visitor, shown: &str) -> Vec<(String, bool)> {
     let all = service.namespaces().all();
     let visible = all.keys().filter(|name| visitor.reads(name)).take(MOST_OFFERED);

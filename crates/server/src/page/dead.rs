@@ -1,4 +1,4 @@
-//! Shows the dead letters: timers whose deliveries were given up.
+//! Shows the dead timers: those whose deliveries were given up.
 
 use super::conditions::{Asked, Conditions, Search, offered};
 use super::fault::Fault;
@@ -25,13 +25,15 @@ struct DeadPage<'a> {
     rows: Vec<Row>,
     next: Option<String>,
     first: Option<String>,
-    /// The address of this list. Below it: the address of the same list in reverse order.
+    /// The address of the list that the page shows.
     here: String,
+    /// The address of the same list in the reverse order.
     turned: String,
     /// The address of the page that groups dead timers by receiver and error.
     groups: String,
     may_change: bool,
-    /// Whether a single namespace is shown and the visitor may change its timers.
+    /// Whether the page offers to change all dead timers of a namespace at a time. This needs a list of a single
+    /// namespace in which the visitor may change timers.
     may_change_all: bool,
     count: String,
     is_filtered: bool,

@@ -1,4 +1,5 @@
-//! Shows the timers that ended lately: those that are remembered though not stored any more, and those that died.
+//! Shows the timers that ended lately. The service still remembers them, although it has removed all but the dead
+//! timers from the store.
 
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
@@ -13,14 +14,14 @@ use serde::Deserialize;
 use tourbillon_api::{EndKind, Moment, Past};
 use url::form_urlencoded::Serializer;
 
-/// The number of timers that one page of the list shows.
+/// The number of timers on one page of the list of ended timers.
 const OF_A_PAGE: usize = 50;
-/// The greatest number of ended timers with the same key that are shown.
+/// The greatest number of ended timers with the same key that a search shows.
 const MOST_OF_A_KEY: usize = 10;
-/// The greatest length of a condition's text, in bytes.
+/// The greatest length of the text of one condition, in bytes.
 const LONGEST: usize = 255;
 
-/// The kinds of ends that a visitor can ask for, each with its word in the address.
+/// The ways in which a timer ends, each with the word that stands for it in an address.
 const ENDS: [(&str, EndKind); 5] = [
     ("delivered", EndKind::Delivered),
     ("dead", EndKind::Dead),
@@ -33,15 +34,17 @@ const ENDS: [(&str, EndKind); 5] = [
 #[serde(default)]
 pub(super) struct Asked {
     namespace: String,
-    /// The text with which the timers' keys begin.
+    /// The text with which the key of each listed timer begins.
     q: String,
-    /// The word for the way in which the timers ended. Empty: any way.
+    /// The word for the way in which the listed timers ended, from [`ENDS`]. If the word is empty, all ended timers are
+    /// listed.
     how: String,
-    /// The number of the last timer on the previous page, as the history counts ended timers.
+    /// The number of the last timer on the previous page. The list goes on behind it. The history numbers the ended
+    /// timers. `None` on the first page.
     before: Option<u64>,
 }
 
-/// A row for a timer that has ended.
+/// The row of a timer that has ended, in a list.
 pub(super) struct EndedRow {
     /// The timer's key, or its id if it had no key.
     pub(super) name: String,
@@ -74,8 +77,8 @@ impl EndedRow {
         }
     }
 
-    /// Returns the timers that had this key and have ended, the latest first. Dead timers are left out, since they are
-    /// still stored.
+    /// Returns the ended timers that had the key `key`, the latest first. Leaves dead timers out, because the store
+    /// still has them. `is_meant` says whether to include the timers of a namespace.
     pub(super) fn of_key(service: &Service, key: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Self> {
         let (pasts, _) = service.reports().ended_lately(None, MOST_OF_A_KEY, |known, how| {
             how != EndKind::Dead && known.key.as_deref() == Some(key) && is_meant(&known.namespace)
@@ -99,7 +102,7 @@ struct EndedPage<'a> {
     is_filtered: bool,
 }
 
-/// Shows the timers that ended lately.
+/// Shows one page of the list of timers that ended lately.
 pub(super) async fn show_ended(
     State(service): State<Service>,
     visitor: Visitor,

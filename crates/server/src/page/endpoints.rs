@@ -1,4 +1,4 @@
-//! Shows the hosts that callbacks go to, with the state of each host's breaker.
+//! Shows the hosts to which callbacks go, with the state of each host's circuit breaker.
 
 use super::conditions::Search;
 use super::fault::Fault;
@@ -15,26 +15,27 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use serde::Deserialize;
 use tourbillon_api::{AuditAction, Breaker, Endpoint};
 
-/// The greatest number of hosts on the page. Hosts that are cut off by their breakers come first.
+/// The greatest number of hosts that the page shows. Hosts whose circuit breakers are not closed come first.
 const MOST: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The word for the change that led to this page. Unless it is empty, the page says that the host was reopened.
+    /// A word for the visitor's last change, which redirected the browser here. Unless it is empty, the page says that
+    /// callbacks to a host go out again.
     done: String,
 }
 
 struct Row {
     host: String,
-    /// The text of the button that lets the host's timers go on. `None` if the breaker is closed and no timer is
-    /// parked.
+    /// The text of the button that closes the host's circuit breaker and puts the host's parked timers back. `None` if
+    /// the breaker is closed and no timer is parked.
     action: Option<&'static str>,
-    /// The address of the list of the host's dead timers.
+    /// The address of the list of dead timers whose callbacks went to the host.
     dead: String,
     breaker: &'static str,
     class: &'static str,
-    /// How long ago the breaker came into its present state.
+    /// How long ago the host's circuit breaker changed to its present state, as a text.
     since: Option<String>,
     open_for: Option<String>,
     running: String,
@@ -57,11 +58,11 @@ struct EndpointsPage<'a> {
     may_change: bool,
     done: bool,
     rows: Vec<Row>,
-    /// The number of hosts that are not on the page.
+    /// The number of hosts that the page leaves out because there are too many.
     more: usize,
 }
 
-/// Shows the hosts that callbacks go to, to visitors who may see the whole service.
+/// Shows the page of the hosts to which callbacks go. Fails unless the visitor may see the whole service.
 pub(super) async fn show_endpoints(
     State(service): State<Service>,
     visitor: Visitor,
@@ -83,7 +84,7 @@ pub(super) async fn show_endpoints(
             Breaker::HalfOpen => ("half open", "warn"),
             Breaker::Open => ("open", "bad"),
         };
-        // The share is counted in tenths of a percent, so that no floating point is needed.
+        // The share is counted in tenths of a percent, which needs no floating point.
         let share = (endpoint.recent_errors * 1_000).checked_div(endpoint.recent);
         let time = |millis: Option<u64>| millis.map_or_else(|| "–".to_owned(), span);
         Row {
@@ -115,7 +116,8 @@ pub(super) async fn show_endpoints(
     Ok(show(&EndpointsPage { frame, mark, may_change, done, rows, more }))
 }
 
-/// Closes a host's breaker and puts the host's parked timers back, so that callbacks go out at once.
+/// Closes a host's circuit breaker and puts the host's parked timers back. From then on, callbacks to the host go out
+/// at once.
 pub(super) async fn reopen(State(service): State<Service>, form: Posted) -> Result<Response, Fault> {
     if !form.visitor.writes_all() {
         let detail = "The host is one of all namespaces, which your token does not permit to change.";

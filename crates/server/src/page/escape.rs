@@ -1,18 +1,20 @@
 //! Escapes values that are written into a page.
 //!
-//! Characters that change the direction of text are shown by their numbers. Otherwise a key or an error could make
-//! other words of the page read differently. Values that a form sends back must stay unchanged. Their templates use the
-//! filter `escape("xml")` instead.
+//! A character that changes the direction of text is shown as its number. Otherwise a key or an error with such a
+//! character could change how other words of the page read.
+//!
+//! The value of a field that a form sends back must stay unchanged. So templates write this value with the filter
+//! `escape("xml")` instead.
 
 use askama::filters::{Escaper, Html};
 use core::fmt::{self, Write};
 use std::borrow::Cow;
 
-/// Escapes values so that every character is visible and none changes the rest of the page.
+/// Escapes a text for a page. Every character becomes visible, and no character can change the rest of the page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visible;
 
-/// Whether a character changes the direction of the text around it.
+/// Returns whether a character changes the writing direction of the text around it.
 fn turns_text(character: char) -> bool {
     matches!(
         character,
@@ -20,7 +22,7 @@ fn turns_text(character: char) -> bool {
     )
 }
 
-/// Replaces each character that changes the text's direction by its number, such as `[U+202E]`.
+/// Replaces each character that changes the writing direction by its number, such as `[U+202E]`.
 pub(super) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(turns_text) {
         return text.into();

@@ -1,4 +1,4 @@
-//! Makes the pages that answer requests which were not fulfilled.
+//! Makes the pages that tell a visitor why a request was not fulfilled.
 
 use super::view::{Frame, show};
 use super::visitor::Visitor;
@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The reason why a request was not fulfilled. As a response it becomes a page.
+/// The reason why the service did not do as a visitor asked. As a response it becomes a page for the visitor.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     problem: Box<Problem>,
@@ -29,7 +29,7 @@ impl Fault {
         Problem::new(ProblemKind::BadRequest, detail).into()
     }
 
-    /// Makes the fault for a visitor who may not do this.
+    /// Makes the fault for a visitor whose token does not permit the request.
     pub(super) fn forbidden(detail: &str) -> Self {
         Problem::new(ProblemKind::Forbidden, detail).into()
     }
@@ -42,7 +42,7 @@ impl Fault {
         Problem::new(ProblemKind::MethodNotAllowed, "").into()
     }
 
-    /// Renders the fault as a page. A known visitor also gets the links to the other pages.
+    /// Renders the fault as a page for the visitor. If the visitor is known, the page links to the other pages.
     pub(super) fn page(&self, visitor: Option<&Visitor>) -> Response {
         let Self { problem } = self;
         let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -69,8 +69,8 @@ impl From<Problem> for Fault {
 }
 
 impl IntoResponse for Fault {
-    /// Attaches the fault to an empty response. The guard around all pages turns it into a page, since it knows the
-    /// visitor.
+    /// Attaches the fault to an empty response. Later the middleware `guard` renders the fault as a page, because only
+    /// it knows the visitor.
     fn into_response(self) -> Response {
         let mut response = Response::default();
         response.extensions_mut().insert(self);

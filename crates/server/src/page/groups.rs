@@ -1,4 +1,4 @@
-//! Shows the dead timers in groups, by receiver and by last error.
+//! Shows the dead timers in groups. The timers of a group have the same receiver and the same last error.
 
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
@@ -13,7 +13,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use url::form_urlencoded::Serializer;
 
-/// The greatest number of groups on the page.
+/// The greatest number of groups of dead timers that the page shows.
 const MOST: usize = 100;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -25,7 +25,7 @@ pub(super) struct Asked {
 struct Row {
     namespace: Box<str>,
     group: DeadGroup,
-    /// The address of the list of the group's timers.
+    /// The address of the list of the group's dead timers.
     address: String,
     count: String,
     first: When,
@@ -41,14 +41,15 @@ struct GroupsPage<'a> {
     namespaces: Vec<(String, bool)>,
     namespace: &'a str,
     rows: Vec<Row>,
-    /// The number of groups that are not on the page.
+    /// The number of groups that the page leaves out because there are too many.
     more: usize,
-    /// The number of dead timers that were counted into the groups.
+    /// The number of dead timers that the groups count. In a very large store, they count only the timers that died
+    /// last.
     looked: String,
     is_whole: bool,
 }
 
-/// Shows the groups of dead timers.
+/// Shows dead timers in groups by receiver and last error. The timers are those of a namespace, or of all namespaces.
 pub(super) async fn show_groups(
     State(service): State<Service>,
     visitor: Visitor,

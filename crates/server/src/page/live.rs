@@ -1,7 +1,7 @@
-//! Tells an open page when to refresh itself.
+//! Tells an open page when to fetch itself again, by a stream of events.
 //!
-//! The stream has no data. It says that something may have changed, and the page then asks for itself again. So
-//! permissions are checked in a single place, and a reader that misses events loses no data.
+//! The events have no data. An event says that something may have changed, and then the page requests itself again. So
+//! only the page's handler checks permissions, and a page that misses events loses no data.
 
 use super::visitor::Visitor;
 use crate::client::Waits;
@@ -17,13 +17,13 @@ use futures_util::stream::{self, StreamExt as _};
 use http::StatusCode;
 use tokio::sync::broadcast::error::RecvError;
 
-/// The shortest time between two refreshes of a page.
+/// The shortest time between two refreshes of an open page.
 const FLOOR: Duration = Duration::from_secs(2);
-/// The longest time between two refreshes. Ages on the page grow even if nothing happens.
+/// The longest time between two refreshes of an open page. The page shows ages, and they grow even if nothing happens.
 const CEILING: Duration = Duration::from_secs(10);
 
-/// Opens a stream of events, each of which makes the page refresh itself. The stream ends when the service stops, or
-/// when the visitor's permissions change.
+/// Opens a stream of events to a page. Each event makes the page refresh itself. The stream ends when the service
+/// stops, or when the visitor's permissions change.
 pub(super) async fn stream(
     State(service): State<Service>,
     visitor: Visitor,
@@ -52,7 +52,7 @@ struct Reader {
 impl Reader {
     /// Waits until the page needs a refresh. Returns `None` once the service stops.
     async fn next(&mut self) -> Option<()> {
-        // A page that connects again may have missed events, so the first refresh comes at once.
+        // A page that connects again may have missed events. So the first refresh comes at once.
         if core::mem::take(&mut self.is_new) {
             return Some(());
         }
@@ -70,8 +70,8 @@ impl Reader {
         }
     }
 
-    /// Waits for an event that the visitor may see. Missed events also end the wait, since the visitor might see some
-    /// of them.
+    /// Waits for an event that the visitor may see. Also returns if the stream has missed events, because the visitor
+    /// may see some of them. Returns `None` once the service stops.
     async fn seen(&mut self) -> Option<()> {
         loop {
             match self.events.next().await {

@@ -1,4 +1,4 @@
-//! Begins changes of many timers together, and shows their progress.
+//! Begins operations, each of which changes many timers in the background. Shows their progress.
 
 use super::fault::Fault;
 use super::posted::Posted;
@@ -11,7 +11,8 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_api::{CancelMany, OperationState, Problem, ProblemKind, ReplayMany};
 
-/// Begins a change of many timers, then redirects to the page that shows its progress.
+/// Begins an operation: a change that cancels, replays or drops many timers in the background. Redirects to the page
+/// that shows its progress.
 pub(super) async fn begin(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -57,7 +58,7 @@ pub(super) async fn begin(
     Ok(Redirect::to(&format!("/ui/operations/{namespace}/{}", operation.id)).into_response())
 }
 
-/// Returns the group of dead timers that the form names by receiver and error. `None` if it names neither.
+/// Returns the group of dead timers whose receiver and last error the form names. `None` if the form names neither.
 fn group(Posted { fields, .. }: &Posted) -> Option<DeadGroup> {
     let (place, error) = (fields.get("place"), fields.get("error"));
     (!place.is_empty() || !error.is_empty()).then(|| DeadGroup::new(place, error))
@@ -77,7 +78,7 @@ struct OperationPage<'a> {
     error: Option<&'a str>,
 }
 
-/// Shows how far a change of many timers has come.
+/// Shows the progress of an operation, a change of many timers in the background.
 pub(super) async fn show_operation(
     State(service): State<Service>,
     visitor: Visitor,

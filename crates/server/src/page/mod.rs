@@ -1,9 +1,11 @@
 //! Serves the web pages of the service, under `/ui`.
 //!
-//! Each page is rendered on the service and can be read without a script. The script refreshes the changing parts of a
-//! page when the stream of `live` says so. The templates escape all values. Headers forbid scripts, styles and frames
-//! of any other origin. Each handler checks the visitor's permission, then calls the same functions of the service as
-//! the HTTP interface does.
+//! The service renders each page, and the page can be read without a script. The script refreshes the changing parts of
+//! a page when the stream of `live` says so. The templates escape all values. Headers forbid scripts, styles and frames
+//! of any other origin.
+//!
+//! Each handler checks the visitor's permission. Then it calls the same functions of the service as the HTTP interface
+//! does.
 
 mod access;
 mod act;
@@ -86,11 +88,13 @@ pub(crate) fn routes() -> Router<Service> {
     Router::new().route("/", get(async || Redirect::to("/ui/"))).merge(pages)
 }
 
-/// The content security policy: a page loads from and calls its own service only.
+/// The content security policy of all pages. It permits a page to load files only from its own service, and to send
+/// requests only there.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Turns faults into pages, and adds the headers that restrict the browser.
+/// Passes a request for a page on. Renders the fault of the response, if there is one, as a page. Also adds headers
+/// that restrict the browser.
 async fn guard(mut request: axum::extract::Request, next: Next) -> Response {
     let seen = Seen::default();
     request.extensions_mut().insert(seen.clone());
@@ -102,8 +106,8 @@ async fn guard(mut request: axum::extract::Request, next: Next) -> Response {
     for (name, value) in [
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_FRAME_OPTIONS, "DENY"),
-        // Addresses contain keys and labels, so other sites must not see them. With no referrer at all, browsers would
-        // send forms with the origin `null`.
+        // Addresses contain keys and labels, so the browser must not show them to other sites. The value `no-referrer`
+        // would do that too, but then browsers send forms with the origin `null`.
         (REFERRER_POLICY, "same-origin"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),

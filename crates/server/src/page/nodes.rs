@@ -1,4 +1,4 @@
-//! Shows the nodes that share the timers.
+//! Shows the nodes that share the timers, and the shards that the nodes own.
 
 use super::chart::{self, Chart};
 use super::fault::Fault;
@@ -12,10 +12,11 @@ use axum::response::Response;
 use std::collections::HashMap;
 use tourbillon_api::{Moment, Node, Nodes, Shard};
 
-/// The greatest number of nodes on the page. Below it: the greatest number of late shards listed.
+/// The greatest number of nodes that the page shows.
 const MOST: usize = 100;
+/// The greatest number of late shards that the page shows, and the greatest number of lost shards.
 const MOST_LATE: usize = 10;
-/// A shard is listed as late if its first timer has been due for this long, in milliseconds.
+/// How long a shard's first timer must have been due before the page shows the shard as late, in milliseconds.
 const LATE: u64 = 1_000;
 
 struct Row {
@@ -45,23 +46,23 @@ struct NodesPage<'a> {
     frame: Frame<'a>,
     is_shared: bool,
     rows: Vec<Row>,
-    /// The number of nodes that are not on the page.
+    /// The number of nodes that the page leaves out because there are too many.
     more: usize,
     chart: Option<Chart>,
-    /// The number of the last shard. Shards are numbered from 0.
+    /// The number of the last shard. The first shard has the number 0.
     last: u16,
     takeovers: String,
     taken: Option<When>,
     /// The number of shards that no node owns.
     free: usize,
-    /// The number of shards whose Redis server does not answer.
+    /// The number of shards that are unknown because their Redis server does not answer.
     silent: usize,
-    /// The numbers of the shards that their servers have lost, as a text.
+    /// The numbers of the shards whose data is lost from their Redis servers, as a text.
     lost: String,
     late: Vec<Late>,
 }
 
-/// Shows the nodes, to visitors who may see the whole service.
+/// Shows the page of the nodes that share the timers. Fails unless the visitor may see the whole service.
 pub(super) async fn show_nodes(State(service): State<Service>, visitor: Visitor) -> Result<Response, Fault> {
     if !visitor.reads_all() {
         let detail = "The nodes have the timers of all namespaces, and your token is for one.";
@@ -93,7 +94,8 @@ fn row(node: &Node, shards: &[Shard], now: Moment) -> Row {
     }
 }
 
-/// Lists the numbers of the lost shards. If there are more than fit, it lists the first and counts the rest.
+/// Lists the numbers of the shards whose data is lost. If there are too many, lists the first numbers and counts the
+/// others.
 fn lost(shards: &[Shard]) -> String {
     let lost: Vec<_> =
         shards.iter().filter(|shard| shard.lost).map(|shard| shard.number.to_string()).collect();

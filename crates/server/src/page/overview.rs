@@ -14,15 +14,16 @@ use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{Breaker, HistoryPoint, Moment, NamespaceView};
 
-/// The greatest number of intervals in a chart of the history. The first of the 121 begins before the chart does.
+/// The greatest number of intervals in a chart of the history. 120 intervals fill the chart, and one more begins before
+/// the chart does.
 const POINTS: usize = 121;
-/// The lengths of history that a visitor can choose, in hours.
+/// The lengths of history from which a visitor can choose, in hours.
 const RANGES: [u64; 4] = [1, 6, 24, 72];
 const HOUR: u64 = 3_600_000;
-/// The time over which the current rates are measured, in milliseconds.
+/// The length of the span before now in which the page measures the present rates, in milliseconds.
 const LATELY: u64 = 60_000;
 
-/// A named number on the page, with a note and perhaps a link.
+/// A number on the page, with its name and a note. `address` is the page to which the number links, if any.
 struct Figure {
     name: &'static str,
     value: String,
@@ -40,7 +41,7 @@ struct NamespaceRow {
     dead: String,
 }
 
-/// The part of the page that concerns the whole service. Only visitors who may read all namespaces see it.
+/// The part of the overview that concerns the whole service. Only visitors who may read all namespaces see it.
 struct Whole {
     version: String,
     up: String,
@@ -52,19 +53,20 @@ struct Whole {
     history: Vec<Small>,
     /// The length of the history that the charts show, in hours.
     hours: u64,
-    /// The lengths of history that can be chosen, in hours.
+    /// The lengths of history from which a visitor can choose, in hours.
     ranges: [u64; 4],
     begun: bool,
-    /// The moment of the history's latest sample.
+    /// When the history got its latest data. `None` if it has none yet.
     taken: Option<When>,
-    /// Whether any schedule is stored.
+    /// Whether any schedule exists in a namespace that the visitor may read.
     has_schedules: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The length of the history that the address asks for, in hours. Empty: the shortest that shows everything.
+    /// The length of the history that the address asks for, in hours. If it is empty, the page chooses the shortest
+    /// length that covers all data.
     hours: String,
 }
 
@@ -73,16 +75,17 @@ pub(super) struct Asked {
 struct OverviewPage<'a> {
     frame: Frame<'a>,
     whole: Option<Whole>,
-    /// Figures of the visitor's own namespaces, for a visitor who may not see the whole service.
+    /// The numbers of stored timers, summed over the namespaces that the visitor may read. Empty if the visitor may see
+    /// the whole service.
     figures: Vec<Figure>,
     namespaces: Vec<NamespaceRow>,
     is_empty: bool,
 }
 
-/// The greatest number of namespaces on the page.
+/// The greatest number of namespaces that the overview shows.
 const MOST: usize = 100;
 
-/// The numbers of stored timers in each phase. `leased` counts timers that are being delivered.
+/// The numbers of stored timers, by phase. `leased` counts the timers whose delivery is under way.
 struct Stored {
     dead: u64,
     parked: u64,
@@ -91,7 +94,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// Adds up the numbers of some namespaces.
+    /// Sums the numbers of stored timers over the namespaces in `views`.
     fn of(views: &[NamespaceView]) -> Self {
         let sum = |count: fn(&NamespaceView) -> u64| views.iter().map(count).sum();
         Self {
@@ -102,7 +105,7 @@ impl Stored {
         }
     }
 
-    /// Returns the figures, each linked to the list of the timers that it counts.
+    /// Returns the numbers as the page shows them. Each number links to the list of the timers that it counts.
     fn figures(&self) -> [Figure; 3] {
         [
             Figure {
@@ -130,7 +133,7 @@ impl Stored {
     }
 }
 
-/// Makes the figure that shows how full the disk is.
+/// Makes the number on the overview that shows how much of the disk is free.
 fn disk_figure(disk: Disk) -> Figure {
     Figure {
         name: "Disk",
@@ -148,7 +151,8 @@ fn disk_figure(disk: Disk) -> Figure {
     }
 }
 
-/// Makes the figure that counts the hosts whose breakers are not closed. `None` if no hosts are known.
+/// Makes the number on the overview that counts the hosts whose circuit breakers are not closed. Returns `None` if no
+/// host has got callbacks.
 fn breakers_figure(service: &Service) -> Option<Figure> {
     let endpoints = service.reports().endpoints();
     let open = endpoints.iter().filter(|endpoint| endpoint.breaker != Breaker::Closed).count() as u64;
@@ -161,14 +165,15 @@ fn breakers_figure(service: &Service) -> Option<Figure> {
     })
 }
 
-/// Writes the rate of a value over these points of the history, such as "5/s".
+/// Writes the average rate of a value over the given points of the history, such as "5/s".
 fn rate_of(points: &[HistoryPoint], value: fn(&HistoryPoint) -> u64) -> String {
     let covered: u64 = points.iter().map(|point| point.covered_ms).sum();
     let count: u64 = points.iter().map(value).sum();
     if covered == 0 { "–".to_owned() } else { rate(per_hour(count, covered)) }
 }
 
-/// Returns the length of history to show, in hours. By default it is the shortest length that covers all samples.
+/// Returns the length of the history that the page shows, in hours. If `asked` is empty, returns the shortest length
+/// that covers all data.
 fn range(service: &Service, asked: &str, now: Moment) -> Result<u64, Fault> {
     if !asked.is_empty() {
         let hours = RANGES.into_iter().find(|hours| hours.to_string() == asked);
@@ -199,7 +204,7 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
     let mut figures = vec![
         Figure {
             name: "Oldest overdue",
-            // This figure is always in seconds, so that an operator can compare it with an earlier reading.
+            // This figure is always in seconds. So an operator can compare it with an earlier reading.
             value: format!("{}.{} s", number(stats.overdue_ms / 1_000), stats.overdue_ms % 1_000 / 100),
             note: if stats.overdue_ms == 0 { "nothing is due".to_owned() } else { span(stats.overdue_ms) },
             class: overdue_class,
@@ -261,7 +266,7 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
     })
 }
 
-/// Shows the overview.
+/// Shows the overview of the service: its most important numbers, its charts and its namespaces.
 pub(super) async fn show_overview(
     State(service): State<Service>,
     visitor: Visitor,

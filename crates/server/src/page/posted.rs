@@ -13,12 +13,13 @@ use subtle::ConstantTimeEq as _;
 use tourbillon_api::{Problem, ProblemKind};
 use url::form_urlencoded;
 
-/// The names and texts of a form's fields, in the form's order.
+/// The fields of a form that a visitor has sent, in the form's order. Each field has a name and a text.
 #[derive(Debug)]
 pub(super) struct Fields(Vec<(Box<str>, Box<str>)>);
 
 impl Fields {
-    /// Reads a form from a request. Its bytes count towards the limit that `hold` keeps.
+    /// Reads a form from the body of a request. While `hold` lives, the body's bytes count towards the memory limit for
+    /// bodies.
     pub(super) async fn read<C: Clone + Eq + Hash>(request: Request, hold: &Hold<C>) -> Result<Self, Fault> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
         if !kind
@@ -36,23 +37,23 @@ impl Fields {
         Ok(Self(pairs.collect()))
     }
 
-    /// Returns the text of the first field with this name. Empty if the form has no such field.
+    /// Returns the text of the first field named `name`. Returns an empty text if the form has no such field.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(field, _)| **field == *name).map_or("", |(_, value)| value)
     }
 
-    /// Returns the texts of all fields with this name.
+    /// Returns the texts of all fields named `name`.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(field, _)| **field == *name).map(|(_, value)| &**value)
     }
 
-    /// Returns the text of a field, or `None` if it is empty or missing.
+    /// Returns the text of the field named `name`. `None` if the field is empty or missing.
     pub(super) fn given(&self, name: &str) -> Option<&str> {
         Some(self.get(name)).filter(|text| !text.is_empty())
     }
 
-    /// Checks that the visitor has typed this word to confirm a change. The word may be typed as the page shows it,
-    /// with special characters escaped.
+    /// Fails unless the visitor has typed `word` to confirm a change. The visitor may also type `word` as the page
+    /// shows it, with special characters escaped.
     pub(super) fn confirm(&self, word: &str) -> Result<(), Fault> {
         let typed = self.get("confirm").trim();
         if typed == word.trim() || typed == visible(word).trim() {
@@ -64,7 +65,7 @@ impl Fields {
     }
 }
 
-/// A form whose sender is signed in and whose CSRF token is right, so it came from the visitor's own page.
+/// A form that a visitor has sent from the service's own pages. The visitor's CSRF token in the form proves its origin.
 #[derive(Debug)]
 pub(super) struct Posted {
     pub(super) visitor: Visitor,

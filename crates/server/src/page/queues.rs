@@ -1,4 +1,4 @@
-//! Shows the queues from which receivers fetch timers.
+//! Shows the queues in which due timers wait until receivers fetch them.
 
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
@@ -13,9 +13,9 @@ use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{Moment, QueueView};
 
-/// The greatest number of queues on the page. Queues whose oldest timers wait longest come first.
+/// The greatest number of queues that the page shows. The queues whose oldest timers have waited longest come first.
 const MOST: usize = 200;
-/// A queue counts as late once its oldest timer has waited this long, in milliseconds.
+/// How long a queue's oldest timer must have waited before the page shows the queue as late, in milliseconds.
 const LATE: u64 = 60_000;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -33,7 +33,7 @@ struct Row {
     age: Option<String>,
     oldest: Option<When>,
     receivers: String,
-    /// The style class and the word for the queue's condition: empty, moving, late, or without receivers.
+    /// The queue's condition, as a style class and a word, such as "empty" or "late".
     state: (&'static str, &'static str),
 }
 
@@ -65,11 +65,11 @@ struct QueuesPage<'a> {
     namespaces: Vec<(String, bool)>,
     namespace: &'a str,
     rows: Vec<Row>,
-    /// The number of queues that are not on the page.
+    /// The number of queues that the page leaves out because there are too many.
     more: usize,
 }
 
-/// Shows the queues of a namespace, or of all namespaces.
+/// Shows the page of the queues of a namespace, or of all namespaces.
 pub(super) async fn show_queues(
     State(service): State<Service>,
     visitor: Visitor,

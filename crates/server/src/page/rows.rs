@@ -1,4 +1,4 @@
-//! Makes the rows of the lists of timers.
+//! Makes the rows in lists of timers, and the addresses to which the rows link.
 
 use super::fault::Fault;
 use super::text::beginning;
@@ -9,17 +9,18 @@ use tourbillon_durable::timer::TimerId;
 use url::Url;
 use url::form_urlencoded::Serializer;
 
-/// Returns the address of a timer's page.
+/// Returns the address of the page that shows a timer.
 pub(super) fn address(namespace: &str, id: &str) -> String {
     format!("/ui/timers/{namespace}/{id}")
 }
 
-/// Parses the id of a timer from an address. An id that cannot be read is answered with "no such page".
+/// Parses the id of a timer from an address. Fails with the page "no such page" if the text is not an id.
 pub(super) fn id_of(text: &str) -> Result<TimerId, Fault> {
     id(text).map_err(|_| Fault::no_page())
 }
 
-/// Returns the address of a list with a single condition. An empty namespace means all namespaces.
+/// Returns the address of the list at `path` with a single condition: the name and the value of a parameter. An empty
+/// namespace means all namespaces.
 pub(super) fn list_address(path: &str, namespace: &str, condition: (&str, &str)) -> String {
     let mut query = Serializer::new(String::new());
     if !namespace.is_empty() {
@@ -29,7 +30,7 @@ pub(super) fn list_address(path: &str, namespace: &str, condition: (&str, &str))
     format!("{path}?{}", query.finish())
 }
 
-/// Describes where a timer is delivered to: the method, host and path of a callback, or the name of a queue.
+/// Describes the receiver of a timer: the method, host and path of its callback, or the name of its queue.
 pub(super) fn target(timer: &Timer) -> String {
     if let Some(callback) = &timer.callback {
         let host = Url::parse(&callback.url).ok().map(|url| {
@@ -42,13 +43,14 @@ pub(super) fn target(timer: &Timer) -> String {
     timer.pull.as_ref().map_or_else(String::new, |pull| format!("queue {}", pull.queue))
 }
 
-/// Returns the labels of a timer, each with the address of the list of timers that have it.
+/// Returns the labels of a timer, each with an address. The address shows the list at `path` of all timers with the
+/// label.
 pub(super) fn labels(timer: &Timer, path: &str) -> Vec<(String, String)> {
     let address = |label: &String| (label.clone(), list_address(path, &timer.namespace, ("label", label)));
     timer.labels.iter().map(address).collect()
 }
 
-/// A row for a timer in a list.
+/// The row of a stored timer, in a list.
 pub(super) struct Row {
     pub(super) timer: Timer,
     /// The timer's key, or its id if it has no key.
@@ -59,9 +61,9 @@ pub(super) struct Row {
     pub(super) died: Option<When>,
     pub(super) target: String,
     pub(super) error: String,
-    /// Why the timer is dead, in a few words. Empty for other timers.
+    /// Why the timer is dead, in a few words. Empty if the timer is not dead.
     pub(super) reason: &'static str,
-    /// The timer's labels, each with the address of the list of timers that have it.
+    /// The timer's labels, each with the address of the list of all timers that have the label.
     pub(super) labels: Vec<(String, String)>,
     pub(super) is_overdue: bool,
 }
@@ -84,7 +86,8 @@ impl Row {
     }
 }
 
-/// Returns the words for the reason of a death. Unknown reasons give an empty text.
+/// Returns words for the reason why a timer is dead, such as "all attempts failed". Returns an empty text for an
+/// unknown reason.
 fn death(reason: &str) -> &'static str {
     match reason {
         "attempts" => "all attempts failed",

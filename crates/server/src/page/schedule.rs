@@ -1,4 +1,5 @@
-//! Shows a schedule: its next occurrences in its own zone and in UTC, its state, and its settings.
+//! Shows a schedule: its next occurrences, its state, and its settings. The occurrences are shown in the schedule's own
+//! zone and in UTC.
 
 use super::conditions::Search;
 use super::fault::Fault;
@@ -23,11 +24,12 @@ use url::form_urlencoded::Serializer;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The word for the change that led to this page.
+    /// A word for the visitor's last change, such as `pause`. The change redirected the browser here, and the page
+    /// shows a message. Empty if there was no change.
     done: String,
 }
 
-/// Describes in words when a schedule fires.
+/// Describes in words the moments at which a schedule makes its timers, such as "every 5 min".
 pub(super) fn plan(schedule: &NewSchedule) -> String {
     match schedule {
         NewSchedule { cron: Some(cron), .. } => cron.clone(),
@@ -49,7 +51,7 @@ pub(super) fn plan(schedule: &NewSchedule) -> String {
     }
 }
 
-/// Returns the name of a schedule's state, with its style class.
+/// Returns the name of a schedule's state, and the style class that colours the name.
 pub(super) fn state(state: ScheduleState) -> (&'static str, &'static str) {
     match state {
         ScheduleState::Active => ("active", "good"),
@@ -60,12 +62,12 @@ pub(super) fn state(state: ScheduleState) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns the address of a schedule's page.
+/// Returns the address of the page that shows a schedule.
 pub(super) fn address(namespace: &str, key: &str) -> String {
     format!("/ui/schedules/{namespace}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC))
 }
 
-/// A row for a coming occurrence of a schedule.
+/// The row of a moment at which a schedule will make a timer.
 struct Instant {
     at: Option<When>,
     local: String,
@@ -73,7 +75,7 @@ struct Instant {
     change: Option<&'static str>,
 }
 
-/// Writes a local time for people, with its distance from UTC if the text has one.
+/// Writes a local time for people. If the text names a distance from UTC, a space separates the time from the distance.
 fn local(text: &str) -> String {
     let text = text.replacen('T', " ", 1);
     match text.rsplit_once(['+', '-']) {
@@ -119,7 +121,7 @@ struct SchedulePage<'a> {
     done: Option<&'static str>,
 }
 
-/// Explains in words why a schedule is in its state.
+/// Explains in a sentence why a schedule is in its present state.
 fn why(view: &ScheduleView, now: Moment) -> String {
     match view.state {
         ScheduleState::Active => match view.next {
@@ -195,7 +197,7 @@ fn rows(view: &ScheduleView) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Shows the page of a schedule.
+/// Shows the page of a single schedule.
 pub(super) async fn show_schedule(
     State(service): State<Service>,
     visitor: Visitor,
@@ -233,7 +235,7 @@ pub(super) async fn show_schedule(
     Ok(show(&page))
 }
 
-/// Returns the message for the change that led to this page. `None` for an unknown word.
+/// Returns the message about a change that a word names, such as `pause`. `None` for an unknown word.
 pub(super) fn done_words(done: &str) -> Option<&'static str> {
     Some(match done {
         "pause" => "The schedule is paused.",
@@ -244,7 +246,8 @@ pub(super) fn done_words(done: &str) -> Option<&'static str> {
     })
 }
 
-/// Changes a schedule as `verb` says, then redirects to its page. A deletion leads to the list.
+/// Pauses, resumes, triggers or deletes a schedule. `verb` is the last part of the address, and says which of them to
+/// do. Redirects to the schedule's page, or to the list after a deletion.
 pub(super) async fn change(
     State(service): State<Service>,
     Path((namespace, key, verb)): Path<(String, String, String)>,

@@ -16,21 +16,24 @@ use serde::Deserialize;
 use tourbillon_api::{Moment, ScheduleView};
 use url::form_urlencoded::Serializer;
 
-/// The number of schedules that one page of the list shows.
+/// The number of schedules on one page of the list.
 const OF_A_PAGE: u32 = 50;
-/// The greatest number of namespaces that are searched for one page.
+/// The greatest number of reads of the store for one page of the list. So a page may be short although more schedules
+/// follow.
 const MOST_ASKED: usize = 50;
+/// The greatest length of the text of one condition, in bytes.
 const LONGEST: usize = 255;
+/// The greatest length of the cursor in an address, in bytes. The cursor names a position in the list.
 const LONGEST_CURSOR: usize = 1_024;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
     namespace: String,
-    /// The text with which the schedules' keys begin.
+    /// The text with which the key of each listed schedule begins.
     q: String,
     cursor: String,
-    /// The word for the change that led to this page.
+    /// A word for the visitor's last change, which redirected the browser here. Empty if there was no change.
     done: String,
 }
 
@@ -80,7 +83,7 @@ struct SchedulesPage<'a> {
     done: Option<&'static str>,
 }
 
-/// Shows the schedules of a namespace, or of all namespaces.
+/// Shows the list of the schedules of a namespace, or of all namespaces.
 pub(super) async fn show_schedules(
     State(service): State<Service>,
     visitor: Visitor,
@@ -91,12 +94,12 @@ pub(super) async fn show_schedules(
         return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
     }
     let namespace = visible(&namespace, &service, &visitor)?;
-    // A cursor is bound to its own list: the namespace and the beginning of the keys.
+    // A cursor is valid only in the list that issued it: with the same namespace and the same beginning of the keys.
     let mark = format!("{namespace}/{q}/");
     let place = if cursor.is_empty() {
         None
     } else {
-        // Anybody can forge the mark, so the namespace of the cursor's place is checked too.
+        // Anybody can forge a cursor. So the namespace in the cursor is checked, too.
         let is_asked = |place: &Place| namespace.is_empty() || *place.namespace == *namespace;
         let place = Place::of(&place_of(&cursor, mark.as_bytes())?).filter(is_asked);
         Some(place.ok_or_else(|| Fault::bad("The cursor is of another list, or of none."))?)
@@ -130,7 +133,8 @@ pub(super) async fn show_schedules(
     Ok(show(&page))
 }
 
-/// Collects a page of schedules, with the place where the next page begins. An empty namespace stands for all.
+/// Reads one page of schedules, from `place` on. Returns them with the position of the next page, or `None` at the end
+/// of the list. An empty namespace stands for all namespaces.
 async fn walk(
     service: &Service,
     (namespace, q): (&str, &str),

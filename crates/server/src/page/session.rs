@@ -1,7 +1,8 @@
 //! Keeps the sessions of browsers. A browser signs in with a token, then sends a cookie instead.
 //!
-//! The cookie is random and differs from the token. The service keeps only the hashes of both. Each request looks the
-//! token up again, so a token that is revoked or expires ends its sessions. Sessions also end with the process.
+//! The cookie is random, and independent of the token. The service keeps only the hashes of cookies and tokens. Each
+//! request looks the token up again, so a token that is revoked or expires ends its sessions. Sessions also end with
+//! the process.
 
 use crate::state::{TokenHash, hash};
 use core::time::Duration;
@@ -10,31 +11,32 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of sessions. When it is reached, the token with the most sessions loses its oldest session. So a
-/// token that signs in again and again ends its own sessions, and not those of other tokens.
+/// The greatest number of sessions. A session beyond it ends the oldest session of the token with the most sessions. So
+/// a token that signs in again and again ends only its own sessions.
 const MOST: usize = 1_024;
-/// The time after which a session ends by itself.
+/// How long a session lasts after the visitor has signed in.
 pub(super) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 
-/// The open sessions, by the hash of their cookies.
+/// The sessions of all browsers that have signed in, by the hashes of their cookies.
 #[derive(Debug)]
 pub(super) struct Sessions {
     open: Mutex<HashMap<TokenHash, Session>>,
-    /// The CSRF token of all forms while the service has no tokens, since then nobody signs in.
+    /// The CSRF token of all forms while the service has no tokens. Without tokens nobody signs in, so there are no
+    /// sessions.
     mark: Box<str>,
 }
 
-/// A session of a browser that has signed in.
+/// The session of a browser that has signed in with a token.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     /// The hash of the token with which the browser signed in.
     pub(super) token: TokenHash,
-    /// The CSRF token of this session's forms.
+    /// The CSRF token in the forms of the session's pages.
     pub(super) mark: Box<str>,
     ends: Instant,
 }
 
-/// Returns 32 random bytes as text. `None` if the system gives no random numbers.
+/// Returns 32 random bytes as text. `None` if the system does not provide random numbers.
 fn random() -> Option<Box<str>> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).ok()?;
@@ -43,7 +45,7 @@ fn random() -> Option<Box<str>> {
 
 impl Sessions {
     pub(super) fn new() -> Self {
-        // Without random numbers the mark is empty, and no form is accepted: see `mark`.
+        // If the system gives no random numbers, the CSRF token is empty. Then no form is accepted: see `mark`.
         Self { open: Mutex::default(), mark: random().unwrap_or_default() }
     }
 
@@ -51,12 +53,14 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the CSRF token of forms without a session. While it is empty, no form is accepted.
+    /// Returns the CSRF token of forms while the service has no tokens. If the text is empty, the service accepts no
+    /// form.
     pub(super) fn mark(&self) -> Box<str> {
         self.mark.clone()
     }
 
-    /// Begins a session and returns the value of its cookie. `None` if the system gives no random numbers.
+    /// Begins a session for a browser that has signed in with `token`. Returns the value of the session's cookie.
+    /// `None` if the system does not provide random numbers.
     pub(super) fn begin(&self, token: TokenHash) -> Option<Box<str>> {
         let (cookie, mark) = (random()?, random()?);
         let now = Instant::now();
@@ -69,19 +73,19 @@ impl Sessions {
         Some(cookie)
     }
 
-    /// Returns the session with this cookie, unless it has ended.
+    /// Returns the session to which a cookie belongs. `None` if the session has ended.
     pub(super) fn find(&self, cookie: &str) -> Option<Session> {
         self.lock().get(&hash(cookie)).filter(|session| session.ends > Instant::now()).cloned()
     }
 
-    /// Ends the session with this cookie.
+    /// Ends the session to which a cookie belongs.
     pub(super) fn end(&self, cookie: &str) {
         self.lock().remove(&hash(cookie));
     }
 }
 
-/// Ends the oldest session of the token that has the most sessions. If several tokens have as many, `token` loses its
-/// session: it needs the room.
+/// Removes the oldest session of the token that has the most sessions. A new session of `token` needs the room. So if
+/// several tokens have the most sessions, `token` loses one of its own.
 fn make_room(open: &mut HashMap<TokenHash, Session>, token: &TokenHash) {
     let mut counts = HashMap::<TokenHash, usize>::new();
     for session in open.values() {

@@ -29,11 +29,12 @@ struct SignIn<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The page that the visitor asked for, to which the form leads after signing in.
+    /// The address of the page that the visitor asked for. After signing in, the visitor is redirected there.
     to: String,
 }
 
-/// Returns the page that follows signing in. An address outside this service is replaced by the overview.
+/// Returns the address to which a visitor is redirected after signing in. If `to` is not an address of this service's
+/// pages, returns the overview.
 fn destination(to: &str) -> &str {
     let is_ours =
         to.starts_with("/ui/") && to.len() <= 4_096 && to.bytes().all(|byte| byte.is_ascii_graphic());
@@ -45,7 +46,8 @@ fn page(to: &str, has_failed: bool) -> Response {
     show(&SignIn { frame, to: destination(to), has_failed })
 }
 
-/// Shows the form for signing in. While the service has no tokens, redirects to the page instead.
+/// Shows the form in which a visitor signs in. While the service has no tokens, redirects at once to the page that the
+/// visitor asked for.
 pub(super) async fn form(
     State(service): State<Service>,
     asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
@@ -54,17 +56,20 @@ pub(super) async fn form(
     if service.tokens().is_open() { Redirect::to(destination(&to)).into_response() } else { page(&to, false) }
 }
 
-/// Returns the header that sets the session's cookie for `seconds`. With 0 seconds the browser deletes the cookie.
+/// Returns the value of the header `Set-Cookie` for a session's cookie. The browser keeps the cookie for `seconds`, and
+/// deletes it if `seconds` is 0.
 fn set_cookie(service: &Service, value: &str, seconds: u64) -> String {
     let over_tls = service.settings().over_tls;
     let secure = if over_tls { "; Secure" } else { "" };
     format!("{}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", cookie_name(over_tls))
 }
 
-/// The greatest size of the form for signing in, in bytes. Anybody may send this form.
+/// The greatest size of the form in which a visitor signs in, in bytes. It is small, because anybody may send this
+/// form.
 pub(super) const LONGEST: usize = 4 << 10;
 
-/// Begins a session if the form has a valid token. Forms from other sites were refused before.
+/// Begins a session if the form has a valid token. Otherwise shows the form again. A form from another site is refused
+/// before this handler runs.
 pub(super) async fn sign_in(
     State(service): State<Service>,
     Extension(sessions): Open,
@@ -88,7 +93,7 @@ pub(super) async fn sign_in(
     Ok((header, Redirect::to(destination(fields.get("to")))).into_response())
 }
 
-/// Ends the visitor's session and deletes the cookie.
+/// Ends the visitor's session, and makes the browser delete its cookie.
 pub(super) async fn sign_out(
     State(service): State<Service>,
     Extension(sessions): Open,

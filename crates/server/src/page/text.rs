@@ -8,7 +8,7 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 
-/// Writes a length of time, given in milliseconds, in at most two units.
+/// Writes a duration, given in milliseconds, in at most two units.
 pub(super) fn span(millis: u64) -> String {
     let two = |unit: u64, name: &str, below: u64, name_below: &str| {
         let (whole, rest) = (millis / unit, millis % unit / below);
@@ -27,7 +27,7 @@ pub(super) fn span(millis: u64) -> String {
     }
 }
 
-/// Writes a moment by its distance from now: "in …" or "… ago". Both moments are in milliseconds.
+/// Writes how far a moment is from now: "in …" or "… ago". Both moments are in milliseconds.
 pub(super) fn ago_or_in(at: u64, now: u64) -> String {
     if at > now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) }
 }
@@ -38,7 +38,7 @@ pub(super) fn plain(at: Moment) -> String {
     text.trim_end_matches('Z').replacen('T', " ", 1)
 }
 
-/// Writes a number with its digits in groups of three.
+/// Writes a number with its digits in groups of three, such as "1,234".
 pub(super) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -51,7 +51,7 @@ pub(super) fn number(number: u64) -> String {
     text
 }
 
-/// Writes a number in at most four characters, rounded down, for the axis of a chart.
+/// Writes a number in at most four characters, such as "1.2k", for the axis of a chart. Rounds the number down.
 pub(super) fn short(number: u64) -> String {
     const UNITS: [(u64, &str); 6] = [
         (1_000_000_000_000_000_000, "E"),
@@ -68,7 +68,8 @@ pub(super) fn short(number: u64) -> String {
     if whole >= 10 || tenth == 0 { format!("{whole}{letter}") } else { format!("{whole}.{tenth}{letter}") }
 }
 
-/// Writes a number of bytes in the greatest unit that fits, with one digit behind the point. It is rounded down.
+/// Writes a number of bytes in its greatest suitable unit, such as "1.5 MiB". Rounds down to one digit behind the
+/// point.
 pub(super) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut text = format!("{bytes} B");
@@ -82,14 +83,14 @@ pub(super) fn bytes(bytes: u64) -> String {
     text
 }
 
-/// Returns the rate of `count` events in `millis`, in tenths of an event per hour.
+/// Returns the rate of `count` events within `millis` milliseconds, in tenths of an event per hour.
 pub(super) fn per_hour(count: u64, millis: u64) -> u64 {
     let tenths = u128::from(count) * 36_000_000 / u128::from(millis.max(1));
     u64::try_from(tenths).unwrap_or(u64::MAX)
 }
 
-/// Writes a rate, given in tenths of an event per hour. The unit is the second if there is an event in each, otherwise
-/// the minute or the hour.
+/// Writes a rate, given in tenths of an event per hour. The unit is the second from one event per second on, and
+/// otherwise the minute or the hour.
 pub(super) fn rate(tenths_per_hour: u64) -> String {
     let (tenths, unit) = match tenths_per_hour {
         0 => return "0/s".to_owned(),
@@ -105,7 +106,7 @@ pub(super) fn rate(tenths_per_hour: u64) -> String {
     }
 }
 
-/// Cuts a text to at most `most` characters. A text that was cut ends with "…".
+/// Shortens a text to at most `most` characters. A shortened text ends with "…", and this character counts too.
 pub(super) fn beginning(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

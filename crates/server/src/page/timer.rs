@@ -1,4 +1,4 @@
-//! Shows a single timer: its destination, its state with the reason, and its history.
+//! Shows a single timer: its destination, its state, the reason for the state, and its history.
 
 use super::conditions::Search;
 use super::fault::Fault;
@@ -20,13 +20,14 @@ use tourbillon_api::{
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The word for the change that led to this page.
+    /// A word for the visitor's last change, such as `pause`. The change redirected the browser here, and the page
+    /// shows a message. Empty if there was no change.
     done: String,
 }
 
-/// A step in the timer's history, or a step that is still to come.
+/// An event in the past or in the future of a timer, as its page shows it.
 struct Step {
-    /// The style class of the step's mark: `past`, `good`, `bad`, `now` or `ahead`.
+    /// The style class of the dot beside the event: `past`, `good`, `bad`, `now` or `ahead`.
     class: &'static str,
     title: String,
     when: Option<When>,
@@ -58,21 +59,22 @@ struct TimerPage<'a> {
     why: String,
     steps: Vec<Step>,
     timer: Option<&'a Timer>,
-    /// The timer's labels, each with the address of the list of timers that have it.
+    /// The timer's labels, each with the address of the list of all timers that have the label.
     labels: Vec<(String, String)>,
-    /// Whether the page shows the timer's headers and body. Only visitors who may change the timer see them.
+    /// Whether the page shows the headers and the body of the timer's callback. Only visitors who may change the timer
+    /// see them.
     has_payload: bool,
     policy: Vec<(&'static str, String)>,
     actions: Vec<Action>,
     done: Option<&'static str>,
 }
 
-/// A button that changes the timer.
+/// A button on a timer's page that changes the timer.
 pub(super) struct Action {
     verb: &'static str,
     name: &'static str,
     effect: &'static str,
-    /// The word that the visitor must type to confirm the change.
+    /// The word that the visitor must type to confirm the change. `None` if the change needs no confirmation.
     word: Option<&'static str>,
 }
 
@@ -111,12 +113,12 @@ fn actions(timer: &Timer) -> Vec<Action> {
     }
 }
 
-/// Whether a timer is parked because somebody has paused it.
+/// Returns whether `reason` means that somebody has paused the timer. It is the reason why the timer is parked.
 fn is_pause(reason: &str) -> bool {
     reason == "paused"
 }
 
-/// Explains why a timer is parked.
+/// Explains in a sentence why a timer is parked. `reason` is the stored reason.
 fn parked_words(reason: &str) -> String {
     let (kind, name) = reason.split_once(':').unwrap_or((reason, ""));
     match kind {
@@ -141,7 +143,7 @@ fn parked_words(reason: &str) -> String {
     }
 }
 
-/// Explains why a timer is dead.
+/// Explains in a sentence why a timer is dead.
 fn dead_words(timer: &Timer) -> String {
     match timer.reason.as_deref().unwrap_or("") {
         "attempts" if timer.failures == 1 => "Its only attempt failed.".to_owned(),
@@ -157,7 +159,7 @@ fn dead_words(timer: &Timer) -> String {
     }
 }
 
-/// Explains the timer's present state, in a sentence for its page.
+/// Explains in a sentence why a timer is in its present state.
 fn why(timer: &Timer, now: Moment) -> String {
     let distance = timer.due.as_millis().abs_diff(now.as_millis());
     match timer.phase {
@@ -206,7 +208,7 @@ fn repeat_words(cause: RepeatCause) -> &'static str {
     }
 }
 
-/// Describes an attempt as a step. `replays` is the number of replays before it.
+/// Describes a delivery attempt as an event in a timer's past. `replays` is the number of replays before the attempt.
 fn attempt(past: &PastAttempt, replays: usize, now: Moment) -> Step {
     let (class, word) = match past.outcome {
         None => ("now", "is under way"),
@@ -245,7 +247,8 @@ fn attempt(past: &PastAttempt, replays: usize, now: Moment) -> Step {
     step
 }
 
-/// Returns the steps of a timer's history, the earliest first. A timer may be stored, remembered, or both.
+/// Returns the events of a timer's past and future, the earliest first. `timer` is present if the store has the timer,
+/// and `past` if the service remembers its past. At least one of the two is present.
 fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     let mut dated = Vec::new();
     let known = past
@@ -276,7 +279,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
             Some(error) => step.line(format!("The last error: {error}")),
             None => step,
         };
-        // The unknown attempts came before the known attempts.
+        // The step for attempts without details stands before the attempts that the history has.
         dated.push((attempts.first().map_or(now, |past| past.started), step));
     }
     for at in replayed {
@@ -322,7 +325,7 @@ fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     steps
 }
 
-/// Describes the policy for failed deliveries: rows of a name and a text.
+/// Describes the policy of a timer or of a schedule in rows. Each row has a name and a text.
 pub(super) fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     let mut row = |name, text: Option<String>| rows.extend(text.map(|text| (name, text)));
@@ -358,7 +361,7 @@ pub(super) fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Shows the page of a timer.
+/// Shows the page of a single timer.
 pub(super) async fn show_timer(
     State(service): State<Service>,
     visitor: Visitor,
@@ -371,7 +374,7 @@ pub(super) async fn show_timer(
     }
     let id = id_of(&id)?;
     let is_missing = |problem: &Problem| problem.kind == ProblemKind::NotFound;
-    // The store is asked before the history. So a timer that ends between the two questions is found in the history.
+    // The store is read before the history. So a timer that ends between the two reads is found in the history.
     let stored = match service.stored_timers().get(&namespace, id.into()).await {
         Ok(timer) => Some(timer),
         Err(problem) if is_missing(&problem) => None,

@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_durable::timer::TimerId;
 
-/// The condition that the buttons for many timers use: a field's name with its value.
+/// A condition that selects all timers of a list, as a field of a form. The buttons that change these timers send it.
 struct Many<'a> {
     field: &'a str,
     value: &'a str,
@@ -30,24 +30,24 @@ struct TimersPage<'a> {
     from: String,
     until: String,
     rows: Vec<Row>,
-    /// Ended timers that had exactly the key that the visitor searches for.
+    /// The ended timers whose key is exactly the text in the search field.
     ended: Vec<EndedRow>,
-    /// The address of the list of ended timers with the same key.
+    /// The address of the list of ended timers whose keys begin with the text in the search field.
     ended_address: String,
     next: Option<String>,
     first: Option<String>,
     order: &'static str,
-    /// The address of the list in reverse order.
+    /// The address of the same list in the reverse order.
     turned: String,
     many: Option<Many<'a>>,
-    /// Whether all listed timers could be changed together once a single namespace is chosen.
+    /// Whether the page says that a visitor must choose a namespace to change all listed timers together.
     wants_namespace: bool,
     is_filtered: bool,
-    /// The message for the change that led to this page.
+    /// The message about the visitor's last change, which redirected the browser here. `None` if there was no change.
     done: Option<&'static str>,
 }
 
-/// Shows the list of timers. A search with a single result redirects to that timer.
+/// Shows the list of timers. If a search finds a single timer, redirects to the page of this timer.
 pub(super) async fn show_timers(
     State(service): State<Service>,
     visitor: Visitor,
@@ -90,8 +90,8 @@ pub(super) async fn show_timers(
     Ok(show(&page))
 }
 
-/// Returns the label or the key's beginning by which all listed timers can be changed together. `None` unless it is the
-/// only condition of the list.
+/// Returns a condition that selects all timers of the list: a label, or the beginning of a key. `None` if the list has
+/// another condition, or both a label and the beginning of a key.
 fn many(asked: &Conditions) -> Option<Many<'_>> {
     let others = asked.phase.is_some() || !asked.reason.is_empty() || asked.has_range();
     match (&*asked.label, &*asked.q) {
@@ -102,8 +102,8 @@ fn many(asked: &Conditions) -> Option<Many<'_>> {
     }
 }
 
-/// Returns the address of the timer whose id the visitor searches for. `None` if the text is not the id of a visible
-/// timer.
+/// Returns the address of the timer whose id is in the search field. `None` if the text is not an id, or if the visitor
+/// may not see the timer.
 async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Result<Option<String>, Fault> {
     let Ok(id) = asked.q.parse::<TimerId>() else { return Ok(None) };
     let namespace = service.reports().namespace_of(id).await?;
@@ -111,9 +111,10 @@ async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Resul
     Ok(namespace.filter(|name| is_meant(name)).map(|name| address(&name, &id.to_string())))
 }
 
-/// Returns the ended timers with the key that the visitor searches for. Only a plain search for a key finds any.
+/// Returns the ended timers whose key is in the search field. Returns none if the list has another condition, because
+/// an ended timer has neither a phase nor a due moment.
 fn ended(service: &Service, visitor: &Visitor, asked: &Conditions) -> Vec<EndedRow> {
-    if asked.q.is_empty() || asked.phase.is_some() || !asked.label.is_empty() {
+    if asked.q.is_empty() || asked.is_filtered_beyond_the_search() {
         return Vec::new();
     }
     let is_meant = |name: &str| visitor.reads(name) && (asked.is_of_all() || *name == *asked.namespace);

@@ -1,4 +1,4 @@
-//! Builds the parts that all pages have: the frame, moments, and the response.
+//! Builds the parts that all pages have: the frame with the navigation, the form of moments, and the response.
 
 use super::text::{ago_or_in, plain};
 use super::visitor::Visitor;
@@ -9,14 +9,14 @@ use axum::response::{Html, IntoResponse as _, Response};
 use http::StatusCode;
 use tourbillon_api::Moment;
 
-/// The data of the frame around each page: its navigation and its visitor.
+/// The data that the frame around each page shows: the navigation and the visitor.
 #[derive(Debug)]
 pub(super) struct Frame<'a> {
-    /// The visitor. `None` on pages for visitors who have not signed in.
+    /// The visitor who sees the page. `None` if the visitor has not signed in.
     pub(super) visitor: Option<&'a Visitor>,
-    /// The name of the page's entry in the navigation. Empty: none is marked.
+    /// The name of the page's entry in the navigation. If the name is empty, the navigation marks no entry.
     pub(super) at: &'a str,
-    /// Whether the script refreshes the page.
+    /// Whether the page's script refreshes the page again and again.
     pub(super) is_live: bool,
 }
 
@@ -25,12 +25,12 @@ impl<'a> Frame<'a> {
         Self { visitor: Some(visitor), at, is_live: true }
     }
 
-    /// Makes the frame of a page that is not refreshed.
+    /// Makes the frame of a page that its script does not refresh.
     pub(super) fn still(visitor: &'a Visitor, at: &'a str) -> Self {
         Self { visitor: Some(visitor), at, is_live: false }
     }
 
-    /// Whether several nodes share the timers, so that the navigation shows the page of nodes.
+    /// Returns whether several nodes share the timers. If so, the navigation links to the page of nodes.
     pub(super) fn has_nodes(&self) -> bool {
         self.visitor.is_some_and(|visitor| visitor.has_nodes)
     }
@@ -44,12 +44,12 @@ impl<'a> Frame<'a> {
 pub(super) fn show(page: &impl Template) -> Response {
     match page.render() {
         Ok(text) => Html(text).into_response(),
-        // Writing to a string cannot fail, so this arm is never reached.
+        // Rendering writes to a string, which cannot fail. So this arm is never reached.
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
-/// A moment as pages show it: in UTC, and by its distance from now.
+/// A moment for a page. The page shows it in UTC, and as its distance from now.
 #[derive(Debug, Template)]
 #[template(
     ext = "html",
@@ -74,7 +74,7 @@ pub(super) fn now(service: &Service) -> Moment {
     moment(service.timers().timer_store().now())
 }
 
-/// Returns the name of a phase, as pages and addresses write it.
+/// Returns the word for a phase in pages and addresses, such as "pending".
 pub(super) fn phase_name(phase: tourbillon_api::Phase) -> &'static str {
     use tourbillon_api::Phase::{Dead, Done, Leased, Parked, Pending, Withdrawn};
     match phase {
@@ -87,7 +87,7 @@ pub(super) fn phase_name(phase: tourbillon_api::Phase) -> &'static str {
     }
 }
 
-/// Returns the message for the change that led to a page. `None` for an unknown word.
+/// Returns the message about a change that a word names, such as `cancel`. `None` for an unknown word.
 pub(super) fn done_words(done: &str) -> Option<&'static str> {
     Some(match done {
         "fire" => "The timer is due now.",

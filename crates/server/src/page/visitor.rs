@@ -1,4 +1,4 @@
-//! Determines who sends a request to a page, and with which permissions.
+//! Determines who has sent a request for a page, and which permissions the sender has.
 
 use super::session::Sessions;
 use crate::asker;
@@ -15,62 +15,63 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::{Arc, OnceLock};
 use tourbillon_api::Role;
 
-/// The sender of a request, with its permissions and the CSRF token of its forms.
+/// The sender of a request for a page, with the sender's permissions and CSRF token.
 #[derive(Clone, Debug)]
 pub(super) struct Visitor {
     principal: Principal,
-    /// The hash of the token that the visitor signed in with. `None` while the service has no tokens.
+    /// The hash of the token with which the visitor has signed in. `None` while the service has no tokens.
     token: Option<TokenHash>,
-    /// The CSRF token that each form must carry. Pages of other sites do not know it.
+    /// The CSRF token that each of the visitor's forms must carry. Pages of other sites do not know this token.
     pub(super) mark: Box<str>,
-    /// Whether the service has no tokens, so that nobody signs in.
+    /// Whether the service has no tokens. If so, nobody signs in, and everybody may do everything.
     pub(super) is_open: bool,
     /// Whether several nodes share the timers.
     pub(super) has_nodes: bool,
 }
 
 impl Visitor {
-    /// Whether the visitor may see the timers of a namespace.
+    /// Returns whether the visitor may see the timers of a namespace.
     pub(super) fn reads(&self, namespace: &str) -> bool {
         self.principal.permits(Role::Reader, Some(namespace))
     }
 
-    /// Whether the visitor may see all namespaces, and the service as a whole.
+    /// Returns whether the visitor may see all namespaces, and the service as a whole.
     pub(super) fn reads_all(&self) -> bool {
         self.principal.permits(Role::Reader, None)
     }
 
-    /// Whether the visitor may change a namespace's timers. Only then are payloads shown.
+    /// Returns whether the visitor may change a namespace's timers. Only then do pages show the payloads of timers.
     pub(super) fn writes(&self, namespace: &str) -> bool {
         self.principal.permits(Role::Writer, Some(namespace))
     }
 
-    /// Whether the visitor may change the timers of all namespaces.
+    /// Returns whether the visitor may change the timers of all namespaces.
     pub(super) fn writes_all(&self) -> bool {
         self.principal.permits(Role::Writer, None)
     }
 
-    /// Whether the visitor may change namespaces and tokens, as an administrator of the whole service.
+    /// Returns whether the visitor is an administrator of the whole service. Only an administrator may change
+    /// namespaces and tokens.
     pub(super) fn rules(&self) -> bool {
         self.principal.permits(Role::Admin, None)
     }
 
-    /// Returns the namespace that the visitor's token is limited to. `None` if it is not limited.
+    /// Returns the namespace to which the visitor's token is limited. `None` if the token is for all namespaces.
     pub(super) fn only_namespace(&self) -> Option<&str> {
         self.principal.namespace.as_deref()
     }
 
-    /// Returns the hash of the token that the visitor signed in with.
+    /// Returns the hash of the token with which the visitor has signed in. `None` while the service has no tokens.
     pub(super) fn token(&self) -> Option<TokenHash> {
         self.token
     }
 
-    /// Waits until the visitor's permissions change, for example because the token is revoked.
+    /// Waits until the visitor's permissions change, for example because somebody revokes the visitor's token.
     pub(super) fn ended(&self, service: &Service) -> impl Future<Output = ()> + Send + use<> {
         service.tokens().ended(self.token, self.principal.clone())
     }
 
-    /// Describes the visitor's permissions in words.
+    /// Describes the visitor's permissions in words, such as "writer of shop".
     pub(super) fn right(&self) -> String {
         let role = role_name(self.principal.role);
         match self.only_namespace() {
@@ -80,25 +81,25 @@ impl Visitor {
     }
 }
 
-/// Returns the name of the session's cookie. Browsers accept the prefix `__Host-` only over TLS, and only from this
-/// host.
+/// Returns the name of the cookie that a session uses. Over TLS its prefix is `__Host-`: browsers send such a cookie
+/// only to the host that has set it.
 pub(super) fn cookie_name(over_tls: bool) -> &'static str {
     if over_tls { "__Host-tourbillon" } else { "tourbillon" }
 }
 
-/// Returns the value of the session's cookie in a request.
+/// Returns the value of the session's cookie in a request's headers. `None` if the request has no such cookie.
 pub(super) fn cookie(headers: &HeaderMap, over_tls: bool) -> Option<&str> {
     let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == cookie_name(over_tls)).map(|(_, value)| value)
 }
 
-/// Returns the session store, which the routes attach to each request.
+/// Returns the sessions of all browsers. The routes attach them to each request.
 pub(super) fn sessions(parts: &Parts) -> Option<Arc<Sessions>> {
     parts.extensions.get::<Arc<Sessions>>().cloned()
 }
 
-/// Returns the visitor who sent a request. `None` if the visitor has not signed in, or the session has ended.
+/// Returns the sender of a request. `None` if the sender has not signed in, or if the session has ended.
 fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     let sessions = sessions(parts)?;
     let has_nodes = service.namespaces().is_shared();
@@ -113,14 +114,16 @@ fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     Some(Visitor { principal, token, mark, is_open: false, has_nodes })
 }
 
-/// A slot that keeps the visitor once a handler has asked for it, for the page of a fault.
+/// A slot in a request for its visitor. A handler that determines the visitor fills the slot. The page about a fault
+/// reads it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen(pub(super) Arc<OnceLock<Visitor>>);
 
 impl FromRequestParts<Service> for Visitor {
     type Rejection = Response;
 
-    /// Determines the visitor. Fails with a redirect to the form for signing in.
+    /// Determines the sender of a request. If the sender has not signed in, fails with a redirect to the form in which
+    /// visitors sign in.
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Response> {
         let visitor = visitor(parts, service).inspect(|visitor| {
             note_known(&parts.extensions);
@@ -131,7 +134,7 @@ impl FromRequestParts<Service> for Visitor {
         visitor.ok_or_else(|| {
             let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
             if path.starts_with("/ui/live") {
-                // A browser's stream of events does not follow a redirect to a form.
+                // A stream of events cannot use a form, so it gets a status and not a redirect.
                 return StatusCode::UNAUTHORIZED.into_response();
             }
             if parts.method != Method::GET || path == "/ui/" {
@@ -143,5 +146,5 @@ impl FromRequestParts<Service> for Visitor {
     }
 }
 
-/// Extracts the session store in a handler.
+/// An extractor that gives a handler the sessions of all browsers.
 pub(super) type Open = Extension<Arc<Sessions>>;

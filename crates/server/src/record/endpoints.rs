@@ -1,4 +1,4 @@
-//! Records how the hosts of callbacks answer.
+//! Records how the hosts of callbacks answer: how fast, and with which errors.
 
 use super::percentiles::Percentiles;
 use crate::text::cut;
@@ -7,23 +7,24 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::UtcMillis;
 
-/// The greatest number of remembered hosts. The host whose last callback is the oldest is forgotten first.
+/// The greatest number of remembered hosts. If there are more, the host whose last callback is the oldest is forgotten.
 pub(crate) const MOST_HOSTS: usize = 1_000;
-/// The length of a generation in milliseconds. Percentiles cover the present generation and the generation before it.
+/// The length of a generation of numbers, in milliseconds. A host's recent numbers cover the present generation and the
+/// generation before.
 const GENERATION: u64 = 3_600_000;
-/// The greatest length of a shown error, in bytes.
+/// The greatest length of a remembered error of a callback, in bytes.
 const LONGEST_ERROR: usize = 200;
 
-/// A callback that has ended: when, after which time, and with which error.
+/// A callback that has ended: its moment, its time, and its error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent<'a> {
     pub(crate) at: UtcMillis,
     pub(crate) took_ms: u64,
-    /// The error, if the callback failed.
+    /// The error of the callback. `None` if the callback succeeded.
     pub(crate) error: Option<&'a str>,
 }
 
-/// The record of one host of callbacks.
+/// The record of all callbacks to a host since the host was first remembered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Met {
     pub(crate) deliveries: u64,
@@ -41,7 +42,7 @@ struct Generation {
     errors: u64,
 }
 
-/// The numbers of the last one or two hours.
+/// The numbers of a host's callbacks in the last one or two hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recent {
     pub(crate) count: u64,
@@ -63,7 +64,8 @@ impl Met {
         }
     }
 
-    /// Begins a new generation if the present generation is over, and forgets the generation before.
+    /// Begins a new generation of a host's numbers if the present generation has lasted an hour. The ended generation
+    /// becomes the generation before.
     fn turn(&mut self, now: UtcMillis) {
         let age = (now - self.present.begun).as_millis();
         if age < GENERATION.into() {
@@ -88,7 +90,7 @@ impl Met {
     }
 }
 
-/// The records of the hosts of the latest callbacks.
+/// The records of callbacks, for each remembered host.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints(Mutex<HashMap<Box<str>, Met>>);
 
@@ -97,7 +99,7 @@ impl Endpoints {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a callback to the record of its host.
+    /// Adds a callback to the record of the host that it called.
     pub(crate) fn note(&self, host: &str, sent: Sent<'_>) {
         let mut hosts = self.lock();
         if let Some(met) = hosts.get_mut(host) {
@@ -111,7 +113,7 @@ impl Endpoints {
         hosts.entry(host.into()).or_default().note(sent);
     }
 
-    /// Returns the records of all remembered hosts.
+    /// Returns the records of callbacks, for each remembered host.
     pub(crate) fn all(&self) -> HashMap<Box<str>, Met> {
         self.lock().clone()
     }

@@ -1,13 +1,14 @@
-//! Keeps the service's numbers of the last 72 hours, one sample for each ten seconds, in memory and in a file.
+//! Keeps a sample of the service's numbers for each ten seconds of the last 72 hours, in memory and in a file.
 //!
 //! # The file
-//! The file has a head of 64 bytes and then 25,920 records of 48 bytes: always 1.2 MB. The moment of a sample decides
-//! the place of its record. The record carries that moment and a checksum, so no order must be kept and no end must be
-//! found. A record that is torn, of another time, or not written yet is only a gap.
+//! The file has a head of 64 bytes and then 25,920 records of 48 bytes, which is 1.2 MB at all times. The moment of a
+//! sample decides the position of its record. The record contains this moment and a checksum, so records need no order
+//! and the file needs no end mark. A record that is torn, belongs to another time, or is not written yet counts as a
+//! gap.
 //!
-//! The file is written once a minute and at the end of the service, and is not forced to the disk. A killed process
-//! loses at most a minute of history. A loss of power may lose more, since the system may not have written all of the
-//! file. A file with another content is set aside. If the file cannot be written, the history stays in memory.
+//! The file is written once a minute and at the end of the service. It is not synced to the disk. A killed process
+//! loses at most a minute of history. A loss of power may lose more, because the system may not have written all of the
+//! file. If the file has other contents, it is renamed. If the file cannot be written, the history is kept in memory.
 
 use core::time::Duration;
 use std::fs::{File, OpenOptions};
@@ -16,19 +17,19 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_api::{self as api, HistoryPoint, Moment};
 
-/// The time between two samples.
+/// The time between two samples of the service's numbers.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
 const STEP: u64 = 10_000;
-/// The number of kept samples: 72 hours.
+/// The number of samples that the history keeps: a sample each ten seconds for 72 hours.
 const SAMPLES: usize = 25_920;
 const HEAD: usize = 64;
 const RECORD: usize = 48;
-/// The first bytes of the file, with the version of its form.
+/// The first bytes of the history's file. Their end is the version of the file's format.
 const MARK: &[u8; 16] = b"tourbillon hist1";
-/// The number of samples after which the file is written.
+/// The number of new samples after which the history writes its file.
 const WRITTEN: usize = 6;
 
-/// The service's numbers of ten seconds.
+/// The service's numbers for a span of ten seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) created: u32,
@@ -36,13 +37,14 @@ pub(crate) struct Sample {
     pub(crate) failed: u32,
     pub(crate) cancelled: u32,
     pub(crate) dead: u32,
-    /// The time in milliseconds since the oldest pending timer was due, at the end of the ten seconds.
+    /// The time for which the oldest pending timer had been due at the end of the ten seconds, in milliseconds.
     pub(crate) overdue_ms: u64,
     /// The number of pending timers at the end of the ten seconds.
     pub(crate) pending: u64,
 }
 
-/// The service's totals at the last sample, from which the next sample is computed.
+/// The service's totals at the moment of the last sample. The next sample is the difference between the later totals
+/// and these totals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) created: u64,
@@ -50,11 +52,13 @@ pub(crate) struct Totals {
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
     pub(crate) dead: u64,
-    /// The number of pending timers. It stays as in the last sample while the store gives no answer.
+    /// The number of pending timers at the last sample. If the store then gave no answer, the number of the sample
+    /// before.
     pub(crate) pending: u64,
 }
 
-/// A sample, and the number of its ten seconds since 1970. The number 0 means that the slot is empty.
+/// A place for a sample in the history. `number` counts the ten-second spans since 1970. A slot with the number 0 is
+/// empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {
     number: u64,
@@ -81,7 +85,7 @@ impl Slot {
         bytes
     }
 
-    /// Reads the slot from a record of the file. `None` if the record is damaged.
+    /// Decodes a sample and its number from a record of the history's file. Returns `None` if the record is damaged.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (data, rest) = bytes.split_at_checked(RECORD - 4)?;
         if rest.first_chunk() != Some(&crc32fast::hash(data).to_le_bytes()) {
@@ -106,11 +110,12 @@ fn place(number: u64) -> usize {
     usize::try_from(number % SAMPLES as u64).unwrap_or(0)
 }
 
-/// The history of a service's numbers.
+/// The history of the service: the samples of the last 72 hours, and their file.
 #[derive(Debug)]
 pub(crate) struct History {
     inner: Mutex<Inner>,
-    /// The file, locked while it is written. The other lock is free in that time. `None` if no file is usable.
+    /// The history's file, locked during a write. During a write, the lock of `inner` is free. `None` if the file
+    /// cannot be used.
     file: Mutex<Option<File>>,
 }
 
@@ -121,8 +126,8 @@ struct Inner {
 }
 
 impl History {
-    /// Opens the file, or makes it. The service starts even without a usable file: the error is returned beside the
-    /// history.
+    /// Opens the history's file, or makes the file if it is missing. The service starts even if the file cannot be
+    /// used. So an error is returned beside the history.
     pub(crate) fn open(path: &Path) -> (Self, Option<io::Error>) {
         let mut slots = vec![Slot::default(); SAMPLES];
         let (file, error) = match open(path, &mut slots) {
@@ -137,7 +142,8 @@ impl History {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the sample of the ten seconds that ended last. Returns whether it is time to write the file.
+    /// Adds the sample of the ten seconds that have just ended at `now`. Returns whether the file of the history must
+    /// be written now.
     pub(crate) fn note(&self, now: Moment, sample: Sample) -> bool {
         let number = (now.as_millis() / STEP).saturating_sub(1);
         let mut inner = self.lock();
@@ -147,7 +153,8 @@ impl History {
         inner.unwritten.len() >= WRITTEN
     }
 
-    /// Writes the samples that are not in the file yet. Blocks. After an error these samples stay in memory only.
+    /// Writes the samples that are not in the history's file yet. After an error, the failed samples stay in memory,
+    /// but are not written again. Blocks the calling thread.
     pub(crate) fn write(&self) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let unwritten = core::mem::take(&mut self.lock().unwritten);
@@ -159,13 +166,14 @@ impl History {
         Ok(())
     }
 
-    /// Returns the samples from `since` on, or of the last 72 hours, summed up in at most `points` intervals.
+    /// Returns the samples from the moment `since` on, summed up in at most `points` intervals. Without `since`,
+    /// returns the samples of the last 72 hours.
     pub(crate) fn show(&self, now: Moment, since: Option<Moment>, points: usize) -> api::History {
         let last = now.as_millis() / STEP;
         let first = last.saturating_sub(SAMPLES as u64);
         let first = since.map_or(first, |since| (since.as_millis() / STEP).clamp(first, last));
         let points = u64::try_from(points).unwrap_or(u64::MAX).max(1);
-        // Intervals begin at fixed moments, which do not depend on the moment of the question.
+        // Intervals begin at fixed moments, so reports at different moments have the same intervals.
         let steps = (last - first).div_ceil(points).max(1);
         let mut steps = steps;
         while (last.div_ceil(steps) - first / steps) > points {
@@ -290,7 +298,7 @@ mod tests {
         history.write().unwrap();
         let (history, _) = History::open(&path);
         assert_eq!(numbers(&history, 360, 1_000_000), [&before[..], &[(359, 9)]].concat());
-        // The samples are gone 72 hours later, and other samples have their places.
+        // After 72 hours other samples have replaced these samples.
         assert_eq!(numbers(&history, SAMPLES as u64 + 7, 1_000_000), [(359, 9)]);
         history.note(at(SAMPLES as u64 + 360), sample(1, 0));
         assert_eq!(numbers(&history, SAMPLES as u64 + 360, 1_000_000), [(SAMPLES as u64 + 359, 1)]);

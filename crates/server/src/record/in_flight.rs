@@ -1,4 +1,4 @@
-//! Records running deliveries, and how deliveries end.
+//! Records the running deliveries, and the ends of deliveries.
 
 use super::lateness::LatenessBySecond;
 use super::metrics::{Metrics, cause_name};
@@ -14,14 +14,15 @@ use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Attempt, Delivery, Ending, Event, UtcMillis, Verdict};
 
-/// The greatest number of running deliveries that are recorded. By default fewer deliveries can run.
+/// The greatest number of running deliveries that are recorded. The number is higher than the default limit of
+/// deliveries.
 const MOST: usize = 100_000;
-/// The greatest length of a shown error, in bytes.
+/// The greatest length of a remembered error or answer of a delivery, in bytes.
 const LONGEST_ERROR: usize = 200;
-/// The beginning of a timer's error if its receiver answered that it wants no more callbacks.
+/// The first words of the error of a timer whose receiver wants no further callbacks.
 pub(crate) const GONE: &str = "the receiver answered 410";
 
-/// The running deliveries, and the history of timers.
+/// The record of running deliveries, and the histories of timers.
 pub(crate) struct InFlight {
     store: Arc<dyn TimerStore>,
     metrics: Arc<Metrics>,
@@ -36,24 +37,25 @@ struct State {
     last_fire: Option<UtcMillis>,
 }
 
-/// A running delivery.
+/// The record of a running delivery.
 #[derive(Debug)]
 struct Running {
     namespace: Box<str>,
     shown: PastAttempt,
-    /// Whether the receiver has not answered, although it may have got the delivery.
+    /// Whether the receiver gave no answer, although the receiver may have got the delivery.
     has_no_answer: bool,
-    /// The change that has withdrawn the timer during this delivery. It ends the timer, however the delivery ends.
+    /// The change that withdrew the timer during this delivery, such as a replacement. Then the timer ends even if the
+    /// delivery fails. `None` if the timer was not withdrawn.
     withdrawn: Option<(EndKind, Option<Box<str>>)>,
 }
 
-/// The receiver's answer to a callback, or the lack of an answer.
+/// The receiver's answer to a callback. Without an answer, `status` and `head` are `None`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answered<'a> {
     pub(crate) status: Option<u16>,
-    /// The beginning of the answer, if the namespace keeps answers.
+    /// The first bytes of the answer. `None` if the namespace does not keep answers.
     pub(crate) head: Option<&'a str>,
-    /// Whether no answer came, although the receiver may have got the callback.
+    /// Whether the receiver gave no answer, although the receiver may have got the callback.
     pub(crate) is_missing: bool,
 }
 
@@ -61,7 +63,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Takes the facts about a timer from an event.
+/// Returns the facts about a timer that an event of its delivery has.
 fn known(attempt: &Attempt) -> Known {
     Known {
         namespace: attempt.namespace.clone(),
@@ -72,7 +74,7 @@ fn known(attempt: &Attempt) -> Known {
     }
 }
 
-/// Takes the facts about a timer from the stored timer.
+/// Returns the facts about a timer that its stored form has.
 fn known_of(timer: &Timer) -> Known {
     Known {
         namespace: timer.namespace.clone(),
@@ -92,7 +94,7 @@ impl InFlight {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the present moment by the store's clock.
+    /// Returns the present moment by the clock of the store.
     pub(crate) fn now(&self) -> UtcMillis {
         self.store.now()
     }
@@ -101,8 +103,8 @@ impl InFlight {
         &self.metrics
     }
 
-    /// Records that a delivery starts now: its request is sent, or a receiver has got the timer. Returns how late it
-    /// is.
+    /// Records that a delivery starts now: the callback is about to be sent, or a receiver has got the timer. Returns
+    /// how late the delivery is.
     pub(crate) fn started(&self, delivery: &Delivery) -> Duration {
         let now = self.store.now();
         let late = now - delivery.due;
@@ -134,7 +136,7 @@ impl InFlight {
         late
     }
 
-    /// Records the answer to a running delivery.
+    /// Records the receiver's answer to a running delivery of the timer `id`.
     pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
         if let Some(running) = self.lock().running.get_mut(&id) {
             running.shown.status = answered.status;
@@ -143,19 +145,19 @@ impl InFlight {
         }
     }
 
-    /// Records that a dead timer was replayed at this moment.
+    /// Records that a dead timer was replayed, made pending again, at the moment `at`.
     pub(crate) fn replayed(&self, timer: &Timer, at: UtcMillis) {
         self.lock().history.replayed(timer.id, known_of(timer), at);
     }
 
-    /// Records that a timer was cancelled while no delivery of it ran.
+    /// Records that a timer without a running delivery was cancelled.
     pub(crate) fn cancelled(&self, timer: &Timer) {
         let known = known_of(timer);
         let now = self.now();
         self.lock().history.ended(timer.id, known, now, EndKind::Cancelled, None);
     }
 
-    /// Records that a timer was replaced by the timer with the id `by`.
+    /// Records that a new timer with the id `by` has replaced the timer `id`.
     pub(crate) fn replaced(&self, namespace: &str, key: Option<&str>, id: TimerId, by: &str) {
         let now = self.now();
         let mut state = self.lock();
@@ -167,7 +169,8 @@ impl InFlight {
         state.history.ended(id, known, now, EndKind::Replaced, Some(by));
     }
 
-    /// Records an event of the runtime. If the event ends a delivery, returns the status of the receiver's answer.
+    /// Records an event of the runtime that delivers timers. If the event ends a delivery, returns the HTTP status of
+    /// the receiver's answer.
     pub(crate) fn observe(&self, event: &Event) -> Option<u16> {
         match event {
             Event::Ended { attempt, at, ending, took, phase, .. } => {
@@ -223,7 +226,7 @@ impl InFlight {
             _ => None,
         };
         let status = running.as_ref().and_then(|running| running.shown.status);
-        // A delivery that was parked or given back before its start does not count as an attempt.
+        // A delivery that was parked or given back before its start is not an attempt.
         if !is_put_off || may_repeat.is_some() {
             let mut past = running.map_or_else(|| without_start(attempt, at, took), |running| running.shown);
             past.ended = Some(at.into());
@@ -263,8 +266,8 @@ impl InFlight {
         status
     }
 
-    /// Records that a lease has expired without an end. Its holder was another process, or this process if it could not
-    /// store the end. In the second case the attempt is recorded already.
+    /// Records that a timer's lease has expired before the delivery ended. The process of the delivery may have died.
+    /// Or this process could not store the end of the delivery, and has recorded the attempt already.
     fn expired(&self, id: TimerId, at: UtcMillis, phase: Phase) {
         if phase == Phase::Dead {
             self.metrics.dead.of("deliveries").add(1);
@@ -284,26 +287,28 @@ impl InFlight {
         state.history.interrupted(id, at);
     }
 
-    /// Forgets the histories of a namespace's timers.
+    /// Forgets the histories of all timers in a namespace.
     pub(crate) fn forget(&self, namespace: &str) {
         self.lock().history.forget(namespace);
     }
 
     // --- Reports ---
 
-    /// Returns the remembered past of a timer, and its running attempt.
+    /// Returns the remembered history of a timer, and the attempt that is running. Each value is `None` if it does not
+    /// exist.
     pub(crate) fn past(&self, namespace: &str, id: TimerId) -> (Option<Entry>, Option<PastAttempt>) {
         let state = self.lock();
         let under_way = state.running.get(&id).filter(|running| *running.namespace == *namespace);
         (state.history.get(id).cloned(), under_way.map(|running| running.shown.clone()))
     }
 
-    /// Returns the namespace of a timer, if the timer is remembered.
+    /// Returns the namespace of a timer whose history is remembered. Returns `None` for other timers.
     pub(crate) fn namespace_of(&self, id: TimerId) -> Option<Box<str>> {
         self.lock().history.get(id).map(|entry| entry.known.namespace.clone())
     }
 
-    /// Returns a page of remembered timers that have ended, the latest first: see [`TimerHistory::ended_lately`].
+    /// Returns a page of the remembered timers that have ended, beginning with the latest.
+    /// [`TimerHistory::ended_lately`] describes the arguments.
     pub(crate) fn ended_lately(
         &self,
         before: Option<u64>,
@@ -313,17 +318,18 @@ impl InFlight {
         self.lock().history.ended_lately(before, limit, is_wanted)
     }
 
-    /// Returns the last remembered timer of a namespace that had this key.
+    /// Returns the timer of a namespace that had this key last, if its history is remembered.
     pub(crate) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
         self.lock().history.last_of(namespace, key)
     }
 
-    /// Returns how late deliveries began, for each second of the minute for which they were due.
+    /// Returns how late deliveries of the last hour began, with an entry for each second of a minute. A delivery counts
+    /// in the second for which it was due.
     pub(crate) fn lateness_by_second(&self) -> Vec<SecondLateness> {
         self.lateness.show(self.now())
     }
 
-    /// Returns the moment at which the last delivery started.
+    /// Returns the moment at which the last delivery started. Returns `None` before the first delivery.
     pub(crate) fn last_fire(&self) -> Option<UtcMillis> {
         self.lock().last_fire
     }
@@ -335,7 +341,8 @@ impl core::fmt::Debug for InFlight {
     }
 }
 
-/// Returns the outcome of a delivery. `None` if the delivery was left out by its policy.
+/// Returns the outcome of a delivery for the timer's history. Returns `None` if the timer's policy made the runtime
+/// skip the delivery.
 fn outcome(ending: &Ending, phase: Phase) -> Option<AttemptOutcome> {
     Some(match (ending, phase) {
         (Ending::Skipped, _) => return None,
@@ -358,7 +365,7 @@ fn outcome_name(outcome: AttemptOutcome) -> &'static str {
     }
 }
 
-/// Returns the word by which metrics count the reason for a timer's death.
+/// Returns the word for the reason why a timer died. Metrics count dead timers by this word.
 fn death(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered(Verdict::Dead(error)) if error.starts_with(BLOCKED) => BLOCKED,
@@ -369,7 +376,7 @@ fn death(ending: &Ending) -> &'static str {
     }
 }
 
-/// Makes the record of an attempt that ended before anything was sent.
+/// Makes the record of an attempt whose start was not recorded, because the attempt ended before.
 fn without_start(attempt: &Attempt, at: UtcMillis, took: Option<Duration>) -> PastAttempt {
     let begun = UtcMillis::from_millis(at.as_millis().saturating_sub(millis(took.unwrap_or_default())));
     PastAttempt {

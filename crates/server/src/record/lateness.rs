@@ -1,30 +1,33 @@
-//! Records how late deliveries begin, for each second of the minute for which they were due. If many timers are due at
-//! full minutes, the first second shows it. An average over minutes would hide it.
+//! Records how late deliveries begin. Deliveries that were due in the same second of a minute are counted together.
+//! Many timers are due at full minutes, and the first second then shows their lateness. An average over minutes would
+//! hide this lateness.
 
 use super::percentiles::Percentiles;
 use std::sync::{Mutex, PoisonError};
 use tourbillon_api::SecondLateness;
 use tourbillon_durable::UtcMillis;
 
-/// The length of a slice of time, in milliseconds.
+/// The length of a slice of time, in milliseconds. The lateness of deliveries is kept, and later forgotten, in whole
+/// slices.
 const SLICE: u64 = 300_000;
-/// The number of kept slices: the present slice, and a whole hour.
+/// The number of slices of time that are kept: the present slice, and slices for a whole hour.
 const SLICES: usize = 13;
 
-/// The lateness of deliveries in the last 60 to 65 minutes.
+/// The lateness of deliveries in the last 60 to 65 minutes, for each second of a minute.
 #[derive(Debug, Default)]
 pub(crate) struct LatenessBySecond(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The number of the latest slice, counted since 1970.
+    /// The number of the latest slice of time. Slices of five minutes are counted from 1970.
     latest: u64,
-    /// The slices that have deliveries, each at the place that its number gives.
+    /// The lateness in each slice of time. A slice's number, modulo the length of the array, is its index. `None` if no
+    /// delivery began in the slice.
     slices: [Option<Box<[Percentiles; 60]>>; SLICES],
 }
 
 impl Inner {
-    /// Forgets the slices that are too old at this moment. If the clock was set back, all slices stay.
+    /// Forgets the slices of time that are too old at the moment `now`. If the clock was set back, forgets nothing.
     fn advance(&mut self, now: UtcMillis) {
         let slice = now.as_millis() / SLICE;
         let steps = slice.saturating_sub(self.latest).min(SLICES as u64);
@@ -46,7 +49,7 @@ impl LatenessBySecond {
         act(&mut inner)
     }
 
-    /// Records that a delivery begins at `now` that was due at `due`.
+    /// Records the lateness of a delivery that was due at `due` and begins at `now`.
     pub(crate) fn note(&self, due: UtcMillis, now: UtcMillis) {
         self.at(now, |inner| {
             let slice = inner.slices[place(inner.latest)]
@@ -56,7 +59,7 @@ impl LatenessBySecond {
         });
     }
 
-    /// Returns the lateness for each of the sixty seconds.
+    /// Returns the lateness of the last hour's deliveries, with an entry for each second of a minute.
     pub(crate) fn show(&self, now: UtcMillis) -> Vec<SecondLateness> {
         self.at(now, |inner| {
             let cell = |second: usize| {
@@ -91,7 +94,7 @@ mod tests {
         assert_eq!((shown[0].count, shown[0].max_ms), (100, 100));
         assert!((99..=100).contains(&shown[0].p99_ms), "{:?}", shown[0]);
         assert_eq!(shown.iter().map(|cell| cell.count).sum::<u64>(), 101);
-        // The slice began at a multiple of five minutes, and lasts for an hour after its end.
+        // The slice began at a multiple of five minutes. It is kept for an hour after its end.
         assert_eq!(seconds.show(at(3_600_000))[0].count, 100);
         assert_eq!(seconds.show(at(3_900_000))[0].count, 0);
         // After the clock was set back, all kept slices are shown.

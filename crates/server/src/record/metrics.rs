@@ -1,4 +1,4 @@
-//! Counts and times deliveries since the start, for the page of metrics.
+//! Counts and times the deliveries since the start of the service, for the page of metrics.
 
 use super::by_word::ByWord;
 use super::tenants::Tenants;
@@ -22,23 +22,24 @@ impl SharedTimes {
     }
 }
 
-/// The counts and times of deliveries since the start.
+/// The numbers and the times of deliveries since the start of the service.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// The times from the due moment to the start of the delivery: until the request is sent, or a receiver has the
-    /// timer.
+    /// The times from a timer's due moment to the start of its delivery. A delivery starts when its callback is sent,
+    /// or when a receiver gets the timer.
     pub(crate) to_start: SharedTimes,
-    /// The times from the due moment of a successful delivery until the store has its end.
+    /// The times from a timer's due moment until the store has the end of the delivery. Only successful deliveries
+    /// count.
     pub(crate) to_ack: SharedTimes,
-    /// The number of ended deliveries, by their outcome.
+    /// The number of ended deliveries, by the word of their outcome.
     pub(crate) fired: ByWord<Counter, 7>,
-    /// The number of timers that died, by the reason.
+    /// The number of timers that died, by the word of the reason.
     pub(crate) dead: ByWord<Counter, 6>,
-    /// The number of deliveries that a receiver may have got and gets again, by the cause.
+    /// The number of deliveries that a receiver may have got and will get again, by the word of the cause.
     pub(crate) duplicates: ByWord<Counter, 5>,
-    /// The times of callbacks, by the class of the answer.
+    /// The durations of callbacks, by the class of the receiver's answer.
     pub(crate) callbacks: ByWord<SharedTimes, 8>,
-    /// The counts of each namespace.
+    /// The counts of timers and deliveries for each namespace.
     pub(crate) tenants: Tenants,
 }
 
@@ -56,7 +57,7 @@ impl Default for Metrics {
     }
 }
 
-/// Returns the word by which metrics count the cause of a repetition.
+/// Returns the word for the cause why a delivery is repeated. Metrics count repeated deliveries by this word.
 pub(crate) fn cause_name(cause: RepeatCause) -> &'static str {
     match cause {
         RepeatCause::NoAnswer => "no-answer",

@@ -2,10 +2,10 @@
 
 use hdrhistogram::Histogram;
 
-/// The longest time that percentiles distinguish: a day, in milliseconds. Longer times count as a day.
+/// The longest time that the percentiles distinguish, in milliseconds. A longer time counts as a day.
 const LONGEST: u64 = 86_400_000;
 
-/// A distribution of times. Its percentiles are at most a sixteenth too great.
+/// A distribution of times. A percentile of the distribution is at most a sixteenth higher than the exact value.
 #[derive(Clone, Debug)]
 pub(super) struct Percentiles {
     times: Histogram<u32>,
@@ -26,7 +26,7 @@ impl Percentiles {
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        // This fails only for times beyond the bounds, and both histograms have the same bounds.
+        // This fails only for times out of bounds, and both histograms have the same bounds.
         let _infallible = self.times.add(&other.times);
         self.max = self.max.max(other.max);
     }
@@ -35,12 +35,13 @@ impl Percentiles {
         self.times.len()
     }
 
-    /// Returns the longest recorded time, even if it is longer than a day.
+    /// Returns the longest time that was recorded, in milliseconds. The time may be longer than a day.
     pub(super) fn max(&self) -> u64 {
         self.max
     }
 
-    /// Returns the time that `percent` percent of the recorded times do not exceed. `None` if no time was recorded.
+    /// Returns the time in milliseconds that `percent` percent of the recorded times do not exceed. Returns `None` if
+    /// no time was recorded.
     pub(super) fn percentile(&self, percent: f64) -> Option<u64> {
         let is_empty = self.times.is_empty();
         (!is_empty).then(|| self.times.value_at_percentile(percent).min(self.max))

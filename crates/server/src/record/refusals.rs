@@ -1,9 +1,9 @@
-//! Counts the changes that the store refuses for its own reasons: its disk is full or broken. Refusals by a limit of
-//! the caller do not count.
+//! Counts the changes that the store refuses for its own reasons, such as a full or broken disk. A refusal because of
+//! the caller's limits does not count.
 //!
-//! A refusal lasts until a change of its kind succeeds: claims that succeed do not end the refusal of creations. If no
-//! more creations came, a refusal of creations would keep the service unready for ever. So a refusal also ends if no
-//! further refusal follows for some time and the store itself gives no reason any more.
+//! A refusal of a kind of changes lasts until a change of this kind succeeds. For example, a successful claim does not
+//! end a refusal of creations. Without further creations, such a refusal would keep the service unready for ever. So a
+//! refusal also ends if there was no further refusal for some time, and the store itself no longer gives a reason.
 
 use super::by_word::ByWord;
 use crate::state::Counter;
@@ -12,24 +12,24 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The time without further refusals after which a refusal may end.
+/// The least time without a refused change after which the present refusal may end.
 const LASTS: Duration = Duration::from_secs(10);
-/// The words by which metrics count the reasons.
+/// The words for the reasons why the store refuses changes. Metrics count refused changes by these words.
 const REASONS: [&str; 4] = ["full", "read-only", "damaged", "io"];
 
-/// The counts of refusals since the start, and the refusal that lasts now.
+/// Counts the changes that the store has refused since the start. Also has the refusal that lasts at present.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     counts: ByWord<Counter, { REASONS.len() }>,
     present: Mutex<Option<Refusal>>,
 }
 
-/// A refusal that lasts: no change of its kind has succeeded since.
+/// The store's refusal of changes. It lasts until a change of the same kind succeeds.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     pub(crate) error: StoreError,
     last: Instant,
-    /// Whether only changes were refused that would have stored new timers.
+    /// Whether each refused change would have stored new timers.
     is_new: bool,
 }
 
@@ -39,7 +39,8 @@ impl Default for Refusals {
     }
 }
 
-/// Returns the word of an error's reason. `None` if the reason is not the store's own.
+/// Returns the word for the reason of an error. Returns `None` if the error has no cause in the store, for example a
+/// limit of the caller.
 fn reason(error: &StoreError) -> Option<&'static str> {
     match error.kind() {
         // The caller has reached a limit, or the service stops.
@@ -72,7 +73,8 @@ impl Refusals {
         }
     }
 
-    /// Returns the refusal that lasts, if there is one. `reason` is the reason that the store itself gives now.
+    /// Returns the refusal of changes that lasts at present. `reason` is the store's own reason for refusing changes.
+    /// If `reason` is `None`, a refusal ends after ten seconds without a further refusal.
     pub(crate) fn lasting(&self, reason: Option<StoreError>) -> Option<Refusal> {
         let mut present = self.present();
         if reason.is_none() && present.as_ref().is_some_and(|refusal| refusal.last.elapsed() > LASTS) {
@@ -81,7 +83,7 @@ impl Refusals {
         present.clone()
     }
 
-    /// Returns the number of refusals for each reason.
+    /// Returns the number of refused changes for each reason.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.counts.iter().map(|(reason, count)| (reason, count.get()))
     }

@@ -1,24 +1,24 @@
-//! Counts timers and deliveries of each namespace since the start, for the page of metrics.
+//! Counts the timers and deliveries of each namespace since the start of the service, for the page of metrics.
 //!
-//! The page of metrics must not grow with the names that callers choose. So only the namespaces that were seen first
-//! have counts of their own. The other namespaces share one set of counts.
+//! Callers choose the names of namespaces, and must not make the page of metrics grow without bound. So only the first
+//! namespaces have their own counts. All other namespaces share a single set of counts.
 
 use super::by_word::ByWord;
 use crate::state::Counter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The greatest number of namespaces that have counts of their own.
+/// The greatest number of namespaces that have their own counts.
 const MOST: usize = 50;
 
-/// The counts of one namespace, or of all namespaces that share one set.
+/// The counts of a namespace. If there are many namespaces, the other namespaces share one such value.
 #[derive(Debug)]
 pub(crate) struct Tenant {
-    /// The number of created timers.
+    /// The number of timers that were created in the namespace.
     pub(crate) created: Counter,
-    /// The number of cancelled timers.
+    /// The number of timers that were cancelled in the namespace.
     pub(crate) cancelled: Counter,
-    /// The number of ended deliveries, by their outcome.
+    /// The number of the namespace's deliveries that have ended, by the word of their outcome.
     pub(crate) fired: ByWord<Counter, 4>,
 }
 
@@ -29,7 +29,7 @@ impl Default for Tenant {
     }
 }
 
-/// The counts of all namespaces.
+/// The counts of timers and deliveries, for each namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Tenants {
     own: RwLock<BTreeMap<Box<str>, Arc<Tenant>>>,
@@ -37,10 +37,10 @@ pub(crate) struct Tenants {
 }
 
 impl Tenants {
-    /// The name under which the other namespaces are shown. No namespace can have this name.
+    /// The name that the page of metrics shows for the counts that namespaces share. No namespace can have this name.
     pub(crate) const OTHERS: &str = "(other)";
 
-    /// Returns the counts of a namespace: its own, or those that the other namespaces share.
+    /// Returns the counts of a namespace. If too many namespaces have own counts already, returns the shared counts.
     pub(crate) fn of(&self, namespace: &str) -> Arc<Tenant> {
         let known = self.own.read().unwrap_or_else(PoisonError::into_inner).get(namespace).cloned();
         known.unwrap_or_else(|| self.enter(namespace))
@@ -54,8 +54,8 @@ impl Tenants {
         Arc::clone(own.entry(namespace.into()).or_default())
     }
 
-    /// Returns the namespaces that have counts of their own, and then the others together. A namespace that is not in
-    /// `existing` loses its counts, which makes room for another namespace.
+    /// Returns the names of the namespaces that have own counts, with their counts, and then the shared counts. A
+    /// namespace that is not in `existing` loses its counts. Another namespace can then have own counts.
     pub(crate) fn all(&self, existing: &BTreeSet<&str>) -> Vec<(Box<str>, Arc<Tenant>)> {
         let exists = |name: &str| existing.contains(name);
         self.own.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| exists(name));

@@ -1,4 +1,4 @@
-//! Wraps a store: times its operations, and notes its refusals.
+//! Wraps a store in order to time its operations and to note its refusals.
 
 use super::metrics::SharedTimes;
 use super::refusals::Refusals;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op};
 
-/// The times that a store's operations take, from the call to the answer.
+/// The times that the store's operations took, from the call to the answer.
 #[derive(Debug, Default)]
 pub(crate) struct StoreTimes {
     apply: SharedTimes,
@@ -21,7 +21,7 @@ pub(crate) struct StoreTimes {
 }
 
 impl StoreTimes {
-    /// Returns the times of each operation, with the operation's name.
+    /// Returns the name of each operation of the store, with the times that the operation took.
     pub(crate) fn all(&self) -> [(&'static str, &SharedTimes); 9] {
         [
             ("apply", &self.apply),
@@ -37,10 +37,10 @@ impl StoreTimes {
     }
 }
 
-/// A store that records how long its operations take, and which changes it refuses.
+/// A store that records the times of its operations, and the changes that it refuses.
 pub(crate) type TimedStore = Hooked<Timing>;
 
-/// The hook by which a [`TimedStore`] sees calls and answers.
+/// The hook of a [`TimedStore`]. It sees each call of the store and each answer.
 pub(crate) struct Timing {
     times: Arc<StoreTimes>,
     refusals: Arc<Refusals>,
@@ -52,17 +52,17 @@ impl Timing {
     }
 }
 
-/// Says what is recorded about a call.
+/// Says which facts about a call of the store are recorded.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
     time: Option<fn(&StoreTimes) -> &SharedTimes>,
-    /// Set if the call is a change. An error of the change is counted if the reason is the store's own.
+    /// Set if the call changes the store. If the store then refuses the change, the refusal is counted.
     change: Option<Change>,
 }
 
 #[derive(Clone, Copy)]
 struct Change {
-    /// Whether the change stores new timers.
+    /// Whether the call would store new timers.
     is_new: bool,
 }
 
@@ -99,7 +99,7 @@ impl Hook for Timing {
         if notes.time.is_none() && notes.change.is_none() {
             return answer;
         }
-        // If the caller drops the future before the answer, nothing is recorded.
+        // If the caller drops the future before the answer comes, nothing is recorded.
         Box::pin(async move {
             let answer = answer.await;
             if let Some(time) = notes.time {

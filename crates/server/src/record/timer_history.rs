@@ -1,5 +1,5 @@
-//! Remembers the histories of single timers, in two groups: the timers that were attempted last, and the timers that
-//! were withdrawn last without an attempt. A flood of withdrawn timers does not make the service forget the attempted
+//! Remembers the histories of single timers in two groups. One group has the timers that were attempted last. The other
+//! group has the timers that were withdrawn last without an attempt. So withdrawn timers never displace attempted
 //! timers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -7,18 +7,19 @@ use tourbillon_api::{EndKind, PastAttempt};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of remembered timers in each of the two groups.
+/// The greatest number of timers that each of the two groups of histories remembers.
 const MOST_TIMERS: usize = 16_384;
-/// The greatest number of remembered attempts of all timers together.
+/// The greatest number of attempts that each of the two groups of histories remembers.
 const MOST_ATTEMPTS: usize = 49_152;
-/// The greatest number of remembered attempts of one timer.
+/// The greatest number of attempts that the history of a timer remembers.
 const MOST_OF_A_TIMER: usize = 16;
-/// The greatest number of remembered interruptions of one timer.
+/// The greatest number of interruptions that the history of a timer remembers. An interruption is the death of the
+/// process that delivers the timer.
 const MOST_INTERRUPTIONS: usize = 4;
-/// The greatest number of remembered replays of one timer.
+/// The greatest number of replays that the history of a timer remembers. A replay makes a dead timer pending again.
 const MOST_REPLAYS: usize = 4;
 
-/// The facts that an event gives about a timer.
+/// The facts about a timer that an event has. Some events lack the key or the moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) namespace: Box<str>,
@@ -29,7 +30,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Adds the facts of a newer event, and keeps the old facts that the event lacks.
+    /// Adds the facts of a newer event about the same timer. Keeps the older facts that the newer event lacks.
     fn update(&mut self, newer: Self) {
         self.namespace = newer.namespace;
         self.key = newer.key.or(self.key.take());
@@ -39,34 +40,35 @@ impl Known {
     }
 }
 
-/// The remembered past of one timer.
+/// The remembered history of a timer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) known: Known,
     pub(crate) attempts: VecDeque<PastAttempt>,
     pub(crate) parks: u32,
     pub(crate) parked_for: Option<Box<str>>,
-    /// The moments at which the service found that a delivery's process had died.
+    /// The moments at which the service noticed that the process that delivered the timer had died.
     pub(crate) interrupted: Vec<UtcMillis>,
-    /// The moments at which the timer was replayed, the oldest first.
+    /// The moments at which the timer was replayed (made pending again after its death), in ascending order.
     pub(crate) replayed: VecDeque<UtcMillis>,
     pub(crate) end: Option<(UtcMillis, EndKind, Option<Box<str>>)>,
-    /// The number of the last event of the timer.
+    /// The number of the timer's last event. The events of all timers are numbered together.
     touched: u64,
 }
 
-/// A group of histories. The history that has had no event for the longest time is forgotten first.
+/// A group of timers' histories. If the group is full, it forgets the history whose last event is the oldest.
 #[derive(Debug, Default)]
 struct Ring {
     entries: HashMap<TimerId, Entry>,
     order: BTreeMap<u64, TimerId>,
-    /// The last timer that had a key, by namespace and key.
+    /// The timer that had a key last. The map's key has the namespace and the timer's key.
     by_key: HashMap<(Box<str>, Box<str>), TimerId>,
     attempts: usize,
 }
 
 impl Ring {
-    /// Returns the entry of a timer, and makes it if needed. The entry becomes the last to be forgotten.
+    /// Returns the history of a timer, or a new empty history. The event `number` becomes the last event, so all other
+    /// histories are forgotten earlier.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);
@@ -88,20 +90,20 @@ impl Ring {
         Some(entry)
     }
 
-    /// Returns the last timer that had a key, with the number of its last event.
+    /// Returns the timer that had this namespace and key last. Also returns the number of the timer's last event.
     fn last_of(&self, key: &(Box<str>, Box<str>)) -> Option<(u64, TimerId)> {
         let id = *self.by_key.get(key)?;
         Some((self.entries.get(&id)?.touched, id))
     }
 
-    /// Forgets the timers of a namespace.
+    /// Forgets the histories of all timers in a namespace.
     fn forget(&mut self, namespace: &str) {
         let of_it = self.entries.iter().filter(|(_, entry)| *entry.known.namespace == *namespace);
         let ids: Vec<TimerId> = of_it.map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| drop(self.remove(id)));
     }
 
-    /// Forgets the oldest histories until the limits are kept.
+    /// Forgets histories, the oldest first, until the group keeps its limits.
     fn trim(&mut self) {
         while self.entries.len() > MOST_TIMERS || self.attempts > MOST_ATTEMPTS {
             let Some((_, oldest)) = self.order.first_key_value() else { return };
@@ -111,12 +113,12 @@ impl Ring {
     }
 }
 
-/// The histories of all remembered timers.
+/// The histories of timers in two groups: timers with an attempt, and timers that were withdrawn without an attempt.
 #[derive(Debug, Default)]
 pub(super) struct TimerHistory {
     attempted: Ring,
     withdrawn: Ring,
-    /// The number of the last event. The first event has the number 1.
+    /// The number of the last event. The first event of the process has the number 1.
     touches: u64,
 }
 
@@ -139,7 +141,7 @@ impl TimerHistory {
         ring.trim();
     }
 
-    /// Adds an attempt that has ended to the history of its timer.
+    /// Adds an ended attempt to the history of the timer `id`.
     pub(super) fn attempted(&mut self, id: TimerId, known: Known, attempt: PastAttempt) {
         self.change(id, true, Some(known), |entry| {
             if entry.attempts.len() >= MOST_OF_A_TIMER {
@@ -150,7 +152,8 @@ impl TimerHistory {
         });
     }
 
-    /// Records that a timer was parked, if it was attempted before. For other timers, only the store knows it.
+    /// Records that a timer was parked (held back in the store) for this reason. Does nothing if no attempt of the
+    /// timer is remembered.
     pub(super) fn parked(&mut self, id: TimerId, reason: &str) {
         if let Some(entry) = self.attempted.entries.get_mut(&id) {
             entry.parks = entry.parks.saturating_add(1);
@@ -158,7 +161,7 @@ impl TimerHistory {
         }
     }
 
-    /// Records that the process which delivered a timer has died.
+    /// Records that the process that delivered the timer has died.
     pub(super) fn interrupted(&mut self, id: TimerId, at: UtcMillis) {
         self.change(id, true, None, |entry| {
             if entry.interrupted.len() < MOST_INTERRUPTIONS {
@@ -167,21 +170,21 @@ impl TimerHistory {
         });
     }
 
-    /// Records that a dead timer was replayed.
+    /// Records that a dead timer was replayed (made pending again) at the moment `at`.
     pub(super) fn replayed(&mut self, id: TimerId, known: Known, at: UtcMillis) {
         self.change(id, true, Some(known), |entry| {
             if entry.replayed.len() >= MOST_REPLAYS {
                 entry.replayed.pop_front();
             }
             entry.replayed.push_back(at);
-            // The delivery that the replay has caused may have ended already.
+            // The replay may have led to a delivery that has already ended. That end is kept.
             if entry.end.as_ref().is_some_and(|(end, ..)| *end <= at) {
                 entry.end = None;
             }
         });
     }
 
-    /// Records the end of a timer.
+    /// Records how and when a timer ended.
     pub(super) fn ended(
         &mut self,
         id: TimerId,
@@ -193,7 +196,7 @@ impl TimerHistory {
         self.change(id, false, Some(known), |entry| entry.end = Some((at, how, detail.map(Into::into))));
     }
 
-    /// Forgets the timers of a namespace.
+    /// Forgets the histories of all timers in a namespace.
     pub(super) fn forget(&mut self, namespace: &str) {
         self.attempted.forget(namespace);
         self.withdrawn.forget(namespace);
@@ -203,8 +206,9 @@ impl TimerHistory {
         self.attempted.entries.get(&id).or_else(|| self.withdrawn.entries.get(&id))
     }
 
-    /// Returns at most `limit` wanted timers that have ended, the latest first. Only timers count whose last event has
-    /// a number below `before`. If more may follow, also returns the number of the last returned timer.
+    /// Returns at most `limit` timers that have ended and that `is_wanted` selects, beginning with the latest. With
+    /// `before`, returns only timers whose last event has a lower number. If more timers may follow, also returns the
+    /// number for the next call's `before`.
     pub(super) fn ended_lately(
         &self,
         before: Option<u64>,
@@ -229,7 +233,7 @@ impl TimerHistory {
         (places.into_iter().filter_map(entry).collect(), next)
     }
 
-    /// Returns the last remembered timer of a namespace that had this key.
+    /// Returns the timer of a namespace that had this key last, if its history is remembered.
     pub(super) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
         let key = (namespace.into(), key.into());
         let last = self.attempted.last_of(&key).into_iter().chain(self.withdrawn.last_of(&key)).max();

@@ -1,4 +1,4 @@
-//! Makes backups while the service runs.
+//! Makes backups of a running service.
 
 use crate::state::{Map, files, now};
 use serde::{Deserialize, Serialize};
@@ -10,37 +10,37 @@ use tourbillon_api::Moment;
 use tourbillon_durable::backup::{self, BackupError};
 use tourbillon_durable::store::TimerStore;
 
-/// The greatest number of backups at a time. Each backup keeps the pages of the store as they were at the backup's
-/// moment.
+/// The greatest number of backups that run at the same time. While a backup runs, the store keeps its pages as they
+/// were at the start of the backup.
 const MOST_BACKUPS: usize = 2;
 
-/// The part of a backup that is stored beside the timers.
+/// The data that a backup contains besides the timers: the namespaces.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Attached {
     pub(super) namespaces: Map,
 }
 
-/// Limits the number of running backups, and knows the moment of the last backup.
+/// Limits the number of running backups, and remembers the moment of the last complete backup.
 pub(crate) struct Backups {
     room: Arc<Semaphore>,
     last: Arc<LastBackup>,
 }
 
 impl Backups {
-    /// Reads the moment of the last backup from the file `path`, which remembers it over a restart.
+    /// Reads the moment of the last backup from the file `path`. The file keeps the moment over restarts.
     pub(super) fn open(path: PathBuf) -> Self {
-        // Without the file, or with a damaged file, no backup is known, and an alarm asks for a backup.
+        // If the file is missing or damaged, no backup is known. An alarm then asks for a backup.
         let known = files::read::<Remembered>(&path).ok().flatten().map(|remembered| remembered.last);
         let last = Arc::new(LastBackup { path, known: Mutex::new(known) });
         Self { room: Arc::new(Semaphore::new(MOST_BACKUPS)), last }
     }
 
-    /// Returns the moment of the last backup that a client has received completely.
+    /// Returns the moment of the last backup that a client has received in full. Returns `None` if no backup is known.
     pub(super) fn last(&self) -> Option<Moment> {
         *self.last.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a backup. Returns `None` if too many backups run.
+    /// Begins a backup of the store. Returns `None` if too many backups are running.
     pub(super) fn begin(&self, store: Arc<dyn TimerStore>, namespaces: &Arc<Map>) -> Option<Backup> {
         let place = Arc::clone(&self.room).try_acquire_owned().ok()?;
         let attached = Attached { namespaces: Map::clone(namespaces) };
@@ -48,7 +48,7 @@ impl Backups {
     }
 }
 
-/// The contents of the file that remembers the last backup.
+/// The contents of the file that remembers the moment of the last backup.
 #[derive(Serialize, Deserialize)]
 struct Remembered {
     last: Moment,
@@ -60,18 +60,18 @@ struct LastBackup {
 }
 
 impl LastBackup {
-    /// Remembers a backup of this moment, unless a later backup is known. Blocks.
+    /// Remembers that a backup was made at `moment`, unless a later backup is known. Blocks the calling thread.
     fn note(&self, moment: Moment) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_none_or(|known| known < moment) {
             *known = Some(moment);
-            // If the file cannot be written, the moment is known until the next start.
+            // If the file cannot be written, the moment is forgotten at the next start.
             let _best_effort = files::replace(&self.path, &Remembered { last: moment });
         }
     }
 }
 
-/// A backup that runs. Dropping this value makes room for another backup.
+/// A running backup. Dropping this value makes room for another backup.
 pub(crate) struct Backup {
     store: Arc<dyn TimerStore>,
     attached: Attached,
@@ -81,12 +81,13 @@ pub(crate) struct Backup {
 }
 
 impl Backup {
-    /// Writes all timers as they are at one moment, which is after the call. Blocks.
+    /// Writes the backup to `to`, with all timers as they are at a single moment after the call. Blocks the calling
+    /// thread.
     pub(crate) fn write(&self, to: impl io::Write + Send) -> Result<u64, BackupError> {
         backup::write_with(&*self.store, &self.attached, to)
     }
 
-    /// Notes that the client has received the whole backup. Blocks.
+    /// Notes that the client has received this backup in full. Blocks the calling thread.
     pub(crate) fn succeeded(&self) {
         self.last.note(self.begun);
     }

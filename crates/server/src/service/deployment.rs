@@ -1,4 +1,4 @@
-//! Checks, mends and opens the deployment of a service on Redis.
+//! Checks, repairs and opens the Redis deployment of a service.
 
 use super::open_error::OpenError;
 use crate::settings::RedisSettings;
@@ -7,7 +7,7 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 use tracing::error;
 
-/// The name of the shared document that marks a restore which has begun and not ended.
+/// The name of the document in Redis that exists while a restore into the deployment has begun and not ended.
 pub(super) const RESTORING: &str = "restoring";
 
 fn builder(redis: &RedisSettings) -> RedisBuilder {
@@ -18,7 +18,7 @@ fn builder(redis: &RedisSettings) -> RedisBuilder {
     }
 }
 
-/// Checks the Redis servers and the deployment. Fails if the checks refuse them.
+/// Checks the Redis servers and the deployment on these servers. Fails if the servers cannot be used.
 pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     let report = block_on(builder(redis).check(&redis.connect));
     let report =
@@ -30,7 +30,8 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     }
 }
 
-/// Restores lost shards of the deployment. With `is_anew`, makes a deployment anew of which nothing is left.
+/// Restores lost shards of the deployment on Redis. With `is_anew`, makes the deployment again if nothing of it is
+/// left.
 pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, StoreError> {
     match is_anew {
         true => block_on(builder(redis).make_anew(&redis.connect)),
@@ -38,7 +39,7 @@ pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, Store
     }
 }
 
-/// Opens the deployment, or makes it if it does not exist.
+/// Opens the deployment on Redis, or makes the deployment if it does not exist.
 pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError> {
     let tell = |time| {
         error!(target: "set-back", "the data in Redis have gone back by {time:?}: what was stored then is lost");

@@ -3,8 +3,10 @@
 use tourbillon_durable::Incident;
 use tracing::{error, warn};
 
-/// Logs an incident of the runtime. Deaths of timers and failures of the store are logged elsewhere: deaths where all
-/// facts about the timer are known, and failures where the store's condition is watched.
+/// Logs an incident of the runtime that delivers timers.
+///
+/// Leaves two kinds of incidents out. The death of a timer is logged where all facts about the timer are known. A
+/// failure of the store is logged where the condition of the store is checked.
 pub(super) fn log(incident: &Incident) {
     match incident {
         Incident::ClockStepped { from, to } => {

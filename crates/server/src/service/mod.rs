@@ -1,6 +1,7 @@
-//! The service: the stored timers, the namespaces that they belong to, and the parts that answer requests.
+//! Defines the service: the stored timers with their namespaces, and the parts that answer requests.
 //!
-//! [`Service`] is a handle that gives access to the parts. Each part names all that it needs as its fields:
+//! [`Service`] is a handle that gives access to the parts. A part has as fields only the values that it needs. These
+//! are the parts:
 //!
 //! | part | it answers |
 //! |---|---|
@@ -12,7 +13,7 @@
 //! | `reports` | the condition of the service, its numbers, the past and the future of its timers |
 //! | `backup`, `restore` | copies of all timers |
 //!
-//! `open` makes the parts. Several parts use `recorder` to record changes of timers.
+//! `open` makes the parts. `recorder` records changes of timers for several parts.
 
 mod backup;
 mod changes;
@@ -65,14 +66,14 @@ use std::time::Instant;
 use stored_timers::StoredTimers;
 use tourbillon_durable::{Durable, Stats, Timers};
 
-/// A running service. A clone is a handle to the same service.
+/// A running service that stores timers and delivers them. Clones are handles of the same service.
 #[derive(Clone)]
 pub struct Service(Arc<Inner>);
 
 struct Inner {
     settings: Arc<Settings>,
     timers: Timers,
-    /// `None` once the service is closed.
+    /// The runtime that delivers the timers. `None` once the service is closed.
     durable: Mutex<Option<Durable>>,
     namespaces: Arc<Namespaces>,
     tokens: Tokens,
@@ -93,26 +94,30 @@ struct Inner {
     reports: Reports,
     metrics: MetricsPage,
     sampler: Arc<Sampler>,
-    /// Reads changes of other nodes. Its task ends once this value is dropped.
+    /// Reads the changes that other nodes make. The task that reads ends when this value is dropped.
     renewal: Arc<Renewal>,
     backups: Arc<Backups>,
     stop: Stop,
     notices: Vec<Box<str>>,
-    /// Locks the folder for this process, unless a store in the folder does so. Held until the service is dropped.
+    /// The lock file of the data folder. It keeps other processes out of the folder until the service is dropped.
+    /// `None` if the store locks the folder itself.
     _folder: Option<File>,
 }
 
 impl Service {
-    /// Begins the end of the service: streams of events end, and operations on many timers stop and go on at the next
-    /// start. Other requests are answered as before. For a server that waits for its last answers.
+    /// Begins the end of the service. Streams of events end. Operations on many timers stop, and continue at the next
+    /// start. Other requests are still answered. A server calls this method before it waits for its last answers.
     pub fn begin_stop(&self) {
         self.0.stop.begin();
     }
 
-    /// Stops the service. It claims no more timers, waits for running operations and deliveries for at most the time
-    /// `patience`, and gives the remaining timers back. Then it sends the last spans to the collector, if there is one:
-    /// for the rest of the time, but for at least half a second and at most five. A second call returns at once. Blocks
-    /// the calling thread.
+    /// Stops the service and blocks the calling thread. The service then claims no further timers. Running operations
+    /// and deliveries have the time `patience` to end. The timers of other deliveries are then given back to the store.
+    ///
+    /// If the settings name a collector, the last spans are sent to the collector. Sending takes at most the rest of
+    /// `patience`, but at least half a second and at most five seconds may be used.
+    ///
+    /// Returns the statistics of the service. A second call returns `None` at once.
     pub fn close(&self, patience: Duration) -> Option<Stats> {
         let begun = Instant::now();
         self.begin_stop();
@@ -125,8 +130,8 @@ impl Service {
         stats
     }
 
-    /// Reads the file of the tokens again if it has changed, or in any case with `always`. Returns whether it was read.
-    /// If the file cannot be read, the tokens stay as they are.
+    /// Reads the token file again if the file has changed. With `always`, reads the file in any case. Returns whether
+    /// the file was read. If the read fails, the tokens do not change.
     ///
     /// # Errors
     ///
@@ -135,36 +140,36 @@ impl Service {
         self.0.tokens.reload(always)
     }
 
-    /// Returns the start's notices for an administrator, each as one line: warnings of the checks, and files that are
-    /// not used.
+    /// Returns the notices of the start for an administrator. For example, a notice warns of a check or of a file that
+    /// is not used. Each notice is one line.
     #[must_use]
     pub fn notices(&self) -> &[Box<str>] {
         &self.0.notices
     }
 
-    /// Returns whether the service has no tokens and so permits everything. Such a service must be reachable from this
-    /// machine only.
+    /// Returns whether the service has no token file, and so permits each request. Such a service must be reachable
+    /// only from this machine.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.0.tokens.is_open()
     }
 
-    /// Checks that the loop that delivers timers polls the store. If it does not, only a restart of the process helps.
-    /// A failing store does not count here: see the path `/readyz`.
+    /// Checks that the loop that delivers timers polls the store. If the check fails, only a restart of the process
+    /// helps. A store that fails is not an error of this check: see the path `/readyz`.
     ///
     /// # Errors
     ///
-    /// Fails with the reason for a person.
+    /// Fails with the reason, in words for a person.
     pub fn alive(&self) -> Result<(), Box<str>> {
         self.0.condition.alive()
     }
 
-    /// Checks that the service does its work: it is [`alive`](Self::alive), and if nodes share the store, this node
-    /// reaches the store. The service goes on by itself once the store answers again.
+    /// Checks that the service is [`alive`](Self::alive). If nodes share the store, also checks that this node reaches
+    /// the store. Once the store answers again, the service continues without a restart.
     ///
     /// # Errors
     ///
-    /// Fails with the reason for a person.
+    /// Fails with the reason, in words for a person.
     pub fn healthy(&self) -> Result<(), Box<str>> {
         self.0.condition.healthy()
     }
@@ -189,7 +194,7 @@ impl Service {
         &self.0.namespace_admin
     }
 
-    /// Begins a backup. Returns `None` if too many backups run.
+    /// Begins a backup of the service's timers and namespaces. Returns `None` if too many backups are running.
     pub(crate) fn begin_backup(&self) -> Option<Backup> {
         self.0.backups.begin(self.0.timers.timer_store(), &self.0.namespaces.all())
     }
@@ -206,13 +211,13 @@ impl Service {
         &self.0.events
     }
 
-    /// Returns the limiter of memory for request bodies, by token. Requests without a token count as those of a single
-    /// client.
+    /// Returns the limiter of the memory for request bodies. The limiter counts the memory for each token, and for all
+    /// requests without a token together.
     pub(crate) fn bodies(&self) -> &Arc<Bodies<Option<TokenHash>>> {
         &self.0.bodies
     }
 
-    /// Returns the limiter of memory for sign-in forms, by the visitors' addresses.
+    /// Returns the limiter of the memory for sign-in forms. The limiter counts the memory for each visitor's address.
     pub(crate) fn forms(&self) -> &Arc<Bodies<Option<IpAddr>>> {
         &self.0.forms
     }

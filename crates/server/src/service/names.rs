@@ -1,4 +1,4 @@
-//! Turns the names in requests into addresses of timers.
+//! Converts the names of timers in requests into addresses in the store.
 
 use crate::audit::Deed;
 use crate::convert::rejected;
@@ -9,17 +9,18 @@ use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 /// The greatest length of a timer's key, in bytes.
 const LONGEST_KEY: usize = 255;
 
-/// The name by which a request finds a timer.
+/// The name by which a request finds a timer: a key or an id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Named<'a> {
-    /// The key.
+    /// The key of the timer in its namespace.
     Key(&'a str),
-    /// The id.
+    /// The id of the timer.
     Id(TimerId),
 }
 
 impl Named<'_> {
-    /// Returns the address of the timer in the store. An id finds timers of all namespaces.
+    /// Returns the address at which the store finds the timer. An address with an id also finds timers of other
+    /// namespaces.
     pub(crate) fn address(self, namespace: &str) -> Address {
         match self {
             Self::Key(key) => by_key(namespace, key),
@@ -27,7 +28,7 @@ impl Named<'_> {
         }
     }
 
-    /// Fails if the key is longer than a timer's key can be. A request with such a key is a mistake of the caller.
+    /// Fails if the name is a key that is longer than the key of any timer.
     pub(super) fn admit(self) -> Result<(), Problem> {
         match self {
             Self::Key(key) if key.len() > LONGEST_KEY => Err(rejected(&Rejection::TooLong("the key"))),
@@ -35,7 +36,7 @@ impl Named<'_> {
         }
     }
 
-    /// Describes a change of the timer for the audit trail.
+    /// Describes a change of the named timer for the audit trail. `verb` is the kind of change.
     pub(super) fn deed(self, namespace: &str, verb: &str) -> Deed {
         let target = match self {
             Self::Key(key) => key.to_owned(),
@@ -45,17 +46,17 @@ impl Named<'_> {
     }
 }
 
-/// Makes the address of the timer that has a key in a namespace.
+/// Returns the address of the timer that has this key in this namespace.
 pub(crate) fn by_key(namespace: &str, key: &str) -> Address {
     Address::Key(KeyOf { namespace: namespace.into(), key: key.into() })
 }
 
-/// Parses the id of a timer.
+/// Parses the id of a timer. Fails if the text is not a UUID.
 pub(crate) fn id(text: &str) -> Result<TimerId, Problem> {
     text.parse().map_err(|_| Problem::new(ProblemKind::BadRequest, "an id is the text of a UUID"))
 }
 
-/// Makes the problem for a name that no timer has.
+/// Makes the problem for a request about a timer that does not exist.
 pub(super) fn not_found() -> Problem {
     Problem::new(ProblemKind::NotFound, "there is no such timer")
 }

@@ -1,4 +1,4 @@
-//! Administers namespaces: their limits, their removal, and their signing secrets.
+//! Administers namespaces: sets their limits, makes their signing secrets, and removes them.
 
 use crate::audit::{Audit, Deed};
 use crate::convert::{is_name, unavailable};
@@ -16,13 +16,14 @@ use tourbillon_api::{
 use tourbillon_durable::Timers;
 use tourbillon_durable::schedule::Schedules;
 
-/// The time for which a former secret still signs callbacks beside the new secret.
+/// The time for which the earlier secrets of a namespace still sign callbacks after a new secret was made.
 const ROTATION: Duration = Duration::from_secs(86_400);
-/// The greatest number of secrets that sign at the same time. A new secret displaces the oldest.
+/// The greatest number of secrets that sign the callbacks of a namespace at the same time. If there are more, the
+/// oldest secret stops signing.
 const MOST_SECRETS: usize = 10;
-/// The length of a secret, in bytes.
+/// The length of a secret that signs callbacks, in bytes.
 const SECRET: usize = 32;
-/// The longest time for which the removal of a namespace waits for timers that are just being stored in the namespace.
+/// The longest time for which the removal of a namespace waits for creations that are running in the namespace.
 const SETTLING: Duration = Duration::from_secs(5);
 
 fn failed(error: &io::Error) -> Problem {
@@ -31,7 +32,7 @@ fn failed(error: &io::Error) -> Problem {
         .with_retry_after_ms(1_000)
 }
 
-/// Makes, changes, shows and removes namespaces.
+/// Fulfils requests to make, change, show and remove namespaces.
 pub(crate) struct NamespaceAdmin {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
@@ -41,7 +42,8 @@ pub(crate) struct NamespaceAdmin {
 }
 
 impl NamespaceAdmin {
-    /// Changes the namespaces on a thread that may block, and lets parked timers go on if the change permits it.
+    /// Runs `change` on the map of namespaces, on a thread that may block. Then makes the unparker (the task that puts
+    /// timers back) check which parked timers may become due.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnMut(&mut Map) -> Result<T, Problem> + Send + 'static,
@@ -50,12 +52,12 @@ impl NamespaceAdmin {
         let changed = tokio::task::spawn_blocking(move || namespaces.change(change)).await;
         let changed = changed.map_err(|error| Problem::new(ProblemKind::Internal, error.to_string()))?;
         let answer = changed.map_err(|error| failed(&error))?;
-        // Timers may be parked for a limit that was raised, or for a pause that has ended.
+        // Timers may be parked because of a limit that was raised, or because of a pause that has ended.
         self.deliveries.look_everywhere();
         answer
     }
 
-    /// Sets the limits of a namespace, and makes the namespace if it does not exist. Returns whether it was made.
+    /// Sets the limits of a namespace. Makes the namespace if it is missing. Returns whether the namespace was made.
     pub(crate) async fn set(
         &self,
         name: &str,
@@ -89,13 +91,13 @@ impl NamespaceAdmin {
             })
             .await?;
         if is_new {
-            // The new namespace must not see the histories of a former namespace of this name.
+            // A former namespace may have had the same name. The new namespace must not see its histories.
             self.in_flight.forget(name);
         }
         Ok((is_new, self.view(name).await?))
     }
 
-    /// Removes a namespace, which must have no timers.
+    /// Removes a namespace. Fails if the namespace has stored timers or schedules.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
         let note = self.audit.begin(Deed::new(AuditAction::RemoveNamespace).namespace(name));
         let answer = self.remove_empty(name).await;
@@ -116,17 +118,17 @@ impl NamespaceAdmin {
         let there_is_none = || Problem::new(ProblemKind::NotFound, "there is no such namespace");
         let removed = self.change(move |map| map.remove(&key).ok_or_else(there_is_none)).await?;
         if self.namespaces.is_shared() {
-            // The other nodes create timers by the namespaces that they have read.
+            // Until now, other nodes may create timers by their copies of the namespaces.
             tokio::time::sleep(VIEW).await;
         }
-        // From now on no timer is stored in the namespace, except by creations that were admitted before.
+        // From here on, only creations that were admitted before can store timers in the namespace.
         let begin = Instant::now();
         // A creation holds the namespace until its timer is stored.
         while Arc::strong_count(&removed) > 1 && begin.elapsed() < SETTLING {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if Arc::strong_count(&removed) > 1 || self.has_timers(name).await? {
-            // A timer was stored after all: the namespace comes back with its limits and secrets.
+            // A timer was stored during the wait. The namespace is restored with its limits and secrets.
             let key: Box<str> = name.into();
             self.change(move |map| {
                 map.entry(key.clone()).or_insert_with(|| Arc::clone(&removed));
@@ -138,7 +140,7 @@ impl NamespaceAdmin {
         Ok(())
     }
 
-    /// Returns whether timers or schedules are stored in a namespace.
+    /// Returns whether a namespace has stored timers or schedules.
     async fn has_timers(&self, name: &str) -> Result<bool, Problem> {
         let schedules_name = Schedules::namespace_of(name);
         let is_here = |namespace: &str| *namespace == *name || *namespace == *schedules_name;
@@ -146,14 +148,14 @@ impl NamespaceAdmin {
         Ok(counts.by_namespace.iter().any(|((namespace, _), count)| is_here(namespace) && *count > 0))
     }
 
-    /// Returns a namespace with the counts of its timers. Fails if the namespace does not exist.
+    /// Returns a namespace with the numbers of its stored timers. Fails if the namespace does not exist.
     pub(crate) async fn view(&self, name: &str) -> Result<NamespaceView, Problem> {
         self.namespaces.require(name)?;
         let mut views = self.views(|other| other == name).await?;
         views.pop().ok_or_else(|| Problem::new(ProblemKind::NotFound, "there is no such namespace"))
     }
 
-    /// Returns the namespaces for which `is_wanted` is true, with the counts of their timers.
+    /// Returns the namespaces that `is_wanted` selects, with the numbers of their stored timers.
     pub(crate) async fn views(
         &self,
         is_wanted: impl Fn(&str) -> bool,
@@ -186,7 +188,8 @@ impl NamespaceAdmin {
             .collect())
     }
 
-    /// Makes a new signing secret for a namespace. The last nine former secrets sign beside it for a day.
+    /// Makes a new secret that signs the callbacks of a namespace. The last nine earlier secrets still sign callbacks
+    /// for a day.
     pub(crate) async fn make_secret(&self, name: &str) -> Result<NewSecret, Problem> {
         let note = self.audit.begin(Deed::new(AuditAction::MakeSecret).namespace(name));
         let answer = self.rotate_secret(name).await;
@@ -211,8 +214,8 @@ impl NamespaceAdmin {
                     former.map(|old| SigningSecret { until: Some(old.until.unwrap_or(until)), ..old });
                 let mut secrets = vec![SigningSecret { secret: new.clone(), made: now(), until: None }];
                 secrets.extend(former);
-                // The oldest secret is displaced. So a namespace whose secret is lost or known to others can always get
-                // a new secret.
+                // The oldest secrets are displaced. So a namespace can always get a new secret, even if a secret is
+                // lost or known to others.
                 secrets.truncate(MOST_SECRETS);
                 let former_until = secrets.get(1).and_then(|secret| secret.until);
                 let limits = namespace.limits.clone();

@@ -1,4 +1,4 @@
-//! Starts a service: opens its files and its store, and makes its parts in the order in which they need each other.
+//! Starts a service. Opens its files and its store, and makes its parts in the order of their dependencies.
 
 use super::backup::Backups;
 use super::changes::Changes;
@@ -34,30 +34,31 @@ use tourbillon_durable::store::{RedbStore, StoreError, StoreErrorKind, TimerStor
 use tourbillon_durable::{Builder, Durable, Limits, Timers};
 use tourbillon_redis::Grade;
 
-/// The results of the checks before a start: notices for the administrator, and the lock of the folder.
+/// The results of the checks before the service starts: notices for the administrator, and the lock of the data folder.
 #[derive(Default)]
 struct Checked {
     notices: Vec<Box<str>>,
     folder: Option<File>,
 }
 
-/// Returns the greatest number of handlers that run: callbacks, open claims, and deliveries that wait for a permit in
-/// memory. Each of the three has its own limit, so none takes the room of the others.
+/// Returns the greatest number of timers that the runtime handles at the same time. The number includes callbacks,
+/// timers that receivers have fetched, and deliveries that wait for a permit. Each of these three has its own limit.
 fn capacity(settings: &Settings) -> usize {
     let limits = settings.concurrency.saturating_add(settings.open_claims).saturating_add(MOST_WAITING);
-    // A namespace alone gets three quarters of the capacity, which must be all of these limits.
+    // A single namespace may use three quarters of the capacity. This part must suffice for all three limits.
     limits.saturating_add(limits.div_ceil(3))
 }
 
-/// The greatest number of bytes of sign-in forms in memory.
+/// The greatest number of bytes that all sign-in forms may use in memory.
 const MOST_FORMS: usize = 256 << 10;
 
-/// Returns the greatest number of bytes of request bodies in memory. A single client has room for the largest body.
+/// Returns the greatest number of bytes that all request bodies may use in memory. Even one client's part suffices for
+/// the largest body.
 fn most_bodies(rules: &Rules) -> usize {
     (64 << 20).max(4 * (rules.body + rules.url + rules.headers))
 }
 
-/// Locks the folder for this process, until the returned file is closed. Fails if another process has locked it.
+/// Locks the data folder for this process, until the returned file is closed. Fails if another process has the lock.
 fn lock(data: &Path) -> Result<File, OpenError> {
     let path = data.join("lock");
     let file =
@@ -70,13 +71,15 @@ fn lock(data: &Path) -> Result<File, OpenError> {
 }
 
 impl Service {
-    /// Opens the files of a service and begins to deliver the timers that are due. Deliveries run on the calling
-    /// runtime. With settings of Redis, the timers and namespaces are there; the call waits for the servers' answers.
+    /// Opens the files of a service, and begins to deliver due timers on the calling runtime.
+    ///
+    /// If the settings name Redis servers, the timers and namespaces are in Redis. The call then waits for the servers'
+    /// answers.
     ///
     /// # Errors
     ///
-    /// Fails if a file or the store cannot be opened, another process has the store open, a thread does not start, or
-    /// the collector of spans cannot be used.
+    /// Fails if a file or the store cannot be opened, or if another process has opened the store. Fails if a thread
+    /// does not start, or if the collector of spans cannot be used.
     ///
     /// # Panics
     ///
@@ -95,18 +98,18 @@ impl Service {
         let builder = builder.keep_free(settings.keep_free).without_locks(settings.without_locks);
         let store = builder.open(settings.data.join("timers.redb"));
         let store = store.map_err(OpenError::Store)?;
-        // A restore keeps the store open until it ends, so no restore begins from here on.
+        // A restore keeps the store open until the restore ends. So no restore can begin from here on.
         check()?;
         Self::open_on(settings, Arc::new(store))
     }
 
     /// Opens a service as [`open`](Self::open) does, but with the timers in the given store. The other files are in the
-    /// folder.
+    /// data folder.
     ///
     /// # Errors
     ///
-    /// Fails if a file cannot be opened, the namespaces of stored timers are missing, a thread does not start, or the
-    /// collector of spans cannot be used.
+    /// Fails if a file cannot be opened, or if the namespaces of stored timers are missing. Fails if a thread does not
+    /// start, or if the collector of spans cannot be used.
     ///
     /// # Panics
     ///
@@ -164,7 +167,8 @@ impl Service {
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
 
-    /// Returns the files beside the store that cannot be read, each with the reason. Missing files are left out.
+    /// Returns the service's files besides the store that exist, but cannot be read. Each text has the path and the
+    /// reason.
     pub(crate) fn unreadable_files(data: &Path, tokens: &Path) -> Vec<String> {
         let namespaces = data.join("namespaces.json");
         let operations = data.join("operations.json");
@@ -178,7 +182,7 @@ impl Service {
         read.into_iter().filter_map(fault).collect()
     }
 
-    /// Makes the parts of the service and begins to deliver the timers of the store.
+    /// Makes the parts of the service on an open store, and begins to deliver timers.
     fn begin_on(
         settings: Settings,
         store: Arc<dyn TimerStore>,
@@ -232,7 +236,7 @@ impl Service {
     }
 }
 
-/// The handles from which the parts are made. Each part takes those that it names as its fields.
+/// The values that several parts of the service share. Each part takes the values that it needs.
 struct Base {
     settings: Arc<Settings>,
     timers: Timers,
@@ -258,7 +262,7 @@ struct Base {
 }
 
 impl Base {
-    /// Opens the files beside the store, and begins to deliver the store's timers.
+    /// Opens the service's files besides the store, and begins to deliver timers.
     fn begin(
         settings: Settings,
         store: Arc<dyn TimerStore>,
@@ -278,7 +282,7 @@ impl Base {
         let in_flight = Arc::new(InFlight::new(Arc::clone(&store), Arc::<Metrics>::default()));
         let (history, history_error) = History::open(&settings.data.join("history.ring"));
         if history_error.is_some() {
-            // The history goes on in memory. An alarm on the counter shows the fault.
+            // The history is kept in memory only. An alarm on this counter reports the fault.
             counters.history_errors.add(1);
         }
         let telemetry = Telemetry::start(&settings.telemetry, &settings.caller.certificates);
@@ -457,7 +461,7 @@ impl Base {
     }
 }
 
-/// Configures the runtime that delivers the timers of a store. It has no handlers yet.
+/// Configures the runtime that delivers the timers of a store. The caller adds the handlers.
 fn builder(settings: &Settings, store: Arc<dyn TimerStore>) -> Builder {
     let mut limits = Limits::default();
     limits.payload = settings.rules.url + settings.rules.headers + settings.rules.body + work::OVERHEAD;

@@ -8,44 +8,45 @@ use tourbillon_durable::StartError;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_redis::{Grade, Report};
 
-/// The greatest number of namespaces that a message names.
+/// The greatest number of namespaces that the message of an error names.
 const NAMES: usize = 10;
 
 /// The reason why a service was not opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A file of the service cannot be read or written.
+    /// A file of the service could not be read or written.
     File {
-        /// The file.
+        /// The path of the file that could not be read or written.
         path: PathBuf,
-        /// The error.
+        /// The reason why the file could not be read or written.
         error: io::Error,
     },
-    /// The file of the namespaces is missing, and the store has timers of namespaces beside `default`.
+    /// The file of the namespaces is missing, although the store has timers in other namespaces than `default`.
     NoNamespaces {
-        /// The file.
+        /// The path of the missing file of namespaces.
         path: PathBuf,
-        /// The namespaces.
+        /// The names of the namespaces that have stored timers.
         names: Vec<Box<str>>,
     },
-    /// A restore into this folder has begun and not ended. The timers beside are not all of the backup.
+    /// A restore into this data folder has begun and not ended. The folder may have only some of the backup's timers.
     HalfRestored(PathBuf),
-    /// A restore into this deployment has begun and not ended. The timers that it has are not all of the backup.
+    /// A restore into this deployment on Redis has begun and not ended. The deployment may have only some of the
+    /// backup's timers.
     HalfRestoredDeployment(Box<str>),
-    /// Another service uses the folder.
+    /// Another process uses this data folder.
     InUse(PathBuf),
-    /// The Redis servers are refused by the checks.
+    /// The Redis servers were reached, but a check refuses them. The report says why.
     Servers(Report),
-    /// The Redis servers cannot be reached.
+    /// The Redis servers could not be reached. The report says why.
     NoServers(Report),
-    /// The store cannot be opened.
+    /// The store could not be opened.
     Store(StoreError),
-    /// A certificate cannot be read.
+    /// A certificate from the settings could not be read.
     Certificate(CertificateError),
-    /// The deliveries cannot be started.
+    /// The runtime that delivers timers could not be started.
     Start(StartError),
-    /// Spans cannot be sent to the collector that the settings name.
+    /// Spans cannot be sent to the collector that the settings name. The text says why.
     Telemetry(Box<str>),
 }
 
@@ -99,19 +100,19 @@ impl fmt::Display for OpenError {
 impl core::error::Error for OpenError {}
 
 impl OpenError {
-    /// Returns whether another start with the same settings and servers would fail, too.
+    /// Returns whether the settings or the servers cause this error. Unless they change, the next start fails too.
     #[must_use]
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Self::Servers(_) => true,
-            // A deployment with another number of shards, for example.
+            // The deployment has another number of shards, for example.
             Self::Store(error) => error.kind() == StoreErrorKind::Limit,
             _ => false,
         }
     }
 }
 
-/// Makes the function that turns an error of this file into an [`OpenError`].
+/// Makes a function that converts an error of this file into an [`OpenError`].
 pub(super) fn file_error(path: &Path) -> impl FnOnce(io::Error) -> OpenError + use<> {
     let path = path.to_owned();
     move |error| OpenError::File { path, error }

@@ -1,4 +1,4 @@
-//! Records changes of timers: for the readers of events, in the counters, and in the histories of timers.
+//! Records changes of timers for the readers of events, in the counters, and in the histories of timers.
 
 use super::names::Named;
 use crate::record::InFlight;
@@ -8,7 +8,7 @@ use tourbillon_api::{Event, EventKind, PlaceOutcome, Placed};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Cancelled, UtcMillis};
 
-/// Records changes of timers. Clones share one state.
+/// Records changes of timers in counters, events and histories. Clones share the state.
 #[derive(Clone)]
 pub(super) struct ChangeRecorder {
     events: Events,
@@ -21,12 +21,12 @@ impl ChangeRecorder {
         Self { events, counters, in_flight }
     }
 
-    /// Returns the present moment by the store's clock.
+    /// Returns the present moment by the clock of the store.
     pub(super) fn now(&self) -> UtcMillis {
         self.in_flight.now()
     }
 
-    /// Counts timers that were created in a namespace.
+    /// Counts `count` timers that were created in a namespace.
     pub(super) fn count_created(&self, namespace: &str, count: u64) {
         self.counters.created.add(count);
         self.in_flight.metrics().tenants.of(namespace).created.add(count);
@@ -37,8 +37,8 @@ impl ChangeRecorder {
         self.in_flight.metrics().tenants.of(namespace).cancelled.add(1);
     }
 
-    /// Records a creation, and the end of the timer that the new timer has replaced. Records nothing if no timer was
-    /// made.
+    /// Records the store's answer to a creation. If the new timer has replaced a timer, also records the end of the
+    /// replaced timer. Records nothing if no timer was created.
     pub(super) fn placed(&self, namespace: &str, placed: &Placed) {
         if !matches!(placed.outcome, PlaceOutcome::Created | PlaceOutcome::Replaced) {
             return;
@@ -63,8 +63,8 @@ impl ChangeRecorder {
         });
     }
 
-    /// Records a cancellation that a request asked for. `named` is the name in the request. Records nothing if no timer
-    /// was cancelled.
+    /// Records the store's answer to a request that cancels a timer. `named` is the timer's name in the request.
+    /// Records nothing if no timer was cancelled.
     pub(super) fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &Cancelled) {
         let (Cancelled::Cancelled(_) | Cancelled::InFlight) = cancelled else { return };
         self.count_cancelled(namespace);
@@ -88,8 +88,8 @@ impl ChangeRecorder {
         });
     }
 
-    /// Shows and counts a timer that an operation on many timers has cancelled. `key` is not known if a delivery has
-    /// begun.
+    /// Counts a timer that an operation on many timers has cancelled, and shows it to readers of events. `key` is
+    /// `None` if a delivery of the timer has begun.
     pub(super) fn cancelled_in_bulk(&self, namespace: &str, id: TimerId, key: Option<&str>) {
         self.count_cancelled(namespace);
         self.events.show(|| Event {
@@ -99,18 +99,18 @@ impl ChangeRecorder {
         });
     }
 
-    /// Records in a timer's history that an operation on many timers has cancelled it.
+    /// Adds the cancellation by an operation on many timers to the timer's history.
     pub(super) fn remember_cancelled(&self, timer: &Timer) {
         self.in_flight.cancelled(timer);
     }
 
-    /// Records that a dead timer was replayed. `begun` is a moment before the change, since the timer's next delivery
-    /// may have begun already.
+    /// Records that a dead timer was replayed, which made it pending again. `begun` must be a moment before the replay.
+    /// A later moment could lie after the start of the timer's next delivery.
     pub(super) fn replayed(&self, timer: &Timer, begun: UtcMillis) {
         self.in_flight.replayed(timer, begun);
     }
 
-    /// Records that the due moment of a timer was moved.
+    /// Records that the due moment of a timer was changed.
     pub(super) fn moved(&self, namespace: &str, id: TimerId, key: Option<&str>) {
         self.events.show(|| Event {
             id: Some(id.to_string()),

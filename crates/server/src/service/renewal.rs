@@ -1,4 +1,4 @@
-//! Reads the changes that other nodes have made to the shared state, again and again.
+//! Reads the changes that other nodes make to the shared state, about once a second.
 
 use super::operations::Operations;
 use super::reports::Takeovers;
@@ -9,14 +9,14 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::Timers;
 
-/// The time between two reads, which is the length of a turn.
+/// The time between two rounds in which this node reads the changes of other nodes.
 const RENEWED: Duration = Duration::from_secs(1);
-/// The number of turns between two searches for operations whose nodes are gone.
+/// The number of rounds of reads between two searches for operations of nodes that have stopped or died.
 const TURNS_OF_OPERATIONS: u32 = 3;
-/// The number of turns between two checks for shards that this node has taken over.
+/// The number of rounds of reads between two checks whether this node has taken over shards.
 const TURNS_OF_TAKEOVERS: u32 = 5;
 
-/// Reads the changes that other nodes have made to namespaces, operations and shards.
+/// Reads the changes that other nodes make to namespaces, operations and shards.
 pub(super) struct Renewal {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
@@ -27,12 +27,14 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// Starts a task that reads until the service stops or is dropped. Does nothing if no other node shares the timers.
+    /// Starts a task that reads the changes of other nodes until the service stops or is dropped. Does nothing if no
+    /// other nodes share the timers.
     pub(super) fn begin(self: &Arc<Self>) {
         if !self.namespaces.is_shared() {
             return;
         }
-        // The task holds no strong reference. So a service that is dropped without being closed drops its parts, too.
+        // The task holds only a weak reference. So a service that is dropped without being closed still drops its
+        // parts.
         let (this, stop) = (Arc::downgrade(self), self.stop.clone());
         drop(tokio::spawn(async move {
             let mut takeovers = Takeovers::default();
@@ -57,7 +59,7 @@ impl Renewal {
             takeovers.look(&nodes);
         }
         let before = self.namespaces.all();
-        // The known namespaces stay while the servers do not answer.
+        // If the servers do not answer, the known namespaces stay in use.
         if self.namespaces.renew().await.unwrap_or(false) {
             let now = self.namespaces.all();
             now.keys()

@@ -1,12 +1,12 @@
-//! Restores a backup into the folder of a service that does not run, or into a deployment in Redis without nodes.
+//! Restores a backup into the data folder of a service that does not run, or into a Redis deployment without nodes.
 //!
 //! # A restore that is killed
-//! A restore makes the file `restoring` while it has the store open, before it stores the first timer. It removes the
-//! file once everything is on the disk. No service opens a folder with that file. So timers beside the file come from a
-//! restore that did not end, and the next restore may drop them.
+//! A restore makes the file `restoring` before it stores the first timer, while it has the store open. It removes the
+//! file once everything is on the disk. No service opens a folder with that file. So if the file exists, a restore that
+//! did not end has stored the timers, and the next restore may drop them.
 //!
-//! In Redis a shared document, the note, takes the place of the file. A restore writes the note again every few
-//! seconds, so an old note comes from a restore that was killed.
+//! In Redis a shared document, the *note*, replaces the file. A restore writes the note again every few seconds. So an
+//! old note belongs to a restore that was killed.
 
 use super::backup::Attached;
 use super::deployment::{RESTORING, open_store};
@@ -35,22 +35,22 @@ const STORE: &str = "timers.redb";
 const NAMESPACES: &str = "namespaces.json";
 const MARK: &str = "restoring";
 
-/// The reason why nothing was restored.
+/// The reason why a restore of a backup failed.
 #[derive(Debug)]
 pub(crate) enum RestoreError {
-    /// The backup is refused, or cannot be read.
+    /// The backup is not valid, or the file of the backup cannot be read.
     Backup(PathBuf, BackupError),
-    /// The folder has timers, or its store cannot be opened or written.
+    /// The data folder already has timers, or its store cannot be opened or written.
     Store(PathBuf, BackupError),
-    /// A file cannot be read or written.
+    /// A file besides the store cannot be read or written.
     File(PathBuf, io::Error),
-    /// Another process restores into the folder.
+    /// Another process is restoring a backup into this data folder.
     UnderWay(PathBuf),
-    /// The deployment of this name has timers, or cannot be read or written.
+    /// The deployment on Redis with this name already has timers, or cannot be read or written.
     Deployment(Box<str>, BackupError),
-    /// Another process restores into the deployment, or did so a moment ago.
+    /// Another process is restoring a backup into this deployment, or has done so within the last 15 seconds.
     DeploymentUnderWay(Box<str>),
-    /// These nodes run on the deployment.
+    /// Nodes of this deployment are running. The second value has the names of the nodes.
     Nodes(Box<str>, Names),
 }
 
@@ -86,19 +86,19 @@ impl core::error::Error for RestoreError {}
 
 type Names = Vec<Box<str>>;
 
-/// The result of a successful restore.
+/// The result of a successful restore of a backup.
 #[derive(Debug)]
 pub(crate) struct Restored {
-    /// The moment at which the backup was taken.
+    /// The moment at which the backup was made.
     pub(crate) at: UtcMillis,
     pub(crate) timers: u64,
-    /// The namespaces that existed before and stay as they were.
+    /// The namespaces that existed before the restore. They have kept their limits and secrets.
     pub(crate) kept: Names,
-    /// The namespaces that have restored timers but are not in the backup. They have no limits and no secrets.
+    /// The namespaces that have restored timers, but are not in the backup. They have no limits and no secrets.
     pub(crate) bare: Names,
 }
 
-/// Returns whether a restore into this folder has begun and not ended.
+/// Returns whether a restore into this data folder has begun and not ended.
 pub(crate) fn is_half_restored(data: &Path) -> bool {
     data.join(MARK).exists()
 }
@@ -112,7 +112,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Removes a file. Does nothing if the file does not exist.
+/// Removes a file, if the file exists.
 fn remove(path: &Path) -> Result<(), RestoreError> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error(path)(error)),
@@ -120,19 +120,20 @@ fn remove(path: &Path) -> Result<(), RestoreError> {
     }
 }
 
-/// Counts the timers of the store.
+/// Counts the timers in a store.
 fn counts(store: &RedbStore) -> Result<Counts, BackupError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     Ok(runtime.block_on(store.counts())?)
 }
 
-/// Removes the files of the store.
+/// Removes the files of the store from a data folder.
 fn remove_store(data: &Path) -> Result<(), RestoreError> {
     remove(&data.join(STORE))?;
     remove(&data.join(format!("{STORE}.ops")))
 }
 
-/// The file `restoring`, which is locked until this value is dropped.
+/// The file `restoring` in a data folder, which marks a restore that has begun. The file is locked until this value is
+/// dropped.
 struct Mark {
     path: PathBuf,
     locked: File,
@@ -152,14 +153,14 @@ impl Mark {
         }
     }
 
-    /// Opens and locks the file that a killed restore has left behind, if there is such a file.
+    /// Opens and locks the file `restoring` of a killed restore. Returns `None` if the file does not exist.
     fn left_behind(data: &Path) -> Result<Option<Self>, RestoreError> {
         let path = data.join(MARK);
         let mark = match Self::open(&path, false) {
             Err(RestoreError::File(_, error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             mark => mark?,
         };
-        // The other restore may have ended between the opening and the lock.
+        // The other restore may have ended and removed the file before it was locked here.
         Ok(path.exists().then_some(mark))
     }
 
@@ -178,8 +179,8 @@ impl Mark {
     }
 }
 
-/// Restores a backup into a service's folder, which must have no timers. `how` gets the present moment by the store's
-/// clock and returns how timers are restored. After an error the folder has no timers.
+/// Restores a backup into a data folder without timers. The closure `how` gets the present moment by the store's clock,
+/// and returns how the timers are restored. If the restore fails, the folder has no timers.
 pub(crate) fn restore(
     data: &Path,
     cache: usize,
@@ -231,7 +232,7 @@ pub(crate) fn restore(
     restored
 }
 
-/// Reads a whole backup to check it. Returns the moment of the backup, and its contents beside the timers.
+/// Reads a whole backup in order to check it. Returns the moment of the backup and the namespaces in it.
 fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
     let file = File::open(from).map(BufReader::new).map_err(file_error(from))?;
@@ -243,18 +244,19 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// The age from which a note counts as left behind by a killed restore.
+/// The time after the last write of a restore's note in Redis after which the restore counts as killed.
 const DEAD: Duration = Duration::from_secs(15);
-/// The time between two writes of a note.
+/// The time between two writes of the note in Redis that marks a running restore.
 const WRITTEN: Duration = Duration::from_secs(3);
 
-/// The note of a restore into a deployment. A thread writes the note again and again until [`stop`](Self::stop).
+/// Keeps other restores out of a deployment. A thread renews a note in Redis until [`stop`](Self::stop).
 struct Hold {
     end: Sender<()>,
     thread: JoinHandle<Result<u64, StoreError>>,
 }
 
-/// Replaces the note that has this version. Returns the new version, or `None` if another process was quicker.
+/// Renews the note in Redis that marks a running restore, if its version is still `version`. Returns the new version.
+/// Returns `None` if another process has changed the note.
 async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, StoreError> {
     let until = (store.now() + DEAD).as_millis().to_string();
     if !store.replace_document(RESTORING, version, Some(until.as_bytes())).await? {
@@ -265,8 +267,8 @@ async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, Sto
 }
 
 impl Hold {
-    /// Takes the note for this restore. Returns whether a killed restore had left a note. `None` if another restore is
-    /// under way.
+    /// Takes the note in Redis that marks a running restore. Also returns whether a killed restore had left a note.
+    /// Returns `None` if another restore is running.
     fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
         let note = block_on(store.document(RESTORING))?;
         let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
@@ -288,7 +290,8 @@ impl Hold {
         Ok(Some((Self { end, thread }, note.is_some())))
     }
 
-    /// Stops the thread that writes the note. Returns the note's version, by which the note can be removed.
+    /// Stops the thread that renews the note of this restore. Returns the note's version, by which the caller removes
+    /// the note.
     fn stop(self) -> Result<u64, StoreError> {
         drop(self.end);
         let panicked =
@@ -297,7 +300,7 @@ impl Hold {
     }
 }
 
-/// Removes all timers of a deployment. No node may deliver them.
+/// Removes all timers of a deployment on Redis. The deployment must not have a running node.
 fn drop_timers(store: &RedisStore) -> Result<(), StoreError> {
     let mut cursor = None;
     loop {
@@ -311,7 +314,7 @@ fn drop_timers(store: &RedisStore) -> Result<(), StoreError> {
     }
 }
 
-/// The number of timers that are dropped in one transaction.
+/// The number of timers that are removed in one transaction.
 const AT_ONCE: u32 = 200;
 
 fn is_empty(store: &RedisStore) -> Result<bool, StoreError> {
@@ -319,9 +322,11 @@ fn is_empty(store: &RedisStore) -> Result<bool, StoreError> {
     Ok(counts.by_namespace.is_empty() && counts.quarantined == 0)
 }
 
-/// Restores a backup into a deployment, which must have no timers and no nodes. `how` gets the present moment by the
-/// store's clock and returns how timers are restored. After an error the deployment has no timers, or no node starts on
-/// it before another restore has ended.
+/// Restores a backup into a deployment on Redis without timers and without running nodes. The closure `how` gets the
+/// present moment by the store's clock, and returns how the timers are restored.
+///
+/// After a failed restore, the deployment has no timers. If the timers could not be removed, no node starts before
+/// another restore has ended.
 pub(crate) fn restore_shared(
     redis: &RedisSettings,
     from: &Path,
@@ -349,7 +354,8 @@ pub(crate) fn restore_shared(
         let (kept, bare) = added.map_err(of_notes)?;
         Ok(Restored { at, timers, kept, bare })
     });
-    // If another process has taken the note by now, the timers belong to that process, too. Then neither is touched.
+    // If another process has taken the note, the timers belong to that process. `stop` then fails, and this restore
+    // touches neither the note nor the timers.
     let version = hold.stop().map_err(of_store)?;
     if restored.is_err() && may_have_stored {
         drop_timers(&store).map_err(of_store)?;
@@ -361,8 +367,8 @@ pub(crate) fn restore_shared(
     restored
 }
 
-/// Prepares a deployment for a restore: drops the timers that a killed restore has stored. Fails if nodes run, or if
-/// other timers are stored.
+/// Prepares a deployment on Redis for a restore. If a killed restore has left its note, removes the timers of that
+/// restore. Fails if nodes run, or if other timers are stored.
 fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), RestoreError> {
     let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
     let nodes = block_on(store.nodes()).map_err(of_store)?.unwrap_or_default().nodes;
@@ -380,8 +386,8 @@ fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), Res
     Ok(())
 }
 
-/// Adds the namespaces of a backup, and the namespaces of restored timers. Returns the names that existed before, and
-/// the names that only timers have.
+/// Adds the namespaces of a backup and the namespaces of restored timers. Returns the namespaces that existed before,
+/// and the namespaces that were not in the backup.
 fn add_namespaces(
     storage: NamespaceStorage,
     attached: &Attached,
@@ -396,8 +402,8 @@ fn add_namespaces(
             added.insert(name.clone(), Arc::clone(namespace));
         }
     }
-    // A schedule is a timer in an internal namespace, whose name ends with the name of the namespace of its
-    // occurrences.
+    // A schedule is a timer in an internal namespace. The name of that namespace ends with the name of the namespace in
+    // which the schedule creates timers.
     let used = used.by_namespace.keys().map(|(namespace, _)| &**namespace);
     let used: BTreeSet<_> =
         used.map(|name| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();

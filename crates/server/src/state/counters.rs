@@ -2,13 +2,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter that only grows.
+/// A number that only grows, and to which several threads add.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn add(&self, count: u64) {
-        // Ordering: Relaxed. No other data is read through a count.
+        // Ordering: Relaxed. No other data depends on the count.
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
@@ -17,27 +17,28 @@ impl Counter {
     }
 }
 
-/// The counters of a service since its start, which the metrics show.
+/// The counters of the service since its start, as the metrics show them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Timers that were created.
+    /// The number of created timers.
     pub(crate) created: Counter,
-    /// Created timers that replaced an earlier timer with the same key.
+    /// The number of created timers that replaced a timer with the same key.
     pub(crate) replaced: Counter,
-    /// Timers that were cancelled.
+    /// The number of cancelled timers.
     pub(crate) cancelled: Counter,
-    /// Times that the inner timer of a schedule fired. The store's runtime counts each as a delivery.
+    /// The number of deliveries of inner timers, by which schedules create their timers. The runtime also counts these
+    /// deliveries.
     pub(crate) decisions: Counter,
-    /// Answered requests, by the first digit of their status.
+    /// The number of answered requests, by the first digit of the answer's status.
     pub(crate) answers: [Counter; 5],
-    /// Failed reads or writes of the file that keeps the history.
+    /// The number of failed reads and writes of the file that keeps the history of the service's numbers.
     pub(crate) history_errors: Counter,
-    /// Requests whose handler panicked.
+    /// The number of requests whose handler panicked.
     pub(crate) panics: Counter,
 }
 
 impl Counters {
-    /// Counts a request that was answered with this status.
+    /// Counts a request that was answered with the HTTP status `status`.
     pub(crate) fn answered(&self, status: u16) {
         let class = usize::from(status / 100).clamp(1, self.answers.len());
         self.answers[class - 1].add(1);

@@ -12,19 +12,19 @@ use tourbillon_durable::schedule::{ScheduleEvent, Schedules};
 use tourbillon_durable::store::TimerStore;
 use tracing::warn;
 
-/// The number of events that a slow reader may be behind before it misses some.
+/// The number of events that a reader may lag behind. A reader that lags further misses events.
 pub(crate) const BEHIND: usize = 1_024;
-/// The greatest number of readers. Each token may have only a share of it.
+/// The greatest number of readers of events. A single token may have only some of them.
 const MOST_READERS: usize = 256;
 
-/// Distributes the events of a service to its readers. Clones share the readers.
+/// Sends the events of the service to its readers. Clones have the same readers.
 #[derive(Clone, Debug)]
 pub(crate) struct Events(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     events: broadcast::Sender<Event>,
-    /// The number of readers of each token. Readers without a token are counted together.
+    /// The number of readers of events for each token. Readers without a token have the key `None` together.
     readers: Mutex<HashMap<Option<TokenHash>, usize>>,
 }
 
@@ -39,14 +39,15 @@ impl Events {
         Self(Arc::new(Inner { events: broadcast::Sender::new(BEHIND), readers: Mutex::default() }))
     }
 
-    /// Sends an event to all readers. `event` is called only if there are readers.
+    /// Sends an event to all readers of events. Without readers, `event` is not called.
     pub(crate) fn show(&self, event: impl FnOnce() -> Event) {
         if self.0.events.receiver_count() > 0 {
             let _nobody_reads = self.0.events.send(event());
         }
     }
 
-    /// Begins to read the events from now on. `None` if the token has too many readers, or all tokens together have.
+    /// Begins to read the events from now on. Returns `None` if the token, or all tokens together, have too many
+    /// readers.
     pub(crate) fn subscribe(&self, token: Option<TokenHash>) -> Option<Subscription> {
         let mut readers = self.0.lock();
         let free = MOST_READERS.saturating_sub(readers.values().sum());
@@ -64,7 +65,7 @@ impl Events {
     }
 }
 
-/// A reader of events. Dropping it makes room for another reader.
+/// A reader of the service's events. Dropping the value makes room for another reader.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     receiver: broadcast::Receiver<Event>,
@@ -91,7 +92,7 @@ impl Drop for Subscription {
     }
 }
 
-/// Makes an event of the present moment, with its details still unset.
+/// Makes an event with the present moment. The caller sets the event's other details.
 pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Event {
@@ -108,7 +109,7 @@ pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
     }
 }
 
-/// Opens the schedules of a store so that their changes are shown as events.
+/// Opens the schedules of a store. Changes of the schedules are shown to readers of `events`.
 pub(crate) fn schedules_of(store: Arc<dyn TimerStore>, events: &Events) -> Schedules {
     let events = events.clone();
     Schedules::observed(store, move |at, schedule_event| {

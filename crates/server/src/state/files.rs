@@ -1,8 +1,8 @@
 //! Replaces small files as a whole. After a crash a file has either its old contents or its new contents.
 //!
-//! A file is JSON. Its last line is the CRC-32 of all bytes before it, written in 32 blanks: a space is 0 and a tab is
-//! 1, the highest bit first. JSON permits blanks at its end, so any program can read the file. If this line is missing,
-//! another program wrote the file, and its contents are accepted unchecked.
+//! A file contains JSON. Its last line is the CRC-32 of all bytes before that line, written as 32 blanks. A space is 0
+//! and a tab is 1, and the highest bit comes first. JSON permits blanks at its end, so any program can read the file.
+//! If the last line is missing, another program wrote the file. Its contents are then accepted unchecked.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,10 +10,10 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// The length of the checksum's line with the line break before it, in bytes.
+/// The length of a file's checksum, in bytes: a line break, and 32 blanks.
 const CHECKSUM: usize = 33;
 
-/// Returns the checksum's line for these bytes, with the line break before it.
+/// Returns the checksum of `bytes`: a line break, and 32 spaces or tabs.
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     let sum = crc32fast::hash(bytes);
     let mut line = [b'\n'; CHECKSUM];
@@ -23,14 +23,14 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     line
 }
 
-/// Whether the bytes end with a checksum, even a wrong checksum. Line breaks count as blanks, since a flipped bit can
-/// turn a tab into a line break.
+/// Returns whether `bytes` end with a checksum, right or wrong. A line break counts as a blank, because a flipped bit
+/// can turn a tab into a line break.
 fn has_checksum(bytes: &[u8]) -> bool {
     let blanks = bytes.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')).count();
     blanks >= CHECKSUM - 1
 }
 
-/// Reads a JSON file. Returns `None` if the file does not exist.
+/// Reads a JSON file and its checksum. Returns `None` if the file does not exist.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -48,7 +48,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from)
 }
 
-/// Completes an error of missing permissions: it then names the user who owns the file and the user of this process.
+/// Adds an explanation to an error about missing permissions: the owner of the file, and the user of this process.
 #[cfg(unix)]
 fn explained(path: &Path, error: io::Error) -> io::Error {
     let owner = std::fs::metadata(path).map(|data| std::os::unix::fs::MetadataExt::uid(&data));
@@ -67,8 +67,8 @@ fn explained(_: &Path, error: io::Error) -> io::Error {
     error
 }
 
-/// Makes a folder, with the folders around it that are missing. Only the owner may look into new folders. An existing
-/// folder stays as it is. The names of new folders survive a loss of power.
+/// Makes a folder and its missing parents. Only the owner may look into a new folder. An existing folder is not
+/// changed. The names of new folders survive a loss of power.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|folder| is_missing(folder)).collect();
     let mut builder = DirBuilder::new();
@@ -83,7 +83,7 @@ fn is_missing(folder: &Path) -> bool {
     !folder.as_os_str().is_empty() && !folder.exists()
 }
 
-/// Syncs the folder that contains a file or folder, so that its name survives a loss of power.
+/// Syncs the folder that contains the file or folder `path`. The name `path` then survives a loss of power.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(_) if cfg!(unix) => File::open(folder_of(path))?.sync_all(),
@@ -96,20 +96,21 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Replaces a JSON file and its checksum, as [`replace_bytes`] does.
+/// Replaces a JSON file by a new file with a checksum. [`replace_bytes`] describes the steps.
 pub(crate) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let mut bytes = serde_json::to_vec_pretty(value)?;
     bytes.extend_from_slice(&checksum(&bytes));
     replace_bytes(path, &bytes)
 }
 
-/// Replaces a file's contents. Returns once the new contents survive a loss of power. An existing file keeps its owner
-/// and its mode, so the service can still read it after another user has changed it. A new file gets the owner of its
-/// folder. Only the owner may read a new file, since it may contain secrets.
+/// Replaces the contents of a file. Returns once the new contents survive a loss of power.
+///
+/// An existing file keeps its owner and its mode. So the service can still read a file that another user has changed. A
+/// new file gets the owner of its folder. Only the owner may read a new file, because it may contain secrets.
 ///
 /// # Errors
 ///
-/// Fails if the new file cannot be given to the owner. The old file then stays as it was.
+/// Fails if the new file cannot be given to its owner. The old file is not changed in this case.
 pub(crate) fn replace_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     match std::fs::remove_file(&new) {
@@ -129,8 +130,8 @@ pub(crate) fn replace_bytes(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_folder(path)
 }
 
-/// Makes a new file that only its owner may read. Fails if a file or a link has this name: the folder may belong to
-/// somebody else, who could have placed a link there.
+/// Makes a new file that only its owner may read. Fails if a file or a link with this path exists. Another user may own
+/// the folder, and may have put a link there.
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -139,8 +140,8 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Gives a new file the owner and the mode of the file that it replaces. Without such a file, it gets the folder's
-/// owner.
+/// Gives the new file `new` the owner and the mode of the file at `path`. If no file is at `path`, the new file gets
+/// the owner of the folder.
 #[cfg(unix)]
 fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt, fchown};
@@ -152,7 +153,7 @@ fn keep_owner(path: &Path, new: &File) -> io::Result<()> {
     let present = new.metadata()?;
     if (owner.uid(), owner.gid()) != (present.uid(), present.gid()) {
         let given = fchown(new, Some(owner.uid()), Some(owner.gid()));
-        // A new file may keep this user's group if its owner is already right.
+        // A new file may keep this user's group if its owner is already correct.
         if let Err(error) = given
             && (former.is_some() || owner.uid() != present.uid())
         {
@@ -172,7 +173,7 @@ fn keep_owner(_: &Path, _: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file to the owner of its folder if another user made it, such as an administrator who acts for the service.
+/// Gives a file to the owner of its folder. Another user, such as an administrator, may have made the file.
 #[cfg(unix)]
 pub(crate) fn give_to_owner_of_folder(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, lchown};
@@ -193,11 +194,12 @@ pub(crate) fn give_to_owner_of_folder(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a lock file, which is always empty. If it is missing, it is made and given to the folder's owner.
+/// Opens an empty file that is used only for locks. If the file is missing, makes it and gives it to the owner of its
+/// folder.
 pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
     match create(path) {
         Ok(file) => keep_owner(path, &file).map(|()| file).inspect_err(|_| {
-            // A lock file that another user owned would keep the folder's owner out.
+            // The owner of the folder could not open a lock file of another user.
             let _is_left_behind = std::fs::remove_file(path);
         }),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -1,4 +1,4 @@
-//! Stores the namespaces: in a file of this service, or in a document in Redis that all nodes share.
+//! Stores the namespaces. They are either in a file of this service or in a Redis document that all nodes share.
 
 use super::files;
 use serde::Serialize;
@@ -8,24 +8,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tourbillon_redis::RedisStore;
 
-/// The name of the shared document in Redis.
+/// The name of the document in Redis that has the namespaces.
 const NAMESPACES: &str = "namespaces";
 
-/// Where the namespaces are stored.
+/// The place where the namespaces are stored.
 pub(crate) enum NamespaceStorage {
-    /// In a file, which only this process writes.
+    /// A file that only this process writes.
     File(PathBuf),
-    /// In a document in Redis, which all nodes of the deployment read and write.
+    /// A document in Redis that all nodes of a deployment read and write.
     Shared(Arc<RedisStore>),
 }
 
 impl NamespaceStorage {
-    /// Whether other nodes can change the namespaces too.
+    /// Returns whether other nodes can change the stored namespaces.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::Shared(_))
     }
 
-    /// Reads the namespaces with their version. In a file the version is always 0.
+    /// Reads the namespaces and the version of the stored document. A file always has the version 0.
     pub(crate) async fn read<T: DeserializeOwned + Default>(&self) -> io::Result<(u64, T)> {
         match self {
             Self::File(path) => Ok((0, files::read(path)?.unwrap_or_default())),
@@ -36,7 +36,8 @@ impl NamespaceStorage {
         }
     }
 
-    /// Replaces the namespaces if they still have this version. Returns false if another node has changed them before.
+    /// Replaces the namespaces if the stored version is still `version`. Returns false if another node has changed the
+    /// namespaces.
     pub(crate) async fn replace<T: Serialize>(&self, version: u64, map: &T) -> io::Result<bool> {
         match self {
             Self::File(path) => files::replace(path, map).map(|()| true),

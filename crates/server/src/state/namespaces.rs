@@ -1,4 +1,4 @@
-//! Keeps the namespaces, with their limits and their signing secrets.
+//! Keeps the namespaces, with their limits and the secrets that sign their callbacks.
 
 use super::namespace_storage::NamespaceStorage;
 use core::fmt;
@@ -19,21 +19,21 @@ use url::Host;
 /// The name of the namespace that always exists.
 pub(crate) const DEFAULT: &str = "default";
 
-/// The settings of a namespace.
+/// The settings of a namespace: its limits, and its secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespace {
     pub(crate) limits: NamespaceLimits,
-    /// The secrets that sign the namespace's callbacks, the newest first.
+    /// The secrets that sign the namespace's callbacks. The newest secret comes first.
     #[serde(default)]
     pub(crate) secrets: Vec<SigningSecret>,
 }
 
-/// A secret that signs callbacks, so that receivers can verify them.
+/// A secret that signs callbacks. Receivers check the signatures with the same secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SigningSecret {
     pub(crate) secret: Box<str>,
     pub(crate) made: Moment,
-    /// The moment from which the secret does not sign any more. `None`: it has no end yet.
+    /// The moment from which on the secret signs no callbacks. `None` if no such moment is set.
     pub(crate) until: Option<Moment>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 const MOST_HOSTS: usize = 100;
 
 impl Namespace {
-    /// Returns the secrets that sign callbacks at this moment, the newest first.
+    /// Returns the secrets that sign the namespace's callbacks at the present moment. The newest secret comes first.
     pub(crate) fn active_secrets(&self) -> impl Iterator<Item = &SigningSecret> {
         let now = now();
         self.secrets.iter().filter(move |secret| secret.until.is_none_or(|until| now < until))
@@ -59,7 +59,7 @@ pub(crate) fn moment_in(span: Duration) -> Moment {
     Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Whether a namespace's callbacks may go to this host. A port behind the host is ignored.
+/// Returns whether the callbacks of a namespace may go to this host. A port after the host is ignored.
 pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let matches = |allowed: &String| match allowed.strip_prefix("*.") {
@@ -72,7 +72,8 @@ pub(crate) fn allows_host(limits: &NamespaceLimits, host: &str) -> bool {
     limits.allowed_hosts.is_empty() || limits.allowed_hosts.iter().any(matches)
 }
 
-/// Checks limits and brings them into the form in which they are compared. Fails with the field that is wrong.
+/// Checks the limits of a namespace, and converts their hosts into the form in which hosts are compared. Fails with the
+/// name of a field that is not valid.
 pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, Problem> {
     for (field, limit, detail) in [
         ("rate_per_second", limits.rate_per_second, "at least 1; `paused` holds deliveries back"),
@@ -100,33 +101,34 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
     Ok(limits)
 }
 
-/// A node may rely on its copy of the namespaces for this time when it creates timers. So the removal of a namespace
-/// waits for this time too: all other nodes must have noticed it.
+/// The longest time for which a node may use its copy of the namespaces to create timers. The removal of a namespace
+/// waits for this time, so all nodes have noticed the removal at its end.
 pub(crate) const VIEW: Duration = Duration::from_secs(5);
-/// The longest time for which a creation waits for a fresh copy of the namespaces. Below it: if that failed, the time
-/// until another creation tries.
+/// The longest time for which a creation of a timer waits for a new copy of the namespaces. The next constant is the
+/// pause after a failed attempt.
 const PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(1);
-/// The greatest number of attempts of a change while other nodes change the namespaces too.
+/// The greatest number of attempts to change the namespaces. An attempt fails if another node changes the namespaces
+/// first.
 const TURNS: usize = 64;
 
-/// A copy in memory of the namespaces, as they were last read. A change made by another node is seen after the next
-/// read.
+/// The namespaces, as a copy in memory. A change by another node is seen after the next read of the stored namespaces.
 pub(crate) struct Namespaces {
     storage: NamespaceStorage,
-    /// Locked while a change is written, so that changes of this process follow each other.
+    /// Locked while this process writes a change of the namespaces. So two changes of the process never overlap.
     writing: Mutex<()>,
     known: RwLock<Known>,
-    /// When a creation last failed to refresh the copy.
+    /// The moment at which a creation of a timer last failed to read the namespaces again. `None` if no read has
+    /// failed.
     failed: Mutex<Option<Instant>>,
 }
 
-/// The namespaces with their version, as they were last read.
+/// The namespaces as they were last read, with the version of the stored document.
 #[derive(Clone)]
 struct Known {
     map: Arc<Map>,
     version: u64,
-    /// The moment just before the read, so that the copy is at least this fresh.
+    /// A moment just before the namespaces were read. The copy has all changes that were made before this moment.
     at: Instant,
 }
 
@@ -142,7 +144,7 @@ fn completed(mut map: Map) -> Arc<Map> {
 }
 
 impl Namespaces {
-    /// Reads the namespaces for the first time. Blocks the calling thread.
+    /// Reads the stored namespaces for the first time. Blocks the calling thread.
     pub(crate) fn open(storage: NamespaceStorage) -> io::Result<Self> {
         let at = Instant::now();
         let (version, map) = block_on(storage.read())?;
@@ -154,30 +156,32 @@ impl Namespaces {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns all namespaces of the copy.
+    /// Returns all namespaces in this node's copy.
     pub(crate) fn all(&self) -> Arc<Map> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner).map)
     }
 
-    /// Returns the namespace with this name. `None` if the copy has no such namespace.
+    /// Returns the namespace with this name. Returns `None` if this node's copy has no such namespace.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Namespace>> {
         self.all().get(name).cloned()
     }
 
-    /// Returns the namespace with this name. Fails with a problem if the copy has no such namespace.
+    /// Returns the namespace with this name. Fails if this node's copy has no such namespace.
     pub(crate) fn require(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         let detail = || format!("there is no namespace {name:?}");
         self.get(name).ok_or_else(|| Problem::new(ProblemKind::NotFound, detail()))
     }
 
-    /// Returns the namespace as [`require`](Self::require) does, after refreshing an old copy. A change that stores
-    /// something in the namespace needs this: another node may have removed the namespace.
+    /// Returns the namespace with this name. If this node's copy is old, reads the namespaces again first. Fails if
+    /// there is no such namespace.
+    ///
+    /// Used before something is stored in the namespace, because another node may have removed the namespace.
     pub(crate) async fn require_fresh(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         self.freshen().await;
         self.require(name)
     }
 
-    /// Returns the names of namespaces that have stored timers or schedules, but are not in the copy.
+    /// Returns the names of namespaces that have stored timers or schedules, but are not in this node's copy.
     pub(crate) fn missing(&self, counts: &Counts) -> Vec<Box<str>> {
         let known = self.all();
         let stored = counts.by_namespace.iter().filter(|(_, count)| **count > 0);
@@ -187,12 +191,13 @@ impl Namespaces {
         names.into_iter().map(Box::from).collect()
     }
 
-    /// Whether other nodes can change the namespaces.
+    /// Returns whether other nodes can change the namespaces.
     pub(crate) fn is_shared(&self) -> bool {
         self.storage.is_shared()
     }
 
-    /// Returns the Redis store that the deployment's nodes share. `None` if the namespaces are in a file.
+    /// Returns the store on Redis that the nodes of the deployment share. Returns `None` if the namespaces are in a
+    /// file.
     pub(crate) fn shared(&self) -> Option<Arc<RedisStore>> {
         match &self.storage {
             NamespaceStorage::File(_) => None,
@@ -200,15 +205,16 @@ impl Namespaces {
         }
     }
 
-    /// Reads the namespaces again. Returns whether another node had changed them.
+    /// Reads the stored namespaces again. Returns whether another node had changed them.
     pub(crate) async fn renew(&self) -> io::Result<bool> {
         let at = Instant::now();
         let (version, map) = self.storage.read().await?;
         Ok(self.take(version, map, at))
     }
 
-    /// Reads the namespaces again if the copy is old. If their server does not answer, the old copy stays in use, since
-    /// the servers of the timers may still answer. A timer that is then created in a removed namespace is parked.
+    /// Reads the stored namespaces again if this node's copy is old. If the server of the namespaces gives no answer,
+    /// the old copy stays in use, because the servers of the timers may still answer. A timer may then be created in a
+    /// removed namespace. Such a timer is parked (held in the store).
     pub(crate) async fn freshen(&self) {
         if !self.is_shared() || self.known().at.elapsed() <= VIEW {
             return;
@@ -222,14 +228,15 @@ impl Namespaces {
         }
     }
 
-    /// Stores the result of a read as the new copy. Ignores the result if a later read was stored before.
+    /// Replaces this node's copy by the result of a read. Ignores the result if a later read has already replaced the
+    /// copy.
     fn take(&self, version: u64, map: Map, at: Instant) -> bool {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if at < known.at {
             return false;
         }
         known.at = at;
-        // An unchanged namespace keeps its `Arc`, since removals count who still holds it.
+        // An unchanged namespace keeps its `Arc`, because a removal counts the remaining holders of the `Arc`.
         if version == known.version {
             return false;
         }
@@ -243,8 +250,8 @@ impl Namespaces {
         true
     }
 
-    /// Changes the namespaces and returns once the change is stored. If another node was quicker, calls `change` again
-    /// on its result. Blocks the calling thread.
+    /// Changes the namespaces. Returns once the change is stored. If another node has changed the namespaces first,
+    /// `change` is called again on the newer namespaces. Blocks the calling thread.
     pub(crate) fn change<T>(&self, mut change: impl FnMut(&mut Map) -> T) -> io::Result<T> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..TURNS {
@@ -254,8 +261,7 @@ impl Namespaces {
             map.entry(DEFAULT.into()).or_default();
             if block_on(self.storage.replace(version, &map))? {
                 if self.is_shared() {
-                    // If Redis does not answer now, the copy learns of the change within a second after Redis answers
-                    // again.
+                    // If Redis does not answer now, the copy is renewed within a second after Redis answers again.
                     let _is_known = block_on(self.renew());
                 } else {
                     self.known.write().unwrap_or_else(PoisonError::into_inner).map = Arc::new(map);

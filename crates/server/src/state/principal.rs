@@ -2,20 +2,20 @@
 
 use tourbillon_api::Role;
 
-/// The permissions of a request, which come from its token.
+/// The permissions that a token gives to a request: a role, and a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     pub(crate) role: Role,
-    /// The only namespace that the request may touch. `None`: all namespaces.
+    /// The only namespace that the request may use. `None` permits all namespaces.
     pub(crate) namespace: Option<Box<str>>,
 }
 
 impl Principal {
-    /// The permission to do everything.
+    /// The permissions of an administrator for all namespaces.
     pub(crate) const ALL: Self = Self { role: Role::Admin, namespace: None };
 
-    /// Whether these permissions suffice for a request that needs `role` in `namespace`. Without a namespace the
-    /// request concerns the whole service.
+    /// Returns whether these permissions suffice for a request that needs the role `role` in `namespace`. The namespace
+    /// `None` stands for the whole service.
     pub(crate) fn permits(&self, role: Role, namespace: Option<&str>) -> bool {
         self.role >= role && self.namespace.as_deref().is_none_or(|own| namespace == Some(own))
     }

@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-/// A flag that is set once the service stops. Clones share the flag.
+/// A flag that says whether the service stops. Clones share the flag.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop(watch::Sender<bool>);
 
@@ -19,7 +19,7 @@ impl Stop {
         *self.0.borrow()
     }
 
-    /// Waits until the service stops.
+    /// Waits until the service begins to stop.
     pub(crate) async fn begun(&self) {
         let mut receiver = self.0.subscribe();
         // The sender lives as long as this value, so the wait cannot fail.

@@ -1,8 +1,8 @@
 //! Reads and changes the file that lists the tokens.
 //!
-//! A token is `tb_`, its role, and 32 random bytes. The file contains the SHA-256 of each token and not the token
-//! itself, so nobody who reads the file can use the tokens. A slow hash is not needed, since nobody can guess 32 random
-//! bytes.
+//! A token consists of `tb_`, its role, and 32 random bytes. The file contains the SHA-256 of each token instead of the
+//! token. So nobody who reads the file can use the tokens. A slow hash is not needed, because nobody can guess 32
+//! random bytes.
 
 use super::files;
 use super::principal::Principal;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tourbillon_api::{Moment, Role};
 
-/// Returns the name of a role, as it stands in tokens and on the command line.
+/// Returns the name of a role in tokens and on the command line.
 pub(crate) fn role_name(role: Role) -> &'static str {
     match role {
         Role::Reader => "reader",
@@ -24,7 +24,7 @@ pub(crate) fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// The SHA-256 of a token. The service knows tokens only by this hash.
+/// The SHA-256 of a token. The service knows a token only by this hash.
 pub(crate) type TokenHash = [u8; 32];
 
 /// Returns the SHA-256 of a token.
@@ -37,19 +37,19 @@ pub(super) fn now() -> Moment {
     Moment::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A token's entry in the file, which does not contain the token itself.
+/// A token in the token file. The entry has the hash of the token, and not the token itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stored {
-    /// The name that people gave the token.
+    /// The name that a person gave the token. Empty if the token has no name.
     #[serde(default)]
     pub(crate) name: Box<str>,
     pub(crate) role: Role,
-    /// The only namespace that the token is valid for. `None`: all namespaces.
+    /// The only namespace in which the token is valid. `None` permits all namespaces.
     #[serde(default)]
     pub(crate) namespace: Option<Box<str>>,
     pub(crate) made: Moment,
-    /// The moment from which the token is not accepted. `None`: it does not expire.
+    /// The moment from which on the token is refused. `None` if the token does not expire.
     #[serde(default)]
     pub(crate) until: Option<Moment>,
     /// The SHA-256 of the token. The file has it in hexadecimal digits.
@@ -73,7 +73,7 @@ mod hexadecimal {
     }
 }
 
-/// Returns the id of the token with this hash, which is the beginning of the hash in hexadecimal digits.
+/// Returns the id of the token with this hash: the first 12 hexadecimal digits of the hash.
 pub(crate) fn id_of_token(hash: &TokenHash) -> String {
     HEXLOWER.encode(&hash[..6])
 }
@@ -83,14 +83,14 @@ impl Stored {
         id_of_token(&self.hash)
     }
 
-    /// Describes the token by its name, role, namespace and end. Reveals nothing of the token itself.
+    /// Describes a token by its name, role, namespace and expiry. The text has no part of the token.
     pub(crate) fn words(&self) -> String {
         let namespace = self.namespace.as_deref().map_or_else(String::new, |name| format!(" of {name:?}"));
         let until = self.until.map_or_else(String::new, |until| format!(" until {until}"));
         format!("{:?}, {}{namespace}{until}", self.name, role_name(self.role))
     }
 
-    /// Returns the permissions of requests with this token.
+    /// Returns the permissions that this token gives to a request.
     pub(super) fn principal(&self) -> Principal {
         Principal { role: self.role, namespace: self.namespace.clone() }
     }
@@ -100,17 +100,17 @@ impl Stored {
     }
 }
 
-/// The properties of a token that is about to be made.
+/// The properties of a token that has not been made yet.
 #[derive(Clone, Debug)]
 pub(crate) struct NewToken {
     pub(crate) name: Box<str>,
     pub(crate) role: Role,
     pub(crate) namespace: Option<Box<str>>,
-    /// The time for which the token is accepted, from now on. `None`: it does not expire.
+    /// The time for which the new token is valid. `None` if the token does not expire.
     pub(crate) expires: Option<Duration>,
 }
 
-/// Changes the file of tokens, for the command line and the page.
+/// The file that lists the tokens. The command line and the pages change this file.
 #[derive(Debug)]
 pub(crate) struct TokenFile(PathBuf);
 
@@ -123,12 +123,12 @@ impl TokenFile {
         &self.0
     }
 
-    /// Reads the tokens. Returns `None` if the file does not exist.
+    /// Reads the entries of the token file. Returns `None` if the file does not exist.
     pub(crate) fn read(&self) -> io::Result<Option<Vec<Stored>>> {
         files::read(&self.0)
     }
 
-    /// Changes the file under a lock, so that other programs that change it wait.
+    /// Changes the entries of the token file under a lock. Other programs that change the file wait for the lock.
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Stored>) -> io::Result<T>) -> io::Result<T> {
         if let Some(folder) = self.0.parent() {
             files::make_folder(folder)?;
@@ -141,7 +141,8 @@ impl TokenFile {
         Ok(answer)
     }
 
-    /// Makes a token, adds its entry to the file, and returns both. The token itself is stored nowhere.
+    /// Makes a token and adds its entry to the token file. Returns the token and the entry. The file does not contain
+    /// the token.
     pub(crate) fn add(&self, new: NewToken) -> io::Result<(String, Stored)> {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
@@ -167,7 +168,8 @@ impl TokenFile {
         Ok((token, stored))
     }
 
-    /// Removes the token with this id or name. Fails if no token fits, or if several have the name.
+    /// Removes the token with this id or name from the file. Fails if there is no such token, or if several tokens have
+    /// the name.
     pub(crate) fn revoke(&self, which: &str) -> io::Result<Stored> {
         self.change(|tokens| {
             let fits = |token: &Stored| token.id() == which || *token.name == *which;

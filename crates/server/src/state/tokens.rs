@@ -1,8 +1,8 @@
-//! Looks up the tokens of requests, which decide on the permissions of each request.
+//! Looks up the tokens of requests. A token decides on the permissions of its request.
 //!
-//! If the file of tokens is missing at the start, every request is permitted. In this case the service must be
-//! reachable only from this machine. If the file appears later, requests need tokens from then on. If the file then
-//! disappears or becomes empty, requests still need tokens.
+//! If the file of tokens is missing at the start, every request is permitted. The service must then be reachable only
+//! from this machine. If the file appears later, requests need tokens from that moment on. This holds even if the file
+//! disappears or becomes empty afterwards.
 
 use super::principal::Principal;
 use super::token_file::{Stored, TokenFile, TokenHash, hash, now};
@@ -16,17 +16,17 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tourbillon_api::Moment;
 
-/// Why a token is not accepted.
+/// The reason why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenFault {
-    /// No such token was made, or it was revoked.
+    /// No accepted token has this hash. The token was never made, or it was revoked.
     Unknown,
     /// The token has expired.
     Expired,
 }
 
 impl TokenFault {
-    /// Returns the reason in words, for log lines.
+    /// Returns the reason why a token is refused, in words for a log line.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Unknown => "the token is not known",
@@ -35,7 +35,7 @@ impl TokenFault {
     }
 }
 
-/// Identifies a version of a file: its length, the time of its last change, and its inode.
+/// The version of a file: its length, the time of its last change, and its inode.
 type Version = (u64, Option<SystemTime>, u64);
 
 fn version_of(path: &Path) -> Option<Version> {
@@ -47,29 +47,29 @@ fn version_of(path: &Path) -> Option<Version> {
     Some((data.len(), data.modified().ok(), number))
 }
 
-/// The tokens that the service accepts. Clones share them.
+/// The tokens that the service accepts, as read from the token file. Clones share the tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     file: TokenFile,
-    /// The entries of the file. `None` while every request is permitted.
+    /// The entries of the token file. `None` if there is no file, so each request is permitted.
     known: RwLock<Option<Arc<[Stored]>>>,
     last: Mutex<LastRead>,
-    /// Signals each change of the tokens, for the calls that wait in `ended`.
+    /// Wakes the calls of `ended` each time the tokens change.
     changes: watch::Sender<()>,
 }
 
-/// The result of the last attempt to read the file.
+/// The result of the last attempt to read the token file.
 #[derive(Debug)]
 struct LastRead {
     version: Option<Version>,
-    /// Why the file could not be read. `None` if it was read.
+    /// The reason why the last read of the token file failed. `None` if the read succeeded.
     fault: Option<Box<str>>,
 }
 
-/// The longest wait before a token's expiry is checked again, since the clock may have been set.
+/// The longest time between two checks whether a token has expired. The clock may be set between two checks.
 const LOOK: Duration = Duration::from_secs(60);
 
 impl Tokens {
@@ -84,21 +84,22 @@ impl Tokens {
         self.0.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether every request is permitted, since there are no tokens.
+    /// Returns whether each request is permitted, because there is no token file.
     pub(crate) fn is_open(&self) -> bool {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Reads the file again if it has changed, if it could not be read before, or if `always` is set. Returns whether
-    /// it was read. If it cannot be read, the tokens stay as they are. Unless `always` is set, the same error is
-    /// returned only once.
+    /// Reads the token file again if it has changed, if the last read failed, or if `always` is set. Returns whether
+    /// the file was read. If the read fails, the tokens do not change.
+    ///
+    /// Unless `always` is set, an error that repeats the last error is not returned again.
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
         let mut last = self.last();
         let present = version_of(self.0.file.path());
         if last.version == present && last.fault.is_none() && !always {
             return Ok(false);
         }
-        // The version is noted before the file is read. So a change in between is noticed the next time.
+        // The version is noted before the file is read. So a change during the read is noticed the next time.
         last.version = present;
         let read = match self.0.file.read() {
             Ok(read) => read,
@@ -120,14 +121,14 @@ impl Tokens {
         Ok(true)
     }
 
-    /// Returns why the file could not be read. While there is such a reason, newly made or revoked tokens are not
-    /// known.
+    /// Returns the reason why the last read of the token file failed. Until a read succeeds, the tokens do not change.
+    /// Returns `None` if the read succeeded.
     pub(crate) fn fault(&self) -> Option<Box<str>> {
         self.last().fault.clone()
     }
 
-    /// Waits until this token does not give the permissions `right` any more. It may be revoked, expire, or get another
-    /// role. Without a token, waits until requests need tokens.
+    /// Waits until the token no longer gives the permissions `right`: it is revoked, expires, or gets another role. If
+    /// `token` is `None`, waits until requests need tokens.
     pub(crate) fn ended(
         &self,
         token: Option<TokenHash>,
@@ -148,7 +149,7 @@ impl Tokens {
                 let left = |until: Moment| until.as_millis().saturating_sub(now().as_millis());
                 let left = until.map_or(LOOK, |until| Duration::from_millis(left(until)).min(LOOK));
                 tokio::select! {
-                    // The sender lives as long as the tokens, so the wait cannot fail.
+                    // The sender belongs to `tokens`, so the wait cannot fail.
                     _changed = changes.changed() => {}
                     () = sleep(left) => {}
                 }
@@ -156,36 +157,37 @@ impl Tokens {
         }
     }
 
-    /// Returns the file of tokens, for changes to it.
+    /// Returns the token file. The caller can change the file.
     pub(crate) fn file(&self) -> &TokenFile {
         &self.0.file
     }
 
-    /// Returns the entries of all tokens. `None` while every request is permitted.
+    /// Returns the entries of all accepted tokens. Returns `None` if each request is permitted.
     pub(crate) fn known(&self) -> Option<Arc<[Stored]>> {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the name of the token with this hash. `None` if the token is unknown or has no name.
+    /// Returns the name of the token with this hash. Returns `None` if the token is unknown or has no name.
     pub(crate) fn name(&self, hash: &TokenHash) -> Option<String> {
         let known = self.known()?;
         let stored = known.iter().find(|stored| stored.hash == *hash)?;
         Some(stored.name.to_string()).filter(|name| !name.is_empty())
     }
 
-    /// Returns the permissions of a request with this token. Fails if the token is not accepted.
+    /// Returns the permissions that a token gives to a request. Fails if the token is refused.
     pub(crate) fn principal(&self, token: &str) -> Result<Principal, TokenFault> {
         self.principal_of(&hash(token))
     }
 
-    /// Returns the permissions of the token with this hash. Fails if the token is not accepted.
+    /// Returns the permissions that the token with this hash gives to a request. Fails if the token is refused.
     pub(crate) fn principal_of(&self, presented: &TokenHash) -> Result<Principal, TokenFault> {
         self.look_up(presented, Stored::principal)
     }
 
     fn look_up<T>(&self, presented: &TokenHash, show: impl FnOnce(&Stored) -> T) -> Result<T, TokenFault> {
         let known = self.known();
-        // All entries are compared, each in the same time, so that the time of an answer reveals nothing about tokens.
+        // All entries are compared, and each comparison takes the same time. So the time of an answer reveals nothing
+        // about tokens.
         let mut found = None;
         for stored in known.as_deref().unwrap_or_default() {
             if bool::from(stored.hash.ct_eq(presented)) {

@@ -1,27 +1,28 @@
-//! Reads and writes trace contexts as the W3C's recommendation "Trace Context" defines them. The header `traceparent`
-//! of a creation is stored with the timer. Each delivery carries the same trace, with a span of its own.
+//! Reads and writes trace contexts, which the W3C's recommendation "Trace Context" defines. A context names a trace and
+//! a span, which is the record of one piece of work in the trace. The context of a creation is stored with the timer.
+//! Each delivery belongs to the same trace, and has its own span.
 
 use core::fmt;
 
-/// A trace context: a position in a trace.
+/// The trace context of some work: the id of a trace, and the id of a span within the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
     /// The id of the trace.
     id: u128,
-    /// The id of the span that caused the present work.
+    /// The id of the span that caused the present creation or delivery. A new span becomes a child of this span.
     parent: u64,
-    /// Whether the caller records this trace.
+    /// Whether the spans of the trace are recorded.
     is_sampled: bool,
 }
 
-/// Parses a number of lowercase hexadecimal digits. Zero is not accepted.
+/// Parses lowercase hexadecimal digits. Returns `None` for other digits and for zero.
 fn hex(text: &str) -> Option<u128> {
     let is_hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     u128::from_str_radix(text, 16).ok().filter(|number| is_hex && *number != 0)
 }
 
-/// Maps an id to a number from 0 up to, but not including, 1. It uses the last 53 bits, which are random in ids of
-/// traces and of timers.
+/// Maps an id to a number from 0 up to, but not including, 1. Uses only the last 53 bits, which are random in the ids
+/// of traces and of timers.
 fn place_of(id: u128) -> f64 {
     const BITS: u32 = 53;
     let last = u64::try_from(id & ((1 << BITS) - 1)).unwrap_or(0);
@@ -31,8 +32,8 @@ fn place_of(id: u128) -> f64 {
 }
 
 impl Trace {
-    /// Parses the value of the header `traceparent`. Returns `None` if the value is not valid: the recommendation says
-    /// to ignore it. Of an unknown version, only the part that is like version 00 is read.
+    /// Parses the value of the header `traceparent`. Returns `None` if the value is not valid, so the header is
+    /// ignored. For an unknown version, reads only the part that version 00 defines.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (head, rest) = text.split_at_checked(55)?;
         let mut parts = head.split('-');
@@ -51,16 +52,16 @@ impl Trace {
         Some(Self { id, parent, is_sampled: flags & 1 == 1 })
     }
 
-    /// Makes the context of the first span of a new trace. `share` is the share of such traces that is recorded, from 0
-    /// to 1. Returns `None` if the system gives no random number.
+    /// Makes the trace context of the first span in a new trace. `share` is the fraction of new traces that is
+    /// recorded, from 0 to 1. Returns `None` if the system gives no random number.
     pub(crate) fn root(share: f64) -> Option<Self> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).ok()?;
         Self::of(u128::from_ne_bytes(bytes), share)
     }
 
-    /// Makes the context of a span without a parent in the trace with this id. The id decides whether the trace is in
-    /// the recorded share. Returns `None` if the system gives no random number.
+    /// Makes the trace context of a span without a parent in the trace `id`. The trace is recorded for a part `share`
+    /// of all ids. Returns `None` if the system gives no random number.
     pub(crate) fn of(id: u128, share: f64) -> Option<Self> {
         Self { id: id.max(1), parent: 0, is_sampled: place_of(id) < share }.child()
     }
@@ -71,17 +72,17 @@ impl Trace {
         self.id
     }
 
-    /// Returns the span that the context names, which is the parent of spans made within it.
+    /// Returns the id of the span in this context. Spans of work within the context have this span as their parent.
     pub(crate) const fn span(self) -> u64 {
         self.parent
     }
 
-    /// Whether the trace is recorded.
+    /// Returns whether the spans of the trace are recorded.
     pub(crate) const fn is_sampled(self) -> bool {
         self.is_sampled
     }
 
-    /// Makes the context of a new span in the same trace. Returns `None` if the system gives no random number.
+    /// Makes the trace context of a new span in the same trace. Returns `None` if the system gives no random number.
     pub(crate) fn child(self) -> Option<Self> {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).ok()?;

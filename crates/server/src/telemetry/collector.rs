@@ -1,4 +1,4 @@
-//! Sends spans to a collector by OpenTelemetry's protocol over HTTP.
+//! Sends spans to an OpenTelemetry collector by OTLP over HTTP. A *span* is the record of one piece of work in a trace.
 
 use bytes::Bytes;
 use core::time::Duration;
@@ -13,25 +13,25 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse
 use prost::Message as _;
 use std::sync::Arc;
 
-/// The longest time for a request, including the time for setting up a connection.
+/// The longest time for a request to the collector, including the time to connect.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest time for setting up a connection.
+/// The longest time to connect to the collector.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The pause before a batch is tried again, unless the collector asks for another pause.
+/// The pause before a batch of spans is sent again, if the collector asks for no other pause.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The greatest size of an answer that is read, in bytes.
+/// The greatest number of bytes that are read from an answer of the collector.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// Why the collector did not take a batch.
+/// The reason why the collector did not take a batch of spans.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) error: Box<str>,
-    /// The pause before the batch may be sent again. `None` if it must not be sent again, since the collector refuses
-    /// it or may already have it.
+    /// The pause before the batch of spans may be sent again. `None` if the batch must not be sent again. The collector
+    /// may have refused the batch, or may already have it.
     pub(super) again_after: Option<Duration>,
 }
 
-/// The client of a collector, with the headers of its requests.
+/// A client that sends batches of spans to an OpenTelemetry collector. Each request has the headers `headers`.
 pub(super) struct Collector {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     endpoint: Uri,
@@ -39,7 +39,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Prepares requests to the collector at a URL. Fails if the URL, a header or a certificate cannot be used.
+    /// Makes a client of the collector at a URL. Fails if the URL, a header or a certificate is not valid.
     pub(super) fn new(
         endpoint: &str,
         headers: &[(String, String)],
@@ -84,7 +84,7 @@ impl Collector {
         Ok(Self { client, endpoint: uri, headers: map })
     }
 
-    /// Sends a batch. Returns the number of the batch's spans that the collector refused.
+    /// Sends a batch of spans to the collector. Returns the number of spans in the batch that the collector refused.
     pub(super) async fn send(&self, batch: Bytes) -> Result<u64, Failed> {
         let late = || Failed { error: "no answer in time".into(), again_after: None };
         tokio::time::timeout(PATIENCE, self.exchange(batch)).await.unwrap_or_else(|_| Err(late()))
@@ -108,19 +108,20 @@ impl Collector {
                 again_after: is_passing(status).then(|| pause(&headers)),
             });
         }
-        // An answer that cannot be read means that the collector took all spans.
+        // If the answer cannot be decoded, the collector has still taken all spans, as the status says.
         let answer = body.ok().and_then(|body| ExportTraceServiceResponse::decode(body.to_bytes()).ok());
         let partial = answer.and_then(|answer| answer.partial_success);
         Ok(partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0)))
     }
 }
 
-/// Whether OpenTelemetry's protocol permits another try after an answer with this status.
+/// Returns whether a batch may be sent again after an answer with this status, by the rules of OTLP.
 fn is_passing(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-/// Returns the pause that an answer asks for in `Retry-After`. A date in this header is ignored.
+/// Returns the pause for which the collector's answer asks in the header `Retry-After`, in seconds. A date in the
+/// header is ignored.
 fn pause(headers: &HeaderMap) -> Duration {
     let asked = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     asked.map_or(PAUSE, Duration::from_secs)

@@ -2,19 +2,19 @@
 
 use crate::state::Counter;
 
-/// Counts the spans since the start of the service.
+/// The numbers of spans since the start of the service, by the outcome of their export.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Spans that the collector took.
+    /// The number of spans that the collector took.
     pub(super) exported: Counter,
-    /// Spans that were sent in vain: the collector could not be reached, or refused them.
+    /// The number of spans that were sent in vain. The collector gave no answer, or refused the spans.
     pub(super) failed: Counter,
-    /// Spans that were not sent: too many waited, or the service had ended.
+    /// The number of spans that were not sent. Too many spans waited, or the service had ended.
     pub(super) dropped: Counter,
 }
 
 impl Counts {
-    /// Returns each count, with its name in the metrics.
+    /// Returns each number of spans, with its name in the metrics.
     pub(crate) fn all(&self) -> [(&'static str, u64); 3] {
         [("exported", self.exported.get()), ("failed", self.failed.get()), ("dropped", self.dropped.get())]
     }

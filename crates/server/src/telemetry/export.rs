@@ -1,8 +1,8 @@
-//! Keeps spans while they are open, and sends them to the collector once they have ended.
+//! Keeps spans while they are open, and sends ended spans to the collector.
 //!
-//! No work of the service waits for the collector. A span that ends is put into a queue; if the queue is full, the span
-//! is dropped and counted. A batch that cannot be sent is tried once more if the protocol permits
-//! that. If it fails again, it is dropped and counted.
+//! The service never waits for the collector. An ended span is put into a queue. If the queue is full, the span is
+//! dropped and counted. If a batch cannot be sent, it is sent once more, provided that OTLP permits this. If it fails
+//! again, it is dropped and counted.
 
 use super::collector::{Collector, Failed};
 use super::counts::Counts;
@@ -25,40 +25,41 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, watch};
 use url::Url;
 
-/// The greatest number of ended spans that wait to be sent.
+/// The greatest number of ended spans that wait to be sent to the collector.
 const WAITING: usize = 2_048;
-/// The greatest length of a text in a span, in bytes. A callback's URL may be this long. With this limit the memory of
-/// the queue is bounded.
+/// The greatest length of a text in a span, in bytes. The limit bounds the memory for waiting spans. A callback's URL
+/// fits.
 const LONGEST: usize = 2_048;
-/// The greatest number of spans in one request.
+/// The greatest number of spans in one request to the collector.
 const BATCH: usize = 512;
-/// The longest time for which a span waits until an incomplete batch is sent.
+/// The longest time for which a span waits for further spans before it is sent.
 const PERIOD: Duration = Duration::from_secs(5);
-/// The longest pause before a batch is tried again, whatever the collector asks for.
+/// The longest pause before a batch of spans is sent again, even if the collector asks for a longer pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Two bits of a span's flags. The first says that the second is valid. The second says that the parent span is in
-/// another process.
+/// A bit in the flags of a span. It says that the bit of the next constant is valid. The next constant says that the
+/// parent span is in another process.
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// The kind of a span, as OpenTelemetry defines it.
+/// The kind of a span, as OpenTelemetry defines it. A producer makes work for a later consumer, and a client calls a
+/// server.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Producer,
     Client,
 }
 
-/// Takes ended spans and sends them from a task of its own. Clones share that task.
+/// Takes ended spans, and sends them to the collector in its own task. Clones share the task.
 #[derive(Clone)]
 pub(super) struct Exporter(Arc<Shared>);
 
 struct Shared {
     queue: mpsc::Sender<Span>,
     counts: Arc<Counts>,
-    /// The error of the last batch. `None` if the last batch was taken.
+    /// The error of the last batch of spans. `None` if the collector took the last batch.
     fault: Mutex<Option<Box<str>>>,
     stop: watch::Sender<bool>,
-    /// This channel closes when the task has ended.
+    /// A channel without messages that closes when the task that sends spans ends.
     ended: Mutex<Option<Ended<()>>>,
 }
 
@@ -103,7 +104,7 @@ impl Exporter {
         Ok(Self(shared))
     }
 
-    /// Opens a span. `own` is its context, and `parent` is the span that caused it.
+    /// Opens a span. `own` is the trace context of the span. `parent` is the id of the span that caused it.
     pub(super) fn open(
         &self,
         name: &'static str,
@@ -136,12 +137,13 @@ impl Exporter {
         self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sends the spans that wait, for at most the time `patience`. Blocks the calling thread.
+    /// Stops the task that sends spans. The task first sends the waiting spans. Blocks the calling thread for at most
+    /// `patience` until the task ends.
     pub(super) fn close(&self, patience: Duration) {
         self.0.stop.send_replace(true);
         let ended = self.0.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(ended) = ended {
-            // The task sends nothing on this channel. It drops the sender when it ends.
+            // The task sends no messages on this channel. It drops the sender when it ends.
             let _ended_or_late = ended.recv_timeout(patience);
         }
     }
@@ -153,11 +155,11 @@ impl fmt::Debug for Exporter {
     }
 }
 
-/// A span that is open. Dropping the value ends the span and queues it.
+/// A span that has not ended. Dropping the value ends the span, and puts it into the queue to the collector.
 pub(super) struct Open {
     span: Span,
     begun: Instant,
-    /// `None` once the span is discarded, so that it is never sent.
+    /// The exporter that gets the ended span. `None` once the span is discarded, so it is not sent.
     exporter: Option<Exporter>,
 }
 
@@ -223,7 +225,7 @@ fn text(name: &str, value: &str) -> KeyValue {
     attribute(name, Value::StringValue(cut(value, LONGEST)))
 }
 
-/// The task that collects spans into batches and sends them.
+/// The task that sends waiting spans to the collector in batches.
 struct Task {
     collector: Collector,
     resource: Resource,
@@ -246,7 +248,7 @@ impl Task {
         }
     }
 
-    /// Waits for the next batch. Returns also whether it is the last batch.
+    /// Waits for the next batch of spans. Also returns whether the batch is the last.
     async fn batch(&mut self) -> (Vec<Span>, bool) {
         let mut batch = Vec::new();
         let mut until = None;
@@ -264,7 +266,7 @@ impl Task {
                     0 => return (batch, true),
                     _ => until = until.or_else(|| Some(tokio::time::Instant::now() + PERIOD)),
                 },
-                // A closed queue still gives its remaining spans, then reports its end.
+                // A closed queue still returns its remaining spans, and then reports its end.
                 _stops = self.stopping.wait_for(|stops| *stops), if is_open => self.waiting.close(),
                 () = period => break,
             }

@@ -1,4 +1,5 @@
-//! Makes spans of creations and deliveries, and sends them to a collector of OpenTelemetry.
+//! Makes spans of creations and deliveries, and sends them to an OpenTelemetry collector. A *span* is the record of one
+//! piece of work. The spans of related work form a *trace*.
 //!
 //! ```text
 //!   creation ──► span "create"  ─┐ try_send                          OTLP over HTTP
@@ -6,14 +7,16 @@
 //!                                             full: the span is dropped and counted
 //! ```
 //!
-//! The caller's `traceparent` decides whether a trace is recorded. A creation without this header begins a new trace,
-//! and a configured share of these traces is recorded. The context of the creation's span is stored with the timer, and
-//! each attempt is a child of that span. A timer that a schedule makes has no stored context. Its trace has the timer's
-//! id, so that all its attempts belong to a single trace.
+//! The caller's header `traceparent` decides whether a trace is recorded. A creation without this header begins a new
+//! trace. A configured share of the new traces is recorded. The context of the creation's span, which is its trace and
+//! its id, is stored with the timer. The span of each attempt is a child of the creation's span.
 //!
-//! Without the feature `otel`, or without a collector, spans are not made. Even so, contexts go from creations to
+//! A timer that a schedule makes has no stored context. The id of its trace is the timer's id, so all attempts of the
+//! timer belong to a single trace.
+//!
+//! Without the feature `otel` or without a collector, no spans are made. Contexts are still passed from creations to
 //! deliveries. The names of spans and attributes follow OpenTelemetry's conventions for messaging and for HTTP clients.
-//! Names that begin with `tourbillon.` are the service's own.
+//! Names that begin with `tourbillon.` belong to the service.
 
 #[cfg(feature = "otel")]
 mod collector;
@@ -35,21 +38,21 @@ use std::sync::Arc;
 use tourbillon_api::{Placed, Problem};
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The least and the greatest time for sending the last spans when the service ends.
+/// The least and the greatest time for sending the waiting spans when the service ends.
 const LAST: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
-/// Makes the spans of a service. Clones share the exporter.
+/// Makes the spans of the service for creations and deliveries. Clones share the exporter.
 #[derive(Clone, Debug)]
 pub(crate) struct Telemetry {
     exporter: Option<Exporter>,
-    /// The share of traces that is recorded among traces without a caller, from 0 to 1.
+    /// The fraction of new traces that is recorded, from 0 to 1. A trace that a caller has begun is not new.
     share: f64,
     counts: Arc<Counts>,
 }
 
 impl Telemetry {
-    /// Begins to send spans to the collector, if the settings name one. `certificates` are trusted besides those of the
-    /// web. Must be called on a tokio runtime.
+    /// Begins to send spans to the collector that the settings name. Does nothing if they name no collector.
+    /// `certificates` are trusted besides the public certificate authorities. Must be called on a tokio runtime.
     pub(crate) fn start(settings: &TelemetrySettings, certificates: &[Vec<u8>]) -> Result<Self, Box<str>> {
         let counts = Arc::<Counts>::default();
         let exporter = match &settings.endpoint {
@@ -59,7 +62,8 @@ impl Telemetry {
         Ok(Self { exporter, share: settings.share, counts })
     }
 
-    /// Begins the span of a request that creates a timer. `caller` is the request's own trace context, if it has one.
+    /// Begins the span of a request that creates a timer. `caller` is the trace context in the request. `None` begins a
+    /// new trace.
     pub(crate) fn creation(&self, caller: Option<Trace>, namespace: &str, key: Option<&str>) -> Span {
         let (exporter, own) = match self.recording(caller, Trace::root) {
             Ok(recording) => recording,
@@ -77,7 +81,7 @@ impl Telemetry {
         Span { trace: Some(own), open: Some(open) }
     }
 
-    /// Begins the span of an attempt to send a callback.
+    /// Begins the span of an attempt to send a timer's callback.
     pub(crate) fn callback(&self, delivery: &Delivery, method: &str, url: &str) -> Span {
         let mut span = self.delivery(delivery, Kind::Client);
         if let Some(open) = &mut span.open {
@@ -90,7 +94,7 @@ impl Telemetry {
         span
     }
 
-    /// Begins the span of an attempt that a receiver has fetched from a queue.
+    /// Begins the span of an attempt in which a receiver has fetched the timer from a queue.
     pub(crate) fn claim(&self, delivery: &Delivery, queue: &str) -> Span {
         // The receiver makes a span of the kind consumer, so this side is the producer.
         let mut span = self.delivery(delivery, Kind::Producer);
@@ -123,8 +127,9 @@ impl Telemetry {
         Span { trace: Some(own), open: Some(open) }
     }
 
-    /// Returns the exporter and the context of a new span. The span belongs to the trace of `before`, or to a new trace
-    /// without `before`. If the span is not recorded, fails with the context to pass on.
+    /// Returns the exporter and the trace context for a new span. The span belongs to the trace of `before`. If
+    /// `before` is `None`, the span begins a new trace. If the trace is not recorded, fails with the trace context for
+    /// the creation or delivery.
     fn recording(
         &self,
         before: Option<Trace>,
@@ -143,18 +148,20 @@ impl Telemetry {
         }
     }
 
-    /// Returns the counts of spans by their outcome.
+    /// Returns the numbers of spans that were exported, that failed, and that were dropped.
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Returns the error of the last request to the collector. `None` if the request succeeded.
+    /// Returns the error of the last request to the collector. Returns `None` if the last request succeeded, or if
+    /// there was none.
     pub(crate) fn fault(&self) -> Option<Box<str>> {
         self.exporter.as_ref().and_then(Exporter::fault)
     }
 
-    /// Sends the spans that wait, and takes no new spans. Blocks the calling thread for at most `patience`, which is
-    /// raised to half a second and lowered to five seconds. A second call returns at once.
+    /// Sends the waiting spans to the collector, and takes no further spans. Blocks the calling thread for at most
+    /// `patience`. A `patience` below half a second or above five seconds is replaced by that bound. A second call
+    /// returns at once.
     pub(crate) fn close(&self, patience: Duration) {
         if let Some(exporter) = &self.exporter {
             exporter.close(patience.clamp(LAST.0, LAST.1));
@@ -162,20 +169,20 @@ impl Telemetry {
     }
 }
 
-/// A span with the context for the work within it. Dropping the value ends the span. If nothing was noted about the
-/// outcome, the span says that the work was given up.
+/// A span, and the trace context of the work within the span. Dropping the value ends the span. If no outcome was
+/// noted, the span says that the work was given up.
 pub(crate) struct Span {
     trace: Option<Trace>,
     open: Option<Box<Open>>,
 }
 
 impl Span {
-    /// Returns the context that the work within the span passes on. Even a trace that is not recorded has a context.
+    /// Returns the trace context that the work passes on. A trace that is not recorded has a context too.
     pub(crate) const fn trace(&self) -> Option<Trace> {
         self.trace
     }
 
-    /// Notes how a creation was answered.
+    /// Notes the answer to a request that creates a timer in its span.
     pub(crate) fn created(&mut self, answer: &Result<Placed, Problem>) {
         match (answer, &mut self.open) {
             (Ok(placed), Some(open)) => {
@@ -189,7 +196,7 @@ impl Span {
         }
     }
 
-    /// Notes that a creation was refused.
+    /// Notes in the span that the creation of a timer was refused.
     pub(crate) fn refused(&mut self, problem: &Problem) {
         if let Some(open) = &mut self.open {
             let word = problem.kind.path();
@@ -197,7 +204,7 @@ impl Span {
         }
     }
 
-    /// Notes how a callback ended. `class` is the word for its outcome.
+    /// Notes in the span how a callback ended. `class` is the word by which metrics count the outcome.
     pub(crate) fn answered(&mut self, status: Option<u16>, class: &str, error: Option<&str>) {
         let Some(open) = &mut self.open else { return };
         if let Some(status) = status {
@@ -210,7 +217,8 @@ impl Span {
         }
     }
 
-    /// Notes how a claim ended. Without a verdict the timer was given back to its queue.
+    /// Notes in the span how a receiver's claim (its hold on a timer) ended. `None` means that the timer was given back
+    /// to its queue.
     pub(crate) fn ended(&mut self, verdict: Option<&Verdict>) {
         let Some(open) = &mut self.open else { return };
         match verdict {
@@ -221,7 +229,7 @@ impl Span {
         }
     }
 
-    /// Drops the span without sending it, since nothing was done.
+    /// Drops the span without sending it. Called if the attempt was not made.
     pub(crate) fn discard(&mut self) {
         if let Some(mut open) = self.open.take() {
             open.discard();

@@ -1,4 +1,4 @@
-//! Replaces the exporter in builds without the feature `otel`. Its types have no values, so a span is never open.
+//! Replaces the exporter in builds without the feature `otel`. Its types have no values, so no span is ever open.
 
 use super::counts::Counts;
 use crate::settings::TelemetrySettings;

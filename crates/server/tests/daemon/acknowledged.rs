@@ -1,4 +1,5 @@
-//! Ends of claims that were answered: a process that is killed at once has lost none, in a file and on Redis.
+//! Tests that the end of a claim is not lost once it was acknowledged. The process is killed right after its answer.
+//! Runs with a store in a file and on Redis.
 
 use crate::clients::{Answer, Http, timer};
 use crate::process::{Daemon, folder, program};
@@ -8,15 +9,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tourbillon_fault::Server;
 
-/// The number of timers of a round.
+/// The number of timers that a test makes and claims in one round.
 const TIMERS: usize = 60;
 
 fn pull() -> Value {
-    // A retry comes after a day, and so not in this test.
+    // After a failure the timer is retried a day later, so this test sees no retry.
     json!({ "pull": { "queue": "q" }, "policy": { "backoff": { "kind": "fixed", "pause_ms": 86_400_000 } } })
 }
 
-/// Claims as many timers as there are, up to a number.
+/// Fetches timers from the queue `q` until it has `max` claims, or until no timer is left. Returns the claims.
 async fn claim(http: &Http, max: usize, wait_ms: u64) -> Vec<String> {
     let mut claims = Vec::new();
     while claims.len() < max {
@@ -37,7 +38,8 @@ async fn end(http: Http, claim: String, how: &'static str) -> Answer {
     http.send("POST", &format!("/v1/namespaces/default/claims/{claim}/{how}"), &body).await
 }
 
-/// Makes timers, claims them, ends all claims at once, and kills the service when it has answered.
+/// Makes timers, claims them, and ends all claims at the same time by the verb `how`. Kills the service once it has
+/// answered every request to end a claim.
 async fn kill_after_ends(daemon: Daemon, how: &'static str) {
     let http = Http::new(daemon.address);
     let puts = (0..TIMERS).map(|number| {
@@ -80,13 +82,13 @@ async fn ends_of_claims_that_were_answered_on_redis_survive_a_kill_of_the_node()
     let Some(server) = Server::start(&[]) else { return };
     let folder = folder();
     kill_after_ends(on_redis(folder.path(), &server), "ack").await;
-    // A timer that is stored comes again once another node has the shards.
+    // If an acknowledged end were lost, the new node would find its timer in the store.
     let daemon = on_redis(folder.path(), &server);
     let stored = Http::new(daemon.address).get("/v1/namespaces/default/timers?limit=100").await;
     assert_eq!(stored.json["items"], json!([]), "of {TIMERS}");
 }
 
-/// The node that handed a timer over answers an end only once the servers have it.
+/// A node confirms the end of a claim only once the Redis servers have stored this end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_of_a_claim_is_not_acknowledged_while_redis_does_not_answer() {
     let Some(server) = Server::start(&[]) else { return };
@@ -104,7 +106,8 @@ async fn an_end_of_a_claim_is_not_acknowledged_while_redis_does_not_answer() {
     );
     server.go_on();
     let begun = Instant::now();
-    // The end has gone on: asked again, the service says so, or the claim has ended by it.
+    // The service may still store the end of the first request. Then the second request finds the claim ended, and gets
+    // the status 409.
     let again = end(http.clone(), claims[0].clone(), "ack").await;
     assert!([204, 409].contains(&again.status.as_u16()), "{}", again.json);
     while http.get(&timer("k")).await.status != 404 {

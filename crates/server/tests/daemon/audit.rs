@@ -1,4 +1,4 @@
-//! The audit trail of a service with tokens: its entries, and the secrets that it must not have.
+//! Tests the audit trail of a service with tokens: its entries, and that they have no secrets.
 
 use crate::clients::{Http, Raw, callback, far, timer};
 use crate::process::{Daemon, folder, run, token, until};
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// The entries with this action, the newest first.
+/// Returns the entries of the audit trail that a query finds, the newest first.
 async fn entries(http: &Http, query: &str) -> Vec<Value> {
     let answer = http.get(&format!("/v1/audit{query}")).await;
     assert_eq!(answer.status, 200, "{}", answer.json);
     answer.json["items"].as_array().unwrap().clone()
 }
 
-/// Stores `count` timers with a label.
+/// Stores `count` timers with the same label.
 async fn fill(http: &Http, count: usize) {
     let timer =
         |n| json!({ "delay_ms": 3_600_000, "labels": ["customer 4"], "pull": { "queue": "q", "json": n } });
@@ -25,7 +25,7 @@ async fn fill(http: &Http, count: usize) {
     assert_eq!(http.send("POST", "/v1/namespaces/default/batch", &batch).await.status, 200);
 }
 
-/// All bytes of the trail's files.
+/// Returns the text of all files in which the audit trail is stored.
 fn files(folder: &Path) -> String {
     let files = std::fs::read_dir(folder.join("data/audit")).unwrap();
     files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect()
@@ -62,8 +62,8 @@ async fn who_cancelled_700_timers_is_found_and_a_restart_forgets_nothing() {
         assert!(entry["detail"].as_str().unwrap().contains("customer 4"), "{entry}");
     }
     assert_eq!(done[0]["count"], 700);
-    // The log has the same line.
-    assert!(daemon.find("cancel-many").unwrap().contains("deploy robot"), "{}", daemon.log());
+    // The log has the entry, too.
+    assert!(daemon.line("cancel-many").await.contains("deploy robot"), "{}", daemon.log());
 
     let (mine, all) = (entries(&head, "?token=deploy%20robot").await, entries(&head, "?limit=200").await);
     assert_eq!(mine.len(), 2, "{mine:?}");
@@ -124,7 +124,7 @@ async fn changes_by_administrators_and_bulk_are_in_the_trail_and_no_secret_is_th
     dies["callback"]["headers"] = json!({ "authorization": "payload-of-a-header" });
     dies["callback"]["body"] = "payload-of-a-body".into();
     assert_eq!(head.send("PUT", &timer("dies"), &dies).await.status, 201);
-    until("the timer dies", || daemon.find("timer-died").is_some()).await;
+    daemon.line("timer-died").await;
     assert_eq!(head.send("POST", "/v1/namespaces/default/replays", &json!({})).await.status, 202);
     fill(&head, 5).await;
     let cancels = (0..9).map(|n| json!({ "cancel": { "key": format!("k{n}") } })).collect::<Vec<_>>();
@@ -164,10 +164,9 @@ async fn changes_by_administrators_and_bulk_are_in_the_trail_and_no_secret_is_th
     assert_eq!((&paused["namespace"], &paused["by"]["token"]), (&"shop".into(), &"head".into()), "{paused}");
     assert!(paused["detail"].as_str().unwrap().contains(r#""paused":true"#), "{paused}");
     assert_eq!(paused["by"]["peer"], "192.0.2.7", "the client's address, as the proxy names it");
-    // The log comes by a pipe, after the answers.
-    until("the log has the refusal", || daemon.find("the token is not known").is_some()).await;
-    assert!(daemon.find("the token is not known").unwrap().contains("token-refused"), "{}", daemon.log());
-    until("the log has a request", || daemon.find("a request was answered").is_some()).await;
+    // The log comes through a pipe, so its lines may arrive after the answers.
+    assert!(daemon.line("the token is not known").await.contains("token-refused"), "{}", daemon.log());
+    daemon.line("a request was answered").await;
 
     let written = daemon.log() + &files(folder.path());
     let digits = |token: &str| token.rsplit('_').next().unwrap().to_owned();
@@ -186,7 +185,7 @@ async fn a_request_id_goes_through_to_the_answer_the_log_and_the_problem() {
     };
     let made = ask(&timer("k"), "a-1", &far()).await;
     assert_eq!((made.status.as_u16(), &made.headers["x-request-id"]), (201, &"a-1".parse().unwrap()));
-    let line = daemon.find("\"a-1\"").unwrap();
+    let line = daemon.line("\"a-1\"").await;
     let line: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(
         (&line["target"], &line["status"], &line["peer"]),
@@ -199,7 +198,7 @@ async fn a_request_id_goes_through_to_the_answer_the_log_and_the_problem() {
     let made_up = ask(&timer("k"), "not an id", &far()).await;
     let id = made_up.json["request_id"].as_str().unwrap();
     assert_eq!((id.len(), made_up.headers["x-request-id"].to_str().unwrap()), (32, id));
-    // A body that is too large is refused before anybody has read the request.
+    // A body that is too large is refused before a handler reads the request. This answer has the request's id, too.
     let mut raw = Raw::connect(daemon.address).await;
     let head =
         "host: localhost\r\nx-request-id: a-3\r\ncontent-type: application/json\r\ncontent-length: 9999999";

@@ -1,4 +1,5 @@
-//! Backups of a service that runs, and their restore: complete, verified, and never a half.
+//! Tests backups of a running service, and their restore. A backup is complete and verified, and a restore never leaves
+//! a part of it behind unnoticed.
 
 use crate::clients::{Http, Raw, callback, far, timer};
 use crate::process::{Daemon, SOON, clean, folder, program, run, text, token, until};
@@ -14,14 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A backup, as the service sends it.
+/// Requests a backup from the service. Returns the bytes of the backup.
 async fn back_up(http: &Http) -> Vec<u8> {
     let (status, bytes) = http.bytes("POST", "/v1/backup").await.expect("a whole answer");
     assert_eq!(status, 200);
     bytes
 }
 
-/// The lines of a complete backup: the first, those of the timers in order, the last.
+/// Returns the lines of a complete backup: the first line, the lines of the timers by their ids, and the last line.
 fn lines(backup: &[u8]) -> (Value, Vec<Value>, Value) {
     let mut lines: Vec<Value> =
         text(backup).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -30,7 +31,8 @@ fn lines(backup: &[u8]) -> (Value, Vec<Value>, Value) {
     (first, lines, last)
 }
 
-/// The lines as a backup with an end that agrees with them.
+/// Writes a backup with the given first line and timers. Adds a last line with the right number of timers and the right
+/// checksum.
 fn sealed(first: &Value, timers: &[Value]) -> String {
     let mut text = format!("{first}\n");
     timers.iter().for_each(|timer| text += &format!("{timer}\n"));
@@ -43,7 +45,7 @@ fn restore(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), text(&ended.stdout) + &text(&ended.stderr))
 }
 
-/// The number of timers that are stored in a folder, by `tourbillond check`.
+/// Returns the number of timers in a data folder. `tourbillond check` counts the timers, and must find no fault.
 fn stored(folder: &Path, data: &str) -> Value {
     let check = run(folder, &["check", "--json", "--data", data]);
     let check: Value = serde_json::from_str(&text(&check.stdout)).unwrap();
@@ -51,7 +53,7 @@ fn stored(folder: &Path, data: &str) -> Value {
     check["timers"].clone()
 }
 
-/// A service on the restored folder.
+/// Starts a service on the folder into which the backup was restored.
 fn restored(folder: &Path) -> Daemon {
     let arguments = ["--callbacks-allow-http", "--callbacks-allow-private", "--data", "restored"];
     Daemon::spawn(program(folder, &[&arguments[..], &["--listen", "127.0.0.1:0"]].concat()))
@@ -68,7 +70,8 @@ async fn make(http: &Http, count: usize) {
     }
 }
 
-/// A backup of `count` timers, in the file `backup`.
+/// Makes a backup of a new service with `count` timers. Writes the backup into the file `backup`, and returns its
+/// bytes.
 async fn filled(folder: &Path, count: usize) -> Vec<u8> {
     let daemon = Daemon::start(folder, &[]);
     let http = Http::new(daemon.address);
@@ -88,7 +91,7 @@ async fn a_backup_under_load_has_what_was_acknowledged_before_and_is_the_same_af
     assert_eq!(http.send("PUT", "/v1/namespaces/shop", &limits).await.status, 201);
     assert_eq!(http.send("POST", "/v1/namespaces/shop/secrets", &Value::Null).await.status, 201);
     assert_eq!(http.send("PUT", "/v1/namespaces/shop/timers/a", &far()).await.status, 201);
-    // An hour of service leaves behind a paused timer and a withdrawn timer.
+    // Leave a paused timer and a withdrawn timer in the store, as an hour of service would.
     make(&http, 2).await;
     let paused = http.send("POST", &format!("{}/pause", timer("k0")), &Value::Null).await;
     assert_eq!(paused.status, 200, "{}", paused.json);
@@ -127,7 +130,8 @@ async fn a_backup_under_load_has_what_was_acknowledged_before_and_is_the_same_af
     let ids: BTreeSet<_> = timers.iter().map(|timer| timer["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(ids.len(), timers.len());
     assert!(before.is_subset(&ids), "{:?} are not in the backup", before.difference(&ids).next());
-    // Two timers by hand, one or more of the schedule, and one of each maker that was on its way.
+    // `after` counts only the timers of the makers. The backup may also have two timers of this test and up to four of
+    // the schedule. Each of the four makers may have another timer whose answer was on its way.
     assert!(timers.len() <= after + 2 + 4 + 4, "{} of {after}", timers.len());
     let shop = &first["attached"]["namespaces"]["shop"];
     assert_eq!(
@@ -170,13 +174,13 @@ async fn backups_are_for_administrators_of_all_namespaces() {
     assert_eq!(http.with_token(&admin).bytes("GET", "/v1/backup").await.unwrap().0, 405);
 }
 
-/// Readers that leave in the middle, readers that do not read, and a service that stops during a backup.
+/// A backup may be interrupted: its reader leaves or stops reading, or the service stops.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_that_is_interrupted_has_no_end_and_frees_its_place() {
     let folder = folder();
     let mut daemon = Daemon::start(folder.path(), &[]);
     let http = Http::new(daemon.address);
-    // More than the buffers of a connection have room for.
+    // The backup is larger than the buffers of a connection, so the service must wait for its reader.
     let mut large = far();
     large["callback"]["body"] = json!("x".repeat(60_000));
     for number in 0..400 {
@@ -207,7 +211,7 @@ async fn a_backup_that_is_interrupted_has_no_end_and_frees_its_place() {
         }
         pause(&head).await;
     };
-    // The other place may become free later.
+    // At most two backups run at a time. The second of them may end later, so try again.
     let complete = loop {
         match http.bytes("POST", "/v1/backup").await.expect("a whole answer") {
             (StatusCode::OK, bytes) => break bytes,
@@ -236,7 +240,7 @@ async fn a_restore_needs_an_empty_store_of_a_service_that_does_not_run() {
     assert!(code == Some(1) && said.contains("the store has timers; a restore needs an empty one"), "{said}");
     assert_eq!(stored(folder.path(), "restored"), 1);
 
-    // A store whose timers have ended is empty.
+    // A store counts as empty if its timers have ended.
     let daemon = restored(folder.path());
     let http = Http::new(daemon.address);
     assert_eq!(http.send("DELETE", &timer("own"), &Value::Null).await.status, 200);
@@ -274,7 +278,7 @@ async fn a_backup_that_was_cut_or_changed_is_refused_and_leaves_nothing() {
     assert_eq!(stored(folder.path(), "restored"), 20);
 }
 
-/// The exit code and the messages of a command that must end by itself.
+/// Runs a command of the program that must end by itself. Returns its exit code and its messages.
 fn ended(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = program(folder, arguments);
     let mut child =
@@ -291,7 +295,8 @@ fn ended(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), text(&ended.stderr))
 }
 
-/// The state that a kill leaves: some of the timers, and the note of the restore.
+/// The test makes the state in which a killed restore leaves a data folder. The folder has some of the timers, and the
+/// file `restoring`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
     let folder = folder();
@@ -307,7 +312,7 @@ async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("a restore into this folder has not ended"), "{said}");
     }
-    // A second restore at the same time is refused.
+    // While another restore holds the lock of the file, a second restore is refused.
     let held = std::fs::File::open(path("restored/restoring")).unwrap();
     held.lock().unwrap();
     let (code, said) = restore(folder.path(), &[]);
@@ -323,7 +328,7 @@ async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
 async fn a_restore_that_is_killed_leaves_nothing_or_all_or_a_store_that_is_refused() {
     let folder = folder();
     let (first, timers, _) = lines(&filled(folder.path(), 1).await);
-    // Several transactions of a restore.
+    // The backup is so large that a restore needs several transactions.
     std::fs::write(folder.path().join("backup"), sealed(&first, &copies(&timers[0], 6_000))).unwrap();
     let data = folder.path().join("restored");
     let mut seen = BTreeMap::<&str, u32>::new();
@@ -359,7 +364,7 @@ async fn a_restore_that_is_killed_leaves_nothing_or_all_or_a_store_that_is_refus
     }
 }
 
-/// `count` copies of a backup's timer, each with an id and a key of its own.
+/// Makes `count` copies of a timer from a backup. Each copy has its own id and key.
 fn copies(timer: &Value, count: u32) -> Vec<Value> {
     let copy = |number: u32| {
         let mut timer = timer.clone();
@@ -370,7 +375,8 @@ fn copies(timer: &Value, count: u32) -> Vec<Value> {
     (0..count).map(copy).collect()
 }
 
-/// A file system of its own in memory, which is full before the restore is done. Then it is given room.
+/// A restore writes to a small file system in memory, and fails because the file system is full. After the file system
+/// has got more room, the restore succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_onto_a_disk_that_is_full_leaves_nothing_and_is_done_once_there_is_room() {
     const MOUNT: &str = "mkdir restored && mount -t tmpfs -o size=8m tmpfs restored";
@@ -393,7 +399,7 @@ async fn a_restore_onto_a_disk_that_is_full_leaves_nothing_and_is_done_once_ther
     stop(daemon);
     std::fs::write(folder.path().join("backup"), sealed(&first, &copies(&timers[0], 5_000))).unwrap();
 
-    // The mount ends with the shell.
+    // The file system is unmounted when the shell ends.
     let script = format!(
         r#"{MOUNT} || exit 99
         "$0" restore backup --data restored; echo "code $?"; ls -A restored
@@ -408,7 +414,7 @@ async fn a_restore_onto_a_disk_that_is_full_leaves_nothing_and_is_done_once_ther
     assert_eq!(full, "", "{err}");
     assert!(err.contains("No space left"), "{err}");
     let (left, rest) = rest.split_once("5000 timers restored").unwrap_or_else(|| panic!("{out}{err}"));
-    // Neither a store nor the note of a restore: at most the lock of the store is left.
+    // The failed restore has left neither a store nor the file `restoring`. At most the store's lock file is left.
     assert!(!left.contains("timers.redb\n") && !left.contains("restoring"), "{left}");
     assert!(rest.contains("code 0") && rest.contains("5000 timers, 0 faults"), "{out}{err}");
 }
@@ -427,7 +433,8 @@ async fn a_floor_and_a_rate_spread_what_is_overdue_the_oldest_first() {
     }
     let (first, mut timers, _) = lines(&back_up(&http).await);
     stop(daemon);
-    // All are overdue, in an order that is neither that of the ids nor that of the file.
+    // All timers are overdue. Their order by due moment differs from the order of the ids, and from the order in the
+    // file.
     let rank = |number: u64| number * 7 % 30;
     for timer in &mut timers {
         let number = ids[timer["id"].as_str().unwrap()];
@@ -443,7 +450,7 @@ async fn a_floor_and_a_rate_spread_what_is_overdue_the_oldest_first() {
         let number = ids[&received.id];
         assert_eq!(received.path, format!("/{number}"), "the id is the one of before");
         let earliest = Duration::from_millis(1_000 + rank(number) * 1_000 / RATE);
-        // The store's time has whole milliseconds.
+        // The store rounds moments to whole milliseconds, so a callback may come up to a millisecond early.
         let after = received.at.duration_since(begun).unwrap() + Duration::from_millis(1);
         assert!(after >= earliest, "{number} came after {after:?} instead of {earliest:?}");
     }

@@ -1,4 +1,4 @@
-//! The memory that clients can make a service hold.
+//! Tests how much memory clients can make a service hold.
 
 use crate::clients::{Http, Raw, far, timer};
 use crate::process::{Daemon, SOON, folder, token};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// The memory that a process has in RAM, in MiB.
+/// Returns how much memory of the service's process is in RAM, in MiB.
 fn resident(daemon: &Daemon) -> u64 {
     let path = format!("/proc/{}/status", daemon.id().as_raw_nonzero());
     let status = std::fs::read_to_string(path).unwrap();
@@ -21,7 +21,8 @@ fn resident(daemon: &Daemon) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
 }
 
-/// The greatest memory of a process while something is done, in MiB.
+/// Waits for `work`. Returns the greatest memory of the service's process during the work, in MiB, and the result of
+/// the work.
 async fn greatest<T>(daemon: &Daemon, work: impl Future<Output = T>) -> (u64, T) {
     let mut work = core::pin::pin!(work);
     let mut greatest = resident(daemon);
@@ -33,7 +34,7 @@ async fn greatest<T>(daemon: &Daemon, work: impl Future<Output = T>) -> (u64, T)
     }
 }
 
-/// Waits until a process has at most `but` MiB more than at the start.
+/// Waits until the service's process has at most `but` MiB more memory than `start` MiB.
 async fn is_given_back(daemon: &Daemon, start: u64, but: u64) {
     let begun = Instant::now();
     while resident(daemon) > start + but {
@@ -42,7 +43,8 @@ async fn is_given_back(daemon: &Daemon, start: u64, but: u64) {
     }
 }
 
-/// A connection with HTTP/2, whose client answers pings. It takes `window` bytes of an answer that it does not read.
+/// Opens an HTTP/2 connection whose client answers pings. The client accepts `window` bytes of each answer before it
+/// reads the answer.
 pub(crate) async fn http_2(
     address: SocketAddr,
     window: u32,
@@ -65,7 +67,8 @@ fn request(method: &str, path: &str, headers: &[(&str, &str)], body: Bytes) -> R
     request.body(Full::new(body)).unwrap()
 }
 
-/// Sends the same request `requests` times on each of `connections` connections, and counts the answers by status.
+/// Opens `connections` connections, and sends the same request `requests` times on each. Returns the number of answers
+/// by status. The status 0 counts requests without a complete answer.
 async fn flood(
     address: SocketAddr,
     (connections, requests): (usize, usize),
@@ -124,7 +127,7 @@ async fn the_right_is_asked_before_a_body_is_read_and_bodies_have_a_budget() {
     let (reader, writer) = (bearer("reader"), bearer("writer"));
     let daemon = Daemon::start(folder.path(), &[]);
     let path = "/v1/namespaces/default/batch";
-    // A reader is refused although nothing of the body has come.
+    // A request with the role of a reader is refused before the service has received any byte of its body.
     let mut raw = Raw::connect(daemon.address).await;
     let (name, kind) = JSON;
     let head = format!(
@@ -134,7 +137,7 @@ async fn the_right_is_asked_before_a_body_is_read_and_bodies_have_a_budget() {
     assert!(raw.send(head.as_bytes()).await);
     assert!(raw.head().await.starts_with("HTTP/1.1 403"));
 
-    // Writers share the room for bodies, and the service goes on.
+    // Writers share the limited memory for bodies, and the service goes on.
     let body = Bytes::from(format!("{{\"changes\": [{}]}}", " ".repeat(8_000_000)));
     let make = || request("POST", path, &[("authorization", &writer), JSON], body.clone());
     let (most, counts) = greatest(&daemon, flood(daemon.address, (10, 10), make)).await;
@@ -145,7 +148,7 @@ async fn the_right_is_asked_before_a_body_is_read_and_bodies_have_a_budget() {
     assert_eq!(http.send("PUT", &timer("k"), &far()).await.status, 201);
 }
 
-/// `TOURBILLON_CONNECTIONS` is the number of connections.
+/// The number of connections is the environment variable `TOURBILLON_CONNECTIONS`, or 400 by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_without_a_token_that_take_no_answer_hold_little() {
     let count = std::env::var("TOURBILLON_CONNECTIONS").map_or(400, |count| count.parse().unwrap());
@@ -183,7 +186,7 @@ async fn connections_without_a_token_that_take_no_answer_hold_little() {
     let (most, (open, unread, statuses)) = greatest(&daemon, work).await;
     assert!(most < 150, "{start} to {most} MiB: {statuses:?}");
     assert!(statuses.contains_key(&503), "more than some at a time are refused: {statuses:?}");
-    // They are cut, although they answer pings.
+    // The service cuts these connections, although their clients answer pings.
     for (_, connection, _) in open {
         tokio::time::timeout(SOON, connection).await.expect("the connection ends").unwrap();
     }
@@ -201,7 +204,7 @@ async fn a_client_with_http_2_that_takes_nothing_of_one_answer_is_cut() {
     for path in ["/openapi.json", &timer("k")] {
         let (mut sender, connection) = http_2(daemon.address, 1).await;
         let unread = sender.send_request(request("GET", path, &[], Bytes::new())).await.unwrap();
-        // The client goes on taking other answers of the connection.
+        // The client goes on reading other answers on the same connection.
         let taken = Arc::new(AtomicU64::new(0));
         let is_over = Arc::new(AtomicBool::new(false));
         let (counter, end) = (Arc::clone(&taken), Arc::clone(&is_over));

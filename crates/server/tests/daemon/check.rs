@@ -1,4 +1,5 @@
-//! `tourbillond check` names the damaged parts: a timer by key and id, a page by its offset, a file by its name.
+//! Tests that `tourbillond check` names each damaged part: a timer by its key and id, a page by its offset, and a file
+//! by its name.
 
 use crate::clients::{Http, far, timer};
 use crate::process::{Daemon, folder, run, text, token};
@@ -62,7 +63,7 @@ async fn a_check_names_a_damaged_timer_a_page_and_the_files_beside_the_store() {
         let path = data.join(name);
         let whole = std::fs::read(&path).unwrap();
         let mut damaged = whole.clone();
-        // Changes a letter of a name or a digit of a hash: the file is still JSON.
+        // Change a letter of a name or a digit of a hash, so the file stays valid JSON.
         let at = damaged.iter().rposition(u8::is_ascii_alphanumeric).unwrap();
         damaged[at] ^= 1;
         std::fs::write(&path, &damaged).unwrap();
@@ -73,7 +74,7 @@ async fn a_check_names_a_damaged_timer_a_page_and_the_files_beside_the_store() {
         assert!(!serve.status.success() && text(&serve.stderr).contains(name), "{serve:?}");
         std::fs::write(&path, &whole).unwrap();
     }
-    // The service sets the damaged record aside. Once it was named, a command forgets it.
+    // The service sets the damaged record aside. `tourbillond mend` removes the record once `check` has named it.
     std::fs::write(&store, &damaged).unwrap();
     let mut daemon = Daemon::start(folder.path(), &[]);
     let http = Http::new(daemon.address).with_token(&admin);

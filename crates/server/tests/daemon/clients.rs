@@ -1,4 +1,4 @@
-//! Clients of the service.
+//! Provides clients of the service for the tests.
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Request, StatusCode};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// An answer.
+/// An answer from the service whose body is JSON.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -20,7 +20,7 @@ pub(crate) struct Answer {
     pub(crate) json: Value,
 }
 
-/// A client with a token or without.
+/// A client of the service's HTTP interface, with or without a token.
 #[derive(Clone)]
 pub(crate) struct Http {
     base: String,
@@ -38,7 +38,8 @@ impl Http {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
-    /// Sends a request with a JSON body, or without a body if it is null. Fails if there is no answer.
+    /// Sends a request with a JSON body, or without a body if `body` is null. Returns `None` if the answer is missing
+    /// or not complete.
     pub(crate) async fn try_send(
         &self,
         method: &str,
@@ -64,7 +65,8 @@ impl Http {
         Some(Answer { status: parts.status, headers: parts.headers, json })
     }
 
-    /// The status and the bytes of an answer that need not be JSON. `None` if it does not come whole.
+    /// Sends a request whose answer may be any bytes. Returns the answer's status and bytes. `None` if the answer is
+    /// not complete.
     pub(crate) async fn bytes(&self, method: &str, path: &str) -> Option<(StatusCode, Vec<u8>)> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         if let Some(token) = &self.token {
@@ -84,12 +86,12 @@ impl Http {
     }
 }
 
-/// The path of a timer.
+/// Returns the path of the timer with the key `key` in the namespace `default`.
 pub(crate) fn timer(key: &str) -> String {
     format!("/v1/namespaces/default/timers/{key}")
 }
 
-/// A timer that calls `url` after a while, and after a failure again soon.
+/// Returns a timer that calls `url` after `delay_ms`. If the call fails, a retry follows soon.
 pub(crate) fn callback(url: &str, delay_ms: u64) -> Value {
     json!({
         "delay_ms": delay_ms,
@@ -98,12 +100,12 @@ pub(crate) fn callback(url: &str, delay_ms: u64) -> Value {
     })
 }
 
-/// A timer that does nothing before the test's end.
+/// Returns a timer that is due only after the end of the test.
 pub(crate) fn far() -> Value {
     callback("http://receiver.test:9999/", 3_600_000)
 }
 
-/// A connection byte by byte.
+/// A connection on which a test sends and reads bytes without an HTTP client.
 pub(crate) struct Raw(pub(crate) TcpStream);
 
 impl Raw {
@@ -111,20 +113,20 @@ impl Raw {
         Self(TcpStream::connect(address).await.unwrap())
     }
 
-    /// Sends bytes. Fails if the connection was closed.
+    /// Sends bytes to the server. Returns false if the server has closed the connection.
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).await.is_ok()
     }
 
-    /// The text that the server sends until it closes the connection, or until the time `within` has passed, and
-    /// whether it has closed it.
+    /// Reads until the server closes the connection, or until the time `within` has passed. Returns the text, and
+    /// whether the server has closed the connection.
     pub(crate) async fn rest(&mut self, within: Duration) -> (String, bool) {
         let mut bytes = Vec::new();
         let closed = tokio::time::timeout(within, self.0.read_to_end(&mut bytes)).await.is_ok();
         (String::from_utf8_lossy(&bytes).into_owned(), closed)
     }
 
-    /// The next answer of the server, without its body.
+    /// Reads the head of the server's next answer.
     pub(crate) async fn head(&mut self) -> String {
         let mut bytes = Vec::new();
         let mut byte = [0];

@@ -1,6 +1,6 @@
-//! A clock that is ten years ahead for some seconds. No kernel announces it, since the library of `tourbillon-fault`
-//! shifts the time of the process only. Without a compiler for C, or `redis-server`, the tests say that they were
-//! skipped.
+//! Tests a clock that is ten years ahead for some seconds. The library of `tourbillon-fault` shifts the time of the
+//! process only, so the kernel does not announce the step. Without a C compiler or `redis-server`, the tests say that
+//! they were skipped.
 
 use crate::clients::Http;
 use crate::process::{Daemon, folder, program};
@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use tourbillon_fault::{Server, Shift};
 
 const DECADE: i64 = 3_652 * 86_400;
-/// The service compares the clocks every ten seconds.
+/// The time within which the service must notice that a clock was set. The service compares its clocks every ten
+/// seconds.
 const NOTICED: Duration = Duration::from_secs(20);
 
 const PATH: &str = "/v1/namespaces/default/schedules/s";
 
-/// A schedule of each second.
+/// Returns a schedule that fires every second.
 fn each_second(receiver: &Receiver) -> Value {
     json!({ "every_ms": 1_000, "missed": "skip", "callback": { "url": receiver.url("/") } })
 }
@@ -35,7 +36,8 @@ async fn next_year(http: &Http) -> i32 {
     next[..4].parse().unwrap()
 }
 
-/// The clock is ahead until the schedule has followed it, and comes back.
+/// Sets the clock ten years ahead until the schedule plans ten years ahead, then sets the clock back. Fails unless the
+/// schedule fires again.
 async fn assert_follows(daemon: &Daemon, receiver: &Receiver, set: impl Fn(i64)) {
     let http = Http::new(daemon.address);
     let put = http.send("PUT", PATH, &each_second(receiver)).await;
@@ -49,9 +51,7 @@ async fn assert_follows(daemon: &Daemon, receiver: &Receiver, set: impl Fn(i64))
     let before = receiver.count();
     eventually("it fires again", daemon, async || receiver.count() >= before + 3).await;
     for word in ["ahead", "back"] {
-        let line = daemon
-            .find(&format!("the clock stepped {word} by 3155"))
-            .unwrap_or_else(|| panic!("{}", daemon.log()));
+        let line = daemon.line(&format!("the clock stepped {word} by 3155")).await;
         assert!(line.contains(" s, from ") && line.ends_with('Z'), "{line}");
         assert_eq!(daemon.log().matches(&format!("stepped {word}")).count(), 1, "{}", daemon.log());
     }
@@ -75,7 +75,7 @@ fn on_redis(folder: &Path, data: &str) -> Daemon {
     Daemon::spawn(program(folder, &[&usual[..], &["--config", "redis.toml", "--data", data]].concat()))
 }
 
-/// Two nodes go by the clock of their server.
+/// The two nodes of this test use the clock of their Redis server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_server_whose_clock_was_ten_years_ahead_does_not_silence_schedules() {
     let Some(server) = Server::start_shifted(&["--appendonly", "yes"], 0) else { return };

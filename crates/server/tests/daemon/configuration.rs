@@ -1,4 +1,4 @@
-//! The sources of settings, as the program sees them.
+//! Tests from which sources the program takes its settings.
 
 use crate::process::{folder, of_crate, program, run, text};
 use serde_json::Value;
@@ -23,7 +23,7 @@ fn each_setting_is_printed_with_its_origin() {
     ] {
         assert_eq!((&settings[key]["value"], &settings[key]["origin"]), (&value, &origin.into()), "{key}");
     }
-    // The text is a file with the same settings.
+    // The printed text can be used as a file with the same settings.
     let printed = text(&run(folder.path(), &["config", "--timeouts-idle", "1m"]).stdout);
     assert!(printed.contains("# tourbillon.toml:3") && printed.contains("# --timeouts-idle"), "{printed}");
     fs::write(folder.path().join("copy.toml"), printed).unwrap();

@@ -1,4 +1,4 @@
-//! The demonstration shows what it promises.
+//! Tests that the demonstration shows the events that its text promises.
 
 use crate::process::{folder, run, text};
 
@@ -15,7 +15,7 @@ fn the_demonstration_shows_a_callback_a_repetition_and_a_cancellation() {
     };
     let stored = line(&["-> the timer reminder is stored", "5 s"]);
     let arrived = line(&["<- callback /reminder", "attempt 1", "204"]);
-    // Both are rounded to a hundredth.
+    // Both times are rounded to a hundredth of a second.
     assert!((4.99..7.0).contains(&(arrived - stored)), "{shown}");
     let failed = line(&["<- callback /unsure", "attempt 1", "503"]);
     let repeated = line(&["<- callback /unsure", "attempt 2", "204"]);

@@ -1,4 +1,4 @@
-//! A disk that is full: by a limit of the size of files, and a file system of its own.
+//! Tests a full disk. Some tests limit the size of files instead, and others use a small file system.
 
 use crate::clients::{Http, callback, timer};
 use crate::process::{Daemon, clean, folder, is_installed, text, until};
@@ -18,7 +18,8 @@ async fn a_full_disk_refuses_timers_loses_none_and_is_left_behind() {
         return;
     }
     let folder = folder();
-    // A write beyond the limit fails as on a full disk, once the signal for it is ignored. Only the soft limit is set.
+    // With its signal ignored, a write beyond the limit fails as on a full disk. Only the soft limit is set, so the
+    // test can lift it.
     let script = r#"trap '' XFSZ; ulimit -S -f 8192; exec "$0" "$@""#;
     let program = env!("CARGO_BIN_EXE_tourbillond");
     let daemon = Daemon::spawn(clean(
@@ -44,7 +45,7 @@ async fn a_full_disk_refuses_timers_loses_none_and_is_left_behind() {
     assert!(made.len() > 10, "{}", made.len());
     assert_eq!(http.get("/healthz").await.status, 200, "a new start would not help");
 
-    // There is room again.
+    // Lift the limit, so there is room again.
     let maximum = getrlimit(Resource::Fsize).maximum;
     prlimit(Some(daemon.id()), Resource::Fsize, Rlimit { current: maximum, maximum }).unwrap();
     let begun = Instant::now();
@@ -71,7 +72,7 @@ async fn a_full_disk_refuses_timers_loses_none_and_is_left_behind() {
     }
 }
 
-/// The payloads alone are more than the memory that the program may have.
+/// The payloads of the timers are larger than the memory that `tourbillond check` may use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_needs_no_memory_for_the_timers() {
     if !is_installed("bash") {
@@ -96,13 +97,13 @@ async fn check_needs_no_memory_for_the_timers() {
     assert!(text(&check.stdout).contains("2000 timers, 0 faults"), "{check:?}");
 }
 
-/// A file system of its own, which is unmounted at the end.
+/// A small file system in memory. Dropping the value unmounts it.
 #[cfg(target_os = "linux")]
 struct Small(tempfile::TempDir);
 
 #[cfg(target_os = "linux")]
 impl Small {
-    /// A file system of `mebibytes` MiB, or none if this process may not mount it.
+    /// Mounts a file system of `mebibytes` MiB in memory. `None` if this process may not mount file systems.
     fn mount(mebibytes: u64) -> Option<Self> {
         let folder = folder();
         let size = format!("size={mebibytes}m");
@@ -112,7 +113,7 @@ impl Small {
         is_mounted.then(|| Self(folder))
     }
 
-    /// Fills the file system to the last byte, as another program would.
+    /// Fills the file system to the last byte, as another program might do.
     fn fill(&self) {
         use std::io::Write as _;
         let mut file = std::fs::File::create(self.0.path().join("others")).unwrap();
@@ -129,7 +130,8 @@ impl Drop for Small {
     }
 }
 
-/// Moves timers to moments that come soon, and expects each delivery within a second of its moment. Cancels others.
+/// Moves the timers with the numbers `timers` to moments that come soon, and cancels as many other timers. Fails unless
+/// each delivery comes within a second of its moment.
 #[cfg(target_os = "linux")]
 async fn assert_goes_on(http: &Http, receiver: &Receiver, timers: std::ops::Range<usize>) {
     use std::collections::HashMap;
@@ -155,8 +157,8 @@ async fn assert_goes_on(http: &Http, receiver: &Receiver, timers: std::ops::Rang
     assert!(moments.is_empty(), "{moments:?}");
 }
 
-/// One client fills the disk down to the mark, and then another program to the last byte. `TOURBILLON_DISK` is the size
-/// of the file system in MiB.
+/// A client fills the disk until the service refuses timers. Then another program fills the disk to the last byte. The
+/// environment variable `TOURBILLON_DISK` is the size of the file system in MiB.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_disk_that_others_fill_timers_are_delivered_and_cancelled_and_the_service_starts() {
@@ -176,6 +178,11 @@ async fn on_a_disk_that_others_fill_timers_are_delivered_and_cancelled_and_the_s
         assert_eq!(http.send("PUT", &timer(&format!("off{number}")), &off).await.status, 201);
     }
     assert_eq!(http.get("/readyz").await.status, 200);
+    let says_full = async || {
+        let (_, page) = http.bytes("GET", "/ui/").await.unwrap();
+        String::from_utf8(page).unwrap().contains("nothing new is stored")
+    };
+    assert!(!says_full().await, "the page agrees with the store, which takes timers");
     let mut far = callback("http://receiver.test:9999/", 3_600_000);
     far["callback"]["body"] = json!("x".repeat(60_000));
     let mut made = 0;
@@ -196,8 +203,8 @@ async fn on_a_disk_that_others_fill_timers_are_delivered_and_cancelled_and_the_s
         ready = http.get("/readyz").await;
     }
     assert_eq!(http.get("/healthz").await.status, 200, "a new start would not help");
-    until("a line of the log", || daemon.find("the store refuses changes: the store is full").is_some())
-        .await;
+    daemon.line("the store refuses changes: the store is full").await;
+    assert!(says_full().await);
     assert_goes_on(&http, &receiver, 0..10).await;
 
     disk.fill();
@@ -212,7 +219,7 @@ async fn on_a_disk_that_others_fill_timers_are_delivered_and_cancelled_and_the_s
     let page = String::from_utf8(page).unwrap();
     assert!(page.contains("tourbillon_store_refused_total{reason=\"full\"} 1\n"), "{page}");
 
-    // There is room again.
+    // Remove the other program's file, so there is room again.
     std::fs::remove_file(folder.join("others")).unwrap();
     for number in 0..made {
         let path = timer(&format!("k{number}"));

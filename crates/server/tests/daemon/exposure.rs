@@ -1,10 +1,10 @@
-//! Addresses that others reach, and requests that a page in a browser could make.
+//! Tests a service that listens at an address that others reach, and requests that a page in a browser could send.
 
 use crate::clients::{Http, far, timer};
 use crate::process::{Daemon, folder, program, run, text, token};
 use serde_json::Value;
 
-/// Starts a service that must refuse, and returns its reason.
+/// Starts a service with arguments with which it must refuse to run. Returns the service's reason.
 fn refusal(folder: &std::path::Path, arguments: &[&str]) -> String {
     let ended = run(folder, arguments);
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
@@ -34,9 +34,9 @@ async fn a_page_in_a_browser_cannot_command_a_service_without_tokens() {
     let folder = folder();
     let daemon = Daemon::start(folder.path(), &[]);
     let http = Http::new(daemon.address);
-    assert!(daemon.find("there are no tokens").is_some());
+    daemon.line("there are no tokens").await;
     let port = daemon.address.port();
-    // A name that the page's own server resolves to this machine.
+    // A page may call the service by a name that the page's own server resolves to this machine.
     for (host, status) in [
         (format!("localhost:{port}"), 404),
         (format!("[::1]:{port}"), 404),
@@ -48,7 +48,7 @@ async fn a_page_in_a_browser_cannot_command_a_service_without_tokens() {
             assert_eq!(answer.status, status, "{host}{path}: {}", answer.json);
         }
     }
-    // Another site.
+    // A page of another site may send a request.
     for (headers, status) in [
         (&[("origin", "http://evil.example")][..], 403),
         (&[("origin", "null")], 403),
@@ -71,7 +71,7 @@ async fn another_site_cannot_change_anything_with_a_token_either() {
     let origin = [("origin", "http://evil.example")];
     assert_eq!(http.try_send("PUT", &timer("k"), &origin, &far()).await.unwrap().status, 403);
     assert_eq!(http.try_send("GET", &timer("k"), &origin, &Value::Null).await.unwrap().status, 404);
-    // With tokens the service may have any name.
+    // A service with tokens may be called by any name.
     assert_eq!(
         http.try_send("GET", &timer("k"), &[("host", "a.example")], &Value::Null).await.unwrap().status,
         404

@@ -1,5 +1,5 @@
-//! Files of the data folder that are missing, empty, cut or older: each start delivers all, or says which file it
-//! misses.
+//! Tests files of the data folder that are missing, empty, cut or older. Each start finds all timers, or names the file
+//! that it misses.
 
 use crate::clients::{Http, far};
 use crate::process::{Daemon, folder, run, text};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-/// Arguments of a start that ends by itself if the folder is refused.
+/// The arguments of a start of the service. The process ends by itself if it refuses the data folder.
 const START: &[&str] = &["--data", "data", "--listen", "127.0.0.1:0"];
 
 fn path(number: usize) -> String {
@@ -27,7 +27,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The data folder of a service that was killed, with ten timers, and as it was after five of them.
+/// Starts a service, makes ten timers, and kills the service. Its data folder is `data`. The folder `older` is a copy
+/// from after five timers.
 async fn killed(folder: &Path) {
     let daemon = Daemon::start(folder, &[]);
     let http = Http::new(daemon.address);
@@ -50,7 +51,7 @@ async fn a_file_that_is_missing_empty_or_cut_refuses_the_start_or_loses_no_timer
         ("timers.redb", "empty", true),
         ("timers.redb", "cut", true),
         ("timers.redb.ops", "missing", true),
-        // An empty file is how a user goes on without the journal.
+        // The journal has no row `empty`: an empty file is how a user asks the service to go on without the journal.
         ("timers.redb.ops", "cut", true),
         ("namespaces.json", "missing", true),
         ("namespaces.json", "empty", true),
@@ -80,9 +81,9 @@ async fn a_file_that_is_missing_empty_or_cut_refuses_the_start_or_loses_no_timer
                 let ended = run(damaged.path(), START);
                 let log = text(&ended.stderr);
                 assert!(!ended.status.success(), "{name}: {log}");
-                // redb's panic at a file that is too short is caught, and leaves its line.
+                // redb panics at a file that is too short. The service catches the panic, but the log has its line.
                 assert!(!log.contains("panicked") || damage == "cut", "{name}: {log}");
-                // redb and the parser of JSON name no file.
+                // The messages of redb and of the JSON parser do not name the file.
                 assert!(log.contains(file) || log.contains("journal") || damage == "cut", "{name}: {log}");
             }
         } else {
@@ -105,16 +106,12 @@ async fn without_its_namespaces_a_service_goes_on_if_it_is_asked_to_and_delivers
     assert!(log.contains("the store has timers of the namespaces n: put the file back"), "{log}");
     fs::write(&file, "{}").unwrap();
     let daemon = Daemon::start(origin.path(), &[]);
-    assert!(
-        daemon.find("the namespace \"n\" has timers and is not in namespaces.json").is_some(),
-        "{}",
-        daemon.log()
-    );
+    daemon.line("the namespace \"n\" has timers and is not in namespaces.json").await;
     let http = Http::new(daemon.address);
     let moved = http.send("PATCH", &path(3), &json!({ "delay_ms": 1 })).await;
     assert_eq!(moved.status, 200, "{}", moved.json);
     let stats = || async { http.send("GET", &path(3), &Value::Null).await.json };
-    // The receiver's name is not known, so an attempt fails; a timer that is held back has none.
+    // The receiver's name is unknown, so an attempt fails. This shows that the timer is delivered and not held back.
     let begun = std::time::Instant::now();
     while stats().await["failures"].as_u64().unwrap_or(0) == 0 {
         assert!(begun.elapsed() < crate::process::SOON, "{}", stats().await);
@@ -122,7 +119,7 @@ async fn without_its_namespaces_a_service_goes_on_if_it_is_asked_to_and_delivers
     }
 }
 
-/// The folder is removed under a service that runs.
+/// The test removes the data folder while the service runs.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_data_folder_that_is_removed_is_noticed_and_nothing_is_acknowledged_any_more() {

@@ -1,4 +1,5 @@
-//! Demands of HTTP/1: a single host, and answers to a client that has closed its half of the connection.
+//! Tests two demands of HTTP/1: a request names a single host, and a client gets its answers after it has closed its
+//! half of the connection.
 
 use crate::clients::{Http, Raw, far, timer};
 use crate::process::{Daemon, SOON, folder};
@@ -45,7 +46,7 @@ async fn a_client_that_closes_its_half_gets_its_answers() {
         let (answers, is_closed) = raw.rest(SOON).await;
         assert!(is_closed && answers.matches("HTTP/1.1 201").count() == 2, "{answers}");
     }
-    // A long answer, which the client takes slowly.
+    // The answers are long, and the client reads them slowly.
     let whole = Http::new(daemon.address).bytes("GET", "/openapi.json").await.unwrap().1.len();
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
@@ -55,7 +56,7 @@ async fn a_client_that_closes_its_half_gets_its_answers() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let (answers, is_closed) = raw.rest(SOON).await;
     assert!(is_closed && answers.len() > 40 * whole, "{} of {}", answers.len(), 40 * whole);
-    // A half that ends in the middle of a body has no answer that says that anything was done.
+    // If the client closes its half in the middle of a body, no answer says that the request was fulfilled.
     let mut raw = Raw::connect(daemon.address).await;
     let cut = put("cut");
     assert!(raw.send(&cut.as_bytes()[..cut.len() - 1]).await);

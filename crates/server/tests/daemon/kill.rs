@@ -1,4 +1,4 @@
-//! A process that is killed in the middle of deliveries: each callback arrives, and a duplicate has the same id.
+//! Tests a process that is killed during deliveries. Each callback arrives, and a duplicate has the same id.
 
 use crate::clients::{Http, callback};
 use crate::process::{Daemon, folder, run, text};
@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 use tourbillon_api::Moment;
 
-/// The number of connections that make timers.
+/// The number of clients that make timers at the same time.
 const CLIENTS: usize = 16;
 
-/// The numbers of the callbacks that arrived, and the ids of each.
+/// Returns the paths of the recorded callbacks. With each path come the ids of its callbacks.
 fn ids_of(log: &[Received]) -> BTreeMap<String, BTreeSet<String>> {
     let mut ids: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for Received { path, id, .. } in log {
@@ -21,7 +21,8 @@ fn ids_of(log: &[Received]) -> BTreeMap<String, BTreeSet<String>> {
     ids
 }
 
-/// Makes the part of one client of the timers, from `first` on. Returns their ids by the paths of their callbacks.
+/// Makes the timers of one of the clients, beginning with the number `first`. Returns the ids of the timers by the
+/// paths of their callbacks.
 async fn make(http: Http, url: String, due: Moment, first: usize, count: usize) -> BTreeMap<String, String> {
     let mut made = BTreeMap::new();
     for number in (first..count).step_by(CLIENTS) {
@@ -39,12 +40,12 @@ async fn make(http: Http, url: String, due: Moment, first: usize, count: usize) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_callback_of_a_killed_service_arrives_and_duplicates_have_the_same_id() {
     let count: usize = std::env::var("TOURBILLON_DELIVERIES").map_or(400, |count| count.parse().unwrap());
-    // So that a fair part of the deliveries is left at each kill.
+    // The receiver is slow, so many deliveries are left at each kill.
     let pause = Duration::from_millis(2);
     let (folder, receiver) = (folder(), Receiver::start(pause).await);
     let mut daemon = Daemon::start(folder.path(), &[]);
     let http = Http::new(daemon.address);
-    // All at once, when most of them are made.
+    // All timers are due at the same moment, when most of them are made.
     let due = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
         + 500
         + 2 * count as u128;
@@ -71,7 +72,7 @@ async fn each_callback_of_a_killed_service_arrives_and_duplicates_have_the_same_
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Late duplicates would come now.
+    // Wait for duplicates that come late.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let log = receiver.log();
     let made: BTreeMap<_, _> = made.into_iter().map(|(path, id)| (path, BTreeSet::from([id]))).collect();
@@ -82,7 +83,7 @@ async fn each_callback_of_a_killed_service_arrives_and_duplicates_have_the_same_
     }
     assert!(kills > 0);
 
-    // Nothing is left, and the store is sound.
+    // No timer is left, and the store has no fault.
     daemon.signal(Signal::TERM);
     assert!(daemon.end(Duration::from_secs(20)).success(), "{}", daemon.log());
     let check = run(folder.path(), &["check", "--json", "--data", "data"]);

@@ -1,14 +1,14 @@
-//! The log of the process, as it is written.
+//! Tests the lines of the log that the process writes.
 
 use crate::clients::{Http, callback, timer};
-use crate::process::{Daemon, folder, program, until};
+use crate::process::{Daemon, folder, program};
 use crate::receiver::Receiver;
 use axum::http::StatusCode;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The lines of a log in JSON. Fails if a line lacks a field that all lines have.
+/// Parses the service's log, whose lines are JSON. Fails if a line lacks a field that all lines must have.
 fn lines(daemon: &Daemon) -> Vec<Value> {
     let line = |line: &str| {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -22,7 +22,7 @@ fn lines(daemon: &Daemon) -> Vec<Value> {
     daemon.log().lines().map(line).collect()
 }
 
-/// The lines of a kind.
+/// Returns the lines of the service's log whose field `target` is `kind`.
 fn of_kind(daemon: &Daemon, kind: &str) -> Vec<Value> {
     lines(daemon).into_iter().filter(|line| line["target"] == kind).collect()
 }
@@ -33,7 +33,7 @@ async fn a_line_has_its_moment_in_utc_its_level_and_its_kind() {
     let mut daemon = Daemon::start(folder.path(), &[]);
     daemon.signal(Signal::TERM);
     daemon.end(Duration::from_secs(20));
-    until("the last line", || daemon.find("stopped after").is_some()).await;
+    daemon.line("stopped after").await;
     for line in daemon.log().lines() {
         let mut parts = line.split_whitespace();
         let (at, level, kind) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
@@ -67,7 +67,7 @@ async fn a_timer_that_dies_has_a_line_and_a_storm_of_deaths_has_few() {
     let key = "a%20key%0A%1B[2J%20of%20two%20lines";
     let made = http.send("PUT", &timer(key), &gone).await;
     assert_eq!(made.status, 201, "{}", made.json);
-    until("the line of the death", || daemon.find("timer-died").is_some()).await;
+    daemon.line("timer-died").await;
     let line = &of_kind(&daemon, "timer-died")[0];
     assert_eq!((&line["level"], &line["namespace"]), (&"WARN".into(), &"default".into()), "{line}");
     assert_eq!((&line["id"], &line["attempt"]), (&made.json["id"], &1.into()), "{line}");
@@ -77,7 +77,7 @@ async fn a_timer_that_dies_has_a_line_and_a_storm_of_deaths_has_few() {
     let puts = (0..STORM).map(|n| json!({ "put": { "key": format!("k{n}"), "timer": gone } }));
     let batch = json!({ "changes": puts.collect::<Vec<_>>() });
     assert_eq!(http.send("POST", "/v1/namespaces/default/batch", &batch).await.status, 200);
-    until("a line of the others", || daemon.find("more of this kind").is_some()).await;
+    daemon.line("more of this kind").await;
     let more = &of_kind(&daemon, "more")[0];
     let written = of_kind(&daemon, "timer-died").len();
     assert!(written <= 20, "{written} lines");
@@ -103,8 +103,7 @@ async fn a_breaker_that_opens_and_closes_has_a_line_each_and_values_stay_in_thei
         failing["policy"] = json!({ "attempts": 1 });
         assert_eq!(http.send("PUT", &timer(key), &failing).await.status, 201);
     }
-    until("the line of the breaker", || daemon.find("a breaker has opened").is_some()).await;
-    let opened = daemon.find("a breaker has opened").unwrap();
+    let opened = daemon.line("a breaker has opened").await;
     assert!(opened.contains(&receiver.address.to_string()) && opened.contains("pause_ms="), "{opened}");
     assert!(
         daemon.log().lines().all(|line| line.starts_with("20")),
@@ -114,5 +113,5 @@ async fn a_breaker_that_opens_and_closes_has_a_line_each_and_values_stay_in_thei
     receiver.answer(StatusCode::NO_CONTENT);
     let probe = callback(&receiver.url("/"), 0);
     assert_eq!(http.send("PUT", &timer("probe"), &probe).await.status, 201);
-    until("the breaker closes", || daemon.find("a breaker has closed").is_some()).await;
+    daemon.line("a breaker has closed").await;
 }

@@ -1,4 +1,4 @@
-//! The program as a process of its own: started, called, signalled, killed.
+//! Tests `tourbillond` as a process of its own, which is started, called, signalled and killed.
 #![cfg(unix)]
 
 mod acknowledged;

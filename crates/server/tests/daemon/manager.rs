@@ -1,4 +1,4 @@
-//! The service manager: ready, alive, stopping.
+//! Tests the messages to the service manager: ready, alive, and stopping.
 
 use crate::process::{Daemon, SOON, folder, program};
 use rustix::process::Signal;

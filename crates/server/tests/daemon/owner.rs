@@ -1,4 +1,4 @@
-//! Files that an administrator changes for a service of another user.
+//! Tests files that root changes while the service runs as another user.
 
 use crate::clients::{Http, far, timer};
 use crate::process::{Daemon, SOON, clean, folder, run, text, token};
@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The user nobody.
+/// The number of the user `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// The program, as nobody runs it.
+/// Returns a command that runs the program as the user `nobody`.
 fn as_nobody(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = clean(Command::new(env!("CARGO_BIN_EXE_tourbillond")), folder, arguments);
     command.uid(NOBODY).gid(NOBODY);
@@ -64,7 +64,7 @@ async fn a_token_that_root_revokes_for_a_service_of_another_user_is_revoked() {
     until_status(&revoked, &timer("k"), 401).await;
     assert_eq!(kept.get("/readyz").await.status, 200);
 
-    // A file that the service cannot read is seen, and a start says why it fails.
+    // The service reports a file that it cannot read. A start with this file says why it fails.
     chown(&file, Some(0), Some(0)).unwrap();
     let later = fs::read(&file).unwrap();
     fs::write(&file, later).unwrap();

@@ -1,4 +1,4 @@
-//! The files with which the service is installed.
+//! Tests the files with which the service is installed: the systemd unit, and the files for the container image.
 
 use crate::process::{folder, is_installed, of_crate, program, text};
 use std::collections::BTreeSet;
@@ -22,11 +22,11 @@ fn systemd_accepts_the_unit_and_finds_it_hardened() {
     }
     let folder = folder();
     let path = folder.path().join("tourbillond.service");
-    // The program is not installed where the unit expects it.
+    // In the test, the program is not at the path that the unit names. So replace the path.
     let here = unit().replace("/usr/local/bin/tourbillond", env!("CARGO_BIN_EXE_tourbillond"));
     fs::write(&path, here).unwrap();
     let verified = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path).output().unwrap();
-    // It reports on other units of the machine, too.
+    // `systemd-analyze` reports on other units of the machine, too.
     let about_us = text(&verified.stderr)
         .lines()
         .filter(|line| line.contains("tourbillond"))
@@ -49,7 +49,7 @@ fn the_unit_waits_longer_for_the_end_than_the_service_takes() {
     };
     assert_eq!(value("Type="), "notify");
     assert!(value("ExecStart=").contains(" serve "));
-    // `/bin/kill` is in a package of its own, without which a reload would fail.
+    // A reload must not need `/bin/kill`: it is in a package that may not be installed.
     assert_eq!(value("ExecReload="), r#"/bin/sh -c 'kill -HUP "$MAINPID"'"#);
     assert_eq!(
         value("StartLimitIntervalSec="),
@@ -65,7 +65,7 @@ fn the_unit_waits_longer_for_the_end_than_the_service_takes() {
 fn the_image_is_built_from_source_and_runs_without_privileges() {
     let file = container_file();
     let (build, run) = file.split_once("\nFROM docker.io/library/debian").unwrap();
-    // Podman's own format drops the health check.
+    // Podman's own format of images drops the health check, so the command names Docker's.
     assert!(build.contains("podman build --format docker "));
     let built = build.split("cargo build --locked --release ").nth(1).unwrap();
     for part in ["-p tourbillon-server ", "-p tourbillon-cli ", "--features tourbillon-server/otel "] {
@@ -102,14 +102,14 @@ fn the_variables_of_the_image_are_settings_and_its_ports_agree() {
     assert_eq!(file.matches(&format!("127.0.0.1:{port}/healthz")).count(), 2, "by HTTP and by HTTPS");
 }
 
-/// The patterns of the paths that the image is built without.
+/// Returns the patterns of the paths that the build of the image leaves out.
 fn exclusions() -> Vec<String> {
     let file = fs::read_to_string(of_crate("packaging/Containerfile.dockerignore")).unwrap();
     file.lines().map(str::to_owned).collect()
 }
 
-/// Whether the image is built without this path of the repository. A pattern is a path from the root on, or, after
-/// `**/`, a path in any folder.
+/// Returns whether the build of the image leaves a path out. A pattern is a path from the repository's root. A pattern
+/// that begins with `**/` matches in any folder.
 fn is_excluded(path: &Path) -> bool {
     exclusions().iter().any(|pattern| match pattern.strip_prefix("**/") {
         Some(anywhere) => path.ancestors().any(|folder| folder.ends_with(anywhere)),
@@ -117,8 +117,10 @@ fn is_excluded(path: &Path) -> bool {
     })
 }
 
-/// The files of the repository from which the program is built: all that git has, where there is git; the manifests of
-/// the workspace; and the first file of each target, without which cargo refuses the manifest.
+/// Returns the files of the repository that the build of the program reads.
+///
+/// They include all files that git lists, if git is installed. They always include the manifests of the workspace. They
+/// also include the first file of each target, because cargo refuses a manifest without this file.
 fn files_of_the_build(root: &Path) -> BTreeSet<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let metadata = ["metadata", "--no-deps", "--locked", "--offline", "--format-version=1"];
@@ -135,7 +137,7 @@ fn files_of_the_build(root: &Path) -> BTreeSet<PathBuf> {
         files.extend(package["targets"].as_array().unwrap().iter().map(|target| path(&target["src_path"])));
     }
     if is_installed("git") {
-        // Outside a repository, in an archive of the sources, it lists nothing.
+        // In an archive of the sources, which is not a repository, git lists nothing.
         let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().unwrap();
         files.extend(text(&listed.stdout).split_terminator('\0').map(PathBuf::from));
     }
@@ -162,7 +164,8 @@ fn the_image_is_built_with_all_that_cargo_reads_and_without_what_it_makes() {
     }
 }
 
-/// The system calls of an entry of `SystemCallFilter=`, which is the name of a call or of a group.
+/// Returns the system calls for which an entry of `SystemCallFilter=` stands. The entry is the name of a system call,
+/// or of a group of system calls.
 fn calls(entry: &str) -> BTreeSet<String> {
     if !entry.starts_with('@') {
         return BTreeSet::from([entry.to_owned()]);
@@ -176,7 +179,8 @@ fn calls(entry: &str) -> BTreeSet<String> {
     lines.flat_map(calls).collect()
 }
 
-/// The calls that the service goes on without: a filter that refuses them is noticed by nothing but this test.
+/// System calls that the service can do without, each with its benefit. If the filter refused such a call, only this
+/// test would notice.
 const CALLS: &[(&str, &str)] = &[
     ("membarrier", "without it each timer costs a fence"),
     ("prctl", "sleeps that end on time"),

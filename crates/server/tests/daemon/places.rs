@@ -1,4 +1,5 @@
-//! Places of connections and of streams of events, which nobody holds alone.
+//! Tests the limits on the numbers of connections and of event streams. A client that takes too many does not lock out
+//! others.
 
 use crate::clients::{Http, Raw, timer};
 use crate::process::{Daemon, SOON, folder, run, token};
@@ -18,14 +19,14 @@ async fn silent_and_idle_connections_lock_nobody_out() {
         let mut raw = Raw::connect(daemon.address).await;
         assert!(raw.send(asks).await);
         assert!(raw.head().await.starts_with("HTTP/1.1 404"), "round {round}");
-        // It keeps its place as an idle one.
+        // The connection stays open and idle, so it keeps its share of the limit.
         held.push(raw);
     }
     let health = Http::new(daemon.address).get("/healthz").await;
     assert_eq!(health.status, 200);
 }
 
-/// Opens a stream of events and reads its head.
+/// Opens a connection that gets a stream of events from the service.
 async fn events(daemon: &Daemon, token: &str) -> Raw {
     let mut raw = Raw::connect(daemon.address).await;
     let head = format!("GET /v1/events HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n");
@@ -53,7 +54,7 @@ async fn a_stream_of_events_ends_with_its_token() {
     let begun = Instant::now();
     assert!(run(folder.path(), &["token", "revoke", "revoked", "--data", "data"]).status.success());
     let [revoked, expiring, kept] = &mut streams[..] else { panic!() };
-    // The end of the body, and then of the idle connection if the client wants no more of it.
+    // The stream ends with the last chunk of its body. The connection stays open until it has been idle for too long.
     for stream in [revoked, expiring] {
         let mut text = String::new();
         while !text.ends_with("0\r\n\r\n") {

@@ -1,4 +1,4 @@
-//! A process of the program.
+//! Runs processes of the program `tourbillond` for the tests.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader};
@@ -10,10 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The time for an event that should come at once, on a busy machine.
+/// The greatest time that a test waits for an event that should come at once. It is long, because the machine may be
+/// busy.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Waits until the condition is fulfilled. Fails after `SOON`.
+/// Waits until `condition` returns true. Fails after [`SOON`].
 pub(crate) async fn until(name: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
@@ -22,7 +23,8 @@ pub(crate) async fn until(name: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The program with these arguments, in this folder, without variables of its own.
+/// Returns a command that runs the program in `folder` with `arguments`. The program does not see the service's
+/// variables in the test's environment.
 pub(crate) fn program(folder: &Path, arguments: &[&str]) -> Command {
     clean(Command::new(env!("CARGO_BIN_EXE_tourbillond")), folder, arguments)
 }
@@ -36,7 +38,7 @@ pub(crate) fn clean(mut command: Command, folder: &Path, arguments: &[&str]) -> 
     command
 }
 
-/// Runs the program to its end.
+/// Runs the program in `folder` until it ends. Returns its output and its exit status.
 pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Output {
     program(folder, arguments).stdin(Stdio::null()).output().unwrap()
 }
@@ -45,30 +47,32 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Makes a token for the service in this folder.
+/// Makes a token for the service in `folder`. Returns the token.
 pub(crate) fn token(folder: &Path, arguments: &[&str]) -> String {
     let made = run(folder, &[&["token", "new"], arguments].concat());
     assert!(made.status.success(), "{}", text(&made.stderr));
     text(&made.stdout).trim().to_owned()
 }
 
-/// A service that runs. It is killed when it is dropped.
+/// A running process of the service. Dropping the value kills the process.
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) address: SocketAddr,
     log: Arc<Mutex<Vec<String>>>,
 }
 
-/// Arguments by which a service permits callbacks to this machine, on a free port.
+/// The arguments that most tests need. The service permits callbacks to this machine, and keeps its data in the folder
+/// `data`.
 const USUAL: &[&str] = &["--callbacks-allow-http", "--callbacks-allow-private", "--data", "data"];
 
 impl Daemon {
-    /// Starts a service in a folder, at a free port of this machine.
+    /// Starts a service in `folder` at a free port of this machine. It gets `arguments`, besides the arguments that
+    /// most tests need.
     pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
         Self::spawn(program(folder, &[USUAL, &["--listen", "127.0.0.1:0"], arguments].concat()))
     }
 
-    /// Starts a service by a command, and waits until it listens.
+    /// Starts a service by a command. Waits until the service listens.
     pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -83,7 +87,7 @@ impl Daemon {
         let begun = Instant::now();
         daemon.address = loop {
             if let Some(line) = daemon.find("listening on") {
-                // The line is text, or JSON.
+                // The line is plain text or JSON, so a quotation mark may follow the address.
                 let (_, address) = line.split_once("://").unwrap();
                 break address.split('"').next().unwrap().parse().unwrap();
             }
@@ -94,7 +98,19 @@ impl Daemon {
         daemon
     }
 
-    /// A line of the log with these words.
+    /// Waits for a line of the service's log that contains `words`, and returns the first such line. A line may come
+    /// after the answer to its request.
+    pub(crate) async fn line(&self, words: &str) -> String {
+        let mut line = None;
+        until(&format!("a line of the log with {words:?}"), || {
+            line = self.find(words);
+            line.is_some()
+        })
+        .await;
+        line.unwrap()
+    }
+
+    /// Returns the first line of the service's log that contains `words`. `None` if there is no such line yet.
     pub(crate) fn find(&self, words: &str) -> Option<String> {
         self.log.lock().unwrap().iter().find(|line| line.contains(words)).cloned()
     }
@@ -111,7 +127,7 @@ impl Daemon {
         kill_process(self.id(), signal).unwrap();
     }
 
-    /// The end of the process, which must come within this time.
+    /// Waits until the service's process has ended. Fails if it does not end within the time `within`.
     pub(crate) fn end(&mut self, within: Duration) -> ExitStatus {
         let begun = Instant::now();
         loop {
@@ -123,7 +139,7 @@ impl Daemon {
         }
     }
 
-    /// Kills the process as a loss of power would.
+    /// Kills the service's process at once, so that it cannot end in order.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -137,17 +153,17 @@ impl Drop for Daemon {
     }
 }
 
-/// A folder that is removed at the end of the test.
+/// Makes a temporary folder. Dropping the value removes the folder.
 pub(crate) fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A file of this crate.
+/// Returns the absolute path of a file in this crate.
 pub(crate) fn of_crate(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Whether a program is installed. The test that needs it is skipped otherwise, with a line that says so.
+/// Returns whether a program is installed. If not, prints that the test is skipped because it needs the program.
 pub(crate) fn is_installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = found.is_ok_and(|status| status.success());

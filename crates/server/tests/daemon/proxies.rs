@@ -1,4 +1,5 @@
-//! The configurations of the guide's page on proxies, each with the real proxy before a real service.
+//! Tests the configurations of proxies in the guide. A real nginx or Caddy runs before a real service. The
+//! configuration of Envoy is only parsed.
 
 use crate::clients::timer;
 use crate::process::{Daemon, SOON, folder, of_crate, token};
@@ -18,11 +19,13 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use yaml_rust2::YamlLoader;
 
-/// The service's address and the name of the clients on the page.
+/// The service's address on the guide's page about proxies.
 const SERVICE: &str = "127.0.0.1:7670";
+/// The name by which clients call the service on the guide's page about proxies.
 const NAME: &str = "timers.example";
 
-/// The block of the page with this word after its first fence.
+/// Returns the code block on the guide's page about proxies whose first fence has the word `info`. Fails unless there
+/// is exactly one such block.
 fn block(info: &str) -> String {
     let page = std::fs::read_to_string(of_crate("../../docs/guide/proxies.md")).unwrap();
     let fence = format!("```{info}\n");
@@ -32,12 +35,12 @@ fn block(info: &str) -> String {
     block.split("```").next().unwrap().to_owned()
 }
 
-/// A port that is free.
+/// Returns a port that is free at the moment.
 fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The text with each of these words of the page replaced, which must be there.
+/// Replaces words in a text from the guide. Each pair has a word and its replacement. Fails if the text lacks a word.
 fn with(text: &str, words: &[(&str, &str)]) -> String {
     words.iter().fold(text.to_owned(), |text, (word, other)| {
         assert!(text.contains(word), "the page has no {word}");
@@ -45,11 +48,11 @@ fn with(text: &str, words: &[(&str, &str)]) -> String {
     })
 }
 
-/// A proxy that runs. It is killed when it is dropped.
+/// A running proxy in front of the service. Dropping the value kills the proxy.
 struct Proxy {
     child: Child,
     address: SocketAddr,
-    /// The certificate, unless it speaks without TLS.
+    /// The proxy's TLS certificate. `None` if clients call the proxy without TLS.
     certificate: Option<CertificateDer<'static>>,
 }
 
@@ -66,9 +69,9 @@ impl Proxy {
         Self { child, address: SocketAddr::from(([127, 0, 0, 1], port)), certificate }
     }
 
-    /// nginx with this block in a configuration of its own, and without a background process.
+    /// Starts nginx with a configuration that contains `block`.
     fn nginx(folder: &Path, block: &str, port: u16, certificate: Option<CertificateDer<'static>>) -> Self {
-        // The user that started it has the folder.
+        // As root, nginx would change to another user, who may not write into the folder.
         let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
         let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {kind};"))
@@ -83,7 +86,7 @@ impl Proxy {
         Self::start(command, port, certificate)
     }
 
-    /// A connection, as soon as the proxy has begun.
+    /// Connects to the proxy. Tries again until the proxy listens.
     async fn connect(&self) -> SendRequest<Full<Bytes>> {
         let begun = Instant::now();
         loop {
@@ -116,7 +119,7 @@ impl Proxy {
         format!("localhost:{}", self.address.port())
     }
 
-    /// Sends a request with these headers, and returns the status and the body.
+    /// Sends a request with the headers `headers` through the proxy. Returns the answer's status and body.
     async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> (u16, Value) {
         let response = self.begin(method, path, headers, body).await;
         let status = response.status().as_u16();
@@ -142,7 +145,8 @@ impl Proxy {
         tokio::time::timeout(SOON, sent).await.expect("an answer in time").unwrap()
     }
 
-    /// A stream shows an event as soon as it has happened, and not at the end of the stream.
+    /// Fails unless a stream through the proxy shows each event soon after it has happened. A proxy must not hold
+    /// events back until the stream ends.
     async fn shows_events_at_once(&self, authorization: &[(&str, &str)]) {
         let mut stream = self.begin("GET", "/v1/events", authorization, &Value::Null).await.into_body();
         for key in ["first", "second"] {
@@ -158,14 +162,15 @@ impl Proxy {
     }
 }
 
-/// Checks the promises of the page on proxies, with requests through this proxy.
+/// Checks by requests through `proxy` that the promises of the guide's page about proxies are true.
 async fn keeps_the_promises_of_the_page(proxy: &Proxy, token: &str) {
     let bearer = format!("Bearer {token}");
     let token = ("authorization", &*bearer);
     let far = json!({ "delay_ms": 600_000, "pull": { "queue": "none" } });
     assert_eq!(proxy.send("GET", "/v1/stats", &[], &Value::Null).await.0, 401, "no token");
     assert_eq!(proxy.send("GET", "/healthz", &[], &Value::Null).await.0, 200);
-    // The host of the client arrives: a page of the same origin is obeyed, one of another is not.
+    // The proxy passes on the host that the client names. So a page of the same origin may make changes, and a page of
+    // another origin may not.
     let own = format!("https://{}", proxy.host());
     for (origin, status) in [(&*own, 201), ("https://elsewhere.example", 403)] {
         let headers = [token, ("origin", origin)];
@@ -175,7 +180,7 @@ async fn keeps_the_promises_of_the_page(proxy: &Proxy, token: &str) {
             "{origin}"
         );
     }
-    // A batch of several megabytes.
+    // The proxy passes a batch of several megabytes.
     let body = "x".repeat(60_000);
     let change =
         json!({ "put": { "timer": { "delay_ms": 600_000, "pull": { "queue": "none", "body": body } } } });
@@ -183,7 +188,7 @@ async fn keeps_the_promises_of_the_page(proxy: &Proxy, token: &str) {
     let (status, answer) = proxy.send("POST", "/v1/namespaces/default/batch", &[token], &batch).await;
     assert_eq!((status, answer["results"].as_array().map(Vec::len)), (200, Some(120)));
     proxy.shows_events_at_once(&[token]).await;
-    // A claim waits, and has its timer as soon as it is due.
+    // A claim waits, and gets its timer as soon as the timer is due.
     let claim = json!({ "wait_ms": 20_000 });
     let headers = [token];
     let claim = proxy.send("POST", "/v1/namespaces/default/queues/q/claims", &headers, &claim);
@@ -195,7 +200,8 @@ async fn keeps_the_promises_of_the_page(proxy: &Proxy, token: &str) {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
-/// A service as the page wants it, with a token of an administrator.
+/// Starts a service with the settings on the guide's page about proxies. Returns the service and an administrator's
+/// token.
 fn service(folder: &Path) -> (Daemon, String) {
     let admin = token(folder, &["--role", "admin", "--data", "data"]);
     (Daemon::start(folder, &["--behind-proxy"]), admin)
@@ -225,7 +231,7 @@ async fn nginx_stands_before_the_service() {
     keeps_the_promises_of_the_page(&proxy, &admin).await;
 }
 
-/// Streams live behind an nginx whose configuration names the service and nothing else.
+/// A stream also works behind an nginx whose configuration has only the service's address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_live_behind_nginx_with_its_defaults() {
     if !is_nginx_there() {
@@ -262,7 +268,7 @@ async fn caddy_stands_before_the_service() {
             ("/etc/tourbillon/key.pem", key.to_str().unwrap()),
         ],
     );
-    // No port for its own administration, and none for redirections from HTTP.
+    // Caddy opens no port for its own administration, and no port for redirections from HTTP.
     let whole = format!("{{\n\tadmin off\n\tauto_https disable_redirects\n}}\n{block}");
     std::fs::write(folder.path().join("Caddyfile"), whole).unwrap();
     let mut command = Command::new("caddy");
@@ -285,7 +291,7 @@ fn the_configuration_of_envoy_is_yaml_and_names_the_service() {
     assert_eq!(format!("{host}:{port}"), SERVICE);
 }
 
-/// Whether nginx is installed. It knows no `--version`.
+/// Returns whether nginx is installed. Unlike other programs, nginx does not know `--version`.
 fn is_nginx_there() -> bool {
     let is_there = Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_ok();
     if !is_there {

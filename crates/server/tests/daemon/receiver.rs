@@ -1,4 +1,4 @@
-//! A receiver of callbacks with a log of its own.
+//! Provides a receiver of callbacks that records them.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -7,19 +7,20 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 
-/// A callback, as the receiver's log has it.
+/// A callback that the receiver has recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) id: String,
     pub(crate) path: String,
     pub(crate) attempt: String,
-    /// The moment at which it arrived.
+    /// When the callback arrived at the receiver.
     pub(crate) at: SystemTime,
-    /// Whether the receiver came to its answer. The sender may have left before.
+    /// Whether the receiver has answered the callback. It does not answer if the sender closes the connection during
+    /// the pause.
     pub(crate) answered: bool,
 }
 
-/// A receiver, which takes some time for each callback.
+/// A receiver of callbacks. It waits for a pause before it answers each callback.
 #[derive(Clone)]
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
@@ -55,7 +56,7 @@ impl Receiver {
         self.log.lock().unwrap().len()
     }
 
-    /// Answers so from now on.
+    /// Sets the status with which the receiver answers from now on.
     pub(crate) fn answer(&self, status: StatusCode) {
         *self.status.lock().unwrap() = status;
     }

@@ -1,5 +1,5 @@
-//! The program on Redis: by its file alone, beside another node, and into Redis and out of it by a backup. Without
-//! `redis-server` the tests say that they were skipped.
+//! Tests the program on Redis: with settings from a file only, beside another node, and with a backup into Redis and
+//! out of it. Without `redis-server`, the tests say that they were skipped.
 
 use crate::clients::{Http, far, timer};
 use crate::process::{Daemon, SOON, folder, program, run, text};
@@ -13,13 +13,14 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::{Cluster, Server};
 use tourbillon_redis::{Connect, RedisStore};
 
-/// Writes the file of settings.
+/// Writes the settings file for a service on the Redis server `server`. `more` are further lines of the section
+/// `redis`.
 fn configure(folder: &Path, server: &Server, more: &str) {
     let text = format!("[redis]\nservers = [\"{}\"]\n{more}", server.url());
     fs::write(folder.join("redis.toml"), text).unwrap();
 }
 
-/// A service on the servers of the file of settings.
+/// Starts a service on the Redis servers that the settings file names. Its data folder is `data`.
 pub(crate) fn on_redis(folder: &Path, data: &str) -> Daemon {
     let arguments = [
         "--callbacks-allow-http",
@@ -124,7 +125,8 @@ async fn a_start_on_servers_that_are_not_fit_ends_as_with_a_wrong_setting() {
     let alone = run(folder.path(), &["serve", "--redis-cluster"]);
     assert!(alone.status.code() == Some(2) && text(&alone.stderr).contains("names no server"), "{alone:?}");
     drop(server);
-    // A server that is away may be back at the next start: the manager is to try again.
+    // A server that cannot be reached now may be back at the next start. So the exit code asks the service manager to
+    // try again.
     let away = serve(&["--redis-connect-timeout", "100ms", "--redis-patience", "200ms"]);
     assert_eq!(away.status.code(), Some(1), "{away:?}");
 }
@@ -154,7 +156,7 @@ async fn a_shard_that_its_server_has_lost_is_named_and_brought_back_by_a_command
     let mended: Value = serde_json::from_str(&text(&mended.stdout)).unwrap();
     assert_eq!(mended, json!({ "shards": 1, "marked": [], "key": false, "silent": [] }));
 
-    // All of it is lost, and the service that runs goes on once the deployment is made again.
+    // All data of the deployment are lost. The running service goes on once the deployment is made again.
     server.command(&["FLUSHALL"]);
     let condition = async |status: u16| {
         let begun = Instant::now();
@@ -177,7 +179,8 @@ async fn a_shard_that_its_server_has_lost_is_named_and_brought_back_by_a_command
     stop(daemon);
 }
 
-/// Creates timers one after the other. Returns how many the service has taken, and the longest time of one of these.
+/// Creates timers one after another. Returns the number of timers that the service has accepted, and the longest time
+/// for such a creation.
 async fn place(http: &Http, kind: &str, count: usize) -> (usize, Duration) {
     let (mut made, mut slowest) = (0, Duration::ZERO);
     for number in 0..count {
@@ -192,7 +195,8 @@ async fn place(http: &Http, kind: &str, count: usize) -> (usize, Duration) {
     (made, slowest)
 }
 
-/// One of three primaries dies, and no replica takes over. The service goes on in the shards of the others.
+/// Kills one of three primaries together with its replica. Checks that the service goes on with the shards of the other
+/// primaries.
 async fn goes_on_without_a_primary(cluster: &mut Cluster, folder: &Path, victim: usize) {
     const COUNT: usize = 30;
     let text = format!("[redis]\nservers = {:?}\ncluster = true\npatience = \"1s\"\n", cluster.urls());
@@ -231,7 +235,7 @@ async fn the_primary_with_the_list_of_nodes_that_stays_away_stops_no_creations_i
     goes_on_without_a_primary(&mut cluster, folder.path(), registry).await;
 }
 
-/// A service with all kinds of timers, and the text of its backup.
+/// Stores timers of all kinds. Returns the bytes of a backup of the timers.
 async fn fill(http: &Http) -> Vec<u8> {
     let limits = json!({ "max_timers": 100_000, "allowed_hosts": ["receiver.test"] });
     assert_eq!(http.send("PUT", "/v1/namespaces/shop", &limits).await.status, 201);
@@ -250,7 +254,7 @@ async fn fill(http: &Http) -> Vec<u8> {
     backup
 }
 
-/// The timers of a backup in order, and the namespaces.
+/// Returns the timers of a backup sorted by id, and the namespaces of the backup.
 fn contents(backup: &[u8]) -> (Vec<Value>, Value) {
     let mut lines: Vec<Value> =
         text(backup).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -316,7 +320,8 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
         let ended = run(folder.path(), &["restore", "backup", "--config", "redis.toml"]);
         (ended.status.code(), text(&ended.stdout) + &text(&ended.stderr))
     };
-    // A killed restore leaves behind its note and some timers. Their ids may be in the backup, too.
+    // A killed restore leaves behind the document `restoring` and some timers. The ids of these timers may be in the
+    // backup, too.
     let store = open(&server).await;
     let (timers, _) = contents(&backup);
     let id: TimerId = timers[0]["id"].as_str().unwrap().parse().unwrap();
@@ -348,7 +353,7 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
     assert_eq!(contents(&again), contents(&backup), "without what was half restored");
     stop(daemon);
 
-    // A backup that is damaged leaves a deployment as it was.
+    // The restore of a damaged backup leaves the deployment as it was.
     server.command(&["FLUSHALL"]);
     fs::write(folder.path().join("backup"), &backup[..backup.len() / 2]).unwrap();
     let (code, said) = restore();
@@ -357,14 +362,14 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
     assert_eq!(keys, 0, "{said}");
 }
 
-/// The numbers of the shards that each live node owns, as a node shows them.
+/// Asks a node how many shards each live node owns. Returns a number for each live node.
 async fn shares(http: &Http) -> Vec<u64> {
     let view = http.send("GET", "/v1/nodes", &Value::Null).await.json;
     let live = view["nodes"].as_array().unwrap().iter().filter(|node| node["live"] == true);
     live.filter_map(|node| node["shards"].as_u64()).collect()
 }
 
-/// The time until the shards are divided between `nodes` nodes.
+/// Waits until the shards are divided among `nodes` nodes. Returns the time that this took.
 async fn divided(http: &Http, nodes: usize) -> Duration {
     let begun = Instant::now();
     loop {
@@ -386,7 +391,7 @@ async fn a_node_that_is_killed_is_replaced_at_once_and_one_that_sleeps_after_its
     let (one, two) = (on_redis(folder.path(), "one"), on_redis(folder.path(), "two"));
     let http = Http::new(one.address);
     divided(&http, 2).await;
-    // Each has been seen with its connection.
+    // By now, each node knows that the other's connection to the server is open.
     tokio::time::sleep(Duration::from_secs(2)).await;
     two.signal(Signal::STOP);
     let begun = Instant::now();
@@ -403,7 +408,7 @@ async fn a_node_that_is_killed_is_replaced_at_once_and_one_that_sleeps_after_its
     let took = divided(&http, 1).await;
     eprintln!("the shards of the killed node were taken after {took:.2?}");
     assert!(took < Duration::from_secs(3), "{took:?}");
-    // The time is a setting.
+    // The setting `ttl` is the time after which a sleeping node loses its shards.
     configure(folder.path(), &server, "ttl = \"2s\"\n");
     let three = on_redis(folder.path(), "three");
     divided(&http, 2).await;

@@ -1,4 +1,4 @@
-//! Clients that send slowly, too much, or over too many connections.
+//! Tests clients that send too slowly, send too much, or open too many connections.
 
 use crate::clients::{Http, Raw, far, timer};
 use crate::process::{Daemon, SOON, folder};
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
-/// A pause between two bytes that is shorter than every timeout.
+/// The pause between two bytes of a slow client. It is shorter than every timeout of the service.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn start(folder: &std::path::Path, more: &[&str]) -> Daemon {
@@ -14,7 +14,7 @@ fn start(folder: &std::path::Path, more: &[&str]) -> Daemon {
     Daemon::start(folder, &[&timeouts, more].concat())
 }
 
-/// Sends byte after byte until the server closes the connection, and returns the time that it took.
+/// Sends `byte` again and again until the server closes the connection. Returns the time until then.
 async fn trickle(raw: &mut Raw, byte: &[u8]) -> Duration {
     let begun = Instant::now();
     while raw.send(byte).await {
@@ -73,7 +73,7 @@ async fn slow_senders_are_cut() {
         assert!(raw.send(head.as_bytes()).await);
         let begun = Instant::now();
         let (answer, closed) = loop {
-            // The answer comes although the body is not complete.
+            // The answer comes before the body is complete.
             let (answer, closed) = raw.rest(PAUSE).await;
             if !answer.is_empty() || closed {
                 break (answer + &raw.rest(SOON).await.0, true);
@@ -118,13 +118,13 @@ async fn connections_beyond_the_limit_are_closed_and_later_ones_served() {
         assert!(raw.send(poll.as_bytes()).await);
         held.push(raw);
     }
-    // The requests have arrived.
+    // Wait until the requests have arrived.
     tokio::time::sleep(Duration::from_millis(500)).await;
     for _ in 0..20 {
         let (answer, closed) = Raw::connect(daemon.address).await.rest(SOON).await;
         assert!(closed && (answer.is_empty() || answer.starts_with("HTTP/1.1 503")), "{answer}");
     }
-    // Those that have a place keep it.
+    // The connections within the limit stay open.
     for raw in &mut held {
         assert!(!raw.rest(PAUSE).await.1);
     }
@@ -192,8 +192,8 @@ async fn http_2_is_spoken_without_tls_too_and_an_idle_connection_ends() {
     assert!(begun.elapsed() >= TIMEOUT, "{:?}", begun.elapsed());
 }
 
-/// A client that asks for thirty megabytes and reads nothing. Its connection ends, although it sends bytes all the
-/// time.
+/// A client asks for thirty megabytes of answers and reads nothing. The service cuts the connection, although the
+/// client goes on sending bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_reads_nothing_of_its_answers_is_cut() {
     let folder = folder();
@@ -207,7 +207,7 @@ async fn a_client_that_reads_nothing_of_its_answers_is_cut() {
     assert!(raw.send(&request.repeat(160)).await);
     let took = trickle(&mut raw, b"G").await;
     assert!(took >= TIMEOUT, "{took:?}");
-    // The only place is free again.
+    // The limit is a single connection, which is free again.
     let begun = Instant::now();
     while Http::new(daemon.address)
         .try_send("GET", &timer("k"), &[], &serde_json::Value::Null)

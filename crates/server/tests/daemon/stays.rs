@@ -1,7 +1,7 @@
-//! Faults of Redis that stay, seen over HTTP by two services: callbacks arrive while the fault lasts, requests are
-//! answered, and each refusal has its reason. Each test prints its figures.
+//! Tests faults of Redis that last. Clients call two services over HTTP. While the fault lasts, callbacks arrive,
+//! requests are answered, and each refusal names its reason. Each test prints its figures.
 //!
-//! `TOURBILLON_STAYS=60` is the number of seconds for which each fault stays.
+//! `TOURBILLON_STAYS=60` makes each fault last for 60 seconds. The default is 4.
 
 use crate::clients::{Http, callback, far, timer};
 use crate::process::{Daemon, SOON, folder, run, text};
@@ -15,11 +15,11 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tourbillon_fault::{Server, Watched, eventually};
 
-/// The pause between two creations.
+/// The pause between two creations of timers by a test.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The time after which each timer is due.
+/// The time from a timer's creation to its due moment.
 const DELAY: Duration = Duration::from_millis(500);
-/// The bound for the median delivery on a machine that is busy. The figures are printed.
+/// The greatest median lateness that a test accepts. It is long, because the machine may be busy.
 const BUSY: Duration = Duration::from_secs(2);
 
 fn stay() -> Duration {
@@ -27,30 +27,31 @@ fn stay() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Two services on the same servers, and a receiver.
+/// Two services on the same Redis servers, and a receiver of their callbacks.
 struct Stage {
     folder: TempDir,
     services: [Daemon; 2],
     receiver: Receiver,
     next: usize,
-    /// Whether a callback may come again: a failover may lose its end, which nobody was promised.
+    /// Whether the test permits that a callback arrives twice. A failover may lose the end of a delivery, because no
+    /// client waits until this end is confirmed.
     may_repeat: bool,
 }
 
-/// A creation and its answer.
+/// The answer to a request that created a timer, and the moment of the request.
 struct Made {
     sent: SystemTime,
     status: u16,
     json: Value,
 }
 
-/// The outcomes of the creations in a span of time.
+/// The outcomes of all creations of timers within a span of time.
 #[derive(Default)]
 struct Span {
     created: usize,
-    /// The refusals by status, each with one of its texts.
+    /// The refused creations by status. For each status: their number, and the text of the last refusal.
     refused: BTreeMap<u16, (usize, String)>,
-    /// The lateness of the callbacks, in order.
+    /// How late each callback arrived, sorted.
     late: Vec<Duration>,
 }
 
@@ -74,7 +75,7 @@ impl Span {
 }
 
 impl Stage {
-    /// `redis` is the section of the settings.
+    /// Starts two services and a receiver of their callbacks. `redis` is the text of the settings section `redis`.
     async fn start(redis: &str) -> Self {
         let folder = folder();
         fs::write(folder.path().join("redis.toml"), format!("[redis]\n{redis}")).unwrap();
@@ -87,7 +88,8 @@ impl Stage {
         Http::new(self.services[nth % 2].address)
     }
 
-    /// Creates timers at both services for a time. Returns once each that was acknowledged has arrived, once.
+    /// Creates timers at both services for the time `time`. Waits until each acknowledged timer has arrived. Fails if a
+    /// timer arrives twice although it must not.
     async fn create_for(&mut self, time: Duration) -> Span {
         let begun = Instant::now();
         let mut requests: Vec<JoinHandle<Option<Made>>> = Vec::new();
@@ -123,8 +125,8 @@ impl Stage {
         span
     }
 
-    /// Creates timers at the first service that are due one after the other, from this time on. Returns their due
-    /// moments at the earliest.
+    /// Creates `number` timers at the first service. The first timer is due after the time `after`, and each further
+    /// timer a little later. Returns the earliest moment at which each timer can be due, by the timer's id.
     async fn promise(&self, number: u32, after: Duration) -> BTreeMap<String, SystemTime> {
         let (http, url, mut due) = (self.http(0), self.receiver.url("/promised"), BTreeMap::new());
         for nth in 0..number {
@@ -138,7 +140,7 @@ impl Stage {
         due
     }
 
-    /// Waits until the callbacks of these timers have arrived. Returns their lateness, in order.
+    /// Waits until the callbacks of the timers in `due` have arrived. Returns how late they arrived, sorted.
     async fn lateness(&self, due: &BTreeMap<String, SystemTime>) -> Vec<Duration> {
         let begun = Instant::now();
         let arrivals = loop {
@@ -183,7 +185,7 @@ async fn a_shard_that_stays_lost_stops_no_other_and_is_named() {
     let after = stage.create_for(stay()).await;
     after.show("one of 16 shards is lost");
     assert_eq!(before.refused.len(), 0);
-    // Every sixteenth key or so is of the shard.
+    // About every sixteenth key belongs to the lost shard, so most creations succeed.
     assert!(after.created > before.created, "{} and {}", before.created, after.created);
     for (status, (_, why)) in &after.refused {
         assert!(*status == 503 && why.contains("shard 5 is lost"), "{status}: {why}");
@@ -239,7 +241,7 @@ async fn a_replica_that_stays_dead_delays_no_callback() {
     let mut dead = stage.create_for(stay()).await;
     dead.late = stage.lateness(&promised).await;
     dead.show("the replica is dead");
-    // Without the replica no creation is acknowledged: each answer says that the outcome is unknown.
+    // Without the replica no creation is acknowledged. Each answer says that the outcome is unknown.
     for (status, (_, why)) in &dead.refused {
         assert!(*status == 503 && why.contains("unknown"), "{status}: {why}");
     }
@@ -268,7 +270,7 @@ async fn an_orderly_failover_loses_no_acknowledged_timer() {
     stage.may_repeat = true;
     let during = stage.create_for(2 * stay()).await;
     during.show("with a failover");
-    // Until the old primary follows, no replica confirms: the outcome of a creation is not known.
+    // Until the old primary follows the new primary, no replica confirms creations. So their outcomes are unknown.
     assert!(during.refused.keys().all(|status| *status == 503), "{:?}", during.refused);
     let watched = failover.join().unwrap();
     assert_eq!(watched.second.info("role").as_deref(), Some("master"));
@@ -286,7 +288,7 @@ async fn an_orderly_failover_loses_no_acknowledged_timer() {
     assert_eq!(answer.status, 201, "{}", answer.json);
 }
 
-/// The server starts again from an old snapshot, and nothing tells that from the data that it had.
+/// The Redis server restarts from an old snapshot, and its own data does not show this. The nodes must notice the loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_that_went_back_and_stay_so_deliver_nothing_that_was_cancelled_and_are_named() {
     let Some(mut server) = Server::start(&[]) else { return };
@@ -302,11 +304,11 @@ async fn data_that_went_back_and_stay_so_deliver_nothing_that_was_cancelled_and_
     server.command(&["SAVE"]);
     assert!(http.send("DELETE", &soon, &Value::Null).await.status.is_success());
     assert_eq!(http.send("PUT", &timer("lost"), &far()).await.status, 201);
-    // The nodes give signs of life, which the snapshot does not have.
+    // Wait while the nodes write signs of life, which are not in the snapshot.
     tokio::time::sleep(pause).await;
     server.kill();
     server.restart();
-    // Each node notices by itself.
+    // Each node notices by itself that the data have gone back.
     for nth in 0..2 {
         let (http, begun) = (stage.http(nth), Instant::now());
         loop {

@@ -1,4 +1,4 @@
-//! The end by a signal, under load.
+//! Tests the end of a service by a signal, under load.
 
 use crate::clients::{Http, Raw, callback, far, timer};
 use crate::process::{Daemon, folder, until};
@@ -8,12 +8,12 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// The time for the program's own work at its end, besides `drain`.
+/// The time that the program may take to end, besides the time of the setting `drain`.
 const SECOND: Duration = Duration::from_secs(1);
-/// The time that a busy machine adds.
+/// The time that a busy machine may add to the end of the program.
 const SLACK: Duration = Duration::from_secs(3);
 
-/// Makes timers until the service is gone. Returns the keys of those that it acknowledged.
+/// Makes timers until the service has ended. Returns the keys of the acknowledged timers.
 async fn make_until_the_end(http: Http, name: usize) -> Vec<String> {
     let mut made = Vec::new();
     for number in 0.. {
@@ -41,7 +41,7 @@ async fn make_due(http: &Http, receiver: &Receiver, count: usize) {
 async fn what_is_not_done_at_the_end_is_given_back_within_a_second() {
     const COUNT: usize = 40;
     let (folder, receiver) = (folder(), Receiver::start(Duration::from_secs(3_600)).await);
-    // A host that is not known gets a quarter of these at a time.
+    // Of the 64 deliveries at a time, an unknown host gets a quarter.
     let mut daemon =
         Daemon::start(folder.path(), &["--drain", "300ms", "--deliveries-host-concurrency", "64"]);
     let http = Http::new(daemon.address);
@@ -57,11 +57,8 @@ async fn what_is_not_done_at_the_end_is_given_back_within_a_second() {
     let took = begun.elapsed();
     assert_eq!(status.code(), Some(0), "{}", daemon.log());
     assert!(took < Duration::from_millis(300) + SECOND + SLACK, "{took:?}: {}", daemon.log());
-    assert!(
-        daemon.find("given back").is_some_and(|line| !line.contains(" 0 given back")),
-        "{}",
-        daemon.log()
-    );
+    let line = daemon.line("given back").await;
+    assert!(!line.contains(" 0 given back"), "{line}");
     let mut made = Vec::new();
     for maker in makers {
         made.extend(maker.await.unwrap());
@@ -86,7 +83,7 @@ async fn what_is_not_done_at_the_end_is_given_back_within_a_second() {
     {
         println!("stopped in {took:?}; delivered after the next start in {:?}", begun.elapsed());
     }
-    // A delivery that was cut does not count as an attempt.
+    // A delivery that the stop has cut does not count as an attempt. So the next delivery is the first attempt again.
     for cut in &before {
         let again = receiver.log().into_iter().filter(|received| received.answered && received.id == cut.id);
         assert!(
@@ -108,7 +105,7 @@ async fn callbacks_under_way_are_finished_and_not_repeated() {
     daemon.signal(Signal::TERM);
     let status = daemon.end(Duration::from_secs(20));
     assert_eq!(status.code(), Some(0), "{}", daemon.log());
-    assert!(daemon.find(" 0 given back").is_some(), "{}", daemon.log());
+    daemon.line(" 0 given back").await;
     assert!(receiver.log().iter().all(|received| received.answered));
 
     let _daemon = Daemon::start(folder.path(), &[]);
@@ -116,8 +113,8 @@ async fn callbacks_under_way_are_finished_and_not_repeated() {
     assert_eq!(receiver.count(), 12, "none is repeated");
 }
 
-/// Clients that stand still at each place of a connection do not keep the process, whatever `drain` and the timeouts
-/// are.
+/// Clients stop in the middle of a connection, each at another point. They do not delay the service's end, even with
+/// long timeouts and a long `drain`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_stand_still_do_not_delay_the_end() {
     let folder = folder();
@@ -125,7 +122,7 @@ async fn clients_that_stand_still_do_not_delay_the_end() {
         ["--drain", "1h", "--timeouts-header", "1h", "--timeouts-body", "1h", "--timeouts-write", "1h"];
     let mut daemon = Daemon::start(folder.path(), &long);
     let http = Http::new(daemon.address);
-    // An answer that is longer than the buffers of the sockets.
+    // The timers are so large that an answer with all of them does not fit into the buffers of the sockets.
     let body = "x".repeat(60_000);
     for key in 0..200 {
         let far = json!({ "delay_ms": 600_000, "labels": ["long"], "pull": { "queue": "q", "body": body } });
@@ -153,7 +150,8 @@ async fn clients_that_stand_still_do_not_delay_the_end() {
     drop(clients);
 }
 
-/// Without requests under way the end waits for no connection, whether it has had requests or is silent.
+/// A connection without a request under way does not delay the service's end. An unused connection delays it no more
+/// than a used connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_without_a_request_end_at_once() {
     let folder = folder();
@@ -166,7 +164,7 @@ async fn connections_without_a_request_end_at_once() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end(Duration::from_secs(20)).code(), Some(0), "{}", daemon.log());
-    let line = daemon.find("stopped after").unwrap();
+    let line = daemon.line("stopped after").await;
     let seconds: f64 =
         line.split("stopped after ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!(seconds < 0.9, "{line}");
@@ -179,7 +177,7 @@ async fn a_second_signal_ends_the_service_at_once() {
     make_due(&Http::new(daemon.address), &receiver, 1).await;
     until("a callback is under way", || receiver.count() == 1).await;
     daemon.signal(Signal::INT);
-    until("it stops", || daemon.find("stopping").is_some()).await;
+    daemon.line("stopping").await;
     daemon.signal(Signal::HUP);
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.end(Duration::from_secs(20)).code(), Some(143), "{}", daemon.log());

@@ -1,7 +1,7 @@
-//! TLS from end to end, and a certificate that changes.
+//! Tests TLS from end to end, with a certificate that changes.
 
 use crate::clients::{far, timer};
-use crate::process::{Daemon, SOON, folder, program, token, until};
+use crate::process::{Daemon, SOON, folder, program, token};
 use axum::body::Bytes;
 use axum::http::{Request, Version};
 use http_body_util::{BodyExt as _, Full};
@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Puts a new certificate into a folder and returns it.
+/// Writes a new certificate and its key into `folder`. Returns the certificate.
 pub(crate) fn certify(folder: &Path) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(folder.join("certificate.pem"), made.cert.pem()).unwrap();
@@ -26,7 +26,7 @@ pub(crate) fn certify(folder: &Path) -> CertificateDer<'static> {
     made.cert.der().clone()
 }
 
-/// Connects with trust in this certificate alone.
+/// Opens a TLS connection to the service. The client trusts only `certificate`.
 pub(crate) async fn connect(
     address: SocketAddr,
     trusted: &CertificateDer<'static>,
@@ -60,12 +60,12 @@ async fn a_certificate_changes_and_no_connection_breaks() {
     let first = certify(folder.path());
     let admin = token(folder.path(), &["--role", "admin", "--data", "data"]);
     let arguments = ["--tls-certificate", "certificate.pem", "--tls-key", "key.pem", "--data", "data"];
-    // Tokens and TLS: the service may be reached from elsewhere.
+    // With tokens and TLS, the service may listen at an address that others reach.
     let daemon = Daemon::spawn(program(
         folder.path(),
         &[&arguments[..], &["--listen", "0.0.0.0:0", "--callbacks-allow-http"]].concat(),
     ));
-    assert!(daemon.find("https://").is_some(), "{}", daemon.log());
+    daemon.line("https://").await;
     let address = SocketAddr::from(([127, 0, 0, 1], daemon.address.port()));
 
     let stream = connect(address, &first, "http/1.1").await.unwrap();
@@ -75,18 +75,18 @@ async fn a_certificate_changes_and_no_connection_breaks() {
     assert_eq!(made.status(), 201);
     made.into_body().collect().await.unwrap();
 
-    // A key that does not fit changes nothing.
+    // If the key does not fit the new certificate, the service keeps the old certificate.
     let key = std::fs::read(folder.path().join("key.pem")).unwrap();
     let second = certify(folder.path());
     let fitting = std::fs::read(folder.path().join("key.pem")).unwrap();
     std::fs::write(folder.path().join("key.pem"), key).unwrap();
     daemon.signal(Signal::HUP);
-    until("it refuses", || daemon.find("the certificate stays as it was").is_some()).await;
+    daemon.line("the certificate stays as it was").await;
     assert!(connect(address, &first, "http/1.1").await.is_ok());
 
     std::fs::write(folder.path().join("key.pem"), fitting).unwrap();
     daemon.signal(Signal::HUP);
-    until("it reads the certificate", || daemon.find("the certificate was read again").is_some()).await;
+    daemon.line("the certificate was read again").await;
     assert!(connect(address, &first, "http/1.1").await.is_err(), "new connections get the new certificate");
     let stream = connect(address, &second, "h2").await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
@@ -137,8 +137,8 @@ fn a_certificate_that_cannot_be_used_ends_the_start() {
     assert!(refused(&arguments[..2]).contains("together"));
 }
 
-/// Clients that go away in the middle of a handshake, at three places. Each gives its place back at once: the service
-/// has but two, and no timeout ends within the test.
+/// Clients leave in the middle of a TLS handshake, at three different points. Their connections must stop counting at
+/// once: the service permits only two, and no timeout ends within the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handshake_that_is_cut_in_the_middle_costs_nothing() {
     let folder = folder();
@@ -162,7 +162,7 @@ async fn a_handshake_that_is_cut_in_the_middle_costs_nothing() {
                 let mut byte = [0];
                 let is_cut =
                     !raw.send(&hello[..sent]).await || reads && !matches!(raw.0.read(&mut byte).await, Ok(1));
-                // A place may be free a moment after its connection has gone.
+                // A connection may still count for a moment after its client has left. So try again.
                 if !is_cut {
                     break;
                 }

@@ -1,7 +1,7 @@
-//! Tokens over their whole life: made, used, expired, revoked.
+//! Tests the whole life of tokens: they are made, used, expired and revoked.
 
 use crate::clients::{Answer, Http, far, timer};
-use crate::process::{Daemon, folder, of_crate, run, text, token, until};
+use crate::process::{Daemon, folder, of_crate, run, text, token};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -42,7 +42,7 @@ fn a_token_in_a_file_is_its_owners_alone() {
     let token = fs::read_to_string(&path).unwrap();
     assert!(token.starts_with("tb_") && token.ends_with('\n'), "{token}");
     assert!(!text(&made.stderr).contains(token.trim()), "the token is in the log");
-    // A file that is there stays, and no token is made that cannot be handed over.
+    // An existing file is not overwritten. If the file cannot be written, no token is made.
     for out in ["admin.token", "none/admin.token"] {
         let refused = new(out);
         assert_eq!(refused.status.code(), Some(1), "{refused:?}");
@@ -99,7 +99,7 @@ async fn each_token_permits_what_its_role_does_in_its_namespace() {
     }
     let two = [("authorization", "Bearer x"), ("authorization", "Bearer y")];
     assert_eq!(problem(&http.try_send("GET", &path, &two, &Value::Null).await.unwrap()), UNAUTHORISED);
-    // Nothing of all this has changed the timer, and no token is in a log or a file.
+    // The refused requests have not changed the timer. No token is in the log or in a file.
     assert_eq!(http.with_token(&writer).get(&path).await.json["id"], created.json["id"]);
     let file = fs::read_to_string(folder.path().join("data/tokens.json")).unwrap();
     for secret in [&reader, &writer, &other] {
@@ -116,9 +116,9 @@ async fn tokens_are_made_and_revoked_while_the_service_runs() {
     let is = async |http: &Http, status: u16| http.get(&timer("k")).await.status == status;
     assert!(is(&http, 404).await, "no token is needed");
 
-    // The first token ends the time without tokens, without a signal.
+    // Once the first token is made, the service demands tokens. It needs no signal for this.
     let first = token(folder.path(), &["--role", "writer", "--name", "first", "--data", "data"]);
-    until("the tokens are read", || daemon.find("tokens were read again").is_some()).await;
+    daemon.line("tokens were read again").await;
     assert!(is(&http, 401).await);
     let first = http.with_token(&first);
     assert!(is(&first, 404).await);
@@ -154,7 +154,7 @@ async fn tokens_are_made_and_revoked_while_the_service_runs() {
     assert!(is(&http, 401).await, "no file permits nothing once there were tokens");
 }
 
-/// All routes of the document, with an example of each body.
+/// Returns all routes in the OpenAPI document: the method, the path, and an example of the body.
 fn routes() -> Vec<(String, String, Value)> {
     let document: Value = serde_json::from_slice(&fs::read(of_crate("openapi.json")).unwrap()).unwrap();
     let mut routes = Vec::new();
@@ -171,7 +171,7 @@ fn routes() -> Vec<(String, String, Value)> {
     routes
 }
 
-/// A path with a name in each place of a parameter, all of them in the namespace `default`.
+/// Replaces each parameter in a path by a name. The namespace is always `default`.
 fn filled(path: &str) -> String {
     let parts = path.split('/').map(|part| match part {
         "{namespace}" => "default",
@@ -182,8 +182,8 @@ fn filled(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Every route of the document refuses a request without a token, a reader's change, and a token of another namespace.
-/// A route that is added without asking for its right fails here.
+/// Each route of the OpenAPI document refuses a request without a token, and a token of another namespace. Each change
+/// also refuses a reader's token. A new route that does not check the role fails this test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_route_asks_for_its_role() {
     let folder = folder();
@@ -201,7 +201,7 @@ async fn every_route_asks_for_its_role() {
     let before = writer.get(&timer("x")).await.json;
     let (mut changes, mut looks) = (0, 0);
     for (method, route, body) in routes() {
-        // A stream of events has no end.
+        // The first route needs no token. The answer of the second, a stream of events, does not end.
         if route == "/healthz" || route == "/v1/events" {
             continue;
         }
@@ -214,14 +214,14 @@ async fn every_route_asks_for_its_role() {
         }
         let (own, all) = (http.with_token(&reader), http.with_token(&reader_of_all));
         if route == "/v1/audit" {
-            // The actions of others are shown to administrators only.
+            // Only administrators may see the changes that others have made.
             for reader in [own, all] {
                 assert_eq!(problem(&reader.get(&path).await), FORBIDDEN, "{place}");
             }
         } else if method == "GET" || route.ends_with("/previews") {
             looks += 1;
             let answer = all.try_send(&method, &path, &[], &body).await;
-            // The answer may be a page that is not JSON.
+            // The answer may be a text that is not JSON. Then there is no answer here.
             let status = answer.map_or(200, |answer| answer.status.as_u16());
             assert!(status != 401 && status != 403, "{place}: {status}");
         } else {

@@ -1,4 +1,4 @@
-//! Changes that the page makes.
+//! Tests the changes that visitors make on the pages.
 
 use crate::rig::Rig;
 use axum::http::StatusCode;
@@ -83,7 +83,7 @@ async fn dead_letters_are_replayed_one_by_one_and_all_together() {
     let replayed = rig.post(&format!("{first}/replay"), "", &[], &fields).await;
     assert_eq!(replayed.to(), "/ui/dead?namespace=default&done=replay");
     assert!(rig.get(replayed.to()).await.text.contains("delivered again"));
-    // The timeline of the timer has both attempts, in their order, and says why the number stands twice.
+    // The timer's timeline has both attempts, in their order. The second attempt is called the first after the replay.
     let page = rig.until(first, "Attempt 1 after the replay failed for good").await.text;
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
     let order =
@@ -99,7 +99,7 @@ async fn dead_letters_are_replayed_one_by_one_and_all_together() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_breaker_is_closed_by_hand_and_the_timers_that_waited_for_it_go_on() {
-    // A receiver that fails until it is mended.
+    // A receiver that fails until the test lets it succeed.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let host = listener.local_addr().unwrap().to_string();
     let is_mended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -109,7 +109,7 @@ async fn a_breaker_is_closed_by_hand_and_the_timers_that_waited_for_it_go_on() {
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
     tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
-    // The breaker stays open for longer than the test lasts.
+    // Settings keep the breaker open for longer than the test lasts.
     let rig = Rig::start_with(|settings| {
         settings.caller.hosts.first_pause = std::time::Duration::from_secs(600);
         settings.caller.hosts.longest_pause = std::time::Duration::from_secs(600);
@@ -130,7 +130,7 @@ async fn a_breaker_is_closed_by_hand_and_the_timers_that_waited_for_it_go_on() {
     is_mended.store(true, std::sync::atomic::Ordering::SeqCst);
     let begun = std::time::Instant::now();
     while rig.api("GET", "/v1/stats", "", Value::Null).await["delivered"] != 20 {
-        // More failures that were under way may open it again.
+        // Failures of callbacks that were under way may open the breaker again. So close it repeatedly.
         assert_eq!(reopen(host).await.to(), "/ui/endpoints?done=reopen");
         assert!(begun.elapsed() < crate::rig::SOON, "{}", rig.get("/ui/endpoints").await.text);
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
@@ -160,7 +160,8 @@ async fn namespaces_are_made_paused_and_removed() {
     assert_eq!(act("remove", &[("name", "shop")]).await.status, StatusCode::BAD_REQUEST);
     assert_eq!(act("remove", &[("name", "shop"), ("confirm", "shop")]).await.status, StatusCode::SEE_OTHER);
     assert!(!rig.get("/ui/access").await.text.contains("shop"));
-    // On a service without tokens the page makes none: the first token would lock its maker out.
+    // On a service without tokens, the page does not make a token. The first token would lock out the visitor who made
+    // it.
     let fields = [("mark", &*mark), ("name", "me"), ("role", "admin")];
     assert_eq!(rig.post("/ui/access/tokens/make", "", &[], &fields).await.status, StatusCode::FORBIDDEN);
 }

@@ -1,7 +1,7 @@
-//! Rules of accessibility, after axe-core.
+//! Checks the pages against the rules of accessibility in axe-core.
 //!
-//! axe-core is not a dependency of the project. `TOURBILLON_AXE` names its file `axe.min.js`, which `npm pack axe-core`
-//! fetches; without it the test says that it is skipped.
+//! axe-core is not a dependency of the project. `npm pack axe-core` fetches its file `axe.min.js`, and `TOURBILLON_AXE`
+//! names the path of this file. Without the variable, the test says that it is skipped.
 
 use crate::driver::Browser;
 use crate::looks::{pages, seeded};
@@ -35,7 +35,7 @@ async fn no_page_breaks_a_rule_of_accessibility() {
             }
         }
     }
-    // The browser is asked for a violation, which it must find.
+    // The test adds a violation to the page, to see that axe-core finds it.
     browser
         .value("document.querySelector('main').insertAdjacentHTML('beforeend', '<img src=\"/ui/icon.svg\">')")
         .await;

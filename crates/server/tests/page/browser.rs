@@ -1,4 +1,4 @@
-//! The page in a real browser. Where the pictures are: see `looks`.
+//! Tests the pages in a real browser. The module `looks` says where the pictures are.
 
 use crate::driver::Browser;
 use crate::rig::{Between, Rig};
@@ -8,7 +8,7 @@ const SLASH: &str = "/";
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
 
-/// A service with timers in all phases.
+/// Starts a service for a test of the pages, and stores timers in all phases.
 async fn filled() -> Rig {
     let rig = Rig::start().await;
     for number in 0..120_u64 {
@@ -32,7 +32,7 @@ async fn filled() -> Rig {
     rig
 }
 
-/// The address of the timer with this key.
+/// Returns the address of the page that shows the timer with the key `key`.
 async fn page_of(rig: &Rig, key: &str) -> String {
     let timer = rig
         .api("GET", &format!("/v1/namespaces/default/timers/{}", crate::rig::percent(key)), "", Value::Null)
@@ -45,12 +45,12 @@ async fn the_keyboard_searches_and_pages_are_turned() {
     let Some(browser) = Browser::start().await else { return };
     let rig = filled().await;
     browser.go(&rig.url("/ui/")).await;
-    // The first stop of the keyboard leads past the navigation.
+    // The first element that Tab reaches is a link that skips the navigation.
     browser.press(TAB).await;
     assert_eq!(browser.value("document.activeElement.className").await, "skip");
     browser.press(SLASH).await;
     browser.until("location.pathname === '/ui/timers'").await;
-    // One stroke leads to the search, from wherever.
+    // A single key moves the focus to the search, wherever the focus was.
     browser.until("document.activeElement?.id === 'search'").await;
     browser.press(&format!("order 00{ENTER}")).await;
     browser.until("location.search.includes('q=order')").await;
@@ -64,7 +64,7 @@ async fn the_keyboard_searches_and_pages_are_turned() {
     browser.click("#next").await;
     browser.until("document.querySelectorAll('td.key').length === 20").await;
     browser.until("!document.querySelector('#next')").await;
-    // A label leads to its list.
+    // A click on a label opens the list of timers with the label.
     browser.click("a.label").await;
     browser.until("new URLSearchParams(location.search).get('label') === 'customer 4'").await;
     assert!(browser.reports().await.is_empty());
@@ -83,7 +83,7 @@ async fn an_action_is_confirmed_by_typing_and_done() {
     browser.type_into("#confirm", "el").await;
     browser.click("details.danger button").await;
     browser.until_text("The timer was cancelled.").await;
-    // By its key it is found as by its id.
+    // A search for the ended timer's key finds it, as a search for its id does.
     assert!(rig.get("/ui/timers?q=order+005").await.to().starts_with("/ui/timers/default/"));
 
     browser.go(&rig.url("/ui/dead")).await;
@@ -99,7 +99,7 @@ async fn an_action_is_confirmed_by_typing_and_done() {
     browser.click("details.danger button").await;
     browser.until("location.pathname.startsWith('/ui/operations/')").await;
     browser.until("document.querySelector('h1 .badge').innerText === 'done'").await;
-    // The timer that was cancelled above had the label, too, or not: 40 have it.
+    // 40 timers have the label. The timer that was cancelled above may be among them, so 39 may be left.
     browser.until("Number(document.querySelector('#changed').innerText) >= 39").await;
     browser.picture("operation").await;
     assert!(browser.reports().await.is_empty());
@@ -113,7 +113,8 @@ async fn a_page_that_is_open_is_refreshed_unless_it_is_paused_and_survives_a_res
     browser.until_text("No timer is stored").await;
     rig.put("first", 204, json!({ "delay_ms": 3_600_000 })).await;
     browser.until_text("first").await;
-    // A paused page stays as it is: timers that are stored during the pause appear once it goes on.
+    // A page whose refreshes are paused stays as it is. Timers that are stored during the pause appear once the
+    // refreshes go on.
     browser.click("#live").await;
     browser.until("document.querySelector('#live').getAttribute('aria-pressed') === 'false'").await;
     rig.put("second", 204, json!({ "delay_ms": 3_600_000 })).await;
@@ -131,7 +132,7 @@ async fn a_page_that_is_open_is_refreshed_unless_it_is_paused_and_survives_a_res
     rig.put("third", 204, json!({ "delay_ms": 3_600_000 })).await;
     browser.until_text("third").await;
     browser.until("document.querySelector('#alarm').hidden").await;
-    // The forms of the page are those of the new start.
+    // After a restart, the refreshed page has the new CSRF token in its forms. So a click on its button succeeds.
     browser.go(&page_of(&rig, "third").await).await;
     let (rig, ()) = rig.restart(async || browser.until_text("The service cannot be reached").await).await;
     browser.until("document.querySelector('#alarm').hidden").await;
@@ -157,7 +158,8 @@ async fn a_visitor_signs_in_and_out_and_is_asked_again_after_a_restart() {
     assert_eq!(browser.value("document.cookie").await, "", "no script sees the cookie");
     browser.go(&rig.url("/ui/access")).await;
     browser.picture("access-tokens").await;
-    // The answers to the wrong token and to the missing icon are not faults of the pages.
+    // The browser also reports the answers to the wrong token and to the missing icon. These are not faults of the
+    // pages.
     let mut reports = browser.reports().await;
     reports.retain(|report| !report.contains("403"));
     assert!(reports.is_empty(), "{reports:?}");
@@ -183,14 +185,14 @@ async fn without_scripts_pages_are_read_and_forms_work() {
     browser.click("details.danger summary").await;
     browser.type_into("#confirm", "cancel").await;
     browser.click("details.danger button").await;
-    // Scripts of the test itself are permitted again.
+    // Permit scripts again, since the test itself runs some.
     rig.until("/ui/ended?q=order+007", ">cancelled<").await;
     browser.go(&rig.url("/ui/")).await;
     browser.picture("overview-without-scripts").await;
 }
 
-/// Presses Tab until the focus is at the element of the selector, as a user without a mouse does. Each stop on the way
-/// must be visible.
+/// Presses Tab until the element of `selector` has the focus, as a user without a mouse does. Fails if an element on
+/// the way has the focus but does not show it.
 async fn tab_to(browser: &Browser, selector: &str) {
     for _ in 0..100 {
         browser.press(TAB).await;
@@ -211,7 +213,7 @@ async fn a_dead_letter_is_found_and_replayed_by_tab_and_enter_alone() {
     tab_to(&browser, "nav a[href='/ui/dead']").await;
     browser.press(ENTER).await;
     browser.until("location.pathname === '/ui/dead' && document.readyState === 'complete'").await;
-    // To the timer, which says why it is dead, and from there.
+    // Go to the page of the timer, which says why the timer is dead, and go on from there.
     tab_to(&browser, "td.key a").await;
     let key = browser.value("document.activeElement.innerText").await;
     browser.press(ENTER).await;
@@ -221,7 +223,7 @@ async fn a_dead_letter_is_found_and_replayed_by_tab_and_enter_alone() {
     tab_to(&browser, "form[action$='/replay'] button").await;
     browser.press(ENTER).await;
     browser.until_text("The timer is delivered again.").await;
-    // Dropping it needs a word, by the keyboard too.
+    // To drop a timer, a visitor types a word. This works without a mouse, too.
     rig.until("/ui/dead", "2 in all namespaces").await;
     browser.go(&rig.url("/ui/dead")).await;
     tab_to(&browser, "td.key a").await;
@@ -236,8 +238,9 @@ async fn a_dead_letter_is_found_and_replayed_by_tab_and_enter_alone() {
     assert!(browser.reports().await.is_empty());
 }
 
-/// Makes minutes of seconds: clocks and pauses of the page are a hundred times as fast, the stream sends events at
-/// once, and each answer differs from the answer before. Counts the refreshes.
+/// A script that makes time pass faster for a page. The page's clocks and pauses are a hundred times as fast, and its
+/// stream sends events without a pause. Every answer differs from the answer before, and the script counts the
+/// refreshes.
 const HURRY: &str = r#"
     const begun = Date.now(), now = Date.now, later = setTimeout, ask = fetch;
     Date.now = () => begun + (now() - begun) * 100;
@@ -254,7 +257,8 @@ const HURRY: &str = r#"
     };
 "#;
 
-/// The page has not kept the nodes that hundreds of refreshes replaced. The browser frees some of them late.
+/// Fails if the page has kept the DOM nodes and listeners that hundreds of refreshes replaced. The browser frees some
+/// of them late, so a few may be left.
 #[track_caller]
 fn assert_few(before: (u64, u64), after: (u64, u64)) {
     let is_few = after.0 < before.0 * 5 && after.1 < before.1 * 5;
@@ -269,14 +273,14 @@ async fn a_page_that_is_refreshed_600_times_and_survives_a_restart_does_not_grow
     browser.go(&rig.url("/ui/timers?q=order")).await;
     browser.until("window.refreshed > 50").await;
     let before = browser.nodes().await;
-    // Each hundred has its own patience: other tests have the processors, too.
+    // Each hundred refreshes have their own time limit, since other tests use the processors, too.
     for refreshed in [100, 200, 300, 400, 500] {
         browser.until(&format!("window.refreshed > {refreshed}")).await;
     }
     browser.until("Number(document.querySelector('caption').innerText) > 500").await;
     let after = browser.nodes().await;
     assert_few(before, after);
-    // A restart in the middle of it.
+    // Restart the service while the page refreshes itself.
     let (_rig, seen) = rig
         .restart(async || {
             browser.until_text("The service cannot be reached").await;
@@ -290,7 +294,7 @@ async fn a_page_that_is_refreshed_600_times_and_survives_a_restart_does_not_grow
     assert_few(before, after);
 }
 
-/// Makes the pauses of the page a twentieth as long.
+/// A script that shortens all pauses of a page to a twentieth.
 const HASTE: &str = "const later = setTimeout; window.setTimeout = (call, pause) => later(call, pause / 20);";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -303,13 +307,13 @@ async fn a_connection_that_has_ended_without_a_word_is_noticed() {
     browser.until_text("No timer is stored").await;
     rig.put("first", 204, json!({ "delay_ms": 3_600_000 })).await;
     browser.until_text("first").await;
-    // Nothing is forwarded any more, neither on open connections nor on new connections, and none is closed.
+    // From now on, the proxy forwards nothing, on open and on new connections. It closes none of them.
     between.is_open.send_replace(false);
     rig.put("second", 204, json!({ "delay_ms": 3_600_000 })).await;
     browser.until_text("The service cannot be reached").await;
     browser.until("document.querySelector('#live').innerText === 'Not live'").await;
     assert_eq!(browser.value("document.body.innerText.includes('second')").await, false);
-    // The connections of before stay dead.
+    // Only new connections are forwarded again. The connections from before stay dead.
     between.is_open.send_replace(true);
     browser.until_text("second").await;
     browser.until("document.querySelector('#alarm').hidden").await;

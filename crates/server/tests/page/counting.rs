@@ -1,25 +1,27 @@
-//! A store in memory that counts the calls to it.
+//! Provides a store in memory that counts the calls to it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked};
 
-/// The store.
+/// A store in memory that counts the service's calls to it.
 pub(crate) type Counting = Hooked<Counts>;
 
-/// The calls to a store.
+/// The numbers of calls to a store, by their kind.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// The calls of `list`, and the timers that they asked for.
+    /// The number of calls that list timers.
     lists: AtomicU64,
+    /// The number of timers that the listing calls asked for.
     listed: AtomicU64,
-    /// The reads of the whole store.
+    /// The number of calls that read the whole store.
     whole: AtomicU64,
-    /// The single timers that were read.
+    /// The number of calls that read a single timer.
     gets: AtomicU64,
 }
 
 impl Counts {
-    /// The work since the last call: lists, timers asked for, reads of the whole store, reads of single timers.
+    /// Returns the counts of the calls to the store, and sets them to zero. In order: lists, timers that the lists
+    /// asked for, reads of the whole store, reads of single timers.
     pub(crate) fn work(&self) -> [u64; 4] {
         [&self.lists, &self.listed, &self.whole, &self.gets].map(|count| count.swap(0, Ordering::SeqCst))
     }

@@ -1,16 +1,17 @@
-//! The dead letters as a place of work.
+//! Tests the list of dead timers, and the changes that visitors make in it.
 
 use crate::rig::{Page, Rig};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-/// The value of each box on a page.
+/// Returns the values of all check boxes on a page.
 fn boxes(page: &Page) -> Vec<String> {
     let boxes = page.text.split(r#"name="timer" form="chosen" value=""#).skip(1);
     boxes.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
 }
 
-/// A service with dead timers in two namespaces: three with one error, two with another error.
+/// Starts a service with dead timers in two namespaces. Three of the timers have the same last error, and two have
+/// another.
 async fn filled() -> (Rig, String) {
     let rig = Rig::start().await;
     rig.api("PUT", "/v1/namespaces/shop", "", json!({})).await;
@@ -59,7 +60,7 @@ async fn the_latest_comes_first_and_what_was_chosen_is_replayed_or_dropped() {
     let replayed = act("replay", &[&ids[1], &ids[3]], "").await;
     assert_eq!(replayed.to(), "/ui/dead?order=asc&done=replay-chosen");
     rig.until("/ui/dead", "3 in all namespaces").await;
-    // One of them is gone by now: the others are changed, and the page says so.
+    // One of the chosen timers is gone by now. The others are changed, and the page says so.
     assert_eq!(act("replay", &[&ids[0], &ids[4]], "").await.to(), "/ui/dead?order=asc&done=part");
 }
 

@@ -1,7 +1,7 @@
-//! A browser without a window, driven by the WebDriver protocol: Chromium with its `chromedriver`.
+//! Drives a browser without a window by the WebDriver protocol: Chromium with its `chromedriver`.
 //!
-//! The few calls that the tests need are made here by the HTTP client that the tests have anyway. The crates for
-//! WebDriver bring some twenty packages with them, among them old versions of packages that are here already.
+//! The tests need only a few calls, and make them with an HTTP client that they have anyway. The crates for WebDriver
+//! would bring some twenty packages with them, among them old versions of packages that are here already.
 
 use crate::rig::SOON;
 use axum::body::Bytes;
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// One browser at a time: each is several processes.
+/// A lock that lets a single browser run at a time, because a browser takes several processes.
 static ONE: Mutex<()> = Mutex::const_new(());
 
-/// A browser. It ends when it is dropped.
+/// A running browser for a test. Dropping the value ends the browser.
 pub(crate) struct Browser {
     driver: Child,
     client: Client<HttpConnector, Full<Bytes>>,
@@ -31,7 +31,7 @@ pub(crate) struct Browser {
     _one: MutexGuard<'static, ()>,
 }
 
-/// The first of these programs that is installed.
+/// Returns the path of the first program of `programs` that is installed.
 fn installed(programs: &[&str]) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     let mut found =
@@ -40,7 +40,7 @@ fn installed(programs: &[&str]) -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// Starts a browser. None, with a line that says so, if there is none.
+    /// Starts a browser. If no browser is installed, prints that the test is skipped and returns `None`.
     pub(crate) async fn start() -> Option<Self> {
         let (Some(chrome), Some(driver)) =
             (installed(&["chromium", "chromium-browser", "google-chrome"]), installed(&["chromedriver"]))
@@ -60,7 +60,7 @@ impl Browser {
         let line =
             lines.find(|line| line.contains("started successfully on port")).expect("the driver starts");
         let port: String = line.chars().filter(char::is_ascii_digit).collect();
-        // The driver must not wait for a reader of its further lines.
+        // Read all further lines of the driver. Otherwise it would wait once the pipe is full.
         std::thread::spawn(move || lines.for_each(drop));
         let client = Client::builder(TokioExecutor::new()).build_http();
         let mut browser = Self {
@@ -72,7 +72,7 @@ impl Browser {
         };
         let arguments = [
             "--headless=new".to_owned(),
-            // The tests may run as root, in a container.
+            // The tests may run as root in a container, where the sandbox does not start.
             "--no-sandbox".to_owned(),
             "--disable-dev-shm-usage".to_owned(),
             "--disable-gpu".to_owned(),
@@ -89,7 +89,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Calls the driver, and returns the value or the error of its answer.
+    /// Sends a request to the browser's driver. Returns the value of the answer, or its error.
     async fn attempt(&self, method: Method, path: &str, body: Value) -> Result<Value, Value> {
         let body = if method == Method::POST { body.to_string().into() } else { Bytes::new() };
         let request = Request::builder()
@@ -114,18 +114,19 @@ impl Browser {
         self.call(Method::POST, "/url", json!({ "url": url })).await;
     }
 
-    /// The address of the page.
+    /// Returns the address of the page that the browser shows.
     pub(crate) async fn address(&self) -> String {
         self.call(Method::GET, "/url", Value::Null).await.as_str().unwrap().to_owned()
     }
 
-    /// The value of an expression in the page.
+    /// Evaluates an expression of JavaScript in the page. Returns its value.
     pub(crate) async fn value(&self, expression: &str) -> Value {
         let script = format!("return ({expression});");
         self.call(Method::POST, "/execute/sync", json!({ "script": script, "args": [] })).await
     }
 
-    /// Waits until an expression in the page is true. A page that is being replaced is asked again.
+    /// Waits until a JavaScript expression in the page is true. Asks again if an answer fails while the browser
+    /// replaces the page.
     pub(crate) async fn until(&self, expression: &str) {
         let begun = Instant::now();
         let script = format!("return !!({expression});");
@@ -143,7 +144,7 @@ impl Browser {
         }
     }
 
-    /// Waits until the page has this text, as a reader sees it.
+    /// Waits until the text that the page shows contains `text`.
     pub(crate) async fn until_text(&self, text: &str) {
         self.until(&format!("document.body.innerText.includes({})", json!(text))).await;
     }
@@ -155,8 +156,8 @@ impl Browser {
         element.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
     }
 
-    /// Clicks at the first element that the selector finds, as a user does: it must be visible.
-    /// Where a refresh replaces the element in this moment, its successor is clicked at.
+    /// Clicks the first element that matches `selector`. The element must be visible, as for a user. If a refresh
+    /// replaces the element at this moment, clicks the new element.
     pub(crate) async fn click(&self, selector: &str) {
         let begun = Instant::now();
         loop {
@@ -170,13 +171,13 @@ impl Browser {
         }
     }
 
-    /// Types into the first element that the selector finds.
+    /// Types a text into the first element that matches `selector`.
     pub(crate) async fn type_into(&self, selector: &str, text: &str) {
         let element = self.element(selector).await;
         self.call(Method::POST, &format!("/element/{element}/value"), json!({ "text": text })).await;
     }
 
-    /// Presses and releases keys, wherever the focus is.
+    /// Presses and releases keys. The element with the focus gets the keys.
     pub(crate) async fn press(&self, keys: &str) {
         let steps: Vec<Value> = keys
             .chars()
@@ -188,13 +189,14 @@ impl Browser {
         self.call(Method::POST, "/actions", actions).await;
     }
 
-    /// The reports of the browser since the last call: violations of the policy, errors of scripts, failed requests.
+    /// Returns the browser's reports since the last call: violations of the content security policy, errors of scripts,
+    /// and failed requests.
     pub(crate) async fn reports(&self) -> Vec<String> {
         let log = self.call(Method::POST, "/se/log", json!({ "type": "browser" })).await;
         log.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Calls a method of the DevTools protocol.
+    /// Calls a method of the browser's DevTools protocol.
     async fn devtools(&self, method: &str, parameters: Value) -> Value {
         self.call(Method::POST, "/goog/cdp/execute", json!({ "cmd": method, "params": parameters })).await
     }
@@ -209,7 +211,8 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
-    /// Shows pages as on this medium, `screen` or `print`, or with forced colours.
+    /// Makes the browser show pages as on `medium`, either `screen` or `print`. If `is_forced` is true, the browser
+    /// replaces the colours of the pages by its own colours.
     pub(crate) async fn medium(&self, medium: &str, is_forced: bool) {
         let forced = if is_forced { "active" } else { "none" };
         let feature = json!({ "name": "forced-colors", "value": forced });
@@ -220,7 +223,7 @@ impl Browser {
         self.devtools("Emulation.setTimezoneOverride", json!({ "timezoneId": zone })).await;
     }
 
-    /// Moves the pointer to the middle of the first element that the selector finds.
+    /// Moves the pointer to the middle of the first element that matches `selector`.
     pub(crate) async fn hover(&self, selector: &str) {
         let element = self.element(selector).await;
         let origin = json!({ "element-6066-11e4-a52e-4f735466cecf": element });
@@ -234,31 +237,32 @@ impl Browser {
         self.devtools("Runtime.evaluate", json!({ "expression": script })).await;
     }
 
-    /// The value that a promise in the page comes to.
+    /// Waits for a promise of the page's JavaScript. Returns the value with which the promise is fulfilled.
     pub(crate) async fn answer(&self, promise: &str) -> Value {
         let parameters = json!({ "expression": promise, "awaitPromise": true, "returnByValue": true });
         self.devtools("Runtime.evaluate", parameters).await["result"]["value"].clone()
     }
 
-    /// Permits the page to have scripts, or forbids it.
+    /// Permits or forbids the scripts of pages.
     pub(crate) async fn scripts(&self, permitted: bool) {
         self.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": !permitted })).await;
     }
 
-    /// Runs a script in each page that is opened from now on, before the page's own.
+    /// Makes the browser run a script in each page that it opens from now on, before the page's own scripts.
     pub(crate) async fn before_each_page(&self, script: &str) {
         let script = format!("{{ {script} }}");
         self.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": script })).await;
     }
 
-    /// The numbers of nodes and of listeners in the browser, without those that nothing leads to any more.
+    /// Returns the number of DOM nodes and the number of event listeners in the browser. Collects garbage first.
     pub(crate) async fn nodes(&self) -> (u64, u64) {
         self.devtools("HeapProfiler.collectGarbage", json!({})).await;
         let counters = self.devtools("Memory.getDOMCounters", json!({})).await;
         (counters["nodes"].as_u64().unwrap(), counters["jsEventListeners"].as_u64().unwrap())
     }
 
-    /// A picture of the whole page, as a file of the folder `TOURBILLON_PICTURES`, or below `target`.
+    /// Takes a picture of the whole page, and writes it to a file named `name`. The folder is `TOURBILLON_PICTURES`, or
+    /// a folder below `target`.
     pub(crate) async fn picture(&self, name: &str) {
         let size = "[innerWidth, document.documentElement.scrollHeight]";
         let size = self.value(size).await;
@@ -276,20 +280,20 @@ impl Browser {
 }
 
 impl Browser {
-    /// Ends the session, and so the browser. Blocks.
+    /// Ends the session with the browser's driver, so that the browser ends. Blocks the thread.
     fn end_session(&self) -> std::io::Result<()> {
         let (address, path) = self.session.trim_start_matches("http://").split_once('/').unwrap_or_default();
         let mut driver = std::net::TcpStream::connect(address)?;
         driver.set_read_timeout(Some(SOON))?;
         write!(driver, "DELETE /{path} HTTP/1.1\r\nhost: {address}\r\n\r\n")?;
-        // The answer comes when the browser has ended. The driver keeps the connection open.
+        // The driver answers once the browser has ended, but keeps the connection open. So read only a byte.
         driver.read_exact(&mut [0])
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // A browser that is busy survives the end of its driver, unless the session has ended.
+        // A busy browser survives the end of its driver, so end the session first.
         let _best_effort = self.end_session();
         #[cfg(unix)]
         if let Some(id) = rustix::process::Pid::from_raw(self.driver.id().cast_signed()) {

@@ -1,9 +1,9 @@
-//! Lists over all namespaces, timers that ended lately, order and range, queues.
+//! Tests the lists over all namespaces, the timers that ended lately, the order and range of lists, and queues.
 
 use crate::rig::{Page, Rig, percent};
 use serde_json::{Value, json};
 
-/// The keys on a page, in their order.
+/// Returns the keys of the timers on a page, in the page's order.
 fn keys(page: &Page) -> Vec<String> {
     let cells = page.text.split("<td class=\"key\"><a href=\"").skip(1);
     let key = |cell: &str| {
@@ -18,7 +18,7 @@ fn next(page: &Page) -> Option<String> {
     Some(rest.split('"').next()?.replace("&#38;", "&"))
 }
 
-/// The keys of all pages of a list.
+/// Follows the links to the next page of a list. Returns the keys of the timers on all pages.
 async fn walk(rig: &Rig, path: &str) -> Vec<String> {
     let (mut all, mut address) = (Vec::new(), Some(path.to_owned()));
     while let Some(path) = address {
@@ -30,7 +30,7 @@ async fn walk(rig: &Rig, path: &str) -> Vec<String> {
     all
 }
 
-/// The number of a figure, and the address of the list that it leads to.
+/// Finds the number named `name` on the overview. Returns the number, and the address of the list to which it links.
 fn figure(page: &Page, name: &str) -> (usize, String) {
     let (before, rest) = page
         .text
@@ -41,7 +41,7 @@ fn figure(page: &Page, name: &str) -> (usize, String) {
     (rest.split('<').next().unwrap().replace(',', "").parse().unwrap(), address)
 }
 
-/// Makes pending, dead and parked timers in four namespaces, with more of them in each further namespace.
+/// Makes pending, dead and parked timers in four namespaces. Each namespace gets more timers than the namespace before.
 async fn spread(rig: &Rig) {
     for (at, namespace) in ["default", "a", "b", "quiet"].into_iter().enumerate() {
         let limits = json!({ "paused": namespace == "quiet" });
@@ -78,7 +78,7 @@ async fn each_figure_leads_to_a_list_of_what_it_counts() {
     let (open, address) = figure(&overview, "Hosts that fail");
     assert_eq!((open, &*address), (0, "/ui/endpoints"));
     assert!(overview.text.contains(">Disk<") && overview.text.contains("free of "), "{}", overview.text);
-    // Lists by an index of each namespace go over all of them, too, each timer once and in both directions.
+    // Some lists read an index of each namespace. They also have each timer of all namespaces once, in both directions.
     for (condition, expected) in [("label=l", 184), ("q=far", 184), ("q=far+b", 61), ("label=l&q=far+a", 31)]
     {
         let path = format!("/ui/timers?{condition}");
@@ -94,7 +94,7 @@ async fn each_figure_leads_to_a_list_of_what_it_counts() {
     assert_eq!(rest["items"].as_array().unwrap().len(), 184);
     let dead = rig.api("GET", "/v1/timers?phase=dead&order=desc", "", Value::Null).await;
     assert_eq!(dead["items"].as_array().unwrap().len(), 6);
-    // Schedules of all namespaces, too.
+    // The list of schedules has those of all namespaces, too.
     assert_eq!(walk(&rig, "/ui/schedules").await, ["daily"]);
 }
 
@@ -154,14 +154,19 @@ async fn what_ended_lately_is_listed_and_found_by_its_key() {
         assert_eq!(keys(&rig.get(&format!("/ui/ended?how={how}")).await), expected, "{how}");
     }
     assert_eq!(keys(&rig.get("/ui/ended?q=order").await), ["order 2", "order 1"]);
-    // As by its id, a search by its key leads to it.
+    // A search for the ended timer's key leads to its page, as a search for its id does.
     let path = format!("/ui/timers/default/{delivered}");
     assert_eq!(rig.get("/ui/timers?q=order+1").await.to(), path);
     assert_eq!(rig.get(&format!("/ui/timers?q={delivered}")).await.to(), path);
-    // If stored timers have keys with the same beginning, the page lists them and names the ended timer.
+    // If stored timers have keys that begin with the searched text, the page lists them. It also names the ended timer.
     rig.put("order 11", 204, json!({ "delay_ms": 3_600_000 })).await;
     let page = rig.get("/ui/timers?q=order+1").await;
     assert!(page.text.contains(&path) && keys(&page) == ["order 11"], "{}", page.text);
+    // An ended timer meets no other condition.
+    for condition in ["phase=pending", "label=a", "reason=paused", "from=2020-01-01", "until=2099-01-01"] {
+        let page = rig.get(&format!("/ui/timers?q=order+1&{condition}")).await;
+        assert!(page.status == 200 && !page.text.contains(&path), "{condition}: {}", page.text);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -211,10 +216,10 @@ async fn queues_have_their_depth_their_age_and_their_receivers() {
     assert_eq!(rig.api("GET", "/v1/queues", "", Value::Null).await.as_array().unwrap().len(), 2);
     let page = rig.get("/ui/queues").await;
     assert_eq!(keys(&page), ["emails", "letters"], "the one that waits longest first");
-    // Its timers are listed.
+    // The timers that wait in the queue are listed.
     let list = format!("/ui/timers?namespace=default&reason={}", percent("queue:default/emails"));
     assert_eq!(walk(&rig, &list).await, ["emails0", "emails1", "emails2"]);
-    // A receiver waits at a queue in which nothing does.
+    // A receiver waits at an empty queue, which is therefore shown.
     let request = json!({ "max": 1, "wait_ms": 20_000 });
     let waiting = rig.api("POST", "/v1/namespaces/default/queues/fresh/claims", "", request);
     let seen = until(|queues| queues[1]["queue"] == "fresh" && queues[1]["receivers"] == 1);
@@ -222,7 +227,7 @@ async fn queues_have_their_depth_their_age_and_their_receivers() {
         _ = waiting => panic!("there is no timer"),
         queues = seen => assert_eq!(queues[1]["depth"], 0, "{queues}"),
     }
-    // A queue does not count fetched timers as waiting.
+    // A timer that was fetched does not count as waiting in its queue.
     let request = json!({ "max": 10 });
     rig.api("POST", "/v1/namespaces/default/queues/emails/claims", "", request).await;
     until(|queues| {

@@ -1,11 +1,11 @@
-//! Bad texts in every parameter of every page.
+//! Sends bad texts in every parameter of every page.
 
 use crate::counting::Counting;
 use crate::rig::{Rig, percent};
 use serde_json::json;
 use std::sync::Arc;
 
-/// The parameters of each page.
+/// The addresses of all pages. With each address come the names of its query parameters.
 const PARAMETERS: [(&str, &[&str]); 16] = [
     ("/ui/", &["hours", "done"]),
     (
@@ -31,7 +31,7 @@ const PARAMETERS: [(&str, &[&str]); 16] = [
     ("/ui/nowhere", &["to"]),
 ];
 
-/// Texts that break out of their place where they are not escaped.
+/// Texts that would change the page around them if the page did not escape them.
 const MARKED: [&str; 8] = [
     "<script>zqx</script>",
     "\"><img src=zqx onerror=zqx>",
@@ -43,7 +43,7 @@ const MARKED: [&str; 8] = [
     "--><zqx>",
 ];
 
-/// Texts that are odd otherwise.
+/// Returns texts that are unusual without markup, such as very long texts.
 fn odd() -> Vec<String> {
     let mut odd: Vec<String> = [
         "",

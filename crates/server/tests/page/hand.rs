@@ -1,11 +1,12 @@
-//! The script's work for a visitor's hand: the focus that stays, the list that is held, the zone, copies, the numbers
-//! of charts.
+//! Tests how the script helps a visitor. It keeps the focus, and does not refresh a list that is in use. It chooses the
+//! time zone, copies keys, and shows the numbers of charts.
 
 use crate::driver::Browser;
 use crate::rig::Rig;
 use serde_json::{Value, json};
 
-/// Makes the pauses of the page a twentieth as long, and keeps the copied text.
+/// A script that shortens all pauses of a page to a twentieth. It also records the text that the page copies to the
+/// clipboard.
 const HASTE: &str = "const later = setTimeout; window.setTimeout = (call, pause) => later(call, pause / 20);
     Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.copied = text; } } });";
 
@@ -21,7 +22,8 @@ async fn the_focus_stays_in_a_list_that_is_refreshed_and_a_choice_holds_it() {
     rig.put("second", 204, json!({ "delay_ms": 3_600_000 })).await;
     browser.until_text("second").await;
     assert_eq!(browser.value("document.activeElement.innerText").await, "first", "the focus is where it was");
-    // The timer of the focus goes: the list is held, and says so.
+    // The timer whose link has the focus is cancelled. The list is not refreshed until the focus leaves it, and says
+    // so.
     rig.api("DELETE", "/v1/namespaces/default/timers/first", "", Value::Null).await;
     browser.until("document.querySelector('#live').innerText === 'Held'").await;
     browser.until_text("first").await;
@@ -60,7 +62,7 @@ async fn moments_are_in_utc_or_in_the_zone_of_the_browser_which_remembers_it() {
     let title = browser.value("document.querySelector('td time').title").await;
     assert_eq!(title, "2031-01-31 20:00:00.000 UTC");
     browser.until_text("Due, here").await;
-    // It holds for the parts that are refreshed, and for other pages.
+    // The chosen zone also applies to parts that are refreshed, and to other pages.
     rig.put("l", 204, json!({ "due": "2031-01-31T21:00:00Z" })).await;
     browser.until_text("2031-02-01 02:45:00.000").await;
     browser.go(&rig.url("/ui/timers?phase=pending")).await;
@@ -81,7 +83,7 @@ async fn keys_and_ids_are_copied_and_charts_say_their_numbers_under_the_pointer(
     browser.click("td.id .copy").await;
     browser.until(&format!("window.copied === {}", json!(id))).await;
     browser.until_text("Copied").await;
-    // In a list the whole key is copied, of which two lines are shown.
+    // In a list, the button copies the whole key, although the page shows only two lines of it.
     browser.go(&rig.url("/ui/timers")).await;
     browser.hover("td.key").await;
     browser.click("td.key .copy").await;

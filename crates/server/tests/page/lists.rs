@@ -1,4 +1,4 @@
-//! Lists: conditions, pages, bounded work.
+//! Tests lists: their conditions, their pages, and the bound on their work.
 
 use crate::counting::Counting;
 use crate::rig::Rig;
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Stores timers that are far, in batches. Their keys are `k` and a number; each fifth has the label `five`.
+/// Stores `count` timers that are due far in the future. A key is `k` and a number. Each fifth timer has the label
+/// `five`.
 async fn fill(rig: &Rig, count: usize) {
     let store = async |first: usize| {
         let numbers = first..count.min(first + 1_000);
@@ -24,7 +25,7 @@ async fn fill(rig: &Rig, count: usize) {
     stream::iter((0..count).step_by(1_000)).for_each_concurrent(4, store).await;
 }
 
-/// The keys on a page, in their order.
+/// Returns the keys of the timers on a page, in the page's order.
 fn keys(text: &str) -> Vec<&str> {
     text.split("<td class=\"key\"><a href=\"")
         .skip(1)
@@ -35,7 +36,7 @@ fn keys(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The address of the next page.
+/// Returns the address of the list's next page. `None` on the last page.
 fn next(text: &str) -> Option<String> {
     let (_, rest) = text.split_once(r#"rel="next" href=""#)?;
     Some(rest.split('"').next()?.replace("&#38;", "&"))
@@ -94,8 +95,8 @@ async fn an_empty_list_says_what_to_do_next() {
     }
 }
 
-/// However many timers there are, a page asks the store for a bounded number of timers, by an index, and reads nothing
-/// as a whole.
+/// A page asks the store for a bounded number of timers, by an index. The bound does not depend on the number of stored
+/// timers, and no page reads the whole store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
     let store = Arc::new(Counting::default());
@@ -124,7 +125,7 @@ async fn a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
             store.hook().work();
             assert_eq!(rig.get(path).await.status, 200);
             let [lists, listed, whole, gets] = store.hook().work();
-            // A list goes on for at most ten pages of the store if their timers do not meet the conditions.
+            // If timers do not meet the conditions, a list reads further pages of the store, but at most ten.
             let most =
                 if path.contains("phase=p") || path.contains("dead") || path.contains('&') { 10 } else { 1 };
             assert!(lists <= most && listed <= 50 * most, "{path}: {lists} lists of {listed} timers");
@@ -133,7 +134,8 @@ async fn a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
     }
 }
 
-/// The time for a page, on the real store. `TOURBILLON_TIMERS` is the number of timers, ten million by default.
+/// Measures how long the service takes for a page, with the store on the disk. The environment variable
+/// `TOURBILLON_TIMERS` is the number of timers, ten million by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes, and gigabytes of disk"]
 async fn ten_million_timers_by_hand() {

@@ -1,7 +1,7 @@
-//! A service with much of everything, and pictures of its pages.
+//! Starts a service that has much to show, and takes pictures of its pages.
 //!
-//! The pictures are for people: `TOURBILLON_PICTURES` names their folder, which is `target/tmp/page` otherwise. A test
-//! by itself sees only that nothing is wider than the window, and that the browser reports nothing.
+//! The pictures are for people. `TOURBILLON_PICTURES` names their folder, which is `target/tmp/page` by default. A test
+//! by itself checks only that nothing is wider than the window, and that the browser reports no fault.
 
 use crate::driver::Browser;
 use crate::rig::{Rig, percent};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 
-/// The namespaces. The last is paused.
+/// The namespaces of the service under test. The last namespace is paused.
 const NAMESPACES: [&str; 5] = [
     "default",
     "billing",
@@ -20,7 +20,8 @@ const NAMESPACES: [&str; 5] = [
     "quiet",
 ];
 
-/// Keys that are hard to show: from right to left, with marks above and below each letter, wide, long, with markup.
+/// Returns keys that are hard to show: written from right to left, with marks above and below each letter, wide, long,
+/// or with markup.
 fn odd_keys() -> Vec<String> {
     let marks: String = (0..40).map(|mark| char::from_u32(0x300 + mark).unwrap()).collect();
     [
@@ -38,8 +39,8 @@ fn odd_keys() -> Vec<String> {
     .collect()
 }
 
-/// A receiver on all addresses of this machine. It answers with the status that the path ends with; below `/slow`,
-/// late.
+/// Starts a receiver of callbacks on all addresses of this machine. It answers with the status at the end of the path.
+/// It answers late if the path begins with `/slow`. Returns the receiver's port.
 async fn receiver() -> u16 {
     let answer = async |uri: Uri| {
         if uri.path().starts_with("/slow") {
@@ -54,7 +55,8 @@ async fn receiver() -> u16 {
     port
 }
 
-/// Writes a history of 71 hours: days and nights, an hour without the service, and one with failures.
+/// Writes a history of the service's last 71 hours, with busy days and quiet nights. In one hour the service did not
+/// run, and in another hour callbacks failed.
 fn write_history(folder: &Path) {
     const STEP: u64 = 10_000;
     const SAMPLES: u64 = 25_920;
@@ -85,7 +87,8 @@ fn write_history(folder: &Path) {
     std::fs::write(folder.join("history.ring"), bytes).unwrap();
 }
 
-/// A service with `count` timers in several namespaces, and with all else that its pages show.
+/// Starts a service with `count` timers in several namespaces, and with everything else that its pages can show. If
+/// `has_past` is true, the service also has a history of three days.
 pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
     let rig = Rig::start_with(|settings| {
         if has_past {
@@ -94,7 +97,7 @@ pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
     })
     .await;
     let port = receiver().await;
-    // An address at which nobody listens any more.
+    // The address of a listener that is closed at once, so nobody listens there.
     let nobody = TcpListener::bind("127.0.0.5:0").await.unwrap().local_addr().unwrap();
     let url = |host: u8, path: &str| format!("http://127.0.0.{host}:{port}{path}");
     for (namespace, limits) in [
@@ -116,7 +119,7 @@ pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
             "url": url, "headers": { "x-trace": "0af7651916cd43dd" }, "json": { "key": key, "amount": "12.50" },
         } } } })
     };
-    // From seconds to three years, each doubling about as many.
+    // The timers are due in seconds to three years. Each doubling of the time has about the same number of timers.
     for (at, namespace) in NAMESPACES.into_iter().enumerate() {
         let share = count / (1 << at) / 2;
         let changes = (0..share as u64).map(|number| {
@@ -144,7 +147,7 @@ pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
         url(1, &long),
         json!({}),
     ));
-    // Failing, dead, slow, a host that does not answer, an address that is not there.
+    // Timers with trouble: their receiver fails once or again and again, is slow, or does not listen at all.
     let once = json!({ "attempts": 1 });
     let patient = json!({ "attempts": 5, "backoff": { "kind": "fixed", "pause_ms": 3_600_000 } });
     for number in 0..60 {
@@ -176,7 +179,8 @@ pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
             .into_iter()
             .map(|key| change(format!("dead {key}"), 0, json!(["سمة"]), url(6, "/422"), once.clone())),
     );
-    // A key of 200 bytes without a place to break, labels as long as they may be, controls that turn the text round.
+    // A key of 200 bytes that cannot be broken into lines, the longest labels, and characters that change the direction
+    // of text.
     for number in 0..3 {
         let key = format!("{number}{}\u{202e}", "y".repeat(200));
         changes.push(change(key, 0, json!(labels), url(6, &long.replace('?', "/500?")), once.clone()));
@@ -200,7 +204,8 @@ pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
     rig
 }
 
-/// Schedules: clock changes of three zones, months, periods, limits, and counts of skipped instants.
+/// Returns schedules of all kinds: with clock changes in three zones, by month, by period, with limits, and with
+/// skipped instants. `slow` is the URL of a slow receiver.
 fn schedules(slow: &str) -> Vec<(String, Value)> {
     let key = str::to_owned;
     vec![
@@ -236,9 +241,10 @@ fn schedules(slow: &str) -> Vec<(String, Value)> {
     ]
 }
 
-/// The pages of a seeded service.
+/// Returns the addresses of a service's pages, each with a name for the page's pictures. The service must come from
+/// [`seeded`].
 pub(crate) async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
-    // The first timer of a list: by then it may be pending, parked or dead.
+    // The address of the first timer in a list. Its phase may have changed by now.
     let first = async |path: &str| {
         let page = rig.until(path, r#"<td class="key"><a href=""#).await.text;
         let (_, rest) = page.split_once(r#"<td class="key"><a href=""#).unwrap();
@@ -294,11 +300,12 @@ pub(crate) async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
     pages.map(|(name, path)| (name, rig.url(&path))).into()
 }
 
-/// The widths of windows, from a telephone to a desk.
+/// The widths of browser windows that the test uses, in pixels: from a telephone to a desk.
 const WIDTHS: [u32; 5] = [360, 390, 768, 1_280, 1_920];
 
-/// Finds the parts that lie outside of their window or box: the page, a text that is cut without a way to see it, and
-/// the buttons of rows, which must be in sight without scrolling.
+/// A script that finds the parts of a page that lie outside of their window or box. It finds a page that is too wide,
+/// and a text that is cut and cannot be scrolled. It also finds buttons of rows that are out of sight without
+/// scrolling.
 const OUTSIDE: &str = r#"(() => {
     const found = [], wide = document.documentElement.scrollWidth - innerWidth;
     if (wide > 0) found.push(`the page is ${wide} too wide`);
@@ -316,7 +323,7 @@ const OUTSIDE: &str = r#"(() => {
     return found;
 })()"#;
 
-/// Looks at each page in both themes and at all widths. There is a picture of each in both themes, and at the widths of
+/// Checks each page in both themes and at all widths. Also takes pictures of each page in both themes, at the widths of
 /// a telephone and of a desk.
 async fn look(browser: &Browser, rig: &Rig) {
     let pages = pages(rig).await;
@@ -338,7 +345,7 @@ async fn look(browser: &Browser, rig: &Rig) {
             }
         }
         let mut reports = browser.reports().await;
-        // The answer to the page that is not there is one.
+        // The browser reports the status of the page that does not exist. This report is expected.
         reports.retain(|report| !(*name == "fault" && report.contains("404")));
         assert!(reports.is_empty(), "{name}: {reports:?}");
     }
@@ -350,20 +357,21 @@ async fn each_page_loads_in_both_themes_and_in_a_narrow_window_and_the_browser_r
     let Some(browser) = Browser::start().await else { return };
     let rig = seeded(400, false).await;
     look(&browser, &rig).await;
-    // The ground is light in one theme and dark in the other.
+    // The background is light in the first theme and dark in the second.
     let mut grounds = Vec::new();
     for scheme in ["light", "dark"] {
         browser.scheme(scheme).await;
         grounds.push(browser.value("getComputedStyle(document.documentElement).backgroundColor").await);
     }
     assert_ne!(grounds[0], grounds[1]);
-    // Violates the policy on purpose, to see that a violation is reported.
+    // Violate the content security policy on purpose, to see that the browser reports it.
     browser.value("document.body.setAttribute('style', 'color: red')").await;
     let reports = browser.reports().await;
     assert!(reports.iter().any(|report| report.contains("Content Security Policy")), "{reports:?}");
 }
 
-/// The same with 20,000 timers, a history of three days, and as many seconds of work as `TOURBILLON_SECONDS` says.
+/// Checks the pages of a service with 20,000 timers and a history of three days. Before taking pictures, the test lets
+/// the service work for `TOURBILLON_SECONDS` seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; its pictures are for people"]
 async fn much_of_everything_by_hand() {

@@ -1,4 +1,4 @@
-//! The page: over plain HTTP, and in a browser without a window.
+//! Tests the web pages: over plain HTTP, and in a browser without a window.
 
 mod actions;
 mod axe;

@@ -1,10 +1,10 @@
-//! Each page loads, and says what there is.
+//! Tests that each page loads, and shows the stored timers, schedules and namespaces.
 
 use crate::rig::Rig;
 use axum::http::{StatusCode, header};
 use serde_json::json;
 
-/// The pages without arguments.
+/// The addresses of pages whose address has no variable part, such as a timer's id.
 pub(crate) const PAGES: [&str; 10] = [
     "/ui/",
     "/ui/timers",
@@ -86,11 +86,11 @@ async fn a_timer_shows_where_it_is_and_why_and_its_payload_as_it_came() {
     ] {
         assert!(page.text.contains(part), "{part} is not in {}", page.text);
     }
-    // By its id and by the beginning of its key.
+    // A timer is found by its id, and by the beginning of its key.
     let id = placed["id"].as_str().unwrap();
     assert_eq!(rig.get(&format!("/ui/timers?q={id}")).await.to(), path);
     assert!(rig.get("/ui/timers?q=order").await.text.contains(&path));
-    // A timer that is not there, and a timer of another namespace.
+    // There is no page of an unknown timer, nor of a timer in another namespace.
     for other in
         ["/ui/timers/default/00000000-0000-4000-8000-000000000000", &path.replace("default", "other")]
     {
@@ -128,7 +128,7 @@ async fn the_stream_says_that_something_changed() {
     let mut answer = sender.send_request(request).await.unwrap();
     assert_eq!(answer.headers()["content-type"], "text/event-stream; charset=utf-8");
     assert_eq!(answer.headers()["x-accel-buffering"], "no", "nginx passes events on as they come");
-    // The first event comes at once, and another although nothing happens.
+    // The stream sends its first event at once. It sends a second event although nothing happens.
     for _ in 0..2 {
         let frame = tokio::time::timeout(crate::rig::SOON, answer.frame()).await.unwrap().unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), "event: tick\ndata: refresh\n\n");
@@ -151,7 +151,7 @@ async fn characters_that_turn_the_text_around_them_are_seen_and_forms_keep_them(
         assert!(page.contains("pay[U+202E]drawer[U+2066]") && page.contains("l[U+200F]"), "{path}: {page}");
         assert!(!page.contains(['\u{202e}', '\u{2066}']), "{path}: {page}");
     }
-    // The form that cancels by the label sends the label itself. To confirm, the visitor types the label as the page
+    // The form that cancels by a label sends the label unchanged. To confirm, the visitor types the label as the page
     // shows it.
     let page = rig.get(&listed).await;
     assert!(page.text.contains(&format!("name=\"label\" value=\"{label}\"")), "{}", page.text);

@@ -1,4 +1,4 @@
-//! Pages on paper, and on a screen whose colours are forced.
+//! Tests the pages on paper, and on a screen with forced colours.
 
 use crate::driver::Browser;
 use crate::looks::{pages, seeded};

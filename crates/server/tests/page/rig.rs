@@ -1,4 +1,4 @@
-//! A service with its page on a port of its own, and a receiver of callbacks.
+//! Provides a service with its pages on a port of its own, and a receiver of callbacks.
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Request, StatusCode, header};
@@ -17,10 +17,11 @@ use tokio::sync::watch;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_server::{Limits, Listeners, Server, Service, Settings, router};
 
-/// The time for an event that should come at once, on a busy machine.
+/// The greatest time that a test waits for an event that should come at once. It is long, because the machine may be
+/// busy.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// An answer of the page.
+/// The service's answer to a request for a page.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) status: StatusCode,
@@ -29,25 +30,25 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The address that the answer leads to.
+    /// Returns the address to which the answer redirects. Returns an empty text if it does not redirect.
     pub(crate) fn to(&self) -> &str {
         self.headers.get(header::LOCATION).map_or("", |to| to.to_str().unwrap())
     }
 
-    /// The mark that the page's forms carry.
+    /// Returns the CSRF token in the page's forms. The forms call this field `mark`.
     pub(crate) fn mark(&self) -> String {
         let (_, rest) = self.text.split_once(r#"name="mark" value=""#).expect("a form");
         rest.split('"').next().unwrap().to_owned()
     }
 
-    /// The cookie that the answer sets.
+    /// Returns the cookie that the answer sets, as the pair of its name and its value.
     pub(crate) fn cookie(&self) -> String {
         let cookie = self.headers[header::SET_COOKIE].to_str().unwrap();
         cookie.split(';').next().unwrap().to_owned()
     }
 }
 
-/// A service with its page.
+/// A running service with its pages, at a port of its own. Dropping the value ends the service.
 pub(crate) struct Rig {
     pub(crate) service: Service,
     pub(crate) address: SocketAddr,
@@ -55,11 +56,12 @@ pub(crate) struct Rig {
     client: Client<HttpConnector, Full<Bytes>>,
     settings: Settings,
     folder: Option<TempDir>,
-    /// The address of a receiver that answers each callback with the status that its path names.
+    /// The address of a receiver of callbacks. It answers each callback with the status that the callback's path names.
     pub(crate) receiver: SocketAddr,
 }
 
-/// A receiver that answers with the status that the path names.
+/// Starts a receiver of callbacks. It answers each callback with the status that the callback's path names. Returns the
+/// receiver's address.
 async fn receiver() -> SocketAddr {
     let answer =
         async |uri: http::Uri| uri.path().trim_start_matches('/').parse().unwrap_or(StatusCode::NO_CONTENT);
@@ -85,7 +87,8 @@ impl Rig {
         Self::start_with(|_| {}).await
     }
 
-    /// A service with tokens, which these commands of `tourbillond token` make, and the tokens.
+    /// Starts a service with tokens. Each of `commands` is a command of `tourbillond token` that makes a token. Returns
+    /// the tokens too.
     pub(crate) async fn with_tokens(commands: &[&[&str]]) -> (Self, Vec<String>) {
         let mut tokens = Vec::new();
         let rig = Self::start_with(|settings| {
@@ -95,7 +98,7 @@ impl Rig {
         (rig, tokens)
     }
 
-    /// A service whose settings the function has changed.
+    /// Starts a service with the usual settings of tests, after `change` has changed them.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
@@ -106,7 +109,7 @@ impl Rig {
         Self::open(settings, folder, ([127, 0, 0, 1], 0).into(), None).await
     }
 
-    /// A service on this store.
+    /// Starts a service that keeps its timers in `store`.
     pub(crate) async fn on(store: Arc<dyn TimerStore>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
@@ -133,7 +136,7 @@ impl Rig {
             };
             match opened {
                 Ok(service) => break service,
-                // The connections of a service before it keep the store until they are closed.
+                // The connections of the former service keep the store until they are closed.
                 Err(error) => assert!(begun.elapsed() < SOON, "{error}"),
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -144,7 +147,7 @@ impl Rig {
         Self { service, address, server, client, settings, folder: Some(folder), receiver }
     }
 
-    /// Ends the service and starts it again at the same address, once the function has been called.
+    /// Ends the service, calls `while_stopped`, and starts the service again at the same address.
     pub(crate) async fn restart<T>(mut self, while_stopped: impl AsyncFnOnce() -> T) -> (Self, T) {
         let (settings, folder, address) = (self.settings.clone(), self.folder.take().unwrap(), self.address);
         self.server.abort();
@@ -174,7 +177,7 @@ impl Rig {
         self.raw(Request::get(self.url(path)).header("cookie", cookie).body(Full::default()).unwrap()).await
     }
 
-    /// Sends a form with a cookie and further headers.
+    /// Sends a form to a page, with a cookie and further headers.
     pub(crate) async fn post(
         &self,
         path: &str,
@@ -192,7 +195,7 @@ impl Rig {
         self.raw(request.body(Full::new(body.into())).unwrap()).await
     }
 
-    /// Signs in with a token, and returns the cookie and the mark of the session's forms.
+    /// Signs in with a token. Returns the cookie of the new session, and the CSRF token of the session's forms.
     pub(crate) async fn sign_in(&self, token: &str) -> (String, String) {
         let page = self.post("/ui/sign-in", "", &[], &[("token", token)]).await;
         assert_eq!((page.status, page.to()), (StatusCode::SEE_OTHER, "/ui/"), "{}", page.text);
@@ -201,7 +204,8 @@ impl Rig {
         (cookie, mark)
     }
 
-    /// Sends a request of the HTTP interface, which must be fulfilled.
+    /// Sends a request to the service's HTTP interface. Fails unless the service does as the request asks. Returns the
+    /// answer's body.
     pub(crate) async fn api(&self, method: &str, path: &str, token: &str, body: Value) -> Value {
         let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
         let mut request =
@@ -214,7 +218,8 @@ impl Rig {
         serde_json::from_str(&page.text).unwrap_or(Value::Null)
     }
 
-    /// Stores a timer of the namespace `default` with this key and returns its id. `more` are further fields.
+    /// Stores a timer with the key `key` in the namespace `default`. The receiver answers the timer's callback with
+    /// `status`. `more` are further fields of the timer. Returns the timer's id.
     pub(crate) async fn put(&self, key: &str, status: u16, more: Value) -> String {
         let mut timer = json!({ "callback": { "url": format!("http://{}/{status}", self.receiver) } });
         for (name, value) in more.as_object().into_iter().flatten() {
@@ -225,13 +230,14 @@ impl Rig {
         placed["id"].as_str().unwrap().to_owned()
     }
 
-    /// Stores a schedule of the namespace `default` with this key, whose occurrences the receiver accepts.
+    /// Stores a schedule with the key `key` in the namespace `default`. The receiver accepts the callbacks of its
+    /// timers.
     pub(crate) async fn schedule(&self, key: &str, mut schedule: Value) {
         schedule["callback"] = json!({ "url": format!("http://{}/204", self.receiver) });
         self.api("PUT", &format!("/v1/namespaces/default/schedules/{}", percent(key)), "", schedule).await;
     }
 
-    /// Waits until a page has this text.
+    /// Requests a page until the page contains `text`. Returns the page.
     pub(crate) async fn until(&self, path: &str, text: &str) -> Page {
         let begun = Instant::now();
         loop {
@@ -245,11 +251,11 @@ impl Rig {
     }
 }
 
-/// A proxy before a service. It can stop to forward without closing connections.
+/// A proxy in front of a service. It can stop forwarding bytes without closing its connections.
 pub(crate) struct Between {
     pub(crate) address: SocketAddr,
-    /// Whether connections that begin now are forwarded. A connection that was open when this became false is dead for
-    /// good.
+    /// Whether the proxy forwards new connections. A connection that is open when the value becomes false is never
+    /// forwarded again.
     pub(crate) is_open: watch::Sender<bool>,
 }
 
@@ -269,7 +275,7 @@ impl Between {
                             _ = state.wait_for(|is_open| !is_open) => {}
                         }
                     }
-                    // The connection stays, and has no other end.
+                    // The connection stays open, but nothing is forwarded.
                     core::future::pending::<()>().await;
                     drop(from);
                 });
@@ -279,12 +285,12 @@ impl Between {
     }
 }
 
-/// A text as a part of a path.
+/// Escapes a text so that it can be a part of a path.
 pub(crate) fn percent(text: &str) -> String {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
-/// Makes a token.
+/// Makes a token for the service by `tourbillond token new`. Returns the token.
 pub(crate) fn token(settings: &Settings, arguments: &[&str]) -> String {
     let made = Command::new(env!("CARGO_BIN_EXE_tourbillond"))
         .args(["token", "new", "--data"])
@@ -301,7 +307,7 @@ impl Drop for Rig {
     fn drop(&mut self) {
         self.server.abort();
         let service = self.service.clone();
-        // Closing blocks, which a thread of the runtime must not.
+        // Closing the service blocks, and a thread of the runtime must not block.
         std::thread::spawn(move || service.close(Duration::ZERO)).join().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Schedules on the page.
+//! Tests the pages of schedules.
 
 use crate::rig::Rig;
 use axum::http::StatusCode;
@@ -65,7 +65,7 @@ async fn a_schedule_is_paused_resumed_triggered_and_removed_once_it_is_confirmed
         assert_eq!(act("delete", wrong).await.status, StatusCode::BAD_REQUEST, "{wrong:?}");
     }
     assert_eq!(state().await, "active");
-    // A form without the mark of the visitor's own page changes nothing.
+    // A form without the CSRF token of the visitor changes nothing.
     let foreign = rig.post(&format!("{path}/delete"), "", &[], &[("confirm", "remove")]).await;
     assert_eq!(foreign.status, StatusCode::FORBIDDEN);
     assert_eq!(state().await, "active");
@@ -87,7 +87,7 @@ async fn the_pages_of_schedules_are_turned() {
     let second = rig.get(&next).await.text;
     assert_eq!(second.matches(r#"<td class="key">"#).count(), 1);
     assert!(second.contains(">s50<") && !second.contains(r#"rel="next""#), "{second}");
-    // The cursor holds for its own list only.
+    // A cursor is valid only in the list that issued it.
     assert_eq!(rig.get(&format!("{next}&q=s")).await.status, StatusCode::BAD_REQUEST);
 }
 

@@ -1,4 +1,4 @@
-//! Signing in, roles, and forms that other sites send.
+//! Tests signing in, the roles of visitors, and forms that other sites send.
 
 use crate::rig::{Rig, percent};
 use axum::http::{StatusCode, header};
@@ -25,7 +25,7 @@ async fn a_browser_signs_in_with_a_token_and_gets_a_cookie_that_is_not_the_token
     for part in ["HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=43200"] {
         assert!(cookie.contains(part), "{cookie}");
     }
-    // Over TLS it would be `Secure`; a browser would not keep such a cookie here.
+    // Over TLS the cookie would be `Secure`. Without TLS, browsers would not keep such a cookie.
     assert!(!cookie.contains("Secure") && !cookie.contains(&tokens[0][9..]), "{cookie}");
     let cookie = page.cookie();
     let page = rig.get_as("/ui/timers", &cookie).await;
@@ -76,7 +76,7 @@ async fn a_token_that_is_revoked_ends_its_sessions() {
     assert_eq!(rig.post("/ui/access/tokens/revoke", &admin, &[], &fields).await.to(), "/ui/access");
     assert_eq!(rig.get_as("/ui/timers", &reader).await.status, StatusCode::SEE_OTHER);
 
-    // A new token is shown once, and works.
+    // A new token is shown once, and is valid.
     let fields = [("mark", &*mark), ("name", "third"), ("role", "writer"), ("namespace", "default")];
     let page = rig.post("/ui/access/tokens/make", &admin, &[], &fields).await.text;
     let (_, rest) = page.split_once(r#"<pre id="secret">"#).unwrap();
@@ -153,7 +153,8 @@ async fn forms_of_other_sites_change_nothing() {
         let page = rig.post(&cancel, "", headers, fields).await;
         assert_eq!(page.status, StatusCode::FORBIDDEN, "{headers:?} {fields:?}");
     }
-    // A page of a name that its owner resolves to this machine sees nothing either.
+    // A page of another site may have a name that its owner resolves to this machine. The service refuses the requests
+    // of such a page.
     let mut request = http::Request::get(rig.url("/ui/"))
         .body(http_body_util::Full::<axum::body::Bytes>::default())
         .unwrap();

@@ -1,5 +1,5 @@
-//! The alarms, the dashboard, and the guide's page about them: all three name series that the service prints, and
-//! Prometheus' own tool fires each alarm.
+//! Tests the alarms, the dashboard, and the guide's page about them. All three name only series that the service
+//! prints. Prometheus' own tool fires each alarm.
 
 use crate::faulty::{Fails, Faulty};
 use crate::inside::{Inside, settings};
@@ -17,12 +17,13 @@ fn operations(file: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("operations").join(file)
 }
 
-/// The beginnings of the names of the service's series.
+/// The beginnings of the names of the metrics that the service shows.
 const PREFIXES: [&str; 2] = ["tourbillon_", "process_"];
-/// The labels that Prometheus adds to all series.
+/// The labels that Prometheus itself adds to every metric.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
 
-/// The series of an expression, each with the labels that must be equal to a value.
+/// Returns the names of the metrics in an expression of Prometheus. With each name come the labels and values that the
+/// expression demands.
 fn series(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
     let mut found = Vec::new();
     let mut rest = expression;
@@ -32,7 +33,7 @@ fn series(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         let (name, after) = rest.split_at(end);
         let labels = after.strip_prefix('{').map_or("", |inside| &inside[..inside.find('}').unwrap()]);
-        // Prometheus adds the job and the instance.
+        // Prometheus adds the labels for the job and the instance, so the service does not print them.
         let is_own = |label: &&str| {
             !label.is_empty() && !OF_PROMETHEUS.iter().any(|prefix| label.trim().starts_with(prefix))
         };
@@ -47,7 +48,8 @@ fn series(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
     found
 }
 
-/// Fails unless the page has the series, with these values of labels, and all labels by which the expression groups.
+/// Fails unless the service's `/metrics` has each metric of an expression, with the values of labels that the
+/// expression demands. The metric must also have the labels by which the expression groups.
 fn check(expression: &str, scrape: &Scrape) -> Result<(), String> {
     let all = series(expression);
     if all.is_empty() {
@@ -64,7 +66,7 @@ fn check(expression: &str, scrape: &Scrape) -> Result<(), String> {
         if !scrape.samples.iter().any(is_there) {
             return Err(format!("{name} with {labels:?} is not on the page: {expression}"));
         }
-        // `sum by (le, op) (…)`
+        // Finds the labels in a part such as `sum by (le, op) (…)`.
         let groups = expression.split("by (").nth(1).and_then(|rest| rest.split(')').next()).unwrap_or("");
         let is_own = |label: &&str| !label.is_empty() && *label != "le" && !OF_PROMETHEUS.contains(label);
         for label in groups.split(',').map(str::trim).filter(is_own) {
@@ -80,7 +82,7 @@ fn check(expression: &str, scrape: &Scrape) -> Result<(), String> {
     Ok(())
 }
 
-/// The rules of the alarms, with their names.
+/// Returns the rules of the alarms for Prometheus, each with its name.
 fn rules() -> Vec<(String, Yaml)> {
     let alarms = std::fs::read_to_string(operations("alerts.yml")).unwrap();
     let alarms = YamlLoader::load_from_str(&alarms).unwrap().remove(0);
@@ -89,7 +91,7 @@ fn rules() -> Vec<(String, Yaml)> {
     rules.map(|rule| (rule["alert"].as_str().unwrap().to_owned(), rule.clone())).collect()
 }
 
-/// A service in memory that has a certificate.
+/// Starts a service with a TLS certificate and a store in memory.
 fn with_certificate(folder: &Path) -> Inside {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| folder.join(name));
@@ -125,7 +127,7 @@ async fn each_series_of_the_alarms_and_of_the_dashboard_is_on_the_page_from_the_
         for target in panel["targets"].as_array().unwrap() {
             let expression = target["expr"].as_str().unwrap();
             assert_eq!(check(expression, &scrape), Ok(()), "{}", panel["title"]);
-            // Each series is of the chosen deployment: none is added up over deployments.
+            // Each series is restricted to the chosen deployment, so no panel adds up several deployments.
             let chosen = expression.matches(r#"{job="$job", instance=~"$instance""#).count();
             assert_eq!(chosen, series(expression).len(), "{}: {expression}", panel["title"]);
         }
@@ -134,7 +136,7 @@ async fn each_series_of_the_alarms_and_of_the_dashboard_is_on_the_page_from_the_
     let variables = dashboard["templating"]["list"].as_array().unwrap();
     let variables: Vec<_> = variables.iter().map(|variable| variable["name"].as_str().unwrap()).collect();
     assert_eq!(variables, ["datasource", "job", "instance"]);
-    // The check finds each wrong expression.
+    // `check` must find the fault in each of these expressions.
     for wrong in [
         "tourbillon_overdue_second > 1",
         "tourbillon_timers{state=\"asleep\"}",
@@ -187,7 +189,8 @@ async fn the_guide_has_each_series_of_the_page_and_no_other() {
     assert!(printed.len() > 50 && of_engine.len() > 20);
 }
 
-/// Prometheus' own tool reads the rules and the page, if it is installed.
+/// Prometheus' own tool accepts the rules of the alarms and the text of `/metrics`. The test needs the tool on the
+/// machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prometheus_own_tool_accepts_the_rules_and_the_page() {
     let Some(rules) = promtool(&["check", "rules"], &operations("alerts.yml")) else { return };
@@ -203,7 +206,7 @@ async fn prometheus_own_tool_accepts_the_rules_and_the_page() {
         .stdin(std::fs::File::open(&path).unwrap())
         .output()
         .unwrap();
-    // The status 3 stands for remarks on names.
+    // The exit code 3 means that the tool has only remarks on names.
     let text = String::from_utf8_lossy(&checked.stderr).into_owned();
     assert!(matches!(checked.status.code(), Some(0 | 3)), "{text}");
     assert!(!text.contains("error while linting"), "{text}");
@@ -228,7 +231,7 @@ async fn changes_that_the_store_refuses_are_counted() {
     assert_eq!(refused().await.map(f64::to_bits), [0.0; 4].map(f64::to_bits));
     assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
     let far = json!({ "delay_ms": 600_000, "pull": { "queue": "q" } });
-    // A limit is none of the store's reasons.
+    // A creation that a limit refuses does not count as refused by the store.
     let none = json!({ "delay_ms": i64::MAX, "pull": { "queue": "q" } });
     assert_eq!(inside.send("PUT", &format!("{TIMERS}/k"), none).await.status.as_u16() / 100, 4);
     assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
@@ -242,7 +245,8 @@ async fn changes_that_the_store_refuses_are_counted() {
     assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 200);
 }
 
-/// An alarm with series that are quiet for half an hour and loud after it, in the notation of Prometheus' tool.
+/// An alarm, and metrics that are quiet for half an hour and then loud. Each metric has a name, its quiet values and
+/// its loud values, as Prometheus' tool writes them.
 type Case = (&'static str, &'static [(&'static str, &'static str, &'static str)]);
 
 const CASES: [Case; 27] = [
@@ -314,7 +318,7 @@ const CASES: [Case; 27] = [
         "TourbillonDiskFills",
         &[("tourbillon_disk_free_bytes", "50", "9"), ("tourbillon_disk_bytes", "100", "100")],
     ),
-    // The clock of the test begins at 0.
+    // Moments are small numbers here, since the clock of the tool's test begins at 0.
     ("TourbillonCertificateEnds", &[("tourbillon_certificate_expiry_timestamp_seconds", "700000", "600000")]),
     ("TourbillonBackupOld", &[("tourbillon_last_backup_timestamp_seconds", "0", "-180000")]),
     ("TourbillonRecordsDamaged", &[("tourbillon_quarantined", "0", "1")]),
@@ -324,7 +328,8 @@ const CASES: [Case; 27] = [
     ("TourbillonClockStepped", &[("tourbillon_durable_clock_steps_back_total", "0", "1+1")]),
 ];
 
-/// The test of an alarm for Prometheus' own tool: it does not fire while its series are quiet, and fires after it.
+/// Writes a test of an alarm for Prometheus' own tool. The alarm must not fire while its metrics are quiet, and must
+/// fire once they are loud.
 fn promtool_test((alarm, inputs): &Case) -> String {
     let mut test = String::from("- interval: 1m\n  input_series:\n");
     for (series, quiet, loud) in *inputs {
@@ -341,7 +346,8 @@ fn promtool_test((alarm, inputs): &Case) -> String {
     test
 }
 
-/// The program `promtool`, or nothing with a line that says so.
+/// Runs Prometheus' tool `promtool` on a file. If the tool is not installed, prints that the test is skipped and
+/// returns `None`.
 fn promtool(arguments: &[&str], path: &Path) -> Option<std::process::Output> {
     let tool = std::env::var("PROMTOOL").unwrap_or_else(|_| "promtool".to_owned());
     let ended = Command::new(tool).args(arguments).arg(path).output().ok();
@@ -364,7 +370,7 @@ fn each_alarm_fires_after_its_cause_and_not_before() {
         let Some(tested) = promtool(&["test", "rules"], &path) else { return };
         assert!(tested.status.success(), "{tested:?}\n{test}");
     }
-    // The tool finds an alarm that does not fire.
+    // The tool must notice an alarm that does not fire.
     let wrong: Case = ("TourbillonPanics", &[("tourbillon_http_panics_total", "0", "0")]);
     std::fs::write(&path, format!("{begin}{}", promtool_test(&wrong))).unwrap();
     assert!(!promtool(&["test", "rules"], &path).unwrap().status.success());

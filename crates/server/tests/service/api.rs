@@ -1,4 +1,4 @@
-//! The HTTP interface, request by request.
+//! Tests the HTTP interface, request by request.
 
 use crate::rig::{Receiver, Rig};
 use axum::http::StatusCode;

@@ -1,4 +1,4 @@
-//! Requests that cannot be fulfilled: each has its problem.
+//! Tests requests that cannot be fulfilled. Each answer describes the request's own problem.
 
 use crate::inside::{Answered, Inside};
 use axum::body::Body;
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
-/// Method, path, headers; status and word of the problem.
+/// A request and the problem that it must get: method, path, headers, the problem's status, and the last word of the
+/// problem's type.
 type Row<'a> = (&'a str, String, Vec<(&'a str, &'a str)>, u16, &'a str);
 
 async fn post(inside: &Inside, kind: &str, body: impl Into<Vec<u8>>) -> Answered {
@@ -107,12 +108,12 @@ async fn a_body_that_cannot_be_read_is_refused_with_its_place() {
     }
     let stats = inside.send("GET", "/v1/stats", Value::Null).await.json();
     assert_eq!((&stats["created"], &stats["pending"]), (&json!(0), &json!(0)));
-    // The depth of the receiver's own JSON is not looked at.
+    // The JSON for the receiver may be nested deeply, since the service does not parse it.
     let body = with_body(&format!("\"json\": {}", deep(30_000)));
     assert_eq!(post(&inside, "application/json", body).await.status, 201);
 }
 
-/// The place of a fault inside a change of a batch, and inside a backoff: the field itself.
+/// The problem for a wrong field names the field, even inside a change of a batch, or inside a backoff.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_inside_a_change_has_its_own_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -156,7 +157,7 @@ async fn a_fault_inside_a_change_has_its_own_place() {
     }
 }
 
-/// The place of the fault of a schedule's rule.
+/// The problem for a schedule with a wrong plan names the faulty field.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_rule_has_its_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -321,8 +322,8 @@ async fn a_path_has_its_methods_and_a_head_is_a_get_without_its_body() {
     assert_eq!(head.header("content-type"), "application/problem+json");
 }
 
-/// The bodies of a schema with a list in the place of an object. Each body has one such list, and comes with the list's
-/// place.
+/// Makes bodies that conform to a schema except for a single place. There each body has a list instead of an object.
+/// With each body comes the JSON pointer of this place.
 fn with_a_list(schema: &Value, document: &Value, list: &Value) -> Vec<(String, Value)> {
     let mut bodies = Vec::new();
     if let Some(reference) = schema["$ref"].as_str() {
@@ -367,7 +368,7 @@ async fn no_list_is_taken_for_an_object_in_any_body() {
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
         for list in [json!([]), json!(["x"]), json!([null, 1])] {
             for (place, body) in with_a_list_in(schema, &document, &list) {
-                // The names in the path are read before the body.
+                // The path must have valid names, since the service checks them before it reads the body.
                 let id = "01935560-1c40-7a5e-8b6c-2f9a3d1e4b70";
                 let at = path.replace("{namespace}", "shop").replace("{id}", id).replace(['{', '}'], "");
                 let answer = inside.send(&method, &at, body.clone()).await;

@@ -1,5 +1,5 @@
-//! The costs of parked timers and queues in a deployment on Redis, in commands of the server. Commands that scripts
-//! call count, too. Without `redis-server` the tests say that they were skipped.
+//! Tests how many commands parked timers and queues cost on Redis. The commands that scripts call count, too. Without
+//! `redis-server`, the tests say that they were skipped.
 
 use crate::rig::Rig;
 use futures_util::StreamExt as _;
@@ -15,12 +15,13 @@ use tourbillon_server::RedisSettings;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// The number of a variable of the environment, by which a run on demand is larger.
+/// Returns the number in the environment variable `variable`, or `default`. With such a variable, a person can make a
+/// run larger.
 fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Nodes on a server, once they share the shards.
+/// Starts `count` nodes on a Redis server. Returns the nodes once they have divided the shards among themselves.
 async fn nodes(server: &Server, count: usize) -> Vec<Rig> {
     let mut nodes = Vec::new();
     for _ in 0..count {
@@ -46,7 +47,7 @@ fn commands(server: &Server) -> u64 {
     server.info("total_commands_processed").unwrap().parse().unwrap()
 }
 
-/// The numbers of calls by the command, for a message.
+/// Returns how often the Redis server ran each command, as a text for a message.
 fn by_command(server: &Server) -> String {
     let info: String = server.query(&["INFO", "commandstats"]);
     let calls = |line: &str| {
@@ -62,7 +63,8 @@ async fn open(server: &Server) -> RedisStore {
     RedisStore::builder("d").open(&Connect::single(&server.url()).unwrap()).await.unwrap()
 }
 
-/// `TOURBILLON_PARKED` timers, 2,000 unless it is set, over reasons of each kind that no node can lift.
+/// The test parks timers for all kinds of reasons that no node can lift. Their number is `TOURBILLON_PARKED`, 2,000 by
+/// default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parked_timers_cost_no_commands_by_their_number() {
     let Some(server) = Server::start(&[]) else { return };
@@ -84,23 +86,24 @@ async fn parked_timers_cost_no_commands_by_their_number() {
         store.import(timers.collect()).await.unwrap();
     }
     drop(store);
-    // The nodes look for parked timers soon after a node has come.
+    // Soon after a node has joined, the nodes search for parked timers. Wait until this is over.
     tokio::time::sleep(Duration::from_secs(5)).await;
     server.command(&["CONFIG", "RESETSTAT"]);
     let begun = Instant::now();
-    // A run on demand has more than one of the later looks in it.
+    // The nodes repeat the search for parked timers. With many timers, measure long enough to contain several searches.
     let span = if count > 2_000 { 65 } else { 8 };
     tokio::time::sleep(Duration::from_secs(span)).await;
     let rate = commands(&server) as f64 / begun.elapsed().as_secs_f64();
     let calls = by_command(&server);
     eprintln!("{count} parked timers, three nodes: {rate:.0} commands a second; {calls}");
-    // Idle nodes send 300, and a pass over the reasons falls into the span now and then.
+    // Idle nodes send about 300 commands a second. A search through the reasons may add some.
     assert!(rate <= 400.0, "{rate:.0} commands a second for {count} parked timers: {calls}");
     let (_, view) = nodes[0].send("GET", "/v1/namespaces/shop", Value::Null).await;
     assert_eq!(view["parked"], count, "nothing was put back");
 }
 
-/// Fetches all timers of the queue `q` at one node, in requests of 50. Returns their keys and the number of requests.
+/// Fetches `count` timers of the queue `q` from a single node, up to 50 with each request. Returns the claims and the
+/// number of requests.
 async fn fetch_all(node: &Rig, count: usize) -> (Vec<Value>, usize) {
     let (mut claims, mut requests) = (Vec::new(), 0);
     let begun = Instant::now();
@@ -151,7 +154,7 @@ async fn a_receiver_at_one_node_gets_the_timers_of_all_nodes_for_few_commands() 
         assert_eq!((keys.len(), claims.len()), (COUNT, COUNT), "each timer arrives once");
         assert!(each <= 5.0, "{each:.2} commands a timer with {count} nodes: {calls}");
         assert!(requests <= 40, "{requests} requests with {count} nodes");
-        // At whatever node they are acknowledged.
+        // The timers may be acknowledged at any node.
         server.command(&["CONFIG", "RESETSTAT"]);
         let acks = claims.iter().enumerate().map(|(nth, claim)| {
             let path = format!("/v1/namespaces/default/claims/{}/ack", claim["claim"].as_str().unwrap());
@@ -178,7 +181,7 @@ async fn a_receiver_at_one_node_gets_the_timers_of_all_nodes_for_few_commands() 
     }
 }
 
-/// A receiver that waits at one node, and timers that become due at the others one by one.
+/// A receiver waits for timers at one node. The timers become due at the other nodes, one by one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_waits_at_one_node_gets_what_becomes_due_at_another() {
     let Some(server) = Server::start(&[]) else { return };
@@ -205,7 +208,7 @@ async fn a_receiver_that_waits_at_one_node_gets_what_becomes_due_at_another() {
     assert!(waits[12] < Duration::from_millis(500) && waits[23] < Duration::from_secs(5), "{waits:?}");
 }
 
-/// The lease of a node that is gone is ended by the owner of the shard, which has not leased the timer itself.
+/// A node leases a timer and then dies. The owner of the timer's shard ends this lease, although another node made it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fetched_timer_comes_back_after_its_node_is_gone() {
     let Some(server) = Server::start(&[]) else { return };
@@ -221,7 +224,7 @@ async fn a_fetched_timer_comes_back_after_its_node_is_gone() {
     assert!(status.is_success(), "{answer}");
     let begun = Instant::now();
     let store = open(&server).await;
-    // A node that leases, and does nothing any more.
+    // This claimant stands for a node that leases a timer and then does nothing more.
     let by = tourbillon_durable::store::Claimant { incarnation: 7, lease: Duration::from_secs(2) };
     let limit = tourbillon_durable::store::Limit { timers: 1, bytes: u64::MAX };
     let mut claim = 0;
@@ -244,7 +247,8 @@ async fn a_fetched_timer_comes_back_after_its_node_is_gone() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
-/// Far timers with keys that begin so, as a backup would bring them.
+/// Imports `count` timers into a store, as a restore does. The timers are due far in the future, and their keys begin
+/// with `bulk-`.
 async fn import_far(store: &RedisStore, count: usize) {
     let now = store.now();
     for first in (0..count).step_by(500) {
@@ -269,7 +273,7 @@ async fn begin_cancel(node: &Rig) -> String {
     format!("/v1/namespaces/default/operations/{}", answer["id"].as_str().unwrap())
 }
 
-/// Waits for the end of an operation, as a node shows it.
+/// Waits until a node shows that an operation, a change of many timers, is done. Returns the operation.
 async fn ended(node: &Rig, operation: &str) -> Value {
     let begun = Instant::now();
     loop {
@@ -282,7 +286,8 @@ async fn ended(node: &Rig, operation: &str) -> Value {
     }
 }
 
-/// `TOURBILLON_CANCELLED` timers, 3,000 unless it is set, while others are created.
+/// An operation cancels many timers while the test creates others. Their number is `TOURBILLON_CANCELLED`, 3,000 by
+/// default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bulk_cancel_costs_few_scripts_and_is_shown_by_all_nodes() {
     let Some(server) = Server::start(&[]) else { return };
@@ -291,7 +296,7 @@ async fn a_bulk_cancel_costs_few_scripts_and_is_shown_by_all_nodes() {
     let count = number("TOURBILLON_CANCELLED", 3_000);
     import_far(&store, count).await;
     drop(store);
-    // The timers are from before the operation.
+    // Wait, so that the timers are older than the operation.
     tokio::time::sleep(Duration::from_millis(50)).await;
     let scripts = || -> u64 {
         let info: String = server.query(&["INFO", "commandstats"]);

@@ -1,4 +1,4 @@
-//! The outcomes of callbacks, in the receiver's log and in the interface.
+//! Tests the outcomes of callbacks, as the receiver records them and as the HTTP interface shows them.
 
 use crate::receivers::{Manner, Rough, dead, eventually, resolver};
 use crate::rig::{Receiver, Rig};
@@ -11,7 +11,7 @@ use tourbillon_api::Moment;
 
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
-/// Makes a timer with a key that calls a URL, and waits until a delivery has ended.
+/// Makes a timer with the key `key` that calls `url`. Returns the timer once a delivery has ended.
 async fn deliver(rig: &Rig, key: &str, url: &str, policy: Value) -> Value {
     let path = format!("{TIMERS}/{key}");
     let timer = json!({ "callback": { "url": url, "json": {} }, "policy": policy });
@@ -28,7 +28,8 @@ async fn deliver(rig: &Rig, key: &str, url: &str, policy: Value) -> Value {
     .await
 }
 
-/// A body in JSON arrives as it was written, from each way to make its timer and at each kind of receiver.
+/// A JSON body arrives byte for byte as the client wrote it. This holds for every request that makes timers, and for
+/// every kind of receiver.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_in_json_arrives_byte_for_byte() {
     const SCHEDULE: &str = "/v1/namespaces/default/schedules/s";
@@ -44,7 +45,7 @@ async fn a_body_in_json_arrives_byte_for_byte() {
         "\"\"",
         &format!("{}{}", "[".repeat(500), "]".repeat(500)),
     ] {
-        // The spaces around the value belong to the request.
+        // The spaces around the value are not part of the body, so they do not arrive.
         let callback =
             format!("\"callback\": {{\"url\": \"{}\", \"json\": \n {body}\t }}", receiver.url("/"));
         let schedule = format!(r#"{{"every_ms": 86400000, {callback}}}"#);
@@ -75,7 +76,7 @@ async fn a_body_in_json_arrives_byte_for_byte() {
     }
 }
 
-/// Each answer and each silence of a receiver, and the outcome that is stored.
+/// A receiver answers or stays silent in many ways. For each way, the service stores the expected outcome.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_and_silences_come_to_what_the_table_says() {
     let rig = Rig::start().await;
@@ -83,7 +84,7 @@ async fn answers_and_silences_come_to_what_the_table_says() {
     let inner = Rough::start(Manner::answer("200 OK", "")).await;
     let policy = json!({ "timeout_ms": 400 });
     for (key, manner, phase, error) in [
-        // Nobody is at the address any more.
+        // Nobody listens at this address any more.
         ("refused", Manner::Away, "pending", "the connection failed"),
         ("ok", Manner::answer("200 OK", ""), "done", ""),
         ("accepted", Manner::answer("202 Accepted", ""), "done", ""),
@@ -95,7 +96,7 @@ async fn answers_and_silences_come_to_what_the_table_says() {
         ("early", Manner::answer("425 Early", "retry-after: 120\r\n"), "pending", "425"),
         ("none", Manner::answer("404 None", ""), "pending", "404"),
         ("hang", Manner::Hang, "pending", "did not answer in time"),
-        // The head decides, and the body does not end.
+        // The head of the answer decides the outcome, although the body never ends.
         ("drip", Manner::Drip, "done", ""),
         ("reset", Manner::Reset, "pending", "the connection failed"),
         (
@@ -165,14 +166,15 @@ async fn a_receiver_asks_for_more_time_than_the_policy_gives_and_not_for_less() 
     }
 }
 
-/// Whether a text of an answer has these words.
+/// Returns whether a text in an answer contains `words`.
 fn names(text: &Value, words: &str) -> bool {
     text.as_str().is_some_and(|text| text.contains(words))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocked_destinations_are_refused_or_dead_at_once() {
-    // A name that has a permitted address at first, and an inner address, too, each time that it is dialled.
+    // The name first has only a permitted address. From then on, it also has an address in a private network, which
+    // callbacks must not reach.
     let permitted = Rough::start(Manner::answer("500 Bad", "connection: close\r\n")).await;
     let rig = Rig::start_with(|settings| {
         settings.caller.resolver = Some(resolver(vec![vec!["127.0.0.1"], vec!["127.0.0.1", "10.0.0.1"]]));
@@ -232,7 +234,7 @@ async fn hosts_that_a_namespace_does_not_allow_are_refused_and_those_it_allows_n
     assert_eq!(receiver.requests().len(), 0);
 }
 
-/// Makes timers without keys that call a URL.
+/// Makes `count` timers without keys. Each timer calls `url`.
 async fn place(rig: &Rig, namespace: &str, count: usize, url: &str, policy: &Value) {
     let path = format!("/v1/namespaces/{namespace}/timers");
     let timer = json!({ "callback": { "url": url }, "policy": policy });
@@ -244,7 +246,7 @@ async fn place(rig: &Rig, namespace: &str, count: usize, url: &str, policy: &Val
     }
 }
 
-/// The answers of futures that run at a time.
+/// Runs futures at the same time. Returns the outputs of all futures.
 async fn futures<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.map(Box::pin).collect();
     let mut outputs = Vec::new();
@@ -262,8 +264,8 @@ async fn futures<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> 
     outputs
 }
 
-/// A host that hangs has its permits and a few more, and other hosts have theirs. Timers for the host are parked, and
-/// nothing asks again and again whether they may go on.
+/// A host that hangs takes only its own share of the deliveries at a time, and other hosts keep theirs. The service
+/// parks the other timers for the host, and does not check again and again whether they may go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
     let rig = Rig::start_with(|settings| settings.concurrency = 48).await;
@@ -286,7 +288,8 @@ async fn a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
     assert!(stats.parked < 320, "300 timers, and a few that were put back: {stats:?}");
 }
 
-/// Thirty hosts hang, more than there are permits. A host that has answered is called at once all the same.
+/// Thirty hosts hang, more than the number of deliveries that may run at a time. But the service calls a host at once
+/// if the host has answered before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_hosts_that_hang_leave_places_to_those_that_answer() {
     let rig = Rig::start_with(|settings| settings.concurrency = 32).await;
@@ -303,19 +306,20 @@ async fn many_hosts_that_hang_leave_places_to_those_that_answer() {
     let taken = || bad.iter().map(|receiver| receiver.requests().len()).sum::<usize>();
     eventually("three quarters of three quarters are taken", async || (taken() == 18).then_some(())).await;
     for count in 2..=21 {
-        // In both namespaces: one of them has the hosts that hang.
+        // Make timers in both namespaces. The timers for the hanging hosts are in one of them.
         let namespace = if count % 2 == 0 { "n" } else { "default" };
         place(&rig, namespace, 1, &good.url(), &json!({})).await;
         good.await_requests(count).await;
     }
-    // A host that nobody knows, in the other namespace.
+    // In the namespace without hanging hosts, even a host that was never called before is called at once.
     let new = Rough::start(Manner::answer("200 OK", "")).await;
     place(&rig, "default", 1, &new.url(), &json!({})).await;
     new.await_requests(1).await;
     assert_eq!(taken(), 18);
 }
 
-/// The breaker opens. Its host's timers cost no attempts, and come once the host works.
+/// After some failures, the host's circuit breaker opens. Then the host's timers use up no attempts, and the service
+/// delivers them once the host works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
     let rig = Rig::start_with(|settings| {
@@ -347,8 +351,8 @@ async fn a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
     assert_eq!(ids.len(), 200);
 }
 
-/// A host is down for longer than the policies allow: a timer dies by its attempts, another by its age. Both are dead
-/// letters, which arrive after all once the host works and they are replayed.
+/// A host is down for longer than the timers' policies permit. A timer dies because its attempts are used up, another
+/// because it is too old. The test replays both, and they arrive once the host works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_and_age_end_and_dead_letters_are_replayed() {
     let rig = Rig::start_with(|settings| {
@@ -390,7 +394,8 @@ async fn attempts_and_age_end_and_dead_letters_are_replayed() {
     assert_eq!(came, ids);
 }
 
-/// Many timers at one moment to one host: each arrives once, at most sixteen at a time.
+/// Many timers for a host are due at the same moment. Each timer arrives once, and the host gets at most sixteen at a
+/// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_to_one_host_arrives_once_and_in_rows() {
     let rig = Rig::start_with(|settings| settings.prompt_host_concurrency = settings.host_concurrency).await;
@@ -421,7 +426,8 @@ async fn secret(rig: &Rig) -> String {
     answer["secret"].as_str().unwrap().to_owned()
 }
 
-/// Which of the secrets verify the next callback, by the library that the standard's authors publish.
+/// Returns for each of `secrets` whether it verifies the next callback. The check uses the library of the standard's
+/// authors.
 async fn verified(rig: &Rig, receiver: &Rough, secrets: &[&str]) -> Vec<bool> {
     let before = receiver.requests().len();
     rig.send("POST", TIMERS, json!({ "callback": { "url": receiver.url(), "json": { "order": 17 } } })).await;
@@ -451,7 +457,8 @@ async fn callbacks_are_signed_and_secrets_are_changed_without_a_gap() {
     let lasts = moment(&view["secrets"][1]["until"]) - moment(&view["secrets"][0]["made"]);
     assert!((86_395_000..=86_405_000).contains(&lasts), "a day: {view}");
     assert_eq!(view["secrets"][0]["until"], Value::Null);
-    // A day later: the moment is moved in the service's file.
+    // The former secret signs for a day. Let this day pass: set the end of the secret in the service's file into the
+    // past.
     let rig = rig
         .restart_after(|folder| {
             let path = folder.join("namespaces.json");

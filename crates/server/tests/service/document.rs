@@ -1,4 +1,4 @@
-//! The OpenAPI document.
+//! Tests the OpenAPI document.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -8,14 +8,14 @@ fn path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("openapi.json")
 }
 
-/// The document as it is checked in.
+/// Returns the OpenAPI document from the repository.
 pub(crate) fn document() -> Value {
     serde_json::from_slice(&std::fs::read(path()).unwrap()).unwrap()
 }
 
 const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
 
-/// All operations: path, method, description.
+/// Returns all operations in the OpenAPI document: path, method, and description.
 pub(crate) fn operations(document: &Value) -> Vec<(String, String, Value)> {
     let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -52,7 +52,7 @@ fn each_operation_has_a_name_a_summary_its_statuses_and_its_right() {
         assert!(!responses.contains_key("default"), "{place}");
         for (status, response) in responses {
             assert!(!response["description"].as_str().unwrap().is_empty(), "{place}: {status}");
-            // An answer without a body has no content.
+            // Only an answer without a body, with the status 204, has no content.
             let content = response["content"].as_object();
             assert_eq!(content.is_none(), status == "204", "{place}: {status}");
             let is_problem = content.is_some_and(|content| content.contains_key("application/problem+json"));

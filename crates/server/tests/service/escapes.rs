@@ -1,4 +1,4 @@
-//! A creation whose names have escapes is answered as the same creation with plain names.
+//! Tests that a creation whose path has escaped characters is answered like the same creation with a plain path.
 
 use crate::inside::{Answered, Inside};
 use axum::body::Body;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Makes a token, with these further arguments.
+/// Makes a token by `tourbillond token new` with further `arguments`. Returns the token.
 fn token(folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_tourbillond"))
         .args(["token", "new", "--data"])
@@ -19,12 +19,12 @@ fn token(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A request: a name of its fault, headers, and the body.
+/// A request of a test: the name of its kind, its headers, and its body.
 type Row = (&'static str, Vec<(&'static str, String)>, Vec<u8>);
 
 const TIMER: &str = r#"{"delay_ms": 600000, "callback": {"url": "http://127.0.0.1:9999/", "body": "b"}}"#;
 
-/// Requests of all kinds: each stage of a creation refuses some of them.
+/// Returns requests that create a timer, or try to. Each step of a creation refuses some of them.
 fn rows() -> Vec<Row> {
     let json = ("content-type", "application/json".to_owned());
     let with = |name, value: &str| vec![json.clone(), (name, value.to_owned())];
@@ -59,7 +59,8 @@ async fn ask(inside: &Inside, method: &str, path: &str, row: &Row, token: Option
     inside.ask(request.body(Body::from(row.2.clone())).unwrap()).await
 }
 
-/// An answer without the parts that differ from timer to timer.
+/// Writes an answer as a text that is equal for equal requests. Leaves out the parts that differ from timer to timer,
+/// such as ids.
 fn same(answer: &Answered) -> String {
     let mut headers: Vec<_> = answer
         .headers
@@ -71,7 +72,7 @@ fn same(answer: &Answered) -> String {
     for name in ["id", "key", "request_id"] {
         json.as_object_mut().and_then(|members| members.remove(name));
     }
-    // The detail of a key that is taken names the timer that has it.
+    // If the key is taken, the detail names the timer that has the key. This name differs, too.
     let detail = json["detail"].as_str().and_then(|detail| detail.split_once(" has the key"));
     if let Some((_timer, rest)) = detail {
         json["detail"] = format!("has the key{rest}").into();
@@ -79,12 +80,14 @@ fn same(answer: &Answered) -> String {
     format!("{} {headers:?} {json}", answer.status)
 }
 
-/// Compares the answers to each request whose names are plain, and whose names have an escape.
+/// Sends each request of the test twice, with a plain path and with an escaped path. Fails unless both answers are
+/// equal. Returns the statuses of the answers.
 async fn compare(inside: &Inside, token: Option<&str>) -> Vec<u16> {
     let mut statuses = Vec::new();
     for row in rows() {
         for namespace in ["default", "absent"] {
-            // A key of its own for each way, for each answer but the second of the same request.
+            // The plain and the escaped path have different keys. So only the second of two equal requests finds its
+            // key taken.
             let plain = format!("/v1/namespaces/{namespace}/timers");
             let escaped =
                 plain.replace("/namespaces/", "/namespaces/%").replace("%d", "%64").replace("%a", "%61");
@@ -93,7 +96,8 @@ async fn compare(inside: &Inside, token: Option<&str>) -> Vec<u16> {
                 ("POST", plain.clone(), escaped.clone()),
             ] {
                 let row = match (&row, method) {
-                    // One idempotency key is one request for both ways, so each way gets its own.
+                    // The service would take two requests with the same idempotency key for one. So each path gets its
+                    // own.
                     ((name @ "an idempotency key", headers, body), _) => {
                         let with = |way: &str| {
                             let mut headers = headers.clone();

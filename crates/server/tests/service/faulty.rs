@@ -1,28 +1,29 @@
-//! A store that fails as a test wants.
+//! Provides a store in memory whose calls fail as a test wants.
 
 use std::sync::Mutex;
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op, StoreError, StoreErrorKind};
 
-/// What fails.
+/// Says which calls to the store fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fails {
-    /// Nothing.
+    /// No call to the store fails.
     #[default]
     Nothing,
-    /// Changes have their effect, and the answer is lost.
+    /// A change takes effect, but its answer is lost.
     Answers,
-    /// Changes fail with this kind of error, once this number of transactions with cancellations has succeeded.
+    /// Changes fail with the given kind of error. The number counts the transactions with cancellations that succeed
+    /// before the first failure.
     Changes(StoreErrorKind, u32),
-    /// Reads.
+    /// Every read of the store fails.
     Reads,
-    /// Claims wait, without an end.
+    /// Every claim of due timers waits for ever.
     ClaimsHang,
 }
 
-/// A store in memory with faults.
+/// A store in memory whose calls fail as a test wants.
 pub(crate) type Faulty = Hooked<Faults>;
 
-/// The faults of a store.
+/// Says which calls to the store fail at present. A test can change this.
 #[derive(Default)]
 pub(crate) struct Faults(Mutex<Fails>);
 
@@ -32,7 +33,7 @@ impl Faults {
     }
 }
 
-/// A call as the faults tell it apart.
+/// The kind of a call to the store. It decides whether the call fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Change { cancels: bool },

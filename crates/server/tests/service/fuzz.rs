@@ -1,8 +1,9 @@
-//! Valid and spoiled requests, which a generator makes from the service's own OpenAPI document.
+//! Sends valid and invalid requests, which a generator makes from the service's own OpenAPI document.
 //!
-//! No answer has the status 500, no handler panics, each answer has a status that the document names for its operation,
-//! and its body conforms to the schema. At the end the store's structure has no fault. `TOURBILLON_REQUESTS` is the
-//! number of requests, `TOURBILLON_SEED` repeats a run.
+//! No handler panics, and no answer has the status 500. Each answer has a status that the document names for its
+//! operation, and a body that conforms to the schema. At the end, the store's structure has no fault.
+//!
+//! `TOURBILLON_REQUESTS` is the number of requests. `TOURBILLON_SEED` repeats a run.
 
 use crate::document::{document, operations};
 use crate::generator::{Generator, request};
@@ -16,7 +17,7 @@ use std::time::Duration;
 use tourbillon_durable::store::{MemoryStore, TimerStore as _};
 use tower::ServiceExt as _;
 
-/// The numbers of answers, for a person who looks at the run.
+/// The numbers of answers in a run of random requests. A failing test prints them for people.
 #[derive(Debug, Default)]
 struct Tally {
     statuses: BTreeMap<u16, u64>,
@@ -54,7 +55,8 @@ async fn requests_of_the_document_have_answers_of_the_document() {
         }
         let first = missing.first().map(|(path, method, _)| (method, path));
         assert!(request_number < 3 * count, "TOURBILLON_SEED={seed}: never fulfilled: {first:?}");
-        // There must be timers to be changed. Each operation is tried until one of its requests is fulfilled.
+        // Some requests make timers, since others need timers to change. At the end, each operation is tried until a
+        // request of it is fulfilled.
         let candidates = match is_over {
             _ if generator.chance(15) => &makers,
             true => &missing,
@@ -66,7 +68,7 @@ async fn requests_of_the_document_have_answers_of_the_document() {
         if generator.chance(35) {
             generator.spoil(&mut draft);
         }
-        // It may be the path of another operation by now, or of none.
+        // A changed path may belong to another operation now, or to none.
         let is_elsewhere = draft.path != path_before;
         let Some(request) = request(&method, &draft) else {
             tally.not_sent += 1;
@@ -79,7 +81,7 @@ async fn requests_of_the_document_have_answers_of_the_document() {
             draft.headers,
             draft.body.as_deref().map_or_else(String::new, |body| String::from_utf8_lossy(body).into_owned()),
         );
-        // A client that waits no longer than this for timers of a queue.
+        // A request for timers of a queue may wait for long, so its client leaves after two seconds.
         let answer = inside.router.clone().oneshot(request);
         let Ok(answer) = tokio::time::timeout(Duration::from_secs(2), answer).await else {
             assert!(path.ends_with("/claims"), "no answer: {place}");
@@ -131,21 +133,21 @@ async fn requests_of_the_document_have_answers_of_the_document() {
     eprintln!("{count} requests, TOURBILLON_SEED={seed}: {tally:?}");
     eprintln!("{fulfilled:#?}");
     if is_whole {
-        // A generator whose requests are all refused would find nothing.
+        // If almost all requests were refused, the run would test little.
         let good: u64 = fulfilled.values().sum();
         assert!(good * 4 > count, "only {good} of {count} requests were fulfilled: {tally:?}");
     }
 }
 
-/// Whether a request can be fulfilled only where requests before it have made something rare.
+/// Returns whether a request needs something rare, such as a schedule. Only earlier random requests can have made it.
 fn needs_luck(method: &str, path: &str) -> bool {
     path.ends_with("/resume")
         || path.ends_with("/pause")
-        // There must be such a schedule.
+        // A schedule with this key must exist.
         || path.contains("/schedules/{key}")
         || path.ends_with("/replay")
         || path.contains("{claim}")
         || path.contains("/operations/")
-        // A namespace that has timers is not removed.
+        // Only a namespace without timers can be removed.
         || (method == "DELETE" && path == "/v1/namespaces/{namespace}")
 }

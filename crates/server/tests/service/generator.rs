@@ -1,4 +1,4 @@
-//! A generator of valid and spoiled requests, by the OpenAPI document.
+//! Makes valid and invalid requests at random, by the OpenAPI document.
 
 use crate::schema::resolve;
 use axum::body::Body;
@@ -8,17 +8,17 @@ use fastrand::Rng;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The names and ids in earlier answers, by the path parameters and fields that take them.
+/// The names and ids in earlier answers. The key is the path parameter or field in which a later request may use them.
 type Seen = BTreeMap<&'static str, Vec<String>>;
 
-/// Makes requests at random, by the schemas of the OpenAPI document.
+/// Generates random requests that follow the schemas of the OpenAPI document.
 pub(crate) struct Generator<'d> {
     rng: Rng,
     document: &'d Value,
     seen: Seen,
 }
 
-/// Names of which a request has at most one.
+/// Groups of fields that exclude each other. A valid object has at most one field of each group.
 const EXCLUSIVE: [&[&str]; 6] = [
     &["cron", "monthly", "every_ms"],
     &["callback", "pull"],
@@ -28,7 +28,7 @@ const EXCLUSIVE: [&[&str]; 6] = [
     &["label", "key_prefix"],
 ];
 
-/// A request before it is spoiled.
+/// The parts of a random request, before it is sent. A test can still change them.
 pub(crate) struct Draft {
     pub(crate) path: String,
     pub(crate) query: Vec<(String, String)>,
@@ -41,17 +41,17 @@ impl<'d> Generator<'d> {
         Self { rng: Rng::with_seed(seed), document, seen: Seen::new() }
     }
 
-    /// True in this share of the calls.
+    /// Returns true at random, in `percent` of a hundred calls.
     pub(crate) fn chance(&mut self, percent: u32) -> bool {
         self.rng.u32(0..100) < percent
     }
 
-    /// One of the choices, at random.
+    /// Returns a random item of `choices`.
     pub(crate) fn one<T: Clone>(&mut self, choices: &[T]) -> T {
         choices[self.rng.usize(0..choices.len())].clone()
     }
 
-    /// A text that may be anything.
+    /// Returns a text that no field expects, such as an empty or a very long text.
     fn odd_text(&mut self) -> String {
         let long = self.rng.usize(0..400);
         let any: String = (0..self.rng.usize(0..12)).map(|_| self.rng.char(..)).collect();
@@ -73,7 +73,7 @@ impl<'d> Generator<'d> {
         ])
     }
 
-    /// A text for a field, by the field's name.
+    /// Returns a random text that fits the field `name`. Sometimes returns a text that no field expects.
     fn text(&mut self, name: &str) -> String {
         if self.chance(4) {
             return self.odd_text();
@@ -124,7 +124,7 @@ impl<'d> Generator<'d> {
 
     fn number(&mut self, name: &str) -> u64 {
         match name {
-            // A test does not wait.
+            // The wait is short, so the test does not take long.
             "wait_ms" => self.rng.u64(0..5),
             "delay_ms" if self.chance(80) => {
                 if self.chance(15) {
@@ -167,10 +167,10 @@ impl<'d> Generator<'d> {
         }
     }
 
-    /// A value of a schema. `name` is the field's.
+    /// Makes a random value that conforms to a schema. `name` is the name of the field that gets the value.
     fn value(&mut self, schema: &Value, name: &str, depth: u32) -> Value {
         let schema = resolve(schema, self.document);
-        // In an object, `allOf` and `oneOf` are rules between its own fields, which `mend` keeps.
+        // For an object, `allOf` and `oneOf` are rules between the object's own fields. `mend` applies these rules.
         let is_object = schema["properties"].is_object();
         if let (Some(schemas), false) = (schema["allOf"].as_array(), is_object) {
             return self.value(&schemas[0], name, depth);
@@ -220,7 +220,8 @@ impl<'d> Generator<'d> {
         object
     }
 
-    /// Leaves one of the members that exclude each other. Adds a member if it is needed.
+    /// Repairs the fields of an object that exclude each other. Keeps at most one field of each group, and adds a field
+    /// if the schema requires the group.
     fn mend(&mut self, schema: &Value, object: &mut Map<String, Value>, depth: u32) {
         object.retain(|_, value| !value.is_null());
         for names in EXCLUSIVE {
@@ -243,7 +244,7 @@ impl<'d> Generator<'d> {
         }
     }
 
-    /// A request of an operation, with all that is required and some of the rest.
+    /// Makes a random, valid request of an operation. It has all required parts and some of the optional parts.
     pub(crate) fn draft(&mut self, path: &str, operation: &Value) -> Draft {
         let mut draft = Draft { path: path.to_owned(), query: Vec::new(), headers: Vec::new(), body: None };
         for parameter in operation["parameters"].as_array().cloned().into_iter().flatten() {
@@ -289,7 +290,7 @@ impl<'d> Generator<'d> {
         draft
     }
 
-    /// Makes a request that is not valid, or may not be.
+    /// Changes a request at random so that it may be invalid.
     pub(crate) fn spoil(&mut self, draft: &mut Draft) {
         match self.rng.u32(0..12) {
             0 => draft.query.push((self.text("label"), "x".to_owned())),
@@ -332,7 +333,7 @@ impl<'d> Generator<'d> {
                 *body = twice.into_bytes();
             }
             _ => {
-                // Another value in some place.
+                // Replace a random value in the body.
                 let (mut pointer, mut place) = (String::new(), &json);
                 for _ in 0..self.rng.u32(0..5) {
                     let parts: Vec<(String, &Value)> = match place {
@@ -363,7 +364,7 @@ impl<'d> Generator<'d> {
         }
     }
 
-    /// Remembers the names and ids in an answer.
+    /// Remembers the names and ids in an answer, so that later requests can use them.
     pub(crate) fn see(&mut self, answer: &Value) {
         let mut see = |name: &'static str, value: &Value| {
             if let Some(text) = value.as_str() {
@@ -389,13 +390,13 @@ fn escaped(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     let byte = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     match text {
-        // A client would leave these segments out.
+        // HTTP clients remove these segments from a path, unless they are escaped.
         "." | ".." => text.replace('.', "%2E"),
         _ => text.bytes().map(byte).collect(),
     }
 }
 
-/// The request of a draft. None if the draft has a path or header that cannot be sent.
+/// Makes a request from the parts in `draft`. `None` if the path or a header cannot be sent.
 pub(crate) fn request(method: &str, draft: &Draft) -> Option<Request<Body>> {
     let query: Vec<_> =
         draft.query.iter().map(|(name, value)| format!("{}={value}", escaped(name))).collect();

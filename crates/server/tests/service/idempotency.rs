@@ -1,4 +1,4 @@
-//! Idempotency keys, and outcomes that nobody knows.
+//! Tests idempotency keys, and creations with an unknown outcome.
 
 use crate::faulty::{Fails, Faulty};
 use crate::inside::Inside;
@@ -21,7 +21,7 @@ async fn a_repeated_request_makes_one_timer_and_another_request_with_the_key_is_
     assert_eq!((first.status.as_u16(), &first.json()["outcome"]), (201, &json!("created")));
     let id = first.json()["id"].clone();
 
-    // Members of an object have no order.
+    // The order of an object's members does not matter.
     let mut same = timer(60_000);
     same["callback"] = json!({ "json": { "n": 17 }, "url": "http://127.0.0.1:9999/" });
     for again in [timer(60_000), same] {
@@ -33,18 +33,18 @@ async fn a_repeated_request_makes_one_timer_and_another_request_with_the_key_is_
         let refused = inside.with("POST", TIMERS, &key, other).await;
         assert_eq!(refused.problem(), (422, "idempotency-mismatch".to_owned()));
     }
-    // The key of the timer is a part of the request, and a namespace has its own keys.
+    // The timer's own key is part of the request. So the same timer with a key is a different request.
     let refused = inside.with("PUT", &format!("{TIMERS}/k"), &key, timer(60_000)).await;
     assert_eq!(refused.problem(), (422, "idempotency-mismatch".to_owned()));
     assert_eq!(inside.send("GET", TIMERS, Value::Null).await.json()["items"].as_array().unwrap().len(), 1);
 
-    // A move changes the timer, but not the request that made it.
+    // Moving a timer changes the timer. But the creation of the timer is still the same request.
     let path = format!("/v1/namespaces/default/ids/{}", id.as_str().unwrap());
     assert_eq!(inside.send("PATCH", &path, json!({ "delay_ms": 90_000 })).await.status, 200);
     let again = inside.with("POST", TIMERS, &key, timer(60_000)).await;
     assert_eq!(again.json()["outcome"], "repeated");
 
-    // The timer has ended.
+    // After the end of the timer, its creation may still be repeated.
     assert_eq!(inside.send("DELETE", &path, Value::Null).await.json()["result"], "cancelled");
     let again = inside.with("POST", TIMERS, &key, timer(60_000)).await;
     assert_eq!(again.json(), json!({ "id": id, "outcome": "repeated" }));
@@ -63,7 +63,7 @@ async fn a_repeated_request_has_the_first_answer_although_the_namespace_is_full_
     let first = inside.with("POST", timers, &key, timer(60_000)).await.json();
     let path = format!("{namespace}/ids/{}", first["id"].as_str().unwrap());
     assert_eq!(inside.send("DELETE", &path, Value::Null).await.json()["result"], "cancelled");
-    // Another timer has the place. The limits are narrower than the request was.
+    // Now another timer fills the namespace, and the limits would refuse the request. A repetition is still answered.
     assert_eq!(inside.send("POST", timers, timer(60_000)).await.status, 201);
     let narrow =
         json!({ "max_timers": 1, "max_delay_ms": 1, "max_body_bytes": 1, "allowed_hosts": ["a.example"] });
@@ -101,8 +101,8 @@ async fn a_restart_keeps_the_requests_of_timers_that_are_stored() {
         async |key, delay| inside.with("POST", TIMERS, &[("idempotency-key", key)], timer(delay)).await;
     assert_eq!(again("stored", 1).await.problem(), (422, "idempotency-mismatch".to_owned()));
     assert_eq!(again("stored", 60_000).await.json()["outcome"], "repeated");
-    // No second timer is made. The first request is forgotten, as the document says, so that another request is not
-    // refused.
+    // The repetition makes no second timer. The service has forgotten the first request, as the document says. So it
+    // does not refuse a different request with the same key.
     assert_eq!(again("ended", 60_000).await.json()["outcome"], "repeated");
     assert_eq!(inside.send("GET", TIMERS, Value::Null).await.json()["items"].as_array().unwrap().len(), 1);
 }
@@ -163,7 +163,7 @@ async fn an_outcome_that_is_not_known_is_called_so_and_the_request_may_be_repeat
     let again = inside.with("POST", TIMERS, &key, timer(60_000)).await;
     assert_eq!((again.status.as_u16(), &again.json()["outcome"]), (200, &json!("repeated")));
 
-    // An error before the change has a known outcome.
+    // If the store fails before the change, the outcome is known.
     for (kind, status, word) in
         [(StoreErrorKind::Full, 507, "storage-full"), (StoreErrorKind::ReadOnly, 503, "read-only")]
     {

@@ -1,4 +1,4 @@
-//! A service without sockets: requests go to the router in this process.
+//! Provides a service without sockets. Requests go to its router in the same process.
 
 use axum::Router;
 use axum::body::Body;
@@ -13,7 +13,7 @@ use tourbillon_durable::store::{MemoryStore, TimerStore};
 use tourbillon_server::{Service, Settings, router};
 use tower::ServiceExt as _;
 
-/// An answer.
+/// An answer from the service in the test's process.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: StatusCode,
@@ -30,7 +30,8 @@ impl Answered {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The status and the word of the problem.
+    /// Returns the status of the problem in an answer, and the last word of the problem's type. Fails unless the answer
+    /// is a problem.
     pub(crate) fn problem(&self) -> (u16, String) {
         assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
         let json = self.json();
@@ -40,13 +41,13 @@ impl Answered {
     }
 }
 
-/// A service in this process.
+/// A service that runs in the process of the test, without a socket.
 pub(crate) struct Inside {
     pub(crate) service: Service,
     pub(crate) router: Router,
 }
 
-/// The settings of a service that may call this machine.
+/// Returns settings for a service that permits callbacks to this machine and without TLS.
 pub(crate) fn settings(folder: &Path) -> Settings {
     let mut settings = Settings::new(folder);
     settings.rules.allow_http = true;
@@ -55,7 +56,7 @@ pub(crate) fn settings(folder: &Path) -> Settings {
 }
 
 impl Inside {
-    /// A service on a store in memory.
+    /// Starts a service with a store in memory.
     pub(crate) fn start(folder: &TempDir) -> Self {
         Self::on(folder, Arc::new(MemoryStore::default()))
     }
@@ -70,14 +71,14 @@ impl Inside {
         Self { service, router }
     }
 
-    /// Sends a request.
+    /// Sends a request to the service. Returns the service's answer.
     pub(crate) async fn ask(&self, request: Request<Body>) -> Answered {
         let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
         let bytes = body.collect().await.unwrap().to_bytes().to_vec();
         Answered { status: parts.status, headers: parts.headers, bytes }
     }
 
-    /// Sends a request with these headers and a JSON body, or without a body if it is null.
+    /// Sends a request with the headers `headers`. Its body is JSON, or missing if `body` is null.
     pub(crate) async fn with(
         &self,
         method: &str,
@@ -101,7 +102,7 @@ impl Inside {
         self.with(method, path, &[], body).await
     }
 
-    /// Asks until the answer is as wanted, for at most ten seconds.
+    /// Sends `GET` requests until `is_wanted` accepts the answer. Fails after ten seconds.
     pub(crate) async fn until(&self, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
         let begun = std::time::Instant::now();
         loop {
@@ -117,7 +118,7 @@ impl Inside {
     /// Ends the service, so that another service may open the same store.
     pub(crate) async fn stop(self) {
         let service = self.service.clone();
-        // Closing blocks, which a thread of the runtime must not.
+        // Closing the service blocks, and a thread of the runtime must not block.
         tokio::task::spawn_blocking(move || service.close(Duration::from_secs(5))).await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Namespaces and their limits.
+//! Tests namespaces and their limits.
 
 use crate::faulty::{Fails, Faulty};
 use crate::inside::Inside;
@@ -90,7 +90,7 @@ async fn creations_beyond_a_limit_are_refused() {
         (status, &problem["type"]),
         (StatusCode::TOO_MANY_REQUESTS, &json!("/problems/limit-reached"))
     );
-    // A replacement does not count as a further timer.
+    // A timer that replaces another timer does not count as a further timer.
     let mut again = timer(1_000, "");
     again["if_present"] = json!("replace");
     assert_eq!(place(&rig, "c", again).await.0, StatusCode::OK);
@@ -98,7 +98,8 @@ async fn creations_beyond_a_limit_are_refused() {
     assert_eq!(place(&rig, "d", timer(1_000, "")).await.0, StatusCode::CREATED);
 }
 
-/// A delay of exactly the limit is permitted, at a creation and at a move, whatever part of a millisecond has passed.
+/// A delay of exactly the limit is permitted, when a timer is created and when it is moved. The part of a millisecond
+/// that passes before the check does not matter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delay_of_exactly_the_limit_is_permitted() {
     const LONGEST: u64 = 36_600 * 86_400_000;
@@ -114,7 +115,7 @@ async fn a_delay_of_exactly_the_limit_is_permitted() {
             rig.send("DELETE", path, Value::Null).await;
         }
         assert_eq!(place(&rig, "k", timer(1)).await.0, StatusCode::CREATED);
-        // A moment passes until the timer is asked for, so it is two milliseconds and more.
+        // The delay is above the limit by a second, since some time passes before the check.
         for refused in [
             place(&rig, "l", timer(longest + 1_000)).await,
             rig.send("PATCH", path, json!({ "delay_ms": longest + 1_000 })).await,
@@ -123,7 +124,8 @@ async fn a_delay_of_exactly_the_limit_is_permitted() {
         }
         rig.send("DELETE", path, Value::Null).await;
     }
-    // The last hours of the year 9999 are a moment, and too far away. As an end they are one.
+    // The last hours of the year 9999 are valid moments. They are too far away for a due moment, but may be the end of
+    // a schedule.
     let far = json!({ "due": "9999-12-31T23:59:59Z", "pull": { "queue": "q" } });
     let (status, problem) = place(&rig, "k", far).await;
     assert_eq!(
@@ -148,7 +150,7 @@ async fn a_namespace_has_no_more_schedules_than_it_may() {
     let put = async |key: usize, new: &Value| {
         rig.send("PUT", &format!("/v1/namespaces/n/schedules/{key}"), new.clone()).await
     };
-    // Requests at the same time do not exceed it together.
+    // Requests at the same time cannot exceed the limit together.
     let all = [0, 1, 2, 3, 4, 5, 6, 7].map(|key| put(key, &new));
     let answers = futures_util::future::join_all(all).await;
     let made: Vec<_> = (0..8).filter(|key| answers[*key].0 == StatusCode::CREATED).collect();
@@ -159,7 +161,7 @@ async fn a_namespace_has_no_more_schedules_than_it_may() {
         (StatusCode::TOO_MANY_REQUESTS, &json!("/problems/limit-reached"))
     );
     assert!(refused.1["detail"].as_str().unwrap().contains("`max_schedules`"), "{}", refused.1);
-    // A schedule that is there can be changed, and counts while it is paused.
+    // An existing schedule can be changed although the limit is reached. It counts while it is paused, too.
     let path = format!("/v1/namespaces/n/schedules/{}", made[0]);
     assert_eq!(
         put(made[0], &json!({ "every_ms": 90_000, "pull": { "queue": "q" } })).await.0,
@@ -168,7 +170,7 @@ async fn a_namespace_has_no_more_schedules_than_it_may() {
     assert_eq!(rig.send("PATCH", &path, json!({ "every_ms": 120_000 })).await.0, StatusCode::OK);
     assert_eq!(rig.send("POST", &format!("{path}/pause"), Value::Null).await.0, StatusCode::OK);
     assert_eq!(put(8, &new).await.0, StatusCode::TOO_MANY_REQUESTS);
-    // Another namespace has its own.
+    // Another namespace has its own limit.
     let other = rig.send("PUT", "/v1/namespaces/default/schedules/a", new.clone()).await;
     assert_eq!((other.0, count(&rig, "schedules").await), (StatusCode::CREATED, 2));
     assert_eq!(rig.send("DELETE", &path, Value::Null).await.0, StatusCode::OK);
@@ -177,7 +179,7 @@ async fn a_namespace_has_no_more_schedules_than_it_may() {
     assert_eq!(status, StatusCode::CONFLICT, "{problem}");
 }
 
-/// A store that has parked a timer, and whose answer is lost: the timer is not forgotten until the next start.
+/// The store parks a timer, but the store's answer is lost. The service must find this timer again without a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_park_whose_answer_is_lost_is_found() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,13 +193,14 @@ async fn a_park_whose_answer_is_lost_is_found() {
     store.hook().fail(Fails::Answers);
     inside.until(path, |timer| timer["phase"] == "parked").await;
     store.hook().fail(Fails::Nothing);
-    // The second try finds that the lease is not there any more.
+    // The service tries again, and learns that the timer is not leased any more.
     inside.until("/readyz", |json| json["ok"] == true).await;
     assert_eq!(inside.send("PUT", namespace, json!({})).await.status, StatusCode::OK);
     receiver.await_requests(1).await;
 }
 
-/// Timers above the rate are parked, not delivered again and again, and the rate is kept.
+/// Deliveries of a namespace reach the rate that its limits permit, and do not exceed it. The service parks the timers
+/// above the rate, and does not claim them again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rate_of_a_namespace_is_kept_and_used() {
     let rig = Rig::start().await;
@@ -212,7 +215,7 @@ async fn the_rate_of_a_namespace_is_kept_and_used() {
     let at: Vec<_> = requests.iter().map(|request| request.at).collect();
     let second = Duration::from_secs(1);
     let most = (0..at.len()).map(|i| at[i..].iter().filter(|other| **other < at[i] + second).count()).max();
-    // A request that is held up on its way comes closer to the next request.
+    // A request that is delayed on its way arrives closer to the next request. So the bounds are wide.
     assert!((30..=46).contains(&most.unwrap()), "{most:?} within a second");
     let took = *at.last().unwrap() - at[0];
     assert!((2.2..4.0).contains(&took.as_secs_f64()), "100 at 40 a second: {took:?}");
@@ -258,8 +261,8 @@ async fn a_paused_namespace_holds_timers_back_and_loses_none() {
     receiver.await_requests(29).await;
     await_none(&rig).await;
 
-    // Paused and resumed again and again, while timers become due: a park that is stored after the resumption counts,
-    // too.
+    // The namespace is paused and resumed again and again while timers become due. A timer whose parking is stored
+    // after the resumption must go on, too.
     for round in 0..10 {
         set(&rig, json!({ "paused": true })).await;
         for key in 0..5 {
@@ -270,7 +273,7 @@ async fn a_paused_namespace_holds_timers_back_and_loses_none() {
     receiver.await_requests(29 + 50).await;
     await_none(&rig).await;
 
-    // The service is stopped during the resumption, and does not see it.
+    // The limits change while the service is stopped, so the service does not see the resumption.
     set(&rig, json!({ "paused": true })).await;
     for key in 0..700 {
         place(&rig, &key.to_string(), timer.clone()).await;

@@ -1,5 +1,5 @@
-//! The service: over real sockets, with a client on one side and a receiver of callbacks on the other, and without
-//! sockets.
+//! Tests the service. Some tests use real sockets, with a client and a receiver of callbacks. Others call the service's
+//! router without sockets.
 
 mod alarms;
 mod api;

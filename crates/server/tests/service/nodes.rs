@@ -1,4 +1,4 @@
-//! The nodes that share a store, as the interface and the numbers show them.
+//! Tests how the HTTP interface and `/metrics` show the nodes that share a store.
 
 use axum::body::Body;
 use http::{Request, StatusCode};
@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Node, Nodes, Shard, 
 use tourbillon_server::{Service, Settings, router};
 use tower::ServiceExt as _;
 
-/// A store that two nodes share, one of which is gone.
+/// A hook that makes a store look as if two nodes shared it. The second node is dead.
 #[derive(Default)]
 struct Shared;
 
@@ -33,7 +33,7 @@ impl Hook for Shared {
     }
 }
 
-/// The nodes as the store answers.
+/// Returns the two nodes that the store pretends to have.
 fn two_nodes() -> Nodes {
     let at = UtcMillis::from_millis;
     let node = |incarnation, name: &str, seen, is_live, is_this| Node {
@@ -61,7 +61,7 @@ fn two_nodes() -> Nodes {
                 is_lost: false,
             },
             Shard { number: 1, ..Shard::default() },
-            // Its server is away, and nothing was due at its last answer.
+            // The server of this shard cannot be reached. When it answered last, nothing was due.
             Shard {
                 number: 2,
                 owner: Some(0xa1),

@@ -1,4 +1,4 @@
-//! The page of numbers for machines.
+//! Tests `/metrics`, the page with the service's numbers for programs that watch it.
 
 use crate::faulty::{Fails, Faulty};
 use crate::inside::Inside;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub(crate) const TIMERS: &str = "/v1/namespaces/default/timers";
 
-/// The page, as a parser reads it that is not this project's.
+/// Reads the service's `/metrics` with a parser from another project.
 pub(crate) async fn scrape(inside: &Inside) -> Scrape {
     let page = inside.send("GET", "/metrics", Value::Null).await;
     assert_eq!(page.status, 200);
@@ -19,7 +19,7 @@ pub(crate) async fn scrape(inside: &Inside) -> Scrape {
     Scrape::parse(page.lines().map(|line| Ok(line.to_owned()))).unwrap()
 }
 
-/// The value of a counter or gauge with this label, or without labels.
+/// Returns the value of the counter or gauge `name` with the label `label`. If `label` is `None`, any labels will do.
 pub(crate) fn number(scrape: &Scrape, name: &str, label: Option<(&str, &str)>) -> f64 {
     let fits = |sample: &&prometheus_parse::Sample| {
         sample.metric == name && label.is_none_or(|(label, value)| sample.labels.get(label) == Some(value))
@@ -33,7 +33,7 @@ pub(crate) fn number(scrape: &Scrape, name: &str, label: Option<(&str, &str)>) -
     }
 }
 
-/// The number of times in a histogram.
+/// Returns how many values the histogram `name` with the label `label` has counted.
 fn count(scrape: &Scrape, name: &str, label: (&str, &str)) -> f64 {
     let fits = |sample: &&prometheus_parse::Sample| {
         sample.metric == name && sample.labels.get(label.0) == Some(label.1)
@@ -85,7 +85,7 @@ async fn numbers_are_those_of_what_has_happened() {
     let far = json!({ "delay_ms": 600_000, "pull": { "queue": "q" } });
     inside.send("PUT", &format!("{TIMERS}/far"), far).await;
     inside.until("/v1/stats", |stats| stats["delivered"] == 3 && stats["dead"] == 3).await;
-    // The numbers by outcome are noted just after those of the store.
+    // The counters by outcome change just after the store's counters. So read until they have changed.
     let begun = std::time::Instant::now();
     let scrape = loop {
         let scrape = scrape(&inside).await;
@@ -134,7 +134,8 @@ async fn numbers_are_those_of_what_has_happened() {
     assert!(number(&scrape, last, None) <= number(&scrape, up, None));
 }
 
-/// An alarm by age, which a green readiness does not give, and the moment of the last delivery.
+/// `/metrics` shows the age of the oldest overdue timer, even if `/readyz` reports no fault. So an alarm can use the
+/// age. `/metrics` also shows the moment of the last delivery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     let folder = tempfile::tempdir().unwrap();
@@ -151,14 +152,14 @@ async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
 
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(Faulty::default());
-    // The loop cannot be ended, nor does this test wait for it.
+    // The loop that delivers timers hangs, so the service must not be dropped: this would wait for the loop.
     let stuck = std::mem::ManuallyDrop::new(Inside::on(&folder, store.clone()));
     store.hook().fail(Fails::ClaimsHang);
     stuck.send("POST", TIMERS, due).await;
     let stats = stuck.until("/v1/stats", |stats| stats["overdue_ms"].as_u64() > Some(50)).await;
     assert_eq!((&stats["pending"], stats.get("last_fire")), (&json!(1), None), "{stats}");
     assert_eq!(stuck.send("GET", "/readyz", Value::Null).await.status, 200, "the store can be read");
-    // The age grows, although the loop itself knows of no due timer.
+    // The age grows, although the loop itself has not yet seen a due timer.
     let begun = std::time::Instant::now();
     let scrape = loop {
         let scrape = scrape(&stuck).await;
@@ -178,7 +179,7 @@ async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     stuck.service.begin_stop();
 }
 
-/// Each namespace has its own numbers, and those of a removed namespace are gone.
+/// `/metrics` has numbers for each namespace. They disappear when the namespace is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_has_its_own_numbers() {
     let folder = tempfile::tempdir().unwrap();
@@ -210,7 +211,7 @@ async fn a_namespace_has_its_own_numbers() {
         }
     };
     let shop = ("namespace", "shop");
-    // The number by outcome is noted just after that of the store.
+    // The counter by outcome changes just after the store's counter. So read until it has changed.
     while value("tourbillon_namespace_fired_total", [shop, ("outcome", "delivered")]).await
         != Some(f64::to_bits(1.0))
     {
@@ -230,7 +231,8 @@ async fn a_namespace_has_its_own_numbers() {
     }
 }
 
-/// A backup counts once it was taken as a whole, and is remembered over a restart.
+/// A backup counts once its reader has received all bytes. The service remembers the moment of the last backup over a
+/// restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_backup_has_its_moment() {
     let folder = tempfile::tempdir().unwrap();
@@ -240,7 +242,7 @@ async fn the_last_backup_has_its_moment() {
         number(&scrape(inside).await, "tourbillon_last_backup_timestamp_seconds", None)
     };
     assert_eq!(last(&inside).await.to_bits(), 0.0_f64.to_bits());
-    // A reader that goes takes no backup as a whole.
+    // A reader that leaves has not received all of the backup.
     let request = Request::post("/v1/backup").body(Body::empty()).unwrap();
     drop(tower::ServiceExt::oneshot(inside.router.clone(), request).await.unwrap());
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! Work on many timers.
+//! Tests operations, which change many timers in the background.
 
 use crate::faulty::{Fails, Faulty};
 use crate::inside::Inside;
@@ -27,7 +27,7 @@ async fn pending(inside: &Inside) -> Value {
     inside.send("GET", "/v1/stats", Value::Null).await.json()["pending"].clone()
 }
 
-/// The operation once it has ended.
+/// Waits until an operation, a change of many timers, has ended. Returns the operation.
 async fn ended(inside: &Inside, id: &Value) -> Value {
     let path = format!("/v1/namespaces/default/operations/{}", id.as_str().unwrap());
     inside.until(&path, |operation| operation["state"] != "running").await
@@ -46,7 +46,7 @@ async fn timers_are_cancelled_by_their_label_or_by_the_beginning_of_their_keys()
         begun.header("location"),
         format!("/v1/namespaces/default/operations/{}", id.as_str().unwrap())
     );
-    // A timer that is made after the answer stays.
+    // A timer that is made after the operation has begun is not cancelled.
     make(&inside, 1, "later", "x").await;
     let operation = ended(&inside, &id).await;
     assert_eq!((&operation["state"], &operation["changed"]), (&json!("done"), &json!(700)), "{operation}");
@@ -82,7 +82,7 @@ async fn an_operation_goes_on_after_a_restart() {
     let inside = Inside::on(&folder, store.clone());
     make(&inside, 1_000, "a", "x").await;
     make(&inside, 10, "b", "y").await;
-    // Two pages succeed, and then the disk is full.
+    // The operation cancels two pages of timers, and then the disk is full.
     store.hook().fail(Fails::Changes(StoreErrorKind::Full, 2));
     let begun = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
     let file = folder.path().join("operations.json");
@@ -102,7 +102,8 @@ async fn an_operation_goes_on_after_a_restart() {
     inside.stop().await;
     assert_eq!(serde_json::from_slice::<Value>(&std::fs::read(&file).unwrap()).unwrap(), json!({}));
 
-    // A kill: the file is as it was some time before, and so are not all timers.
+    // After a kill, the file may be as it was before. So put back the file from the operation's start, although many
+    // timers are cancelled already.
     std::fs::write(&file, at_the_start).unwrap();
     let inside = Inside::on(&folder, store);
     let operation = ended(&inside, &id).await;
@@ -119,7 +120,7 @@ async fn the_number_of_operations_is_bounded_and_a_store_that_is_read_only_ends_
     make(&inside, 10, "a", "x").await;
     store.hook().fail(Fails::Changes(StoreErrorKind::Full, 0));
     let mut ids = Vec::new();
-    // A namespace has three quarters of sixteen.
+    // At most sixteen operations run at a time, and a namespace may have three quarters of them.
     for _ in 0..12 {
         let begun = inside.send("POST", CANCELLATIONS, json!({ "label": "x" })).await;
         assert_eq!(begun.status, StatusCode::ACCEPTED);
@@ -139,7 +140,8 @@ async fn the_number_of_operations_is_bounded_and_a_store_that_is_read_only_ends_
     store.hook().fail(Fails::Nothing);
 }
 
-/// An endpoint that refuses for good: dead letters are listed with their reasons, and replayed one by one or together.
+/// A receiver refuses timers for good. The service lists the dead timers with their reasons, and replays them singly or
+/// together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_letters_are_listed_and_replayed() {
     let rig = Rig::start().await;
@@ -173,7 +175,7 @@ async fn dead_letters_are_listed_and_replayed() {
     assert_eq!(again.path, "/0");
     assert_eq!(again.headers["webhook-id"], first["id"].as_str().unwrap());
 
-    // The key of a dead timer may be another timer's by now.
+    // By now, another timer may have the key of a dead timer. So make such a timer.
     let other = json!({ "delay_ms": 600_000, "callback": { "url": receiver.url("/other") } });
     assert_eq!(rig.send("PUT", &format!("{TIMERS}/k1"), other).await.0, StatusCode::CREATED);
     let (status, begun) = rig.send("POST", "/v1/namespaces/default/replays", json!({})).await;

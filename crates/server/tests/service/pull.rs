@@ -1,4 +1,4 @@
-//! Receivers that fetch timers.
+//! Tests receivers that fetch timers from a queue.
 
 use crate::inside::Inside;
 use crate::receivers::{dead, eventually};
@@ -62,7 +62,7 @@ async fn a_timer_that_is_kept_says_whether_its_delivery_has_begun() {
     let (_, kept) = put(0, "keep").await;
     assert_eq!((&kept["outcome"], &kept["id"]), (&json!("kept"), &second["id"]));
     assert_eq!(kept["kept"], json!({ "was": "leased" }));
-    // The caller knows that the timer is leased, and asks for another delivery afterwards.
+    // The caller knows that the timer is leased. By the replacement, it gets another delivery afterwards.
     put(0, "replace").await;
     assert_eq!(settle(&rig, &claimed[0], "ack", Value::Null).await, StatusCode::NO_CONTENT);
     assert_eq!(claim(&rig, 1, 20_000).await.len(), 1);
@@ -99,7 +99,7 @@ async fn a_timer_waits_for_a_receiver_and_is_done_once_acknowledged() {
         (&json!("queue:default/q"), &json!(0)),
         "{parked}"
     );
-    // A receiver that does not wait gets the timers that are there.
+    // A receiver that does not wait gets the timers that are due already.
     let claims = claim(&rig, 10, 0).await;
     assert_eq!(claims.len(), 1, "{claims:?}");
     let claim_of = &claims[0];
@@ -123,7 +123,7 @@ async fn a_timer_waits_for_a_receiver_and_is_done_once_acknowledged() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timers_come_in_the_order_of_their_due_moments_within_a_claim_and_between_claims() {
     let rig = Rig::start().await;
-    // Made in another order than they are due.
+    // The timers are made in another order than the order of their due moments.
     for number in (0..30).map(|number| number * 7 % 30) {
         let timer = json!({ "pull": { "queue": "q" }, "delay_ms": 20 * number });
         let path = format!("/v1/namespaces/default/timers/{number:02}");
@@ -178,7 +178,7 @@ async fn refused_claims_and_those_whose_time_is_over_come_again_under_the_same_i
     let second = claim(&rig, 1, 5_000).await.remove(0);
     assert_eq!((second["id"].as_str(), &second["attempt"]), (Some(&*id), &json!(2)));
     assert_eq!(get(&rig, "k").await["last_error"], "no \u{1F570} today");
-    // The second claim is renewed twice, beyond its first time, and then left alone.
+    // The second claim is renewed twice, past its first end, and then left alone.
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(settle(&rig, &second, "renew", Value::Null).await, StatusCode::OK);
@@ -251,7 +251,7 @@ async fn a_receiver_that_goes_away_while_it_waits_loses_no_timer() {
     }
 }
 
-/// Timers become due while receivers come and go: each timer is fetched once, and soon.
+/// Timers become due while receivers come and go. Each timer is fetched once, and soon after it is due.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_wake_up_is_lost_between_timers_and_receivers() {
     let rig = Arc::new(Rig::start().await);
@@ -275,7 +275,7 @@ async fn no_wake_up_is_lost_between_timers_and_receivers() {
                 let mut got = Vec::new();
                 let mut idle = 0;
                 while idle < 3 {
-                    // Short waits, so that receivers leave while timers come.
+                    // The waits are short, so receivers leave while timers become due.
                     let claims = claim(&rig, 1 + number % 3, 20 + 150 * u64::from(number)).await;
                     idle = if claims.is_empty() && begin.elapsed() > Duration::from_secs(2) {
                         idle + 1

@@ -1,4 +1,4 @@
-//! Receivers that do not behave.
+//! Provides receivers of callbacks that misbehave.
 
 use crate::rig::Rig;
 use serde_json::Value;
@@ -11,36 +11,36 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tourbillon_callback::Resolver;
 
-/// The way in which a receiver answers a request.
+/// The way in which a receiver of callbacks answers.
 #[derive(Clone)]
 pub(crate) enum Manner {
-    /// Answers with these bytes, after a pause.
+    /// The receiver waits for a pause, then answers with the given bytes.
     Answer(String, Duration),
-    /// Answers with a head and then a byte each 10 ms, for ever.
+    /// The receiver answers with a head, and then sends a byte every 10 ms for ever.
     Drip,
-    /// Answers with the head of 2 GB and then with as much as the caller takes.
+    /// The receiver announces a body of 2 GB, and sends as many bytes as the caller reads.
     Flood,
-    /// Never answers.
+    /// The receiver reads the request and never answers.
     Hang,
-    /// Closes the connection.
+    /// The receiver closes the connection without an answer.
     Reset,
-    /// Does not listen.
+    /// The receiver does not listen, so connections to it fail.
     Away,
 }
 
 impl Manner {
-    /// An answer with this status, these headers and a short body.
+    /// Returns the manner of a receiver that answers with `status`, `headers` and a short body.
     pub(crate) fn answer(status: &str, headers: &str) -> Self {
         let text = format!("HTTP/1.1 {status}\r\n{headers}content-length: 9\r\n\r\nnot\ntoday");
         Self::Answer(text, Duration::ZERO)
     }
 }
 
-/// A request as the receiver got it.
+/// A request that a receiver of callbacks has got.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) at: Instant,
-    /// The headers, with names in small letters.
+    /// The request's headers: their names in lower case, and their values.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
@@ -51,7 +51,7 @@ impl Request {
     }
 }
 
-/// The requests that a receiver has got, and its counts.
+/// The requests that a receiver of callbacks has got, and the number of requests at a time.
 #[derive(Default)]
 pub(crate) struct Log {
     requests: Mutex<Vec<Request>>,
@@ -60,7 +60,7 @@ pub(crate) struct Log {
     sent: AtomicUsize,
 }
 
-/// A receiver on a port of its own.
+/// A receiver of callbacks at a port of its own. It answers in the [`Manner`] that a test chooses.
 #[derive(Clone)]
 pub(crate) struct Rough {
     pub(crate) address: SocketAddr,
@@ -111,7 +111,7 @@ impl Rough {
         self.log.requests.lock().unwrap().clone()
     }
 
-    /// The greatest number of requests at a time.
+    /// Returns the greatest number of requests that the receiver had under way at the same time.
     pub(crate) fn most_at_a_time(&self) -> usize {
         self.log.most.load(Ordering::SeqCst)
     }
@@ -120,7 +120,7 @@ impl Rough {
         self.log.sent.load(Ordering::SeqCst)
     }
 
-    /// Waits until the receiver has got `count` requests. Fails after ten seconds.
+    /// Waits until the receiver has got `count` requests. Returns all requests. Fails after ten seconds.
     pub(crate) async fn await_requests(&self, count: usize) -> Vec<Request> {
         eventually(&format!("{count} requests"), async || {
             let requests = self.requests();
@@ -147,11 +147,11 @@ impl Rough {
         let (length, chunk, pause) = match manner {
             Manner::Answer(answer, pause) => {
                 tokio::time::sleep(pause).await;
-                // The request has ended for the caller when it has the answer.
+                // For the caller, the request ends with the answer. So do not write more.
                 return stream.write_all(answer.as_bytes()).await.is_ok();
             }
             Manner::Hang => {
-                // Until the caller closes the connection.
+                // Wait until the caller closes the connection.
                 let _closed = stream.read_u8().await;
                 return false;
             }
@@ -183,7 +183,8 @@ async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Request> 
     Some(Request { at: Instant::now(), headers, body: String::from_utf8(body).unwrap() })
 }
 
-/// Asks again and again until there is an answer. Fails after ten seconds.
+/// Calls `ask` until it returns a value, and returns this value. Fails after ten seconds with `condition` in the
+/// message.
 pub(crate) async fn eventually<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
@@ -195,14 +196,15 @@ pub(crate) async fn eventually<T>(condition: &str, mut ask: impl AsyncFnMut() ->
     }
 }
 
-/// The dead timer with this id, which has left its key to others.
+/// Returns the dead timer with the id `id`. Searches the list of dead timers, because a timer gives up its key when it
+/// dies.
 pub(crate) async fn dead(rig: &Rig, namespace: &str, id: &str) -> Option<Value> {
     let path = format!("/v1/namespaces/{namespace}/timers?phase=dead&limit=200");
     let (_, page) = rig.send("GET", &path, Value::Null).await;
     page["items"].as_array().unwrap().iter().find(|timer| timer["id"] == id).cloned()
 }
 
-/// A resolver that gives these answers in turn, and then repeats the last.
+/// Makes a resolver of host names that gives `answers` one after another. Then it repeats the last answer.
 pub(crate) fn resolver(answers: Vec<Vec<&'static str>>) -> Resolver {
     let asked = AtomicUsize::new(0);
     Arc::new(move |_, port| {

@@ -1,4 +1,4 @@
-//! Events, numbers, health.
+//! Tests the stream of events, the service's numbers, and its health.
 
 use crate::faulty::{Fails, Faulty};
 use crate::inside::Inside;
@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
-/// A stream of events.
+/// A client's open stream of events.
 struct Stream {
     body: Body,
     text: String,
@@ -29,7 +29,7 @@ impl Stream {
         Self { body: response.into_body(), text: String::new() }
     }
 
-    /// The next block of lines, none at the end of the stream.
+    /// Reads the next event of the stream, as its block of lines. `None` at the end of the stream.
     async fn block(&mut self) -> Option<String> {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
@@ -120,7 +120,7 @@ async fn the_number_of_readers_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let inside = Inside::start(&folder);
     let mut streams = Vec::new();
-    // Three quarters of 256: some are left for others.
+    // A client may open three quarters of 256 streams, so some are left for others.
     for _ in 0..192 {
         streams.push(Stream::open(&inside, "/v1/events").await);
     }
@@ -153,7 +153,7 @@ async fn readiness_follows_the_store_and_health_follows_the_loop() {
     store.hook().fail(Fails::Nothing);
     inside.until("/readyz", |json| json["ok"] == true).await;
 
-    // The claim that begins now gives no answer.
+    // From now on, the store does not answer a claim of due timers.
     store.hook().fail(Fails::ClaimsHang);
     let due = json!({ "callback": { "url": "http://127.0.0.1:9999/" } });
     inside.send("POST", TIMERS, due).await;
@@ -170,7 +170,7 @@ async fn readiness_follows_the_store_and_health_follows_the_loop() {
     assert!(health.json()["reasons"][0].as_str().unwrap().contains("waited for the store"), "{health:?}");
     assert_eq!(inside.send("GET", "/readyz", Value::Null).await.status, 503);
     inside.service.begin_stop();
-    // The loop cannot be ended, nor does this test wait for it.
+    // The loop that delivers timers hangs, so the service must not be dropped: this would wait for the loop.
     let _running = std::mem::ManuallyDrop::new(inside);
 }
 
@@ -199,7 +199,7 @@ async fn numbers_come_from_the_service_its_deliveries_and_its_engine() {
     ] {
         assert!(page.lines().any(|other| other == line), "{line} is missing in\n{page}");
     }
-    // Each family is there once, before its values.
+    // The page names the type of each family of numbers once.
     let mut families: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let count = families.len();
     families.sort_unstable();

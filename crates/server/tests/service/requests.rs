@@ -1,4 +1,4 @@
-//! Ids of requests, from the creation of a timer to its callback.
+//! Tests the ids of requests, from the creation of a timer to its callback.
 
 use crate::inside::Inside;
 use crate::rig::Receiver;
@@ -20,23 +20,23 @@ async fn an_id_that_the_client_gave_is_stored_with_the_timer_and_sent_with_each_
         (&"ticket-17".parse().unwrap(), &"17".parse().unwrap())
     );
 
-    // As many bytes of headers as there may be, and the id besides.
+    // The callback has as many bytes of headers as it may have. The request's id does not count towards them.
     let fill = "f".repeat(8_192 - "x-fill".len() - 4);
     let full = json!({ "callback": { "url": receiver.url("/"), "headers": { "x-fill": fill } } });
     let with_key = [("x-request-id", "ticket-18"), ("idempotency-key", "once")];
     assert_eq!(inside.with("POST", TIMERS, &with_key, full.clone()).await.status, 201);
     assert_eq!(receiver.next().await.headers["tourbillon-request-id"], "ticket-18");
-    // A request is repeated even if it has another request id.
+    // A repetition is recognised even if its request id differs.
     let again = [("x-request-id", "ticket-19"), ("idempotency-key", "once")];
     let again = inside.with("POST", TIMERS, &again, full).await;
     assert_eq!((again.status.as_u16(), &again.json()["outcome"]), (200, &"repeated".into()));
 
-    // All timers of a batch have the id of its request.
+    // All timers of a batch have the request id of the batch.
     let batch = json!({ "changes": [{ "put": { "timer": now } }] });
     inside.with("POST", "/v1/namespaces/default/batch", &[("x-request-id", "batch-1")], batch).await;
     assert_eq!(receiver.next().await.headers["tourbillon-request-id"], "batch-1");
 
-    // An id that the service made costs no timer anything.
+    // An id that the service made itself is not stored with the timer.
     inside.with("POST", TIMERS, &[], now).await;
     assert!(!receiver.next().await.headers.contains_key("tourbillon-request-id"));
     let own =

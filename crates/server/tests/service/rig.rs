@@ -1,4 +1,4 @@
-//! A service on a port of its own, with a receiver.
+//! Provides a service on a port of its own, and a receiver of callbacks.
 
 use axum::body::Bytes;
 use axum::extract::{Request, State};
@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tourbillon_server::{Service, Settings, router};
 
-/// A callback as the receiver got it.
+/// A callback that a test's receiver has got.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) method: Method,
@@ -25,7 +25,7 @@ pub(crate) struct Received {
     pub(crate) body: Bytes,
 }
 
-/// Answers callbacks with the statuses that a test gives, then with 204.
+/// A receiver of callbacks. It answers with the statuses that a test gives, one after another, and then with 204.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     pub(crate) statuses: Arc<Mutex<Vec<StatusCode>>>,
@@ -48,7 +48,7 @@ impl Receiver {
         format!("http://{}{path}", self.address)
     }
 
-    /// The next callback. Fails after ten seconds.
+    /// Waits for the next callback to the receiver. Fails after ten seconds.
     pub(crate) async fn next(&mut self) -> Received {
         tokio::time::timeout(Duration::from_secs(10), self.received.recv())
             .await
@@ -69,14 +69,15 @@ async fn receive(State((sender, statuses)): State<ReceiverState>, request: Reque
     if statuses.is_empty() { StatusCode::NO_CONTENT } else { statuses.remove(0) }
 }
 
-/// A service on a port of its own.
+/// A running service for a test, at a port of its own. Dropping the value ends the service.
 pub(crate) struct Rig {
     pub(crate) service: Service,
     pub(crate) address: SocketAddr,
     client: Client<HttpConnector, Full<Bytes>>,
     server: tokio::task::JoinHandle<()>,
     settings: Settings,
-    /// Removed when the rig is dropped, unless a restart has taken it.
+    /// The folder with the service's files. Dropping the value removes the folder. `None` once a restart has taken the
+    /// folder over.
     folder: Option<TempDir>,
 }
 
@@ -85,7 +86,7 @@ impl Rig {
         Self::start_with(|_| {}).await
     }
 
-    /// A service whose settings the function has changed.
+    /// Starts a service with the usual settings of tests, after `change` has changed them.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
@@ -96,13 +97,13 @@ impl Rig {
         Self::open(settings, folder).await
     }
 
-    /// The service listens at an address that its callbacks must not reach.
+    /// Starts a service with `settings`, on the files in `folder`. Its callbacks must not reach its own address.
     async fn open(mut settings: Settings, folder: TempDir) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         settings.caller.guard.own = vec![address];
         let mut opened = Service::open(settings.clone());
-        // The connections of a service before it keep the store until they are closed.
+        // The connections of the former service keep the store until they are closed.
         for _ in 0..500 {
             if opened.is_ok() {
                 break;
@@ -117,7 +118,7 @@ impl Rig {
         Self { service, address, client, server, settings, folder: Some(folder) }
     }
 
-    /// Ends the service, lets the function change its files, and starts it again on another port.
+    /// Ends the service, and lets `change` change the service's files. Then starts the service again at another port.
     pub(crate) async fn restart_after(mut self, change: impl FnOnce(&std::path::Path)) -> Self {
         let (settings, folder) = (self.settings.clone(), self.folder.take().unwrap());
         let service = self.service.clone();
@@ -127,12 +128,12 @@ impl Rig {
         Self::open(settings, folder).await
     }
 
-    /// Sends a request with a JSON body, or without a body if it is null.
+    /// Sends a request to the service. Its body is JSON, or missing if `body` is null.
     pub(crate) async fn send(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
         self.send_text(method, path, if body.is_null() { String::new() } else { body.to_string() }).await
     }
 
-    /// Sends a request with this text as its body.
+    /// Sends a request to the service, with the text `body` as its body.
     pub(crate) async fn send_text(&self, method: &str, path: &str, body: String) -> (StatusCode, Value) {
         let request = hyper::Request::builder()
             .method(method)
@@ -151,7 +152,7 @@ impl Drop for Rig {
     fn drop(&mut self) {
         self.server.abort();
         let service = self.service.clone();
-        // Closing blocks, which a thread of the runtime must not.
+        // Closing the service blocks, and a thread of the runtime must not block.
         std::thread::spawn(move || service.close(Duration::ZERO)).join().unwrap();
     }
 }

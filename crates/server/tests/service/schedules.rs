@@ -1,4 +1,5 @@
-//! Schedules over HTTP, and in namespaces. Tests of the store, with a manual clock, cover the instants.
+//! Tests schedules over HTTP and in namespaces. The store's own tests, with a manual clock, cover the moments at which
+//! schedules fire.
 
 use crate::inside::Inside;
 use crate::rig::{Receiver, Rig};
@@ -14,7 +15,7 @@ fn path(rest: &str) -> String {
     format!("{SCHEDULES}/{rest}")
 }
 
-/// Asks until the answer is as wanted, for at most twenty seconds.
+/// Sends `GET` requests until `is_wanted` accepts the answer. Fails after twenty seconds.
 async fn until(rig: &Rig, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
     let begun = std::time::Instant::now();
     loop {
@@ -49,7 +50,7 @@ async fn a_schedule_calls_its_receiver_again_and_again_until_it_is_removed() {
     assert_eq!(ids.len(), 3);
     let seen = until(&rig, &path("a%20b"), |view| view["fired"].as_u64() >= Some(3)).await;
     assert!(seen["last_fired"].is_string() && seen["last_scheduled"].is_string(), "{seen}");
-    // Neither a schedule nor its decisions are timers of the namespace.
+    // The records that the store keeps for a schedule do not count as timers of the namespace.
     let (_, stats) = rig.send("GET", "/v1/stats", Value::Null).await;
     assert!(stats["pending"].as_u64().unwrap() <= 1, "{stats}");
     let (status, removed) = rig.send("DELETE", &path("a%20b"), Value::Null).await;
@@ -66,7 +67,7 @@ async fn a_preview_shows_local_times_and_clock_changes() {
     let shown = inside.send("POST", PREVIEWS, new).await.json();
     let upcoming = shown["upcoming"].as_array().unwrap();
     assert_eq!(upcoming.len(), 10, "{shown}");
-    // In 2037 the 29th of March is the day on which clocks skip 2:30.
+    // In 2037 the clocks of Zurich skip 2:30 on the 29th of March.
     let moved: Vec<_> = upcoming.iter().filter(|one| !one["clock_change"].is_null()).collect();
     assert_eq!(moved.len(), 1, "{shown}");
     assert_eq!(moved[0]["local"], "2037-03-29T03:00:00+02:00");
@@ -267,7 +268,7 @@ async fn a_schedule_survives_a_restart_and_reports_what_it_missed() {
         "every_ms": 100, "missed": "skip", "grace_ms": 1, "overlap": "allow", "pull": { "queue": "q" }
     });
     assert_eq!(rig.send("PUT", &path("a"), new).await.0, StatusCode::CREATED);
-    // On a busy machine each instant may be late by more than the grace.
+    // On a busy machine, each instant may be later than the schedule's grace. So it may be missed instead of made.
     let decided = |view: &Value| view["last_scheduled"].is_string();
     until(&rig, &path("a"), decided).await;
     let rig = rig.restart_after(|_| std::thread::sleep(Duration::from_millis(500))).await;

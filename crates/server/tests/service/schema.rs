@@ -1,9 +1,10 @@
-//! Values and their schemas in the OpenAPI document.
+//! Checks values against their schemas in the OpenAPI document.
 
 use crate::document::{document, operations};
 use serde_json::{Map, Value, json};
 
-/// The schema that a reference names, or the schema itself.
+/// Returns the schema to which a reference in the OpenAPI document leads. Returns `schema` itself if it is not a
+/// reference.
 pub(crate) fn resolve<'d>(schema: &'d Value, document: &'d Value) -> &'d Value {
     match schema["$ref"].as_str() {
         Some(reference) => resolve(document.pointer(reference.strip_prefix('#').unwrap()).unwrap(), document),
@@ -24,7 +25,7 @@ fn has_type(value: &Value, word: &str) -> bool {
     }
 }
 
-/// The fault of a value that does not conform to a schema.
+/// Returns the reason why a value does not conform to a schema. `None` if the value conforms.
 pub(crate) fn fault(value: &Value, schema: &Value, document: &Value) -> Option<String> {
     let schema = resolve(schema, document);
     let conforms = |schema: &Value| fault(value, schema, document).is_none();

@@ -1,5 +1,5 @@
-//! Several services on one deployment in Redis: a change through one node holds for the others. Without `redis-server`
-//! the tests say that they were skipped.
+//! Tests several services, called nodes, on a single deployment in Redis. A change through one node holds for the
+//! others. Without `redis-server`, the tests say that they were skipped.
 
 use crate::rig::{Receiver, Rig};
 use axum::body::Body;
@@ -14,7 +14,8 @@ use tourbillon_redis::Connect;
 use tourbillon_server::{OpenError, RedisSettings, Service, Settings, router};
 use tower::ServiceExt as _;
 
-/// The time for an event that should come within seconds, on a busy machine.
+/// The greatest time that a test waits for an event that should come within seconds. It is long, because the machine
+/// may be busy.
 const SOON: Duration = Duration::from_secs(60);
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
@@ -24,7 +25,7 @@ fn settings(server: &Server) -> RedisSettings {
     RedisSettings::new(connect, "d")
 }
 
-/// A node, with files of its own.
+/// Starts a node of a service on a Redis server. The node has its own data folder.
 async fn node(server: &Server) -> Rig {
     let redis = settings(server);
     Rig::start_with(|settings| {
@@ -34,7 +35,7 @@ async fn node(server: &Server) -> Rig {
     .await
 }
 
-/// Calls `ask` until its answer has a value.
+/// Calls `ask` until it returns a value, and returns this value. Fails after a minute with `condition` in the message.
 async fn until<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -46,7 +47,7 @@ async fn until<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T
     }
 }
 
-/// The page of the numbers.
+/// Returns the text of a node's `/metrics`.
 async fn numbers(node: &Rig) -> String {
     let request = Request::get("/metrics").header("host", "localhost").body(Body::empty()).unwrap();
     let response = router(node.service.clone()).oneshot(request).await.unwrap();
@@ -106,7 +107,7 @@ async fn what_one_node_has_made_the_other_sees_cancels_and_delivers() {
     }
     assert_eq!(got, wanted);
 
-    // A node that stops leaves its work to the other.
+    // After a node has stopped, the other node does its work.
     let (_, answer) = one.send("PUT", &format!("{TIMERS}/late"), callback(&receiver, "/late", 1_000)).await;
     assert_eq!(answer["outcome"], "created");
     drop(one);
@@ -158,7 +159,7 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost() {
     })
     .await;
     eprintln!("the other node knew the namespace after {:.2?}", begun.elapsed());
-    // Both make namespaces at the same time: neither undoes the other's.
+    // Both nodes make namespaces at the same time. Neither undoes the changes of the other.
     let all = (0..20).map(|number| make_namespace(if number % 2 == 0 { &one } else { &two }, number));
     let all = futures_util::future::join_all(all);
     assert!(all.await.iter().all(|status| *status == StatusCode::CREATED));
@@ -169,7 +170,7 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost() {
         })
         .await;
     }
-    // A pause holds back the deliveries of the other node, too.
+    // A pause through one node holds back the deliveries of the other node, too.
     let mut receiver = Receiver::start().await;
     let (status, _) = one.send("PUT", "/v1/namespaces/shop", json!({ "paused": true })).await;
     assert_eq!(status, StatusCode::OK);
@@ -188,7 +189,7 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost() {
     .await;
     let (status, _) = two.send("PUT", "/v1/namespaces/shop", json!({})).await;
     assert_eq!(status, StatusCode::OK);
-    // Whichever node has parked it.
+    // The timer goes on, whichever node has parked it.
     let received = tokio::time::timeout(SOON, async { receiver.next().await }).await.unwrap();
     assert_eq!(received.path, "/shop");
 }
@@ -208,7 +209,7 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
         let (status, answer) = one.send("PUT", &format!("{TIMERS}/{key}"), timer).await;
         assert_eq!(status, StatusCode::CREATED, "{answer}");
     };
-    // A claim, and the node that has not handed it over.
+    // Fetches a timer from one node. Returns the claim and the other node.
     let fetch = async || {
         let mut turn = 0;
         until("a claim", async || {
@@ -270,7 +271,7 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
         assert_eq!(status, StatusCode::OK, "{answer}");
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
-    // The node that handed it over would have given it up after three seconds.
+    // Without the renewals, the claim would have ended after three seconds.
     let (status, answer) = other.send("POST", &format!("{claims}/{name}/ack"), Value::Null).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
 }
@@ -320,7 +321,7 @@ async fn a_schedule_that_one_node_removes_the_other_does_not_follow() {
         let (status, _) = one.send("GET", path, Value::Null).await;
         assert_eq!(status, StatusCode::NOT_FOUND, "round {round}: a schedule that was removed is back");
         let label = "/v1/namespaces/default/timers?label=schedule:s";
-        // Occurrences from before may still be delivered. No further occurrence is made.
+        // Timers that the schedule made before its removal may still be delivered. It makes no more timers.
         until("the occurrences end", async || {
             let (_, list) = one.send("GET", label, Value::Null).await;
             list["items"].as_array().is_some_and(Vec::is_empty).then_some(())
@@ -357,7 +358,7 @@ async fn healthz_is_red_while_redis_is_away_and_green_again_without_a_restart() 
     })
     .await;
     loop {
-        // The creation with the unknown outcome may have been made.
+        // The timer whose creation had an unknown outcome may exist, and then arrives, too.
         let received = tokio::time::timeout(SOON, async { receiver.next().await }).await.unwrap();
         if received.path == "/again" {
             break;
@@ -400,7 +401,7 @@ async fn a_dead_primary_of_a_cluster_is_seen_in_the_age_of_the_last_poll() {
         (number("tourbillon_shards_without_node ").await == Some(0.0)).then_some(())
     })
     .await;
-    // The server that has the list of the nodes.
+    // Kill the server that has the list of the nodes.
     let slot = cluster.slot("tb:{d}:nodes");
     let victim = cluster.owner(0, slot).unwrap();
     cluster.nodes[victim].kill();
@@ -410,7 +411,7 @@ async fn a_dead_primary_of_a_cluster_is_seen_in_the_age_of_the_last_poll() {
         number("tourbillon_shards_without_node ").await.filter(|free| *free > 10.0)
     })
     .await;
-    // For a moment no server may answer, while the client looks for the dead server.
+    // While the client looks for the dead server, a request may fail. So try again.
     let nodes = until("the nodes are answered", async || {
         let (status, nodes) = rig.send("GET", "/v1/nodes", Value::Null).await;
         (status == StatusCode::OK).then_some(nodes)

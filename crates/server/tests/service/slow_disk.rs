@@ -1,4 +1,4 @@
-//! A disk whose syncs take long: the service answers requests that need no disk.
+//! Tests a disk whose syncs take long. The service still answers requests that need no disk.
 
 use crate::inside::Inside;
 use redb::StorageBackend;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::RedbStore;
 
-/// A place whose syncs take as many milliseconds as the number says.
+/// A storage in memory that imitates a slow disk. The number is the length of each sync, in milliseconds.
 #[derive(Debug)]
 struct Slow(InMemoryBackend, Arc<AtomicU64>);
 
@@ -37,7 +37,7 @@ impl StorageBackend for Slow {
     }
 }
 
-/// `TOURBILLON_SYNC_MS=15000` is the length of a sync.
+/// The environment variable `TOURBILLON_SYNC_MS` is the length of a sync of the disk in milliseconds, 700 by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_need_no_disk_are_answered_while_the_disk_syncs() {
     let takes: u64 = std::env::var("TOURBILLON_SYNC_MS").map_or(700, |takes| takes.parse().unwrap());
@@ -50,7 +50,7 @@ async fn requests_that_need_no_disk_are_answered_while_the_disk_syncs() {
     let folder = tempfile::tempdir().unwrap();
     let inside = Arc::new(Inside::on(&folder, store));
     sync.store(takes, Ordering::Relaxed);
-    // The first timer of a store: the database itself is made durable, and its file grows.
+    // For the first timer of a store, the store syncs its database file, which also grows.
     let at = Arc::clone(&inside);
     let far = json!({ "delay_ms": 3_600_000, "pull": { "queue": "q" } });
     let put =

@@ -1,4 +1,5 @@
-//! Spans: a collector on a port of its own gets those of creations and of each attempt, and hinders neither.
+//! Tests the spans of traces. A collector on a port of its own gets the spans of creations and of attempts. It delays
+//! neither creations nor deliveries.
 
 use crate::inside::{Inside, settings};
 use crate::operating::{number, scrape};
@@ -25,15 +26,17 @@ use tourbillon_server::{Service, router};
 const TIMERS: &str = "/v1/namespaces/default/timers";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
-/// The longest time for which a test waits.
+/// The longest time that a test waits for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The requests that the collector got, with path, headers and the attributes of the service, and all spans.
+/// The spans that the collector has received, and the requests that brought them. Each request has its path, its
+/// headers and the service's attributes.
 #[derive(Default)]
 struct Taken {
     requests: Vec<(String, HeaderMap, Vec<KeyValue>)>,
     spans: Vec<Span>,
-    /// The statuses of the next answers, each with a pause in seconds; then 200.
+    /// The statuses of the collector's next answers, each with its pause for `retry-after`, in seconds. Further answers
+    /// have the status 200.
     answers: Vec<(StatusCode, &'static str)>,
 }
 
@@ -53,7 +56,7 @@ impl Collector {
         Self { address, taken }
     }
 
-    /// All spans, when there are as many, in the order of their beginnings.
+    /// Waits until the collector has `count` spans. Returns the spans, sorted by their beginnings.
     async fn spans(&self, count: usize) -> Vec<Span> {
         until(|| self.taken.lock().unwrap().spans.len() >= count, "the spans are missing").await;
         let mut spans = self.taken.lock().unwrap().spans.clone();
@@ -93,12 +96,13 @@ async fn until(is_so: impl Fn() -> bool, condition: &str) {
     }
 }
 
-/// A service with a collector at this address.
+/// Starts a service that sends its spans to the collector at the address `collector`.
 fn start(folder: &TempDir, collector: SocketAddr) -> Inside {
     start_with(folder, collector, 1.0)
 }
 
-/// A service that records this share of the traces that begin there.
+/// Starts a service that sends spans to a collector. `share` is the part of the service's own traces that it records,
+/// from 0 to 1.
 fn start_with(folder: &TempDir, collector: SocketAddr, share: f64) -> Inside {
     let mut settings = settings(folder.path());
     settings.telemetry.share = share;
@@ -110,7 +114,7 @@ fn start_with(folder: &TempDir, collector: SocketAddr, share: f64) -> Inside {
     Inside { router: router(service.clone()), service }
 }
 
-/// Ends the service. Returns the time for it.
+/// Ends the service. Returns how long the end took.
 async fn close(inside: &Inside) -> Duration {
     let (begun, service) = (Instant::now(), inside.service.clone());
     tokio::task::spawn_blocking(move || service.close(PATIENCE)).await.unwrap();
@@ -140,7 +144,7 @@ fn is_error(span: &Span) -> bool {
     span.status.as_ref().is_some_and(|status| status.code == i32::from(State_::Error))
 }
 
-/// The trace, the span and the flags of a `traceparent`.
+/// Splits a `traceparent` into its trace, its span and its flags.
 fn parts(context: &str) -> [&str; 3] {
     let parts: Vec<_> = context.split('-').collect();
     assert_eq!((parts.len(), parts[0]), (4, "00"), "{context}");
@@ -167,7 +171,7 @@ async fn a_creation_and_each_attempt_are_spans_of_the_callers_trace_and_the_end_
     assert_eq!(answer.status, 201);
     let (first, second) = (context(&receiver.next().await), context(&receiver.next().await));
     let took = close(&inside).await;
-    // The end waits for the spans, but for five seconds only.
+    // The end of the service waits for the spans to be sent, but at most five seconds.
     if took < Duration::from_secs(4) {
         assert_eq!(collector.taken.lock().unwrap().spans.len(), 3, "the end sends what waits");
     }
@@ -190,7 +194,7 @@ async fn a_creation_and_each_attempt_are_spans_of_the_callers_trace_and_the_end_
     for (span, sent, attempt) in [(failed, &first, "1"), (delivered, &second, "2")] {
         assert_eq!((&*span.name, span.kind), ("deliver", SpanKind::Client.into()));
         assert_eq!(span.parent_span_id, create.span_id, "an attempt is a child of the creation");
-        // The receiver's span is a child of the attempt's.
+        // The callback names the span of the attempt as the parent of the receiver's span.
         assert_eq!(parts(sent), [TRACE, &hex(&span.span_id), "01"]);
         assert_eq!(text(span, "tourbillon.attempt"), attempt);
         assert_eq!(text(span, "url.full"), receiver.url("/t"), "a query may be secret");
@@ -253,7 +257,7 @@ async fn a_share_of_the_traces_that_begin_here_is_recorded() {
     inside.send("POST", TIMERS, timer.clone()).await;
     let sent = context(&receiver.next().await);
     assert_eq!(parts(&sent)[2], "00", "the receiver does not record it either: {sent}");
-    // The caller's flag is stronger.
+    // The caller's own flag for recording wins over the service's share.
     inside.with("POST", TIMERS, &[("traceparent", &format!("00-{TRACE}-{CALLER}-01"))], timer).await;
     receiver.next().await;
     close(&inside).await;
@@ -306,7 +310,7 @@ async fn a_creation_without_a_trace_begins_one_and_so_does_each_creation_of_a_ba
     assert_eq!(errors.iter().filter(|is_error| **is_error).count(), 1, "one was refused: {of_batch:?}");
 }
 
-/// Spans that have the outcome, after the page of numbers.
+/// Returns the number of spans that had the outcome `outcome`, as `/metrics` shows it.
 async fn count(inside: &Inside, outcome: &str) -> f64 {
     number(&scrape(inside).await, "tourbillon_spans_total", Some(("outcome", outcome)))
 }
@@ -322,7 +326,7 @@ async fn until_some(inside: &Inside, outcome: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_that_hangs_delays_no_delivery_and_what_is_too_much_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
-    // Connections are made, but nobody reads.
+    // The collector accepts connections, but reads nothing.
     let hangs = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let inside = start(&folder, hangs.local_addr().unwrap());
     let mut receiver = Receiver::start().await;
@@ -340,7 +344,7 @@ async fn a_collector_that_hangs_delays_no_delivery_and_what_is_too_much_is_dropp
         receiver.next().await;
     }
     assert_eq!(count(&inside, "exported").await.to_bits(), 0_f64.to_bits());
-    // The end does not wait for the collector either.
+    // The end of the service does not hang although the collector does.
     tokio::time::timeout(PATIENCE, close(&inside)).await.unwrap();
 }
 
@@ -371,7 +375,7 @@ async fn a_batch_that_the_collector_has_no_time_for_is_sent_once_more_and_one_th
         let inside = start(&folder, collector.address);
         let late = json!({ "delay_ms": 600_000, "pull": { "queue": "late" } });
         assert_eq!(inside.send("POST", TIMERS, late).await.status, 201);
-        // The page of numbers is there after the end, too.
+        // `/metrics` can be read after the end of the service, too.
         close(&inside).await;
         until_some(&inside, if exported { "exported" } else { "failed" }).await;
         let taken = collector.taken.lock().unwrap();

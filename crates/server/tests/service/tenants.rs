@@ -1,4 +1,4 @@
-//! Two tenants. One of them does all that its limits permit.
+//! Tests a well-behaved tenant beside a tenant that does all that its limits permit.
 
 use crate::receivers::eventually;
 use crate::rig::Rig;
@@ -13,13 +13,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, UdpSocket};
 use tourbillon_server::{RedisSettings, Settings};
 
-/// The time in which the callbacks of a tenant come that does nothing wrong. A machine may be busy.
+/// The greatest lateness that a test accepts for the well-behaved tenant's callbacks. It is long, because the machine
+/// may be busy.
 const SOON: Duration = Duration::from_secs(3);
 
-/// A receiver with three paths: `/ok` accepts, `/bad` refuses, and `/hang` never answers.
+/// A receiver of callbacks with three paths: `/ok` accepts, `/bad` refuses, and `/hang` never answers.
 #[derive(Clone, Default)]
 struct Host {
-    /// How late each callback to the path that works was, after its scheduled moment.
+    /// How long after its scheduled moment each callback to the path `/ok` arrived.
     lateness: Arc<Mutex<Vec<Duration>>>,
     refused: Arc<Mutex<Vec<Instant>>>,
 }
@@ -42,7 +43,7 @@ impl Host {
         self.lateness.lock().unwrap().len()
     }
 
-    /// The lateness that 99 of a hundred did not exceed.
+    /// Returns the lateness that 99 % of the callbacks to the path `/ok` did not exceed.
     fn p99(&self) -> Duration {
         let mut lateness = self.lateness.lock().unwrap().clone();
         lateness.sort();
@@ -64,7 +65,7 @@ async fn refuse(State(host): State<Host>) -> StatusCode {
     StatusCode::SERVICE_UNAVAILABLE
 }
 
-/// A service with these namespaces.
+/// Starts a service that has the namespaces in `namespaces`. `change` changes its settings first.
 async fn start(namespaces: &[&str], change: impl FnOnce(&mut Settings)) -> Rig {
     let rig = Rig::start_with(change).await;
     for name in namespaces {
@@ -74,7 +75,8 @@ async fn start(namespaces: &[&str], change: impl FnOnce(&mut Settings)) -> Rig {
     rig
 }
 
-/// Stores `count` timers in a namespace, in requests of a hundred.
+/// Stores copies of `timer` in a namespace, at most a hundred with each request. Their number is `count`, or more up to
+/// a full hundred.
 async fn place(rig: &Rig, namespace: &str, count: usize, timer: &Value) {
     let puts = vec![json!({ "put": { "timer": timer } }); 100.min(count)];
     for _ in 0..count.div_ceil(100) {
@@ -84,7 +86,7 @@ async fn place(rig: &Rig, namespace: &str, count: usize, timer: &Value) {
     }
 }
 
-/// Stores a timer each 20 ms, and waits until all have come.
+/// Stores `count` timers, with a pause of 20 ms after each. Waits until the callbacks of all these timers have arrived.
 async fn go_on(rig: &Rig, namespace: &str, host: &Host, url: &str, count: usize) {
     let before = host.taken();
     for _ in 0..count {
@@ -115,7 +117,7 @@ async fn a_tenant_shuts_a_host_for_no_other_and_a_path_for_no_other_path() {
         breakers.as_array().is_some_and(|all| all.iter().all(|open| open["namespace"] == "hostile")),
         "{endpoints}"
     );
-    // A path that refuses shuts no other path of its own namespace.
+    // The breaker of a path that refuses does not affect another path in the same namespace.
     let refusing =
         json!({ "callback": { "url": url("bad") }, "policy": { "attempts": 1_000, "backoff": backoff } });
     place(&rig, "third", 100, &refusing).await;
@@ -144,7 +146,7 @@ async fn beside_a_herd(rig: Rig) {
     let herd = json!({ "callback": { "url": format!("http://{herds}/ok") }, "due": due });
     place(&rig, "herd", 20_000, &herd).await;
     let url = format!("http://{others}/ok");
-    // Some are due before the herd, some with it, and some after it.
+    // Some of these timers are due before the herd of timers, some at the same moment, and some after it.
     go_on(&rig, "other", &host, &url, 300).await;
     assert!(host.p99() < SOON, "{:?}", host.p99());
 }
@@ -174,7 +176,7 @@ async fn a_name_server_that_is_silent_holds_up_no_other_host_and_no_request() {
 async fn a_receiver_that_refuses_is_called_once_a_second_whatever_the_policy() {
     let rig = start(&["n"], |settings| {
         settings.least_pause = Duration::from_secs(1);
-        // The breaker would hold it back, too.
+        // The breaker must stay closed, since it would also hold the timer back.
         settings.caller.hosts.failures = 1_000;
     })
     .await;
@@ -222,7 +224,7 @@ async fn a_namespace_makes_no_more_timers_in_a_second_than_it_may() {
         );
         assert!(answer["retry_after_ms"].as_u64().is_some_and(|millis| millis <= 1_000), "{answer}");
     }
-    // The service's own limits hold where a namespace has none.
+    // A limit of the service holds for namespaces that do not set this limit.
     let schedule = json!({ "every_ms": 60_000, "pull": { "queue": "q" } });
     let made = rig.send("PUT", "/v1/namespaces/m/schedules/a", schedule.clone()).await;
     assert_eq!(made.0, StatusCode::CREATED, "{}", made.1);

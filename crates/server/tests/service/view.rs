@@ -1,4 +1,4 @@
-//! Reports for people: the histories of timers, the hosts, the service's history, the timers to come.
+//! Tests the reports for people: the histories of timers, the hosts, the service's history, and the timers to come.
 
 use crate::inside::Inside;
 use crate::operating::{number, scrape};
@@ -18,7 +18,7 @@ fn past(id: &Value) -> String {
     format!("/v1/namespaces/default/ids/{}/past", id.as_str().unwrap())
 }
 
-/// The past of a timer once it has an end.
+/// Waits until the past of a timer says how the timer ended. Returns the past.
 async fn ended(rig: &Rig, id: &Value) -> Value {
     eventually("the end", async || {
         let (_, past) = rig.send("GET", &past(id), Value::Null).await;
@@ -32,7 +32,8 @@ fn at(value: &Value) -> u64 {
     moment.as_millis()
 }
 
-/// A timeline after its timer's end: scheduled, due, claimed, started, ended, and why the receiver got it again.
+/// After a timer's end, its past has the moments of each attempt. The past also says why the receiver may have got the
+/// timer twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_timer_that_has_ended_has_its_attempts_and_the_cause_of_a_duplicate() {
     let rig = Rig::start().await;
@@ -53,7 +54,7 @@ async fn a_timer_that_has_ended_has_its_attempts_and_the_cause_of_a_duplicate() 
     let attempts = past["attempts"].as_array().unwrap();
     assert!(attempts.len() >= 3, "{past}");
     assert_eq!(past["deliveries"], attempts.len() as u64);
-    // The due moment is that of the request, and the store counts from a moment later.
+    // The scheduled moment is that of the request, which is slightly before the store's own moments.
     let mut before = at(&past["scheduled"]);
     assert!(at(&attempts[0]["claimed"]) >= at(&past["created"]) && past.get("due").is_none(), "{past}");
     for (number, attempt) in (1..).zip(attempts) {
@@ -128,7 +129,7 @@ async fn each_end_is_named_and_answers_are_kept_only_where_they_are_wanted() {
     .await;
     assert_eq!((&attempts[0]["outcome"], &attempts[0]["status"]), (&json!("dead"), &json!(410)));
 
-    // After a replay, with a receiver that works, the timer has another end.
+    // After a replay to a receiver that works, the timer has another end.
     receiver.behave(Manner::answer("200 OK", ""));
     rig.send("PUT", "/v1/namespaces/default", json!({ "keep_answers": true })).await;
     let replay = format!("/v1/namespaces/default/ids/{}/replay", dead.as_str().unwrap());
@@ -144,7 +145,8 @@ async fn each_end_is_named_and_answers_are_kept_only_where_they_are_wanted() {
     assert_eq!(rig.send("GET", &past(&unknown), Value::Null).await.0, StatusCode::NOT_FOUND);
 }
 
-/// Readers see all of a past but the answers. So nothing else in it may repeat an answer, nor may the timer.
+/// Readers see a timer's past without the receiver's answers. So no other part of the past or of the timer may repeat
+/// an answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_answer_of_a_receiver_is_in_no_error() {
     let rig = Rig::start().await;
@@ -155,7 +157,7 @@ async fn the_answer_of_a_receiver_is_in_no_error() {
     let id = rig.send("POST", TIMERS, timer).await.1["id"].clone();
     let mut of_it = eventually("the attempts", async || {
         let (_, past) = rig.send("GET", &past(&id), Value::Null).await;
-        // An attempt is in the past before its end is known.
+        // An attempt is in the past before its end is known. So wait until each attempt has an error.
         let attempts = past["attempts"].as_array()?;
         let are_over = attempts.len() == 2 && attempts.iter().all(|attempt| attempt["error"].is_string());
         (past["end"].is_object() && are_over).then_some(past)
@@ -171,7 +173,7 @@ async fn the_answer_of_a_receiver_is_in_no_error() {
     }
 }
 
-/// A namespace does not get the histories of a former namespace of its name.
+/// A new namespace does not get the pasts of timers in a removed namespace with the same name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_that_is_made_anew_has_no_pasts() {
     let folder = tempfile::tempdir().unwrap();
@@ -196,7 +198,8 @@ async fn a_namespace_that_is_made_anew_has_no_pasts() {
     }
 }
 
-/// A holder dies with a lease; the service ends the lease, and the past says why the receiver may get the timer twice.
+/// A process leases a timer and dies, and the service ends the lease. Then the timer's past says why the receiver may
+/// get the timer twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_whose_process_died_is_shown_as_the_cause() {
     let folder = tempfile::tempdir().unwrap();
@@ -257,11 +260,11 @@ async fn hosts_have_their_numbers_and_a_breaker_with_its_moment() {
     assert_eq!(bad["last_error"], "the receiver answered 500 Internal Server Error");
     assert!(at(&bad["since"]) <= at(&bad["last"]) + 20_000 && bad["open_for_ms"].as_u64() > Some(0), "{bad}");
 
-    // The same deliveries by the second for which they were due.
+    // The report on lateness has the same deliveries, by the second at which they were due.
     let (_, lateness) = rig.send("GET", "/v1/lateness", Value::Null).await;
     let seconds = lateness["seconds"].as_array().unwrap();
     let count: u64 = seconds.iter().map(|cell| cell["count"].as_u64().unwrap()).sum();
-    // A delivery that finds the breaker open when its request is about to be sent has started too.
+    // A delivery also counts as started if it finds the breaker open just before it sends its request.
     assert!(seconds.len() == 60 && (4..=6).contains(&count), "{lateness}");
 }
 

@@ -22,11 +22,11 @@ impl fmt::Display for KeyedErrorKind {
     }
 }
 
-/// The error for a key that was not scheduled. It returns the key and its value.
+/// The error for a key that was not scheduled. The error returns the key and its value.
 pub struct KeyedError<K, V> {
-    /// The reason.
+    /// The reason why the key was not scheduled.
     pub kind: KeyedErrorKind,
-    /// The key.
+    /// The key that was not scheduled.
     pub key: K,
     /// The value that would have been scheduled.
     pub value: V,

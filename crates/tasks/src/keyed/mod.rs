@@ -1,9 +1,11 @@
-//! Timers that are named by keys: at most one for each key. The key replaces, moves and cancels its timer.
+//! Timers that are named by keys. A key has at most one timer. Calls with the key replace, move and cancel its timer.
 //!
 //! An engine gives its timers ids. Here, the user names them by keys that exist anyway, such as a request's number or a
-//! session's name. A [`Keyed`] calls one handler for all its entries, each a key and a value, on the threads of a
-//! [`TaskEngine`](crate::TaskEngine). If a value has a place of its own in which the timer can live, such as a
-//! connection, a [`Timer`](tourbillon::Timer) is better: it needs no map, and arming it costs a tenth.
+//! session's name. An entry is a key with a value. A [`Keyed`] calls one handler for all its entries, on the threads of
+//! a [`TaskEngine`](crate::TaskEngine).
+//!
+//! If the value lives in an object of its own, such as a connection, the object can have a
+//! [`Timer`](tourbillon::Timer). That is better: it needs no map, and arming it costs a tenth.
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,10 +28,12 @@
 //! # Which call wins
 //!
 //! The map decides, under the lock of the key's shard. The timer of an entry takes the entry out of the map before the
-//! handler runs. If a replacing, moving or cancelling call came before, the timer finds nothing, even if the engine had
-//! already begun with it. So each entry ends in exactly one way. Either its handler runs, or the entry is replaced,
-//! cancelled or drained. In the second case its value comes back, and its handler has not begun and never begins. No
-//! entry outlives its timer.
+//! handler runs. Another call may have replaced, moved or cancelled the entry before. Then the timer finds no entry of
+//! its own, and the handler does not run.
+//!
+//! So each entry ends in exactly one way. Either its handler runs, or the entry is replaced, cancelled or drained. A
+//! replaced, cancelled or drained entry gives its value back, and its handler never begins. No entry outlives its
+//! timer.
 //!
 //! Keys are hashed, compared, cloned and dropped under that lock. So these operations must not call the same `Keyed`.
 
@@ -51,16 +55,17 @@ use tourbillon::{Refusal, RescheduleError, TimerId, Timestamp};
 #[must_use = "it may have a value"]
 #[non_exhaustive]
 pub enum Placed<V> {
-    /// The key had no entry. Now it has the new entry.
+    /// The key had no entry before. Now it has the new entry.
     New,
-    /// The key has a new entry. This is the old entry's value. Its handler does not run.
+    /// The key has the new entry in place of an old entry. The old entry's value is returned here, and the handler does
+    /// not run for it.
     Replaced(V),
-    /// The key keeps its old entry. This is the new value.
+    /// The key keeps its old entry. The new value is returned here.
     Kept(V),
 }
 
-/// A set of timers that are named by keys. Clones share the keys. Dropping the last clone drops the entries, and their
-/// handler does not run.
+/// A set of timers that are named by keys. Clones share the keys. Dropping the last clone drops the entries without
+/// running the handler.
 pub struct Keyed<K: Key, V: Send + 'static> {
     shared: StdArc<Shared<K, V>>,
 }
@@ -69,7 +74,7 @@ pub struct Keyed<K: Key, V: Send + 'static> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct DueKey<'a, K: Key, V: Send + 'static> {
-    /// The entry's key. By now it has no entry, or another entry.
+    /// The entry's key. When the handler runs, the map has no entry for this key, or a newer entry.
     pub key: K,
     /// The entry's value.
     pub value: V,
@@ -77,8 +82,8 @@ pub struct DueKey<'a, K: Key, V: Send + 'static> {
     pub deadline: Timestamp,
     /// The time between the deadline and the start of the handler.
     pub lateness: Duration,
-    /// The `Keyed` that had the entry. The handler may schedule through it. A handler that holds a clone of its own
-    /// `Keyed` keeps itself alive for ever.
+    /// The `Keyed` to which the entry belonged. The handler may schedule further entries through it. A handler that
+    /// holds a clone of its own `Keyed` keeps itself alive for ever.
     pub keyed: &'a Keyed<K, V>,
 }
 
@@ -92,10 +97,10 @@ struct Shared<K: Key, V: Send + 'static> {
 
 /// The entry of a key: its value and its timer.
 struct Pending<V> {
-    /// The id of the entry's present timer. A due timer with another id leaves the entry alone.
+    /// The id of the entry's present timer. If a timer with another id comes due, the entry stays.
     timer: TimerId,
     deadline: Timestamp,
-    /// Never locked: the mutex is here only so that values need not be `Sync`.
+    /// The entry's value. No thread locks the mutex. It is here so that values need not be `Sync`.
     value: Mutex<V>,
 }
 
@@ -138,7 +143,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         }
     }
 
-    /// Schedules `value` for `key` at `deadline`. The [mode](IfPresent) decides about a key that has an entry.
+    /// Schedules `value` for `key` at `deadline`. If the key has an entry already, `mode` decides which of the two
+    /// stays.
     ///
     /// # Errors
     ///
@@ -157,7 +163,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
                 Ok(placed) => return Ok(placed),
                 Err(error) => error,
             };
-            // The lock is free during the wait: the shard may run a handler that needs the lock.
+            // No lock is held while this call waits for room. The engine's thread may run a handler that needs the
+            // lock.
             let is_full = error.kind == KeyedErrorKind::Refused(Refusal::LaneFull);
             if !is_full || !self.shared.tasks.await_room(&mut rounds) {
                 return Err(error);
@@ -177,7 +184,7 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         Some(pending.into_value())
     }
 
-    /// Moves the entry of a key to `delay` from now. Its handler has not begun, and begins at the new moment.
+    /// Moves the entry of a key, whose handler has not begun. The handler then begins `delay` from now.
     ///
     /// # Errors
     ///
@@ -226,7 +233,8 @@ impl<K: Key, V: Send + 'static> Keyed<K, V> {
         self.shared.entries.read(key, |pending| pending.deadline)
     }
 
-    /// Returns the time until a key's entry is due. Returns zero if it is due and its handler has not begun.
+    /// Returns the time until a key's entry is due. Returns zero if the entry is due and its handler has not begun.
+    /// Returns `None` if the key has no entry.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
     where
@@ -316,9 +324,9 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         self.move_timer(pending, key, deadline).map_err(MoveError::Refused)
     }
 
-    /// Moves the timer of an entry whose shard of the map is locked. The timer keeps its slot, so even a full engine
-    /// can move it. If the timer is due already, it is left alone, and the entry gets a new timer. The old timer then
-    /// finds that the entry has another timer's id.
+    /// Moves the timer of an entry, whose shard of the map the caller has locked. The timer keeps its memory slot, so
+    /// even a full engine can move it. A timer that is already due cannot be moved, so the entry gets a new timer. The
+    /// old timer then finds another timer's id in the entry, and leaves the entry alone.
     fn move_timer(
         self: &StdArc<Self>,
         pending: &mut Pending<V>,
@@ -336,14 +344,14 @@ impl<K: Key, V: Send + 'static> Shared<K, V> {
         Ok(())
     }
 
-    /// Makes a timer for a key whose shard of the map is locked. When the timer is due, it looks up the key's entry at
-    /// that moment.
+    /// Makes a timer for a key, whose shard of the map the caller has locked. When the timer is due, its job looks up
+    /// the entry that the key has by then.
     fn arm(self: &StdArc<Self>, key: &K, deadline: Timestamp) -> Result<TimerId, Refusal> {
         let shot = EntryIsDue { shared: StdArc::downgrade(self), key: key.clone() };
         self.tasks.try_shoot(deadline, Box::new(shot)).map_err(|error| error.kind)
     }
 
-    /// Cancels a timer whose entry has gone. If the timer is due already, it finds no entry.
+    /// Cancels a timer whose entry is gone. If the timer is due already, its job finds no entry and does nothing.
     fn drop_timer(&self, timer: TimerId) {
         drop(self.tasks.handle().cancel(timer));
     }

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tourbillon::extend::{Base, WhenFull};
 use tourbillon::{Armed, Handle, Refusal, RescheduleError, ScheduleError, Timer, TimerId, Timestamp};
 
-/// The shared part of a task engine. Clones refer to the same engine. They do not keep it running.
+/// The shared part of a task engine. Clones refer to the same engine, and do not keep the engine running.
 #[derive(Clone)]
 pub(crate) struct TaskCore {
     shared: StdArc<Shared>,
@@ -48,7 +48,8 @@ impl TaskCore {
         self.handle().now()
     }
 
-    /// Returns whether `deadline` has passed by the true clock. [`now`](Self::now) may be a little ahead of that clock.
+    /// Returns whether `deadline` has passed by the true clock, which decides when handlers begin. [`now`](Self::now)
+    /// may be a little ahead of the true clock.
     #[inline]
     pub(crate) fn has_come(&self, deadline: Timestamp) -> bool {
         self.handle().has_come(deadline)
@@ -58,8 +59,9 @@ impl TaskCore {
         self.handle().is_shut_down()
     }
 
-    /// Waits a little for room in the lane that a call found full. Each later round waits longer. Returns false at once
-    /// where the caller would wait for itself.
+    /// Waits a little after a call has failed with [`LaneFull`](Refusal::LaneFull). `rounds` counts the waits of the
+    /// caller, and each wait is longer than the wait before. Returns false at once if the calling thread would wait for
+    /// itself.
     pub(crate) fn await_room(&self, rounds: &mut u32) -> bool {
         self.shared.base.await_room(rounds)
     }
@@ -70,17 +72,18 @@ impl TaskCore {
         kept.map(|kept| kept.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Returns the present moment of the true clock, by which deadlines are judged.
+    /// Returns the present moment of the true clock. This clock decides whether a deadline has passed.
     pub(crate) fn true_now(&self) -> Timestamp {
         self.shared.base.true_now()
     }
 
-    /// Returns how long a thread may sleep to be awake at `deadline`; `None` if no sleep helps.
+    /// Returns for how long a thread must sleep from now in order to be awake at `deadline`. Returns `None` if the
+    /// clock moves only by explicit calls.
     pub(crate) fn sleep_for(&self, deadline: Timestamp) -> Option<Duration> {
         self.shared.base.sleep_for(deadline)
     }
 
-    /// Schedules a job that runs once at `deadline`.
+    /// Schedules a job that runs once at `deadline`. The call may wait for room in the calling thread's lane.
     #[inline]
     pub(crate) fn shoot(
         &self,
@@ -146,8 +149,8 @@ impl TaskCore {
         self.shared.wall
     }
 
-    /// Returns whether the calling thread itself fires the timers that are scheduled here. That is so in a handler that
-    /// runs inline, and in an engine without threads.
+    /// Returns whether only the calling thread can fire the timers that are scheduled here. Returns true in a handler
+    /// that runs inline, and in an engine without threads.
     pub(super) fn has_no_other_thread(&self) -> bool {
         !self.shared.base.may_wait_for_shards()
     }
@@ -167,7 +170,8 @@ impl TaskCore {
         self.lock_unless_lost(&self.shared.repeating)?.remove(&timer)
     }
 
-    /// Locks a mutex, or returns `None` if a fork has lost it: see [`lock_unless_lost`](sync::lock_unless_lost).
+    /// Locks a mutex. Returns `None` if the mutex stays locked for ever in the child of a fork: see
+    /// [`lock_unless_lost`](sync::lock_unless_lost).
     pub(crate) fn lock_unless_lost<'a, T>(&self, lock: &'a Mutex<T>) -> Option<MutexGuard<'a, T>> {
         self.shared.lock_unless_lost(lock)
     }
@@ -193,7 +197,8 @@ impl Shared {
         }
     }
 
-    /// Empties a list and returns its entries. Returns nothing if a fork has lost the lock: then the entries stay.
+    /// Empties a list and returns its entries. In the child of a fork the list may stay locked for ever. Then the
+    /// entries stay in the list, and the result is empty.
     fn take_all<T: Default>(&self, list: &Mutex<T>) -> T {
         self.lock_unless_lost(list).map(|mut list| core::mem::take(&mut *list)).unwrap_or_default()
     }

@@ -10,10 +10,10 @@ use std::time::SystemTime;
 use tourbillon::extend::Base;
 use tourbillon::{BuildError, Builder, DrivenEngine, Engine, ManualClock, Shards, Timestamp};
 
-/// A running engine for tasks. It owns its tasks.
+/// A running engine for tasks. The engine owns its tasks.
 ///
-/// The engine is used through its [`handle`](Self::handle). Dropping the engine shuts it down: no closure begins any
-/// more, and closures that have not run are dropped.
+/// A program uses the engine through its [`handle`](Self::handle). Dropping the engine shuts it down: no closure begins
+/// any more, and closures that have not run are dropped.
 #[must_use = "dropping an engine shuts it down"]
 pub struct TaskEngine {
     engine: Engine<Job>,
@@ -21,8 +21,8 @@ pub struct TaskEngine {
 }
 
 impl TaskEngine {
-    /// Makes an engine on the [current](Shards::current) shards, which are the process's own unless the calling thread
-    /// entered others: it shares their threads with other engines and with futures.
+    /// Makes an engine on the [current](Shards::current) shards, and shares their threads with other engines and with
+    /// futures. The current shards are the process's own shards, unless the calling thread has entered other shards.
     ///
     /// # Errors
     ///
@@ -31,8 +31,8 @@ impl TaskEngine {
         Self::start(Shards::current()?.engine())
     }
 
-    /// Starts an engine with the builder's settings: with threads of its own, or on the shards that the builder is
-    /// [on](Builder::on). Closures run on the workers. With [`inline`](Builder::inline) they run on the shards'
+    /// Starts an engine with the builder's settings. The engine has threads of its own, or runs on the shards that were
+    /// passed to [`Builder::on`]. Closures run on the workers. With [`inline`](Builder::inline) they run on the shards'
     /// threads, where they should do no more than wake or enqueue.
     ///
     /// # Errors
@@ -60,8 +60,8 @@ pub struct DrivenTasks {
 }
 
 impl DrivenTasks {
-    /// Makes an engine without threads, with the default settings of [`Builder`]. Its manual clock starts at 1970 by
-    /// the wall clock.
+    /// Makes an engine without threads, with the default settings of [`Builder`]. The engine's manual clock starts at
+    /// the wall-clock time 1970-01-01.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl DrivenTasks {
         Self::start_at(builder, SystemTime::UNIX_EPOCH)
     }
 
-    /// Works as [`start`](Self::start), but the clock starts at `time` by the wall clock.
+    /// Works as [`start`](Self::start), but the engine's manual clock starts at the wall-clock time `time`.
     ///
     /// # Errors
     ///
@@ -96,22 +96,22 @@ impl DrivenTasks {
         &self.tasks
     }
 
-    /// See [`DrivenEngine::advance`].
+    /// Moves time forward by `by`, and runs the closures that come due: see [`DrivenEngine::advance`].
     pub fn advance(&mut self, by: Duration) {
         self.engine.advance(by);
     }
 
-    /// See [`DrivenEngine::advance_to`].
+    /// Moves time forward to `target`, and runs the closures that come due: see [`DrivenEngine::advance_to`].
     pub fn advance_to(&mut self, target: Timestamp) {
         self.engine.advance_to(target);
     }
 
-    /// See [`DrivenEngine::turn`].
+    /// Runs the closures that are due now, without moving the time: see [`DrivenEngine::turn`].
     pub fn turn(&mut self) {
         self.engine.turn();
     }
 
-    /// See [`DrivenEngine::next_expiry`].
+    /// Returns the moment at which the next timer is due: see [`DrivenEngine::next_expiry`].
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
         self.engine.next_expiry()
     }

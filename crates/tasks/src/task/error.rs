@@ -10,7 +10,7 @@ use tourbillon::Refusal;
 pub enum RepeatErrorKind {
     /// The period or the pause is zero.
     ZeroPeriod,
-    /// The period or the pause is shorter than a tick, so that runs would fall together.
+    /// The period or the pause is shorter than a tick. So several runs would fall into the same tick.
     BelowTick {
         /// The period or pause that the plan asks for.
         period: Duration,
@@ -19,7 +19,7 @@ pub enum RepeatErrorKind {
     },
     /// The plan allows no run at all.
     NoRuns,
-    /// The calendar has no instant after now.
+    /// The calendar of the plan has no instant after the present moment.
     NeverFires,
     /// The engine refused the timer.
     Refused(Refusal),
@@ -39,9 +39,9 @@ impl fmt::Display for RepeatErrorKind {
     }
 }
 
-/// The error for a repeating task that was not started. It returns the closure.
+/// The error for a repeating task that was not started. The error returns the closure.
 pub struct RepeatError<F> {
-    /// The reason.
+    /// The reason why the task was not started.
     pub kind: RepeatErrorKind,
     /// The closure that would have run.
     pub task: F,

@@ -20,7 +20,7 @@ pub enum Stopped {
     Stopped,
     /// A run has begun and may not have ended.
     Running,
-    /// The task had ended before, by itself or by another call, and no run is under way.
+    /// The task had ended before this call, by itself or by another call. No run of the task is under way.
     Gone,
 }
 
@@ -34,8 +34,8 @@ impl Task {
         self.repeats.stop()
     }
 
-    /// Works as [`stop`](Self::stop), but waits until runs under way have ended. Inside a task of the same engine it
-    /// does not wait, since it might wait for itself. Only there can it return [`Stopped::Running`].
+    /// Works as [`stop`](Self::stop), but waits until runs under way have ended. A call from a task of the same engine
+    /// does not wait, because the task might wait for itself. Only such a call can return [`Stopped::Running`].
     pub fn stop_and_wait(&self) -> Stopped {
         self.repeats.stop_and_wait()
     }
@@ -48,13 +48,13 @@ impl Task {
         self.repeats.next()
     }
 
-    /// Returns whether the task has ended: no further run begins. The last run may still be under way.
+    /// Returns whether the task has ended, so that no further run begins. The last run may still be under way.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.repeats.has_ended()
     }
 
-    /// Returns the counts of the task so far.
+    /// Returns the numbers of the task's runs, panics and missed instants so far.
     #[must_use]
     pub fn report(&self) -> Report {
         self.repeats.report()

@@ -13,8 +13,8 @@ pub type Call = Box<dyn FnOnce() + Send>;
 pub(crate) enum Job {
     /// The job of a one-shot. It is consumed when it runs.
     Shot(Box<dyn Shot>),
-    /// The owner of an owned timer, which is called each time the timer is due. The reference is weak, since the timer
-    /// would otherwise keep its owner alive for ever.
+    /// The owner of an owned timer, which is called each time the timer is due. The reference is weak, because the
+    /// timer would otherwise keep its owner alive for ever.
     Owned(Box<Weak<dyn OnDue>>),
 }
 
@@ -23,20 +23,20 @@ pub(crate) trait Shot: Send {
     /// Runs the job, on a worker.
     fn fire(self: Box<Self>, moment: &Moment<'_>);
 
-    /// Returns the user's closure if the job will not run.
+    /// Returns the user's closure, for a job that will not run. Returns `None` if the job has no closure of the user.
     fn unfired(self: Box<Self>) -> Option<Call>;
 }
 
-/// The owner of an owned timer. It is called when the timer is due.
+/// The owner of an owned timer. The engine calls the owner when the timer is due.
 pub(crate) trait OnDue: Send + Sync {
-    /// Reacts to a due timer. Runs on a worker, and never twice at a time.
+    /// Reacts to the timer when it is due. A worker calls this method. Two calls never run at the same time.
     fn on_due(&self, moment: &Moment<'_>);
 }
 
 /// A listener for the engine's shutdown.
 pub(crate) trait OnEnd: Send + Sync {
-    /// Reacts to the shutdown, when no timer will fire any more. May be called more than once. If a handler shut the
-    /// engine down, other handlers may still run.
+    /// Reacts to the shutdown of the engine. During the call no timer fires any more. The engine may call this method
+    /// more than once. If a handler shut the engine down, other handlers may still run.
     fn on_end(&self);
 }
 
@@ -108,7 +108,7 @@ impl fmt::Debug for Job {
     }
 }
 
-/// Returns the closure of a job that will not run.
+/// Returns the user's closure of a job that will not run.
 pub(super) fn give_back(job: Job) -> Call {
     job.unfired().unwrap_or_else(|| Box::new(|| {}))
 }

@@ -2,16 +2,16 @@
 
 use core::hash::Hash;
 
-/// The traits that a key must have. A key is hashed, compared and cloned under the lock of its bucket in a map.
+/// The traits that a key must have. Maps hash, compare and clone a key while they hold a lock.
 pub trait Key: Clone + Eq + Hash + Send + Sync + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + Sync + 'static> Key for K {}
 
-/// Decides which entry wins if a key is taken.
+/// Decides which entry stays if a call names a key that already has an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IfPresent {
-    /// The new entry replaces the present entry.
+    /// The new entry replaces the key's present entry.
     #[default]
     Replace,
     /// The present entry stays. The new entry is handed back.

@@ -15,8 +15,8 @@ use core::hash::Hash;
 
 /// A set of repeating tasks with names. Each name has at most one task. Clones share the names.
 ///
-/// A name is free again when its task has ended ([`Task::has_ended`]), by itself or by a stop. The last run may still
-/// be under way then. Tasks go on when the last clone is dropped.
+/// A name is free again when its task has ended ([`Task::has_ended`]), by itself or by a stop. At that moment, the
+/// task's last run may still be under way. Tasks go on when the last clone is dropped.
 ///
 /// # Examples
 ///
@@ -55,14 +55,13 @@ struct Named {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Started {
-    /// The name was free. It has this task now.
+    /// The name was free. It now belongs to this task.
     New(Task),
-    /// The name had another task, which has ended by now. A run of that task may be under way, but no further run
-    /// begins.
+    /// The name had another task, which has ended. The last run of that task may still be under way.
     Replaced {
-        /// The task that the name has now.
+        /// The task to which the name now belongs.
         task: Task,
-        /// Whether a run of the earlier task is under way.
+        /// The outcome of stopping the earlier task. It is [`Stopped::Running`] if a run of that task is under way.
         before: Stopped,
     },
     /// The name keeps its task, which is returned here. The new closure was dropped.
@@ -142,8 +141,8 @@ impl<K: Key> NamedTasks<K> {
         }
     }
 
-    /// Stops the task of a name, as [`Task::stop`] does. Returns `None` when the name has no task. A task in its last
-    /// run has ended, but is still found here. Then the result is [`Stopped::Running`].
+    /// Stops the task of a name, as [`Task::stop`] does. Returns `None` when the name has no task. This call also finds
+    /// a task that has ended while its last run is under way. Then the result is [`Stopped::Running`].
     pub fn stop<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Stopped>
     where
         K: Borrow<Q>,
@@ -224,9 +223,9 @@ impl fmt::Display for NamedErrorKind {
 
 /// The error for a named task that was not started. It returns the name and the closure.
 pub struct NamedError<K, F> {
-    /// The reason.
+    /// The reason why the task was not started.
     pub kind: NamedErrorKind,
-    /// The name.
+    /// The name under which the task would have started.
     pub key: K,
     /// The closure that would have run.
     pub task: F,

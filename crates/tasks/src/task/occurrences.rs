@@ -7,11 +7,11 @@ use crate::calendar::{Calendar, jiff};
 use core::time::Duration;
 use tourbillon::Timestamp;
 
-/// A moment in nanoseconds. With a period or a pause, it counts from the start of the engine's clock. With a calendar,
-/// it counts from 1970.
+/// A moment at which a task runs, in nanoseconds. For a period or a pause, the moment counts from the start of the
+/// engine's clock. For a calendar, it counts from 1970.
 pub(super) type Instant = i128;
 
-/// The rule that spaces the instants of a task.
+/// The rule that spaces the instants (the planned runs) of a task.
 #[derive(Clone, Debug)]
 pub(super) enum Cadence {
     Rate(Duration),
@@ -20,7 +20,7 @@ pub(super) enum Cadence {
     Calendar(Calendar),
 }
 
-/// All instants of a task, as a rule to compute them.
+/// The rule that computes the instants (the planned runs) of a task.
 #[derive(Clone, Debug)]
 pub(super) struct Occurrences {
     cadence: Cadence,
@@ -28,10 +28,10 @@ pub(super) struct Occurrences {
     wall: Wall,
 }
 
-/// Says how many instants of a task have passed since a given instant.
+/// The instants (planned runs) of a task that have passed after a given instant.
 pub(super) struct Elapsed {
     pub(super) count: u64,
-    /// The last of these instants, or the given instant if there are none.
+    /// The last instant that has passed. If no later instant has passed, this is the given instant.
     pub(super) last: Instant,
 }
 
@@ -39,9 +39,9 @@ pub(super) struct Elapsed {
 mod by_the_calendar {
     use core::time::Duration;
 
-    /// The longest wait until the wall clock is read again, since it may be set during the wait.
+    /// The longest time for which a waiting task does not read the wall clock. The clock may be set during the wait.
     pub(super) const STRIDE: Duration = Duration::from_secs(30);
-    /// How many missed instants of a calendar are counted one by one before the count is cut off.
+    /// The greatest number of missed instants of a calendar that one call counts.
     pub(super) const COUNTED: u64 = 100_000;
 }
 
@@ -50,12 +50,12 @@ impl Occurrences {
         Self { cadence, wall }
     }
 
-    /// Returns whether each instant lies a pause after the end of the run before it.
+    /// Returns whether the task's runs are spaced by a pause: each instant follows the end of the previous run.
     pub(super) fn has_pauses(&self) -> bool {
         matches!(self.cadence, Cadence::Pause(_))
     }
 
-    /// Converts the present moment into an instant.
+    /// Converts the present moment `now` into an instant, on the clock by which the task's instants are counted.
     pub(super) fn instant(&self, now: Timestamp) -> Instant {
         match self.cadence {
             Cadence::Rate(_) | Cadence::Pause(_) => Instant::from(now.as_nanos()),
@@ -64,8 +64,8 @@ impl Occurrences {
         }
     }
 
-    /// Returns when to wake up for a coming instant. With a calendar this may be earlier, so that the wall clock is
-    /// read again.
+    /// Returns the moment at which a task that waits for `instant` must wake up. For a calendar, the moment may be
+    /// before the instant, because the task must read the wall clock again.
     #[cfg_attr(not(feature = "calendar"), expect(unused_variables, reason = "of the wall clock"))]
     pub(super) fn deadline(&self, instant: Instant, now: Timestamp) -> Timestamp {
         match self.cadence {
@@ -95,7 +95,7 @@ impl Occurrences {
         }
     }
 
-    /// Counts the instants after `instant` up to `now`. `instant` must be an instant of the task.
+    /// Counts the instants after `instant` up to `now`. `instant` must itself be an instant of the task.
     pub(super) fn elapsed(&self, instant: Instant, now: Instant) -> Elapsed {
         match &self.cadence {
             Cadence::Rate(period) => {
@@ -111,8 +111,8 @@ impl Occurrences {
                 let mut elapsed = Elapsed { count: 0, last: instant };
                 while let Some(next) = self.after(elapsed.last).filter(|&next| next <= now) {
                     elapsed.count += 1;
-                    // Counting stops here: the next instant can be found from any moment, so `now` serves as the last
-                    // instant.
+                    // Counting stops here. The next instant of a calendar can be found from any moment, so `now` serves
+                    // as the last instant.
                     elapsed.last = if elapsed.count < by_the_calendar::COUNTED { next } else { now };
                 }
                 elapsed
@@ -120,7 +120,8 @@ impl Occurrences {
         }
     }
 
-    /// Returns the next instant if the period starts again at `now`; `None` for a calendar, which cannot be shifted.
+    /// Returns the next instant if a period starts again at `now`. Returns `None` for a calendar, which cannot be
+    /// shifted.
     pub(super) fn rebased(&self, now: Instant) -> Option<Instant> {
         match self.cadence {
             Cadence::Rate(_) | Cadence::Pause(_) => self.after(now),
@@ -129,7 +130,7 @@ impl Occurrences {
         }
     }
 
-    /// Returns the instant as a calendar time; `None` for a task with a period or a pause.
+    /// Returns the instant `instant` as a calendar time; `None` for a task with a period or a pause.
     #[cfg(feature = "calendar")]
     pub(super) fn calendar_instant(&self, instant: Instant) -> Option<jiff::Timestamp> {
         matches!(self.cadence, Cadence::Calendar(_)).then(|| timestamp(instant)).flatten()
@@ -140,7 +141,7 @@ fn nanos(span: Duration) -> Instant {
     Instant::try_from(span.as_nanos()).unwrap_or(Instant::MAX)
 }
 
-/// Returns a duration of `nanos` nanoseconds, or the longest duration if it does not fit.
+/// Returns a duration of `nanos` nanoseconds. If that is too long for a `Duration`, returns the longest duration.
 pub(super) fn nanoseconds(nanos: u128) -> Duration {
     const SECOND: u128 = 1_000_000_000;
     let Ok(seconds) = u64::try_from(nanos / SECOND) else { return Duration::MAX };

@@ -1,23 +1,23 @@
 //! Policies of a repeating task for long runs and for panics.
 
-/// Decides about instants that come while a run is under way.
+/// Decides whether an instant (a planned run) that comes during another run of the task gets its own run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overlap {
-    /// These instants get no run.
+    /// Instants (planned runs) that come during a run of the task get no run.
     #[default]
     Skip,
-    /// The last of these instants gets its run when the present run has ended.
+    /// The last instant (planned run) that comes during a run of the task gets its own run afterwards.
     QueueOne,
 }
 
-/// Decides about a task that panicked. In both cases the engine counts and reports the panic.
+/// Decides whether a repeating task goes on after a panic. In both cases the engine counts and reports the panic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnPanic {
-    /// The task runs again at its next instant.
+    /// After a panic, the task runs again at its next planned moment.
     #[default]
     GoOn,
-    /// The task ends.
+    /// After a panic, the task ends.
     Stop,
 }

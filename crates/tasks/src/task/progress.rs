@@ -6,24 +6,24 @@ use super::policies::Overlap;
 use super::report::Report;
 use tourbillon::Missed;
 
-/// The state of a task between its instants, and its policies.
+/// The progress of a repeating task: its next run, its counts, and its policies.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) occurrences: Occurrences,
     /// The instant of the coming run; `None` when no further run comes.
     next: Option<Instant>,
-    /// How many runs are left; `None` if the task repeats for ever.
+    /// The number of runs that the task still has to make; `None` if the task repeats for ever.
     left: Option<u64>,
     missed: Missed,
     overlap: Overlap,
-    /// The instant at which the last run began.
+    /// The moment at which the last run began.
     begun: Instant,
-    /// Missed instants were counted up to this instant.
+    /// The instant up to which `begin` has counted missed instants. It has not counted later instants yet.
     counted: Instant,
     pub(super) report: Report,
 }
 
-/// Describes a run that has just begun: its number, its instant, and how many instants were missed before it.
+/// Describes a run that has just begun: its number, its instant, and the number of instants missed before it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Begun {
     pub(super) number: u64,
@@ -62,14 +62,14 @@ impl Progress {
         self.begun = now;
         self.left = self.left.map(|left| left - 1);
         self.report.runs += 1;
-        // In a burst, an earlier call has already counted instants after this instant.
+        // In a burst, an earlier call of `begin` may have counted further. No instant counts twice.
         let from = instant.max(self.counted);
         let Elapsed { count: missed, last } = self.occurrences.elapsed(from, now);
         self.counted = last;
         self.report.missed += missed;
         self.next = if self.occurrences.has_pauses() {
-            // The pause counts from the run's start if runs overlap. Otherwise `end` counts the pause again, from the
-            // run's end.
+            // If runs overlap, the pause counts from the start of the run. If they do not overlap, `end` computes the
+            // next instant again, from the end of the run.
             self.occurrences.after(now)
         } else if missed == 0 || self.missed == Missed::Burst {
             self.occurrences.after(instant)
@@ -81,14 +81,14 @@ impl Progress {
         Some(Begun { number: self.report.runs, instant, missed })
     }
 
-    /// Ends a run, and applies the overlap policy to the instants that came during the run.
+    /// Ends the present run, and applies the overlap policy to the instants that came during that run.
     pub(super) fn end(&mut self, now: Instant) {
         if self.occurrences.has_pauses() {
             self.next = self.occurrences.after(now);
             return;
         }
-        // A burst returns here: its instants from before the run's start still have their runs, and later instants join
-        // them.
+        // In a burst, the next instant came before this run began, and nothing is skipped. The burst also includes the
+        // instants that came during the run.
         let Some(next) = self.next().filter(|&next| self.begun < next && next <= now) else { return };
         let Elapsed { count, last } = self.occurrences.elapsed(next, now);
         let overlapped = count + 1;
@@ -121,8 +121,8 @@ mod tests {
         Progress::new(occurrences, PERIOD, None, missed, overlap)
     }
 
-    /// Runs from `begin` to `end`. Returns the instant of the run, the number of instants that it missed, and the next
-    /// instant.
+    /// Simulates a run from `begin` to `end`. Returns the run's instant, the number of instants missed before the run,
+    /// and the next instant.
     fn run(progress: &mut Progress, begin: Instant, end: Instant) -> (Instant, u64, Option<Instant>) {
         let begun = progress.begin(begin).expect("an instant has come");
         progress.end(end);

@@ -42,15 +42,15 @@ pub struct Repeat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum First {
-    /// One period after the task starts.
+    /// The first run begins one period after the task starts.
     #[default]
     AfterPeriod,
-    /// As soon as the task starts.
+    /// The first run begins as soon as the task starts.
     AtOnce,
-    /// This long after the start.
+    /// The first run begins after this time from the start of the task.
     After(Duration),
-    /// At the next moment that is a whole number of periods after this time. So a task that is started again keeps its
-    /// phase.
+    /// The first run begins at the next moment that is a whole number of periods before or after this time. So a task
+    /// that is started again keeps its phase.
     InStepWith(SystemTime),
 }
 
@@ -66,22 +66,22 @@ impl Repeat {
         }
     }
 
-    /// Repeats at a fixed rate: the instants are a period apart, however long runs take.
+    /// Makes a plan with a fixed rate: the planned moments of the runs are a period apart, however long runs take.
     pub fn every(period: Duration) -> Self {
         Self::at(Cadence::Rate(period))
     }
 
-    /// Repeats with a fixed pause from the end of a run to the next run.
+    /// Makes a plan with a fixed pause from the end of a run to the start of the next run.
     pub fn pausing(pause: Duration) -> Self {
         Self::at(Cadence::Pause(pause))
     }
 
-    /// Repeats at the instants of a calendar. Each instant is computed from the instant before. The calendar also
-    /// decides the first run.
+    /// Makes a plan that repeats at the instants of a calendar. The next instant is computed from the instant before
+    /// it. The calendar also decides the first run.
     ///
-    /// The wall clock decides when an instant has come. If it is the system's clock, a waiting task reads it again
-    /// every half minute. So the task is at most half a minute late if the clock is set forward. If the clock is set
-    /// back, the task waits.
+    /// The wall clock decides when an instant has come. While a task waits, it reads the system's clock again every
+    /// half minute. If the clock is set forward, the task is at most half a minute late. If the clock is set back, the
+    /// task waits.
     #[cfg(feature = "calendar")]
     pub fn on(calendar: Calendar) -> Self {
         Self::at(Cadence::Calendar(calendar))
@@ -93,30 +93,32 @@ impl Repeat {
         self
     }
 
-    /// Derives the phase from a key, so that ten thousand tasks with the same period do not fire in the same tick. The
-    /// same key and period always give the same phase, in every process that is built with the same standard library.
+    /// Derives the task's phase within the period from a key. So ten thousand tasks with the same period do not fire in
+    /// the same tick. A key and a period always give the same phase, in every process that is built with the same
+    /// standard library.
     pub fn spread_by(self, key: impl Hash) -> Self {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         self.first(First::InStepWith(SystemTime::UNIX_EPOCH + Duration::from_nanos(hasher.finish() >> 1)))
     }
 
-    /// Sets the number of runs. Without it, the task repeats for ever.
+    /// Sets the number of runs. By default, the task repeats for ever.
     pub fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Sets the policy for missed instants; by default they are skipped. An instant is missed if it came before the run
-    /// of another instant began, because the engine or its workers were late. With [`Missed::Burst`], instants that
-    /// come during a burst join it, whatever [`Overlap`] says. A calendar has no period, so there [`Missed::Delay`]
-    /// works as [`Missed::Skip`].
+    /// Sets the policy for missed instants; by default they are skipped. An instant is missed if it comes while an
+    /// earlier instant still waits for its run to begin. The engine or its workers are late then. With
+    /// [`Missed::Burst`], instants that come during a burst join the burst, and [`Overlap`] does not apply to them. A
+    /// calendar has no period, so there [`Missed::Delay`] works as [`Missed::Skip`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
     }
 
-    /// Sets the policy for instants that come while a run is under way; by default they are skipped.
+    /// Sets the policy for instants (planned runs) that come while a run is under way. By default such instants get no
+    /// run.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = overlap;
         self
@@ -128,7 +130,7 @@ impl Repeat {
         self
     }
 
-    /// Checks the plan, and returns the state of a task that starts now.
+    /// Checks the plan, and returns the progress of a task that starts at `now`.
     pub(super) fn begin(
         &self,
         wall: Wall,
@@ -159,7 +161,7 @@ impl Repeat {
 }
 
 impl First {
-    /// Returns the time between the start and the first run.
+    /// Returns the time between the start of the task and its first run.
     fn delay(self, period: Duration, time: SystemTime) -> Duration {
         match self {
             Self::AfterPeriod => period,

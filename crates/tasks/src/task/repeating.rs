@@ -4,8 +4,9 @@
 //! arming finds that the task has ended and does nothing. If a stop comes later, the stop disarms the timer. Closures
 //! run, and are dropped, while nothing is locked.
 //!
-//! No call waits for a shard while it holds the lock of the progress. A handler on that shard's thread may need the
-//! lock, and then both would wait for ever. So an arming under the lock may exceed the capacity of a full lane, by one
+//! Arming may have to wait when a lane is full. A lane is the queue of a thread's messages to a shard, called tickets.
+//! No call waits for a shard while it holds the lock of the progress. A handler on the shard's thread may need the
+//! lock, and then both would wait for ever. So an arming under the lock may exceed the capacity of a lane, by one
 //! ticket for each task.
 
 use super::core::TaskCore;
@@ -24,28 +25,30 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tourbillon::extend::WhenFull;
 use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
 
-/// The closure of a task, and whether its runs may overlap. It is kept until the task has ended.
+/// The closure of a repeating task. The type decides whether the task's runs may overlap. The closure is kept until the
+/// task has ended.
 pub(super) trait Body: Send + Sync + Sized + 'static {
     type Routine;
 
-    /// Whether a run delays the next run until it has ended.
+    /// Whether each run of the task must wait for the end of the previous run.
     const IN_TURN: bool;
 
-    /// Makes a run whose instant has come.
+    /// Begins a run whose instant has come.
     fn make(task: &Repeating<Self>, run: Run, moment: &Moment<'_>);
 
-    /// Takes the closure out. Returns `None` if it was taken before, if a run uses it, or if a fork has lost its lock.
+    /// Takes the closure out. Returns `None` if the closure was taken before, or if a run uses it. In the child of a
+    /// fork, also returns `None` if the closure stays locked for ever.
     fn take(&self, is_in_child: bool) -> Option<Self::Routine>;
 }
 
-/// A closure whose runs follow each other.
+/// The closure of a task whose runs never overlap.
 pub(super) struct InTurn<F> {
-    /// The closure. It is locked as long as a run lasts.
+    /// The closure; `None` after it was taken out. The lock is held during each run.
     routine: Mutex<Option<F>>,
     call: fn(&mut F, &Run),
 }
 
-/// A closure whose runs may overlap.
+/// The closure of a task whose runs may overlap.
 pub(super) struct InParallel<F>(Mutex<Option<StdArc<F>>>);
 
 impl<F> InTurn<F> {
@@ -64,7 +67,7 @@ impl<F: Send + 'static> Body for InTurn<F> {
         let panic = {
             let InTurn { routine, call } = &task.body;
             let mut routine = ignore_poison(routine.lock());
-            // `None` if the task was stopped just now.
+            // The closure is `None` if a stop took it a moment ago.
             routine.as_mut().and_then(|routine| run.make(|run| call(routine, run)))
         };
         run.end(panic);
@@ -91,7 +94,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
         let tasks = task.tasks.clone();
         let run = UnderWay::new(task, run);
         let routine = ignore_poison(run.task.body.0.lock()).clone();
-        // `None` if the task was stopped just now.
+        // The closure is `None` if a stop took it a moment ago.
         let Some(routine) = routine else { return };
         let beside = Box::new(Beside { routine, run, called: moment.now() });
         if tasks.has_no_other_thread() {
@@ -116,7 +119,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
 struct Beside<F: Fn(&Run) + Send + Sync + 'static> {
     routine: StdArc<F>,
     run: UnderWay<InParallel<F>, StdArc<Repeating<InParallel<F>>>>,
-    /// When the task's timer fired.
+    /// The moment at which the task's timer fired.
     called: Timestamp,
 }
 
@@ -139,7 +142,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
 struct UnderWay<B: Body, T: Deref<Target = Repeating<B>>> {
     task: T,
     run: Run,
-    /// Whether the closure was called.
+    /// Whether the run has called the task's closure.
     is_made: bool,
 }
 
@@ -148,7 +151,7 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
         Self { task, run, is_made: false }
     }
 
-    /// Calls the closure. Returns the payload of its panic, if it panicked.
+    /// Calls the task's closure by `call`. If the closure panics, returns the payload of the panic.
     fn make(&mut self, call: impl FnOnce(&Run)) -> Option<Box<dyn Any + Send>> {
         self.is_made = true;
         catch_unwind(AssertUnwindSafe(|| call(&self.run))).err()
@@ -185,10 +188,10 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> Drop for UnderWay<B, T> {
         let is_over = {
             let mut state = self.task.lock();
             state.running -= 1;
-            // If the task was stopped or the engine shut down, the closure was not called, and the run does not count.
+            // The closure was not called if the task was stopped or the engine shut down. Then the run does not count.
             state.progress.report.runs -= u64::from(!self.is_made);
             self.task.run_ended.notify_all();
-            // A run that has begun in parallel must still find the closure.
+            // A parallel run that has begun but not called the closure must still find the closure.
             state.has_ended() && (state.is_stopped || state.running == 0)
         };
         if is_over {
@@ -210,24 +213,24 @@ pub(super) struct Repeating<B: Body> {
 struct State {
     progress: Progress,
     is_stopped: bool,
-    /// The number of runs under way.
+    /// The number of the task's runs that are under way.
     running: usize,
 }
 
 impl State {
-    /// Returns whether no further run begins.
+    /// Returns whether no further run of the task begins.
     fn has_ended(&self) -> bool {
         self.is_stopped || self.progress.next().is_none()
     }
 }
 
-/// Makes the error for a task that has not been shared yet. It returns the closure.
+/// Makes the error for a task that cannot be started. The error returns the closure of `body`.
 fn refused<B: Body>(kind: RepeatErrorKind, body: &B) -> RepeatError<B::Routine> {
     RepeatError { kind, task: body.take(false).expect("it never ran") }
 }
 
 impl<B: Body> Repeating<B> {
-    /// Makes a task. Its timer is not armed yet.
+    /// Makes a repeating task. [`launch`](Self::launch) arms its timer.
     pub(super) fn make(
         tasks: &TaskCore,
         plan: &Repeat,
@@ -253,7 +256,7 @@ impl<B: Body> Repeating<B> {
         Ok(task)
     }
 
-    /// Arms the timer for the first run, unless the task was already stopped.
+    /// Arms the task's timer for the first run, unless the task was already stopped.
     pub(super) fn launch(self: &StdArc<Self>) -> Result<(), RepeatError<B::Routine>> {
         let Some(timer) = self.timer.get() else { return Ok(()) };
         self.tasks.keep(timer.id(), StdArc::clone(self) as StdArc<dyn Repeats>);
@@ -262,7 +265,8 @@ impl<B: Body> Repeating<B> {
             let next = state.progress.next().filter(|_| !state.is_stopped);
             next.map(|next| state.progress.occurrences.deadline(next, self.tasks.now()))
         };
-        // The lock is free here, since arming may wait for a shard whose thread runs a handler that needs the lock.
+        // No lock is held here, since arming may wait for a shard. The shard's thread may run a handler that needs the
+        // lock.
         let armed = first.map(|first| timer.arm_at(first));
         let is_stopped = {
             let mut state = self.lock();
@@ -273,7 +277,8 @@ impl<B: Body> Repeating<B> {
             // The stop may have come before the timer was armed.
             timer.disarm();
             drop(self.tasks.forget(timer.id()));
-            // A caller that stopped the task has taken the closure. The end of the engine may have left it.
+            // If a caller stopped the task, that caller has taken the closure. A shutdown may have left the closure in
+            // the task.
             if let Some(task) = self.tasks.is_shut_down().then(|| self.take_back()).flatten() {
                 let kind = RepeatErrorKind::Refused(Refusal::ShutDown);
                 return Err(RepeatError { kind, task });
@@ -282,7 +287,7 @@ impl<B: Body> Repeating<B> {
         Ok(())
     }
 
-    /// Takes the closure out, unless a run uses it.
+    /// Takes the task's closure out. Returns `None` if a run uses the closure.
     pub(super) fn take_back(&self) -> Option<B::Routine> {
         self.body.take(self.tasks.is_in_child())
     }
@@ -291,7 +296,7 @@ impl<B: Body> Repeating<B> {
         ignore_poison(self.state.lock())
     }
 
-    /// Arms the timer for the coming run, if there is one. Never waits.
+    /// Arms the task's timer for the coming run, if a further run comes. Never waits.
     fn arm(&self, state: &mut State) {
         let next = state.progress.next().filter(|_| !state.is_stopped);
         let (Some(next), Some(timer)) = (next, self.timer.get()) else { return };
@@ -301,7 +306,7 @@ impl<B: Body> Repeating<B> {
         state.is_stopped |= armed.is_err();
     }
 
-    /// Drops the closure, and the engine's reference to the task.
+    /// Drops the closure of an ended task, and the engine's reference to the task.
     fn retire(&self) {
         let kept = self.timer.get().and_then(|timer| self.tasks.forget(timer.id()));
         drop((kept, self.take_back()));
@@ -319,7 +324,7 @@ impl<B: Body> OnDue for Repeating<B> {
             }
             let instant = state.progress.occurrences.instant(now);
             let Some(begun) = state.progress.begin(instant) else {
-                // With the wall clock, the instant may not have come yet.
+                // By the wall clock, the instant may not have come yet.
                 return self.arm(&mut state);
             };
             state.running += 1;

@@ -8,19 +8,20 @@ use core::cell::Cell;
 use core::time::Duration;
 use tourbillon::Timestamp;
 
-/// A run of a repeating task, as its closure sees it.
+/// A run of a repeating task: the argument of the task's closure.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run {
     /// The number of the run, counted from 1.
     pub number: u64,
-    /// The instant of the run, on the engine's clock.
+    /// The moment for which the run was planned, on the engine's clock.
     pub scheduled: Timestamp,
-    /// The time between the instant and the start of the run.
+    /// The time between the planned moment and the start of the run.
     pub lateness: Duration,
-    /// The number of further instants that had come when the run began, and that no earlier run has counted.
+    /// The number of planned moments that came after this run's own, but before the run began. Moments that an earlier
+    /// run has counted are left out.
     pub missed: u64,
-    /// The instant of the run as a calendar time; `None` for a task with a period.
+    /// The planned moment of the run as a calendar time; `None` for a task with a period or a pause.
     #[cfg(feature = "calendar")]
     pub instant: Option<jiff::Timestamp>,
     pub(super) is_last: Cell<bool>,
@@ -42,7 +43,7 @@ impl Run {
         }
     }
 
-    /// Ends the task: this run is the last.
+    /// Ends the task, so that this run is its last run.
     pub fn stop(&self) {
         self.is_last.set(true);
     }

@@ -18,7 +18,8 @@ use tourbillon::{
     Cancel, Health, Refusal, RescheduleError, ScheduleError, Stats, TimerId, Timestamp, Unfired,
 };
 
-/// A handle of an engine for tasks. Any thread may use it. Cloning is cheap. A handle does not keep the engine running.
+/// A handle of an engine for tasks. Any thread may use a handle. Cloning a handle is cheap. A handle does not keep the
+/// engine running.
 #[derive(Clone)]
 pub struct Tasks {
     core: TaskCore,
@@ -29,7 +30,7 @@ impl Tasks {
         Self { core }
     }
 
-    /// Returns the engine's core, on which keyed timers and the ready-made uses build.
+    /// Returns the shared part of the engine. Keyed timers and the ready-made uses build on it.
     pub(crate) fn core(&self) -> &TaskCore {
         &self.core
     }
@@ -65,8 +66,8 @@ impl Tasks {
         self.core.handle().schedule_at(deadline, job).map_err(|error| error.map(give_back))
     }
 
-    /// Works as [`at`](Self::at), but never waits, for callers that hold a lock. If the engine is full, release the
-    /// lock and call [`await_room`](Self::await_room).
+    /// Works as [`at`](Self::at), but never waits, for callers that hold a lock. If the call fails with
+    /// [`LaneFull`](tourbillon::Refusal::LaneFull), release the lock and call [`await_room`](Self::await_room).
     ///
     /// # Errors
     ///
@@ -79,8 +80,8 @@ impl Tasks {
         self.core.try_at(deadline, f)
     }
 
-    /// Works as [`at`](Self::at), but calls `f` with the moment at which the timer fired. An error or
-    /// [`shutdown`](Self::shutdown) may return the closure as a [`Call`]. That [`Call`] calls `f` with `None`.
+    /// Works as [`at`](Self::at), but calls `f` with the moment at which the timer fired. If the closure does not run,
+    /// an error or [`shutdown`](Self::shutdown) returns it as a [`Call`]. Such a [`Call`] passes `None` to `f`.
     ///
     /// # Errors
     ///
@@ -138,8 +139,9 @@ impl Tasks {
         self.core.handle().deadline(id)
     }
 
-    /// Waits a little for room in the lane that [`try_at`](Self::try_at) found full. Each later round waits longer.
-    /// Returns false at once where the caller would wait for itself.
+    /// Waits a little after [`try_at`](Self::try_at) has failed with [`LaneFull`](tourbillon::Refusal::LaneFull).
+    /// `rounds` starts at 0 and counts the waits. Each wait is longer than the wait before. Returns false at once if
+    /// the calling thread would wait for itself.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         self.core.await_room(rounds)
     }
@@ -167,12 +169,13 @@ impl Tasks {
         self.start(&plan, InTurn::new(f, |f, run| f(run)))
     }
 
-    /// Works as [`repeat`](Self::repeat), but runs may overlap: each begins at its instant, on another worker. The
-    /// plan's overlap policy does not apply.
+    /// Works as [`repeat`](Self::repeat), but runs may overlap: each run begins at its planned moment, on another
+    /// worker. The plan's overlap policy does not apply.
     ///
-    /// The task's timer starts each run as a one-shot. [`stats`](Self::stats) counts both timers.
-    /// [`Report`](super::Report) has the number of runs. If the engine has no room for the one-shot, or if handlers run
-    /// inline, the next run waits. A pause counts from the start of a run to the start of the next run.
+    /// The task's timer starts each run as a one-shot. [`stats`](Self::stats) counts both timers, and
+    /// [`Report`](super::Report) has the number of runs. If the engine is full, or if handlers run inline, the task's
+    /// own timer makes the run. The next run then waits for its end. A pause counts from the start of a run to the
+    /// start of the next run.
     ///
     /// # Errors
     ///
@@ -208,7 +211,7 @@ impl Tasks {
         NamedTasks::new(&self.core)
     }
 
-    /// Makes an owned timer that runs `f` whenever it is due. It can be armed and disarmed any number of times.
+    /// Makes an owned timer that runs `f` whenever it is due. The timer can be armed and disarmed any number of times.
     ///
     /// # Errors
     ///

@@ -7,12 +7,12 @@ use core::fmt;
 use core::time::Duration;
 use tourbillon::{ArmError, Armed, Disarm, Refusal, ScheduleError, Timer, Timestamp};
 
-/// A [`Timer`] that runs its own closure. It can be armed and disarmed any number of times, at the price of a
-/// [`Timer`].
+/// A [`Timer`] that runs its own closure. The timer can be armed and disarmed any number of times, and costs as much as
+/// a [`Timer`].
 ///
-/// [`Tasks::timer`](crate::Tasks::timer) makes it. Dropping it disarms it, even while its closure runs. The drop does
-/// not wait for the closure. The closure never runs twice at a time. A closure that owns its own timer keeps both alive
-/// for ever.
+/// [`Tasks::timer`](crate::Tasks::timer) makes it. Dropping the timer disarms it, even while its closure runs. The drop
+/// does not wait for the closure. The closure never runs twice at a time. A closure that owns its own timer keeps both
+/// alive for ever.
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ use tourbillon::{ArmError, Armed, Disarm, Refusal, ScheduleError, Timer, Timesta
 #[must_use = "dropping a timer disarms it"]
 pub struct TaskTimer {
     timer: Timer<Job>,
-    /// The closure. The timer itself has only a weak reference to it.
+    /// The closure, kept alive here. The timer itself has only a weak reference to the closure.
     _action: StdArc<dyn OnDue>,
 }
 
@@ -53,13 +53,13 @@ impl TaskTimer {
         }
     }
 
-    /// Makes a timer that calls `action`, which may take the moment of the firing.
+    /// Makes a timer that calls `action` with the moment of each firing.
     pub(super) fn of(tasks: &TaskCore, action: StdArc<dyn OnDue>) -> Result<Self, Refusal> {
         let timer = tasks.own_timer(StdArc::downgrade(&action))?;
         Ok(Self { timer, _action: action })
     }
 
-    /// See [`Timer::arm`].
+    /// Arms the timer for `delay` from now: see [`Timer::arm`].
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl TaskTimer {
         self.timer.arm(delay)
     }
 
-    /// See [`Timer::arm_at`].
+    /// Arms the timer for `deadline`: see [`Timer::arm_at`].
     ///
     /// # Errors
     ///
@@ -79,20 +79,20 @@ impl TaskTimer {
         self.timer.arm_at(deadline)
     }
 
-    /// See [`Timer::disarm`].
+    /// Disarms the timer, without waiting: see [`Timer::disarm`].
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     #[inline]
     pub fn disarm(&self) -> Disarm {
         self.timer.disarm()
     }
 
-    /// See [`Timer::disarm_and_wait`].
+    /// Disarms the timer, and waits until its closure has ended: see [`Timer::disarm_and_wait`].
     #[expect(clippy::must_use_candidate, reason = "whether it was armed is often all the same")]
     pub fn disarm_and_wait(&self) -> Disarm {
         self.timer.disarm_and_wait()
     }
 
-    /// See [`Timer::deadline`].
+    /// Returns the deadline for which the timer is armed: see [`Timer::deadline`].
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         self.timer.deadline()

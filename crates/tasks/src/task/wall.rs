@@ -6,9 +6,9 @@ use tourbillon::Timestamp;
 /// Converts an engine's moments to wall-clock time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wall {
-    /// Uses the system's clock, which may be set while a task waits.
+    /// The wall-clock time is that of the system's clock. A user may set that clock while a task waits.
     System,
-    /// Uses the engine's clock, which started at this wall-clock time.
+    /// The wall-clock time is this time plus the time on the engine's clock.
     Since(SystemTime),
 }
 

@@ -2,7 +2,7 @@
 
 use super::job::{Call, Moment, OnDue, Shot};
 
-/// A closure that is called with the moment of the firing.
+/// A user's closure that takes the moment of the timer's firing as its argument.
 pub(super) struct WithMoment<F>(pub(super) F);
 
 impl<F: FnOnce(Option<&Moment<'_>>) + Send + 'static> Shot for WithMoment<F> {

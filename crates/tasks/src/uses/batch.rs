@@ -24,14 +24,14 @@ use core::fmt;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct IdleBatch<I> {
-    /// The expired connections. While the list is not empty, the event loop has been woken, or is about to be woken,
-    /// and has not drained the batch since.
+    /// The expired connections. When a connection enters an empty list, the event loop is woken. The list stays
+    /// non-empty until the loop drains it.
     expired: StdArc<Mutex<Vec<Expired<I>>>>,
 }
 
 impl<I> IdleBatch<I> {
     /// Makes an empty batch, and a callback for expired connections. The callback adds the connection to the batch. For
-    /// the first connection in an empty batch, it also calls `wake`.
+    /// the first connection in an empty batch, the callback also calls `wake`.
     pub(super) fn new(
         wake: impl Fn() + Send + Sync + 'static,
     ) -> (Self, impl Fn(Expired<I>) + Send + Sync + 'static)
@@ -53,9 +53,9 @@ impl<I> IdleBatch<I> {
         (Self { expired }, on_expired)
     }
 
-    /// Appends the connections that have expired since the last call to `into`, in no order, and returns their number.
-    /// A connection that expires later wakes the loop again. The wake-up for a fetched connection may come after this
-    /// call.
+    /// Appends to `into` the connections that have expired after the last call, in no order. Returns the number of
+    /// these connections. A connection that expires later wakes the loop again. The wake-up for a fetched connection
+    /// may come after this call.
     pub fn drain(&self, into: &mut Vec<Expired<I>>) -> usize {
         let mut expired = core::mem::take(&mut *ignore_poison(self.expired.lock()));
         let count = expired.len();

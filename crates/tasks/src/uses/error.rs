@@ -24,7 +24,7 @@ impl fmt::Display for ConnectErrorKind {
 
 /// The error for a connection that was not inserted. It returns the id.
 pub struct ConnectError<I> {
-    /// The reason.
+    /// The reason why the connection was not inserted.
     pub kind: ConnectErrorKind,
     /// The id that would have been inserted.
     pub id: I,
@@ -49,9 +49,9 @@ impl fmt::Display for PushErrorKind {
     }
 }
 
-/// The error for an item that was not pushed. It returns the item.
+/// The error for an item that was not pushed. The error returns the item.
 pub struct PushError<T> {
-    /// The reason.
+    /// The reason why the item was not pushed.
     pub kind: PushErrorKind,
     /// The item that would have been pushed.
     pub item: T,
@@ -64,7 +64,7 @@ pub struct PushError<T> {
 pub enum TryRecvError {
     /// No item is due, or no item came due in time.
     Empty,
-    /// The queue was closed, or its engine shut down, and all items that had come due were received.
+    /// The queue has ended: it was closed, or its engine was shut down. All items that had come due were received.
     Closed,
 }
 
@@ -79,7 +79,8 @@ impl fmt::Display for TryRecvError {
 
 impl std::error::Error for TryRecvError {}
 
-/// The error for a queue that has ended: it was closed, or its engine shut down, and all due items were received.
+/// The error for a queue that has ended: it was closed, or its engine was shut down. All items that had come due were
+/// received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecvError;
 
@@ -97,13 +98,13 @@ impl From<RecvError> for TryRecvError {
     }
 }
 
-/// The reason why a rate was refused.
+/// The reason why a rate limiter was not made: its rate is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RateError {
-    /// The interval is zero, which would limit nothing.
+    /// The interval of the rate is zero, so the limiter would limit nothing.
     ZeroInterval,
-    /// The burst is zero, so that there would never be a permit.
+    /// The burst is zero, so the limiter would never give out a permit.
     ZeroBurst,
 }
 

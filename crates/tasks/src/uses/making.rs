@@ -22,9 +22,9 @@ impl Tasks {
         IdleTimeouts::new(self.core(), limits, Box::new(on_expired))
     }
 
-    /// Works as [`idle_timeouts`](Self::idle_timeouts), but keeps expired connections until an event loop fetches them.
-    /// `wake` runs for the first connection that expires after the batch was drained. It runs on a worker, or on the
-    /// shard's thread if handlers run inline.
+    /// Works as [`idle_timeouts`](Self::idle_timeouts), but collects expired connections in a batch until an event loop
+    /// fetches them. `wake` runs for the first connection that expires after the batch was drained. It runs on a
+    /// worker, or on the shard's thread if handlers run inline.
     #[must_use]
     pub fn idle_batches<I: Key>(
         &self,
@@ -43,7 +43,7 @@ impl Tasks {
 
     /// Works as [`expiry_map`](Self::expiry_map), but passes each expired entry to the listener `on_expired`. The
     /// listener runs on a worker, or in an insert that finds an expired entry whose timer is late. It may use the map,
-    /// since no lock is held.
+    /// because no lock is held.
     ///
     /// A listener that holds a clone of the map keeps the map alive for ever.
     #[must_use]

@@ -1,7 +1,7 @@
 //! Ready-made uses of timers: idle connections, maps whose entries expire, queues of delayed items, rate limits.
 //!
-//! A [`Tasks`](crate::Tasks) makes each use, which lives on that engine's threads. So a process needs only one set of
-//! threads, however many maps and queues it has.
+//! A [`Tasks`](crate::Tasks) makes each use, and the use runs on the threads of that engine. So a process needs only
+//! one set of threads, for any number of maps and queues.
 //!
 //! | | made by | for | alternative |
 //! |---|---|---|---|

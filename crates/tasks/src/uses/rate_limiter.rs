@@ -1,18 +1,18 @@
 //! Limits the rate of calls by permits.
 //!
 //! A limiter has a bucket of permits. The bucket starts full, and gets a permit back each interval. A caller that finds
-//! a permit goes on at once. Otherwise the caller learns the moment of the next permit, or leaves a closure that runs
-//! at that moment, on a worker of the engine.
+//! a permit goes on at once. Otherwise the caller gets the moment of the next permit, or leaves a closure. The closure
+//! runs at that moment, on a worker of the engine.
 //!
 //! The state is one moment behind a lock: the moment at which the bucket will be full again. So a limiter needs no
 //! timer while no closure waits. A waiting closure is a one-shot of the engine ([`Tasks::at`](crate::Tasks::at)).
 //!
 //! # The bound
 //!
-//! For a rate of one permit each `interval` with a burst of `b`, the moments of any `n` successive permits span at
-//! least `n - b` intervals. The true clock counts, which decides whether deadlines have passed. The bound is on the
-//! moments of permits. A closure never runs before its permit's moment. Closures that a busy worker delays may run
-//! together.
+//! Take a rate of one permit each `interval`, with a burst of `b`. Then the moments of any `n` successive permits span
+//! at least `n - b` intervals. These are moments of the true clock, which decides whether deadlines have passed. The
+//! bound is on the moments of permits, not on the runs of closures. A closure never runs before its permit's moment.
+//! Closures that a busy worker delays may run together.
 //!
 //! # Races and their endings
 //!
@@ -21,8 +21,8 @@
 //!   a moment after that permit, however late the closure runs.
 //! - cancel x due: as for [`Tasks::cancel`](crate::Tasks::cancel). The permit of a cancelled closure is not given back,
 //!   since later permits have their moments by then.
-//! - wait x shutdown: the closure runs, or comes back with the error, or from
-//!   [`Tasks::shutdown`](crate::Tasks::shutdown). A refused closure has taken no permit.
+//! - wait x shutdown: the closure runs, or the error returns it, or [`Tasks::shutdown`](crate::Tasks::shutdown) returns
+//!   it. A refused closure has taken no permit.
 
 use super::error::RateError;
 use crate::sync::{Mutex, StdArc, ignore_poison};
@@ -46,7 +46,7 @@ impl Rate {
         Self { interval, burst: 1 }
     }
 
-    /// Lets callers take up to `permits` permits at once, after a pause in which they came back.
+    /// Lets callers take up to `permits` permits at once, if the bucket is full after a pause.
     /// [`Tasks::rate_limiter`](crate::Tasks::rate_limiter) refuses zero permits.
     #[must_use]
     pub const fn burst(self, permits: u32) -> Self {
@@ -56,8 +56,8 @@ impl Rate {
 
 /// The outcome of an [`acquire`](RateLimiter::acquire).
 ///
-/// Either the caller has a permit, or it learns when to ask again. There is no third outcome, so a `match` needs no
-/// other arm.
+/// Either the caller has a permit, or the caller learns when to ask again. There is no third outcome, so a `match`
+/// needs no other arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "there may have been no permit"]
 pub enum Acquired {
@@ -125,12 +125,12 @@ impl RateLimiter {
         }
     }
 
-    /// Takes the next permit, whenever it comes, and returns its moment, for a caller that waits by itself. The moment
-    /// may have passed already.
+    /// Takes the next permit, even if it comes later, and returns its moment. The caller waits for that moment by
+    /// itself. The moment may have passed already.
     ///
     /// # Time complexity
     ///
-    /// As for [`acquire`](Self::acquire).
+    /// The same as for [`acquire`](Self::acquire).
     #[must_use = "the permit is not valid before this moment"]
     pub fn reserve(&self) -> Timestamp {
         let mut bucket = ignore_poison(self.shared.bucket.lock());
@@ -166,7 +166,8 @@ impl RateLimiter {
                     Err(error) => error,
                 }
             };
-            // The lock is free during the wait: the shard may run a closure that wants a permit.
+            // No lock is held while this call waits for room. The engine's thread may run a closure that wants a
+            // permit.
             if error.kind != Refusal::LaneFull || !tasks.await_room(&mut rounds) {
                 return Err(error);
             }
@@ -175,15 +176,15 @@ impl RateLimiter {
     }
 }
 
-/// Decides when permits are free. Permits are counted as time: each takes an interval to come back. All values are in
-/// nanoseconds, as wide integers that cannot overflow.
+/// Decides when permits are free. Permits are counted as time: a taken permit comes back after an interval. All values
+/// are in nanoseconds, as wide integers that cannot overflow.
 #[derive(Debug)]
 struct Bucket {
     /// The time after which one permit comes back.
     interval: u128,
-    /// The time in which all permits but one come back.
+    /// The time in which an empty bucket gets back all permits but one.
     slack: u128,
-    /// When the bucket will be full, or became full.
+    /// The moment at which the bucket will be full. If this moment has passed, the bucket is full.
     full_at: u128,
 }
 

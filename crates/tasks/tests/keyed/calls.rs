@@ -42,7 +42,7 @@ fn a_key_that_is_there_is_replaced_kept_or_rejected() {
     assert_eq!((keyed.deadline("a"), keyed.len(), tasks.handle().stats().pending), (Some(ms(30)), 1, 1));
     tasks.advance(SECOND);
     assert_eq!(log.take(), [(ms(30), "a", 2)]);
-    // To an earlier moment, too.
+    // The new moment may also be earlier than the old moment.
     assert_eq!(keyed.schedule("a", HOUR, 5).unwrap(), None);
     assert_eq!(keyed.schedule("a", MS, 6).unwrap(), Some(5));
     tasks.advance(2 * HOUR);
@@ -82,7 +82,7 @@ fn a_moved_key_runs_at_its_new_moment_alone() {
     assert_eq!((tasks.handle().stats().scheduled, tasks.handle().stats().cancelled), (3, 2));
 }
 
-/// A key that is due, and whose engine has not turned yet, is still there.
+/// A key can still be found and cancelled when it is due and the engine has not turned yet.
 #[test]
 fn a_key_that_is_due_and_has_not_begun_can_still_be_had() {
     let mut tasks = driven();
@@ -131,7 +131,8 @@ fn a_snapshot_of_keys_has_each_once() {
     assert_eq!((keyed.len(), tasks.handle().stats().pending), (0, 0));
 }
 
-/// Keys that are there all the time are in every snapshot once, while others make the map grow and shrink.
+/// Some keys have entries all the time, while other keys make the map grow and shrink. Every snapshot has each of the
+/// permanent keys once.
 #[test]
 fn a_snapshot_misses_and_repeats_no_key_while_the_map_is_rebuilt() {
     within_patience(|| {
@@ -168,7 +169,8 @@ fn a_snapshot_misses_and_repeats_no_key_while_the_map_is_rebuilt() {
     });
 }
 
-/// An entry that is replaced or moved keeps its slot. The key's old entry is looked for before a free slot.
+/// An entry that is replaced or moved keeps its slot. The map looks for the key's old entry before it looks for a free
+/// slot.
 #[test]
 fn on_a_full_engine_an_entry_is_replaced_and_moved_in_place() {
     let mut tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
@@ -190,7 +192,7 @@ fn on_a_full_engine_an_entry_is_replaced_and_moved_in_place() {
     keyed.schedule("new", MS, 9).unwrap();
 }
 
-/// Refused: key and value come back, and the entry is as it was.
+/// A refused call returns key and value, and the entry is unchanged.
 #[test]
 fn what_is_refused_comes_back_and_leaves_the_entry_as_it_was() {
     fn refuse(tasks: &Tasks, keyed: &Keyed<String, u64>, kind: Refusal) {

@@ -57,7 +57,7 @@ fn a_job_that_panics_costs_its_own_value() {
     assert_empty(&keyed, &mut tasks);
 }
 
-/// A value is dropped as soon as its job has run, was replaced or cancelled.
+/// The value of an entry is dropped as soon as the entry's job has run, or the entry was replaced or cancelled.
 #[test]
 fn values_are_dropped_when_they_are_done_with() {
     let mut tasks = driven();
@@ -108,7 +108,7 @@ fn with_the_last_clone_the_entries_go_and_no_job_runs() {
     assert_eq!(tasks.handle().stats().cancelled, 1);
 }
 
-/// A job is the last to have its keys: they go with it.
+/// A running job has the last clone of its `Keyed`. When the job ends, the keys of the `Keyed` are dropped.
 #[test]
 fn the_last_clone_may_be_dropped_while_a_job_runs() {
     within_patience(|| {
@@ -161,7 +161,7 @@ fn a_job_shuts_its_engine_down() {
             let unfired = inside.shutdown().len();
             sink.push((unfired, due.keyed.schedule(due.key, MS, 1).is_err(), due.keyed.drain()));
         });
-        // In this order: the first job shuts the engine down.
+        // This entry is scheduled second, since the first job shuts the engine down.
         keyed.schedule(2, HOUR, 2).unwrap();
         keyed.schedule(1, MS, 1).unwrap();
         wait_until("it is shut down", || log.len() == 1);

@@ -1,5 +1,6 @@
-//! Timers by key: the answers of their calls, that each generation of a key ends in exactly one way, and that nothing
-//! is left behind. Mostly on the threadless engine; with threads where calls race with firing.
+//! Timers by key. The tests check the answers of the calls. They also check that nothing is left behind, and that each
+//! generation of a key ends in exactly one way. A generation is the time from one entry of a key to the next. Most
+//! tests use the threadless engine. Tests of calls that race with firing use threads.
 //!
 //! `TOURBILLON_KEYS=10000000 cargo test --release -p tourbillon-tasks --test keyed` is the long run of the test with
 //! many keys.
@@ -30,10 +31,10 @@ fn driven() -> DrivenTasks {
     DrivenTasks::new().unwrap()
 }
 
-/// The jobs that ran: moment, key, value.
+/// A log of the jobs that ran, each with its moment, key and value.
 type Ran<K> = Log<(Timestamp, K, u64)>;
 
-/// Keys whose jobs log.
+/// Makes timers by key whose jobs are logged.
 fn logged<K: Key>(tasks: &Tasks) -> (Keyed<K, u64>, Ran<K>) {
     let log = Log::new();
     let (sink, inside) = (log.clone(), tasks.clone());
@@ -41,7 +42,7 @@ fn logged<K: Key>(tasks: &Tasks) -> (Keyed<K, u64>, Ran<K>) {
     (tasks.keyed(job), log)
 }
 
-/// Nothing is left: no key, no timer, not even a ticket.
+/// Asserts that nothing is left: no key, no timer, and no ticket in the engine.
 fn assert_empty<K: Key, V: Send>(keyed: &Keyed<K, V>, tasks: &mut DrivenTasks) {
     assert_eq!((keyed.len(), keyed.is_empty(), keyed.keys().len()), (0, true, 0));
     assert!(keyed.drain().is_empty());

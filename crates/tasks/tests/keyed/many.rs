@@ -1,4 +1,4 @@
-//! Calls by chance against a plain model, and millions of keys.
+//! Random calls that are compared with a plain model, and millions of keys.
 
 use crate::support::{MS, Rng};
 use crate::{SECOND, assert_empty, driven, logged};
@@ -11,7 +11,7 @@ use tourbillon::{Builder, Timestamp};
 use tourbillon_tasks::keyed::{DueKey, MoveError, Placed};
 use tourbillon_tasks::{DrivenTasks, IfPresent};
 
-/// By chance against a map, on the threadless engine, where every answer is known.
+/// Random calls on an engine without threads must give the same answers as a plain map.
 #[test]
 fn calls_by_chance_agree_with_a_plain_model() {
     for seed in 0..60 {
@@ -76,8 +76,8 @@ fn calls_by_chance_agree_with_a_plain_model() {
     }
 }
 
-/// Keys come and go by the million, a third fired, a third cancelled and a third replaced before: no entry and no timer
-/// is left, and the map has given its memory back.
+/// Millions of keys come and go. A third of the entries fire, a third are cancelled, and a third are replaced. No entry
+/// and no timer is left, and the map has given its memory back.
 #[test]
 fn no_entry_is_left_behind_of_millions_of_keys() {
     let keys: u64 = match env::var("TOURBILLON_KEYS") {

@@ -1,4 +1,5 @@
-//! Calls that race with firing and with each other: each generation of a key ends in exactly one way.
+//! Calls that race with firing and with each other. A generation of a key is the time of one entry. Each generation
+//! ends in exactly one way.
 
 use crate::support::{HOUR, MS, Rng, assert_settled, lock, wait_until, within_patience};
 use crate::{MICRO, SECOND, assert_empty, driven, logged, ms};
@@ -10,7 +11,8 @@ use tourbillon::{Builder, Refusal, Timestamp};
 use tourbillon_tasks::keyed::{DueKey, Keyed, KeyedErrorKind, Placed};
 use tourbillon_tasks::{IfPresent, TaskEngine, Tasks};
 
-/// Twenty generations of one key in one tick, all due: one job.
+/// A thousand values are scheduled for one key, one after the other and for the same deadline. Only the last value's
+/// job runs.
 #[test]
 fn of_a_key_that_is_replaced_again_and_again_the_last_one_runs() {
     let mut tasks = driven();
@@ -28,7 +30,7 @@ fn of_a_key_that_is_replaced_again_and_again_the_last_one_runs() {
     assert_eq!((tasks.handle().stats().fired, tasks.handle().stats().cancelled), (1, 999));
 }
 
-/// The job of an earlier generation has been handed to a worker when the key is replaced: it is not run.
+/// A worker already has the job of an entry when the entry is replaced. The job is not run.
 #[test]
 fn a_generation_that_a_worker_already_has_can_still_be_replaced() {
     within_patience(|| {
@@ -59,8 +61,8 @@ fn a_generation_that_a_worker_already_has_can_still_be_replaced() {
     });
 }
 
-/// The timer of an earlier generation has begun, and comes to the map as its key is replaced: it leaves the new entry
-/// to the new one's timer. Each value knows its deadline.
+/// A timer has begun to fire, and reaches the map just after its entry was replaced. The timer leaves the new entry to
+/// the new timer. Each value is the deadline of its entry, so that a job knows which timer ran it.
 #[test]
 fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
     within_patience(|| {
@@ -79,7 +81,8 @@ fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
                 scope.spawn(move || {
                     let mut rng = Rng::new(seed);
                     while begin.elapsed() < 700 * MS {
-                        // Now and then as soon as possible, otherwise later, so that a stray job would run at once.
+                        // Half of the deadlines are as soon as possible. The other half are later, and the job of a
+                        // stray timer would come too early.
                         let delay = if rng.chance(50) { rng.nanos_below(2 * tick) } else { 50 * tick };
                         let deadline = tasks.handle().now() + delay;
                         let placed = keyed.schedule_at(IfPresent::Replace, rng.below(2), deadline, deadline);
@@ -97,14 +100,14 @@ fn a_timer_that_begins_as_its_key_is_replaced_leaves_the_new_entry_alone() {
     });
 }
 
-/// The fates of a generation.
+/// The fate of a generation (one value scheduled for a key): its job ran.
 const RAN: u8 = 1;
 const REPLACED: u8 = 2;
 const CANCELLED: u8 = 3;
 const DRAINED: u8 = 4;
 const REFUSED: u8 = 5;
 
-/// The fate of each generation, by its token.
+/// The fate of each generation (one value scheduled for a key). The index is the generation's token.
 struct Fates {
     fates: Vec<AtomicU8>,
     next: AtomicUsize,
@@ -118,7 +121,7 @@ impl Fates {
         Self { fates, next: AtomicUsize::new(0), twice: AtomicU64::new(0), early: AtomicU64::new(0) }
     }
 
-    /// A token that nobody had.
+    /// Returns a token that no generation has used yet. Returns `None` when all tokens were used.
     fn take(&self) -> Option<usize> {
         let token = self.next.fetch_add(1, Ordering::Relaxed);
         (token < self.fates.len()).then_some(token)
@@ -135,7 +138,8 @@ impl Fates {
     }
 }
 
-/// Threads replace, keep, reject, cancel, move, drain and list a few hot keys while they fire. Jobs do the same.
+/// Threads replace, keep, reject, cancel, move, drain and list a few keys while the keys' entries fire. The entries'
+/// jobs do the same.
 fn stress(builder: Builder, generations: usize) {
     const KEYS: u64 = 6;
     let fates = Arc::new(Fates::new(generations));
@@ -159,7 +163,7 @@ fn stress(builder: Builder, generations: usize) {
                     Ok(other) => panic!("{other:?}"),
                     Err(error) => {
                         assert_eq!((error.key, error.value), (key, token));
-                        // A call is refused for want of room only if its caller would wait for itself.
+                        // A call fails for want of room only if its caller would wait for itself.
                         assert_ne!(error.kind, KeyedErrorKind::Refused(Refusal::EngineFull));
                         fates.end(token, REFUSED);
                     }
@@ -230,8 +234,8 @@ fn each_generation_ends_in_exactly_one_way() {
     within_patience(|| stress(Builder::new().tick(20 * MICRO).shards(2).unpinned().workers(2), 60_000));
 }
 
-/// On the shard's own thread, with lanes that are always full: a thread that schedules waits for a shard whose job
-/// wants the same key.
+/// Handlers run on the shard's own thread, and lanes are always full. A thread that schedules a key waits for room in
+/// its lane, while a job on the shard's thread uses the same key.
 #[test]
 fn each_generation_ends_in_exactly_one_way_inline_with_full_lanes() {
     within_patience(|| {
@@ -239,7 +243,7 @@ fn each_generation_ends_in_exactly_one_way_inline_with_full_lanes() {
     });
 }
 
-/// One key, four threads that each want it for themselves: exactly one has it.
+/// Four threads schedule the same free key at once. Exactly one thread gets the key.
 #[test]
 fn of_many_that_want_a_free_key_one_gets_it() {
     within_patience(|| {
@@ -261,7 +265,7 @@ fn of_many_that_want_a_free_key_one_gets_it() {
     });
 }
 
-/// Entries that race with a shutdown: each ran, or is in the map, or came back with the error.
+/// Entries are scheduled during a shutdown. Each entry has run, or is in the map, or came back with the error.
 #[test]
 fn entries_that_race_with_a_shutdown_are_all_accounted_for() {
     within_patience(|| {

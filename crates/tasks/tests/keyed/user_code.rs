@@ -1,4 +1,4 @@
-//! Hashes and comparisons that panic, and drops that call the map.
+//! User code in hashes, comparisons and drops: it panics, or calls the map.
 
 use crate::support::{HOUR, Log, MS, within_patience};
 use crate::{SECOND, assert_empty, driven, ms};
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use tourbillon_tasks::IfPresent;
 use tourbillon_tasks::keyed::{DueKey, Keyed};
 
-/// A key whose hash or comparison panics when its thorns say so.
+/// A key whose hash or comparison panics if its `Thorns` (switches of the test) are set so.
 #[derive(Clone, Debug)]
 struct Thorny(u64, Arc<Thorns>);
 
@@ -35,12 +35,13 @@ impl Hash for Thorny {
         if self.1.hash.load(Ordering::Relaxed) {
             resume_unwind(Box::new("hash"));
         }
-        // All in few buckets, so that they are compared.
+        // All keys have one of two hashes, so that they are compared with each other.
         (self.0 % 2).hash(state);
     }
 }
 
-/// The call panics, the map is whole, and nothing is locked.
+/// If a key's hash or comparison panics, the call that used the key panics. The map stays whole, and no lock stays
+/// locked.
 #[test]
 fn keys_whose_hash_or_comparison_panics_cost_the_call_that_used_them() {
     within_patience(|| {
@@ -72,7 +73,8 @@ fn keys_whose_hash_or_comparison_panics_cost_the_call_that_used_them() {
     });
 }
 
-/// The timer's own look-up panics: that is counted, and the entry waits to be cancelled.
+/// The hash of a key panics when the key's timer looks its entry up. The engine counts the panic, and the entry stays
+/// until it is cancelled.
 #[test]
 fn a_key_whose_hash_panics_when_it_is_due_can_still_be_cancelled() {
     let (mut tasks, thorns) = (driven(), Arc::new(Thorns::default()));
@@ -88,7 +90,7 @@ fn a_key_whose_hash_panics_when_it_is_due_can_still_be_cancelled() {
     assert_empty(&keyed, &mut tasks);
 }
 
-/// A value, or a key, that uses its own map as it is dropped, wherever that is.
+/// A value or a key uses its own map in its drop. This works in every call that drops values or keys.
 #[test]
 fn nothing_of_the_users_is_dropped_under_a_lock() {
     struct Returns(u64, Arc<OnceLock<Keyed<u64, Returns>>>, Log<u64>);

@@ -1,4 +1,4 @@
-//! Moments and periods: on time, never early, and none lost.
+//! Moments and periods: every run is on time, none is early, and none is lost.
 
 use crate::support::{HOUR, Log, MS, Rng, wait_until, within_patience};
 use crate::{SECOND, at, every, keys, logged, seconds};
@@ -10,8 +10,8 @@ use tourbillon::{BuildError, Builder, Clock as _, ManualClock, Timestamp};
 use tourbillon_tasks::keyed::{DueKey, Placed};
 use tourbillon_tasks::{DrivenTasks, First, IfPresent, Missed, Repeat, RepeatErrorKind, TaskEngine};
 
-/// Three threads schedule for within two revolutions while a fourth turns the wheel. Each closure knows when it is due;
-/// in the end the clock stands at the last deadline, and everything has run.
+/// Three threads schedule timers for the next two revolutions, while a fourth thread turns the wheel. Each closure
+/// checks its deadline. In the end the clock stands at the last deadline, and all closures have run.
 #[test]
 fn what_is_scheduled_while_the_wheel_turns_is_on_time() {
     within_patience(|| {
@@ -36,7 +36,7 @@ fn what_is_scheduled_while_the_wheel_turns_is_on_time() {
                     scope.spawn(move || {
                         let mut rng = Rng::new(seed);
                         for n in 0..20_000 {
-                            // On the edges of slots and revolutions: those are where the others fail.
+                            // These deadlines are on the edges of slots and revolutions, where the small wheels fail.
                             let ticks = [0, 1, 63, 64, 65, 127, 128, rng.below(130)][rng.index(8)];
                             let deadline = clock.now() + Duration::from_millis(ticks);
                             last.fetch_max(deadline.as_nanos(), Ordering::Relaxed);
@@ -89,7 +89,7 @@ fn a_moment_that_has_passed_runs_next_and_the_wheel_lives() {
     assert_eq!((log.take(), repeats.take()), (vec![5], vec![100, 110, 120]));
 }
 
-/// Delays that are not whole seconds, at every tenth of a second of the phase.
+/// The ticks are seconds, but the delays are not whole seconds. The test starts delays at every tenth of a second.
 #[test]
 fn nothing_runs_early_whatever_the_phase() {
     let mut tasks = seconds();
@@ -153,7 +153,8 @@ fn short_ticks_work_and_shorter_periods_are_refused() {
     assert!(matches!(build.unwrap_err(), BuildError::OutOfBounds { option: "tick", .. }));
 }
 
-/// Periods of a tick, of a revolution of each wheel and of the small wheels, and periods around them, several of each.
+/// The periods of the tasks are a tick, a revolution of each wheel, and periods that are a little shorter or longer.
+/// Several tasks have each period.
 #[test]
 fn tasks_of_one_slot_whose_period_is_a_revolution_do_not_loop() {
     let mut tasks = seconds();
@@ -183,7 +184,8 @@ fn a_period_of_a_revolution_is_one() {
     }
 }
 
-/// A task of 90 s that was created 45 s ago runs after 45 s, not after 90 or 105.
+/// A task with a period of 90 s was created 45 s ago. It is created again, and runs after 45 s, not after 90 s or 105
+/// s.
 #[test]
 fn a_task_that_is_created_anew_keeps_its_phase() {
     let creation = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
@@ -212,7 +214,8 @@ fn n_times_are_n() {
     }
 }
 
-/// Back by an hour, then forward by an hour, with timers that were scheduled before and between.
+/// The wall clock is set back by an hour, and then forward by an hour. The test schedules timers before the first step,
+/// and between the two steps.
 #[test]
 fn a_clock_that_is_set_makes_nothing_early_or_lost() {
     let mut tasks = seconds();
@@ -235,7 +238,7 @@ fn a_clock_that_is_set_makes_nothing_early_or_lost() {
     tasks.advance_to(at(2 * HOUR + 10 * SECOND));
     assert_eq!(log.take(), [(before, true)]);
     assert_eq!(repeats.len(), 0);
-    // Forward: late, and then in step.
+    // After a step forward, a run is late, and the following runs are in step.
     clock.set(at(4 * HOUR));
     tasks.turn();
     tasks.advance_to(at(5 * HOUR));

@@ -57,7 +57,7 @@ fn all_tasks_of_a_slot_are_removed() {
     assert_eq!((log.len(), tasks.handle().repeating().len(), tasks.handle().stats().owned.fired), (0, 0, 0));
 }
 
-/// In the gap between a run and the arming for the next run.
+/// A task is stopped after a run, before its timer is armed for the next run.
 #[test]
 fn a_stop_between_two_runs_holds() {
     within_patience(|| {
@@ -90,7 +90,7 @@ fn a_stop_between_two_runs_holds() {
     });
 }
 
-/// A cancel that comes as its key fires: one of them has the value.
+/// A key is cancelled while it fires. Either the cancel or the job has the value.
 #[test]
 fn a_cancel_that_races_with_firing_has_one_outcome() {
     within_patience(|| {
@@ -150,7 +150,7 @@ fn what_is_not_armed_can_be_asked_and_stopped() {
     let (keyed, _log) = keys(tasks.handle());
     assert_eq!((keyed.cancel(&1), keyed.deadline(&1), keyed.remaining(&1)), (None, None, None));
     assert!(!keyed.contains(&1) && keyed.reschedule(&1, SECOND).is_err() && keyed.drain().is_empty());
-    // Every plan that can be said gives a task that can be asked and stopped.
+    // Every plan that can be expressed gives a task that can be queried and stopped.
     for plan in [every(5), Repeat::pausing(5 * SECOND), every(5).spread_by(1), every(5).first(First::AtOnce)]
     {
         let task = tasks.handle().repeat(plan, |_| {}).unwrap();
@@ -176,13 +176,13 @@ fn a_stop_lets_go_of_what_was_pending() {
     assert_eq!(Arc::strong_count(&kept), 301);
     let handle = tasks.handle().clone();
     drop(tasks);
-    // The user can still take the entries of the map.
+    // After the stop, the user can still take the entries of the map.
     assert_eq!((Arc::strong_count(&kept), keyed.drain().len(), handle.repeating().len()), (101, 100, 0));
     assert_eq!(Arc::strong_count(&kept), 1);
 }
 
-/// Deadlines far enough to go down several wheels; at each moment of the way some are cancelled, or their tasks
-/// stopped.
+/// Timers are so far away that they move down several wheels. At each moment on their way, some of the timers are
+/// cancelled, or their tasks are stopped.
 #[test]
 fn a_cancel_on_the_way_down_the_wheels_holds() {
     let mut tasks = DrivenTasks::new().unwrap();
@@ -221,7 +221,7 @@ fn a_cancel_on_the_way_down_the_wheels_holds() {
     assert_eq!(runs.load(Ordering::Relaxed), 1_000 - stopped);
 }
 
-/// A timer's slot is used again at once: a name of the old timer does not find the new timer.
+/// A timer's slot is used again at once. An id of the old timer does not find the new timer.
 #[test]
 fn stopping_what_has_ended_touches_no_stranger() {
     let mut tasks = DrivenTasks::start(Builder::new().tick(SECOND).capacity(8)).unwrap();

@@ -1,4 +1,4 @@
-//! Tasks and keys among each other: threads, panics, and generations of a key.
+//! Tasks and keys that affect each other: threads, panics, and entries that replace entries of the same key.
 
 use crate::support::{HOUR, Log, MS, Rng, assert_settled, lock, wait_until, within_patience};
 use crate::{SECOND, at, every, keys, seconds};
@@ -35,7 +35,7 @@ fn tasks_run_on_the_engines_threads_and_on_no_other_thread() {
             }
         }
         wait_until("all have run", || ran.load(Ordering::Relaxed) == 1_600);
-        // A thread for the shard and one for each worker.
+        // The engine has a thread for the shard and a thread for each worker.
         assert!(lock(&threads).len() <= 3, "{} threads", lock(&threads).len());
     });
 }
@@ -45,7 +45,7 @@ fn a_key_has_one_entry_and_the_newest_is_cancelled() {
     let mut tasks = seconds();
     let (keyed, log) = keys(tasks.handle());
     assert_eq!(keyed.schedule(7, 10 * SECOND, 1).unwrap(), None);
-    // Into another slot, into the same slot, and cancelled.
+    // The key moves into another slot, then into the same slot, and is then cancelled.
     assert_eq!(keyed.schedule(7, 20 * SECOND, 2).unwrap(), Some(1));
     assert_eq!(keyed.schedule(7, 20 * SECOND, 3).unwrap(), Some(2));
     assert_eq!((keyed.len(), keyed.cancel(&7)), (1, Some(3)));
@@ -100,7 +100,8 @@ fn a_key_whose_hash_panics_costs_its_call() {
     assert_eq!((log.take(), keyed.len(), tasks.handle().stats().pending), (vec![1], 0, 0));
 }
 
-/// The old entry's ticket is still in the wheel, in another slot and in the same, and is looked at.
+/// A key's entry was replaced, and the old entry's ticket is still in the wheel. The wheel reaches that ticket, in
+/// another slot or in the new ticket's slot.
 #[test]
 fn an_old_generation_does_not_end_the_new_one() {
     let mut tasks = seconds();
@@ -115,7 +116,7 @@ fn an_old_generation_does_not_end_the_new_one() {
     keyed.schedule(8, 10 * SECOND, 4).unwrap();
     tasks.advance(20 * SECOND);
     assert_eq!((log.take(), keyed.keys()), (vec![4], vec![7]));
-    // It can be replaced, rejected and cancelled.
+    // The new entry can be replaced, rejected and cancelled.
     assert!(keyed.schedule_at(IfPresent::Reject, 7, at(HOUR), 5).is_err());
     assert_eq!((keyed.schedule(7, SECOND, 6).unwrap(), keyed.cancel(&7)), (Some(2), Some(6)));
     tasks.advance(HOUR);
@@ -134,7 +135,7 @@ fn of_two_adds_one_succeeds_and_is_found_at_once() {
                     let keyed = &keyed;
                     move || {
                         let is_new = keyed.schedule_at(IfPresent::Reject, key, deadline, value).is_ok();
-                        // Whichever thread has added it, it is there.
+                        // The key has an entry by now, no matter which thread has added it.
                         assert!(keyed.contains(&key));
                         is_new
                     }
@@ -149,7 +150,8 @@ fn of_two_adds_one_succeeds_and_is_found_at_once() {
     });
 }
 
-/// Threads that ask while it fires get an answer that was true, and no firing is lost.
+/// Threads query a key while its entry fires. Each thread gets an answer that was true at some moment, and no firing is
+/// lost.
 #[test]
 fn lookers_do_not_disturb_what_fires() {
     within_patience(|| {
@@ -186,7 +188,8 @@ fn lookers_do_not_disturb_what_fires() {
     });
 }
 
-/// All in the slot that is being emptied, each of which puts itself into the next, from several workers.
+/// All timers are in one slot of the wheel. When the slot is emptied, each timer schedules itself again for the next
+/// slot. Several workers run the timers.
 #[test]
 fn a_hundred_thousand_that_reschedule_themselves_do_not_deadlock() {
     within_patience(|| {

@@ -1,4 +1,4 @@
-//! Plans that cannot be started, and that the closure comes back.
+//! Plans that cannot be started. Each error returns the closure.
 
 use crate::support::{Log, MS};
 use crate::{clones, driven, every, holds, token};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use tourbillon::{Builder, Refusal};
 use tourbillon_tasks::{DrivenTasks, First, Repeat, RepeatErrorKind, Tasks};
 
-/// Refuses a plan, in turn and in parallel, and calls the closure that comes back.
+/// Checks that `repeat` and `repeat_in_parallel` refuse a plan with `kind`. Then calls the returned closure.
 fn refuse(tasks: &Tasks, plan: &Repeat, kind: &RepeatErrorKind) {
     let log = Log::new();
     let sink = log.clone();
     let error = tasks.repeat(plan.clone(), move |_| sink.push(1)).unwrap_err();
     assert_eq!(&error.kind, kind);
     let mut task = error.task;
-    // The closure that comes back has the type of the closure that was given: it takes a run.
+    // The returned closure has its original type: it takes a run.
     let mut probe = driven();
     let _probed = probe.handle().repeat(every(1).times(1), move |run| task(run)).unwrap();
     let sink = log.clone();
@@ -93,7 +93,7 @@ fn a_calendar_without_a_further_instant_is_refused() {
     let tasks = driven();
     let past = Calendar::once("1969-12-31T23:59:59Z".parse().unwrap());
     refuse(tasks.handle(), &Repeat::on(past), &RepeatErrorKind::NeverFires);
-    // At the very start: that is not after it.
+    // The calendar's only instant is the start of the engine's clock. It is not after the start.
     let now = Calendar::once("1970-01-01T00:00:00Z".parse().unwrap());
     refuse(tasks.handle(), &Repeat::on(now), &RepeatErrorKind::NeverFires);
 }

@@ -1,5 +1,5 @@
-//! A clock whose fast answer is ahead of the true time, as the default one's is by some microseconds; here by far. The
-//! true time decides which instants have come.
+//! The default clock's fast answer is ahead of the true time by some microseconds. The clock of this test is ahead by
+//! far more. The true time decides which instants have come.
 
 use crate::support::{MS, wait_until};
 use crate::{counts, ms};

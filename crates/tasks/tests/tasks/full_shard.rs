@@ -1,5 +1,5 @@
-//! Handlers that run inline on a shard, and look at tasks, keys and queues of another engine there, while a thread
-//! waits for room in its lane to that shard: each look gets its answer at once, and the shard goes on.
+//! A thread waits for room in its lane to a shard. A handler that runs inline on the shard reads tasks, keys and queues
+//! of another engine at that time. Each read returns at once, and the shard goes on.
 
 use crate::every;
 use crate::support::{Gate, HOUR, MS, within_patience};
@@ -11,7 +11,7 @@ use tourbillon::{Builder, Timestamp};
 use tourbillon_tasks::uses::{Acquired, Lifetime, Limits, Rate};
 use tourbillon_tasks::{IfPresent, Stopped, TaskEngine, Tasks};
 
-/// An engine for tasks with short lanes, and an engine whose handlers run inline on the same shard.
+/// Makes an engine for tasks with short lanes, and an engine whose handlers run inline on the same shard.
 fn engines() -> (TaskEngine, TaskEngine) {
     let shards = Builder::new().shards(1).unpinned().workers(2).start_shards().unwrap();
     let tasks = TaskEngine::start(shards.engine().lane_capacity(64)).unwrap();
@@ -19,13 +19,13 @@ fn engines() -> (TaskEngine, TaskEngine) {
     (tasks, inline)
 }
 
-/// Fills the calling thread's lane, while the shard stands still.
+/// Fills the calling thread's lane (its queue to the shard), while a handler holds up the shard.
 fn fill(tasks: &Tasks) {
     while tasks.try_at(Timestamp::MAX, || {}).is_ok() {}
 }
 
-/// Makes `call` on a thread whose lane is full, so that it waits for room if it may, and `look` from a handler that
-/// holds the shard during the call. Returns both results.
+/// Makes `call` on a thread whose lane (its queue to the shard) is full. During the call, a handler holds up the shard
+/// and calls `look`. Returns the results of `call` and `look`.
 fn look_while_the_lane_is_full<C: Send + 'static, L: Send + 'static>(
     call: impl FnOnce(&Tasks) -> C + Send + 'static,
     look: impl FnOnce() -> L + Send + 'static,
@@ -36,7 +36,7 @@ fn look_while_the_lane_is_full<C: Send + 'static, L: Send + 'static>(
         let filled = gate.clone();
         let hold = move || {
             filled.pass();
-            // By then the call waits for the shard.
+            // By the end of this sleep the call waits for the shard.
             thread::sleep(20 * MS);
             sender.send(look()).unwrap();
         };
@@ -63,7 +63,7 @@ fn a_task_whose_run_has_filled_the_lane_answers_a_handler_and_goes_on() {
             let (filled, looker, sender) = (gate.clone(), looker.clone(), sender.clone());
             let hold = move || {
                 filled.pass();
-                // By then the run has ended, and the task is armed anew.
+                // By the end of this sleep the run has ended, and the task is armed again.
                 thread::sleep(20 * MS);
                 let task = looker.repeating().remove(0);
                 sender.send((task.report().runs, task.next().is_some(), task.has_ended())).unwrap();
@@ -158,7 +158,7 @@ fn a_handler_looks_at_a_queue_while_an_item_is_pushed_for_a_receiver() {
     assert!(receiver.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending());
     let looked = queue.clone();
     let (pushed, seen) = look_while_the_lane_is_full(
-        // It is earlier than all others, and the receiver's alarm is set to it.
+        // The pushed item is earlier than all others, so the push sets the receiver's alarm.
         move |_| queue.push(HOUR, 2).is_ok(),
         move || (looked.len(), looked.try_recv().is_err(), looked.push(2 * HOUR, 3).is_ok()),
         engines,

@@ -1,4 +1,5 @@
-//! A hundred years on a manual clock: each run at its instant, and work for the runs, not for the time between them.
+//! A hundred years on a manual clock. Each run is at its instant. The work depends on the number of runs, not on the
+//! time between them.
 
 use crate::support::{Log, MS};
 use crate::{SECOND, counts, driven, token};
@@ -9,14 +10,14 @@ use tourbillon::{Cancel, Clock, Timestamp};
 use tourbillon_tasks::{DrivenTasks, First, Missed, Repeat};
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Of the Julian calendar.
+/// A year of the Julian calendar.
 const YEAR: Duration = Duration::from_secs(31_557_600);
 
 fn at(since_origin: Duration) -> Timestamp {
     Timestamp::ZERO + since_origin
 }
 
-/// The turns of the shard that `walk` takes.
+/// Returns the number of turns (passes of its loop) that the shard makes during `walk`.
 fn turns(tasks: &mut DrivenTasks, walk: impl FnOnce(&mut DrivenTasks)) -> u64 {
     let before = tasks.handle().stats().total.turns;
     walk(tasks);
@@ -40,7 +41,7 @@ fn one_shots_a_hundred_years_ahead_are_held_cancelled_and_run() {
         tasks.advance(MS);
     });
     assert_eq!(log.take(), [at(100 * YEAR)]);
-    // A timer goes through a level of the wheel at a time.
+    // A timer moves down one level of the wheel at a time.
     assert!(spent < 60, "{spent} turns");
 }
 
@@ -48,7 +49,7 @@ fn one_shots_a_hundred_years_ahead_are_held_cancelled_and_run() {
 fn periodic_tasks_run_for_a_hundred_years_at_their_instants() {
     let mut tasks = driven();
     let mut started = Vec::new();
-    // Every day, every 30.4 days, and a period that is not a whole number of ticks.
+    // The periods are a day, 30.4 days, and a period that is not a whole number of ticks.
     let periods = [DAY, Duration::from_secs(2_626_560), DAY * 7 + Duration::from_nanos(123_456_789)];
     for period in periods {
         for missed in [Missed::Burst, Missed::Delay, Missed::Skip] {
@@ -75,7 +76,7 @@ fn periodic_tasks_run_for_a_hundred_years_at_their_instants() {
     assert!(spent < 4 * runs, "{spent} turns for {runs} runs");
 }
 
-/// A single one: nothing hides in the turns of others.
+/// The engine has only one task, so all turns of the shard are for that task.
 #[test]
 fn a_monthly_task_alone_takes_a_few_turns_for_each_run() {
     let mut tasks = driven();
@@ -95,7 +96,7 @@ fn one_that_repeats_every_hundred_years_is_stopped_in_between() {
     let _ = task.stop();
     tasks.advance(300 * YEAR);
     assert_eq!(task.report().runs, 2);
-    // Beyond the end of time there is no run.
+    // The next instants of these tasks are after the end of time, so they never run.
     let (never, forever) = (
         tasks.handle().every(100 * YEAR, || {}).unwrap(),
         tasks.handle().every(Duration::MAX, || {}).unwrap(),
@@ -117,7 +118,7 @@ mod by_the_calendar {
     use tourbillon_tasks::calendar::{Calendar, ShortMonth};
     use tourbillon_tasks::{DrivenTasks, Missed, Overlap, Repeat};
 
-    /// 2026-01-01T00:00:00Z.
+    /// The start of 2026, in UTC.
     const BEGIN: Duration = Duration::from_secs(1_767_225_600);
 
     fn in_2026() -> DrivenTasks {
@@ -147,7 +148,7 @@ mod by_the_calendar {
             let (came, mut expected) = (all.len() as u64, all.into_iter());
             let task = tasks.handle().repeat(Repeat::on(calendar.clone()), move |run| {
                 assert_eq!(run.instant, expected.next());
-                // Here the engine's clock is the wall clock.
+                // In this test the engine's clock and the wall clock agree.
                 let now = inside.now() - at(Duration::ZERO);
                 assert_eq!((run.instant, run.lateness, run.missed), (Some(instant(now)), Duration::ZERO, 0));
                 assert_eq!(run.scheduled, inside.now());
@@ -177,7 +178,7 @@ mod by_the_calendar {
         assert_eq!((task.has_ended(), crate::clones(&kept), tasks.handle().repeating().len()), (true, 0, 0));
     }
 
-    /// Days that pass in one stall: skipped, or each run in its turn.
+    /// Days pass in one stall of the engine. A daily task skips these days, or makes a run for each day.
     #[test]
     fn days_that_were_missed_are_counted() {
         let daily = Calendar::cron("@daily", "UTC").unwrap();

@@ -1,5 +1,5 @@
-//! Closures: once, again and again, by the calendar, stopped, panicking and shut down. Mostly on the threadless engine,
-//! whose time is exact; with threads where it takes threads.
+//! Closures that run once, repeatedly or by the calendar, and that are stopped, panic or are shut down. Most tests use
+//! the threadless engine, whose time is exact. The others need threads.
 
 #[path = "../../../../tests/support/mod.rs"]
 mod support;
@@ -26,7 +26,7 @@ use tourbillon_tasks::{DrivenTasks, Repeat, Report, Run, Task, Tasks};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The moment `millis` milliseconds after the origin.
+/// Returns the moment `millis` milliseconds after the start of the clock.
 fn ms(millis: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(millis)
 }
@@ -59,7 +59,7 @@ const fn seen(number: u64, scheduled: u64, lateness: u64, missed: u64) -> Seen {
     Seen { number, scheduled, lateness, missed }
 }
 
-/// The counts of instants in a report: runs, missed, overlapped, skipped.
+/// Returns the counts of a task's report: runs, missed, overlapped, skipped.
 fn counts(task: &Task) -> [u64; 4] {
     let Report { runs, missed, overlapped, skipped, .. } = task.report();
     [runs, missed, overlapped, skipped]
@@ -76,7 +76,7 @@ fn logged(tasks: &Tasks, plan: Repeat) -> (Task, Log<Seen>) {
     (tasks.repeat(plan, move |run| sink.push(Seen::of(run))).unwrap(), log)
 }
 
-/// As `logged`. The run with number `n` lasts `lasts(n)` milliseconds.
+/// Starts a task that logs its runs, as `logged` does. The run with number `n` lasts `lasts(n)` milliseconds.
 fn lasting(
     tasks: &DrivenTasks,
     plan: Repeat,
@@ -91,7 +91,7 @@ fn lasting(
     (tasks.handle().repeat(plan, run).unwrap(), log)
 }
 
-/// Lets time pass without a turn, then makes one turn.
+/// Moves the clock by `by` without a turn of the shard. Then makes a single turn.
 fn stall(tasks: &mut DrivenTasks, by: Duration) {
     tasks.clock().advance(by);
     tasks.turn();
@@ -101,17 +101,17 @@ fn every(millis: u64) -> Repeat {
     Repeat::every(Duration::from_millis(millis))
 }
 
-/// Something whose last clone shows that all others were dropped.
+/// Makes a token. A test counts the token's clones. So the test sees whether closures that hold clones were dropped.
 fn token() -> Arc<()> {
     Arc::new(())
 }
 
-/// How many clones of it there are beside it.
+/// Returns the number of clones of the token, without the token itself.
 fn clones(token: &Arc<()>) -> usize {
     Arc::strong_count(token) - 1
 }
 
-/// For a closure: it has this, and does nothing with it.
+/// Does nothing. A closure that calls this function captures the argument, and so keeps it.
 fn holds<T>(_: &T) {}
 
 #[test]

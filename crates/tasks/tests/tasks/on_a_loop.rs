@@ -1,5 +1,5 @@
-//! Tasks on shards that a loop of the program turns: more calls from the loop's own thread, between two turns, than its
-//! lane holds. The calls make room themselves.
+//! Tasks on shards that an event loop of the program turns. Between two turns, the loop's thread makes more calls than
+//! its lane holds. The calls make room themselves.
 
 use crate::{SECOND, every};
 use std::task::{Context, Waker};
@@ -10,7 +10,8 @@ use tourbillon_tasks::{IfPresent, TaskEngine, Tasks};
 
 const COUNT: u64 = 10_000;
 
-/// An engine with lanes for 64 tickets, whose loop is this thread's and has turned once.
+/// Makes an engine on a loop of the calling thread. Each lane (queue of a thread) has room for 64 tickets. The loop has
+/// turned once.
 fn looped() -> (TaskEngine, LoopShard) {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(1).unwrap();
     let tasks = TaskEngine::start(shards.engine().lane_capacity(64)).unwrap();
@@ -23,7 +24,7 @@ fn settle(shard: &mut LoopShard, now: Timestamp) {
     while shard.turn(now, 1 << 20) == LoopLeft::More {}
 }
 
-/// The deadline of the `n`th timer. All of them are different.
+/// Returns the deadline of the `n`th timer. All deadlines are different.
 fn deadline(n: u64) -> Timestamp {
     Timestamp::ZERO + SECOND + Duration::from_millis(n)
 }
@@ -96,7 +97,7 @@ fn items_of_a_queue_each_earlier_than_the_one_before() {
     let mut receiver = queue.receiver();
     assert!(receiver.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending());
     for n in (0..COUNT).rev() {
-        // The alarm of the receiver is set anew.
+        // This push sets the receiver's alarm again.
         queue.push_at(deadline(n), n).unwrap();
     }
     assert_eq!(queue.len(), 10_000);

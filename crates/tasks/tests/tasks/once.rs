@@ -1,4 +1,4 @@
-//! One-shots: a closure, once.
+//! Closures that run once.
 
 use crate::support::{Gate, HOUR, Log, MS, assert_settled, wait_until, within_patience};
 use crate::{SECOND, clones, driven, holds, ms, token};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tourbillon::{Builder, Cancel, Clock, Refusal, RescheduleError, Timestamp};
 use tourbillon_tasks::{Call, DrivenTasks, TaskEngine, Tasks};
 
-/// A closure that logs when it ran.
+/// Makes a closure that logs the moment at which it runs.
 fn note(log: &Log<Timestamp>, tasks: &DrivenTasks) -> impl FnOnce() + Send + 'static {
     let (log, clock) = (log.clone(), tasks.clock().clone());
     move || log.push(clock.now())
@@ -100,7 +100,8 @@ fn closures_give_their_engine_more_to_do() {
     assert_eq!(log.take(), [ms(10), ms(20), ms(30)]);
 }
 
-/// Full lane, full engine, no engine: the closure comes back, and works when it is called.
+/// The lane is full, the engine is full, or the engine has ended. In each case the error returns the closure, and the
+/// test can call the closure.
 #[test]
 fn a_refused_one_comes_back_and_can_be_called() {
     fn refuse(tasks: &Tasks, kind: Refusal) {
@@ -155,7 +156,7 @@ fn one_that_waits_for_itself_does_not_wait() {
     });
 }
 
-/// Its handles find an engine that has gone, and nothing hangs.
+/// The calls of handles whose engine has gone are refused, and no call hangs.
 #[test]
 fn a_handle_outlives_its_engine() {
     let kept = token();

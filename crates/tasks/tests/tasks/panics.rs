@@ -1,4 +1,4 @@
-//! Tasks that panic: reported, counted, and at nobody else's cost.
+//! Tasks that panic. The panic is reported and counted, and other tasks are not affected.
 
 use crate::support::{Log, MS, lock, wait_until, within_patience};
 use crate::{SECOND, clones, counts, driven, every, holds, logged, token};
@@ -14,7 +14,7 @@ use tourbillon_tasks::{
     DrivenTasks, Missed, NamedTasks, OnPanic, Repeat, Run, Stopped, Task, TaskEngine, TaskTimer, Tasks,
 };
 
-/// A threadless engine, and the panics that reached its hook.
+/// Makes a threadless engine, and a log of the panics that reached the engine's hook.
 fn heard() -> (DrivenTasks, Log<u64>) {
     let log = Log::new();
     let sink = log.clone();
@@ -22,7 +22,7 @@ fn heard() -> (DrivenTasks, Log<u64>) {
     (DrivenTasks::start(Builder::new().on_panic(hook)).unwrap(), log)
 }
 
-/// Panics in the runs of even number, silently.
+/// Panics in each run with an even number, without a message.
 fn panics_evenly(run: &Run) {
     if run.number.is_multiple_of(2) {
         std::panic::resume_unwind(Box::new(run.number));
@@ -114,7 +114,7 @@ fn timers_whose_closures_panic_are_armed_again() {
     assert_eq!((log.take(), tasks.handle().stats().owned.fired), (vec![7, 7, 7], 3));
 }
 
-/// A drop that panics.
+/// A value whose drop panics.
 struct Splinter(u64);
 
 impl Drop for Splinter {
@@ -123,8 +123,7 @@ impl Drop for Splinter {
     }
 }
 
-/// A panic in the drop of a closure reaches the engine's hook where the engine drops it; the task has ended all the
-/// same.
+/// The engine drops a closure, and the drop panics. The panic reaches the engine's hook, and the task has ended.
 #[test]
 fn a_closure_whose_drop_panics_has_ended_all_the_same() {
     let (mut tasks, log) = heard();
@@ -145,7 +144,7 @@ fn a_closure_whose_drop_panics_has_ended_all_the_same() {
         assert_eq!((task.stop_and_wait(), task.next()), (Stopped::Gone, None));
     }
     assert_eq!(tasks.handle().repeating().len(), 1);
-    // A thread that stops or cancels drops the closure, and gets its panic.
+    // A thread that stops a task, or cancels a closure, drops the closure itself. So that thread gets the panic.
     let splinter = Splinter(4);
     let task = tasks.handle().repeat(every(10), move |_| holds(&splinter)).unwrap();
     let panic = catch_unwind(AssertUnwindSafe(|| task.stop())).unwrap_err();
@@ -157,7 +156,7 @@ fn a_closure_whose_drop_panics_has_ended_all_the_same() {
     assert_eq!(tasks.handle().cancel(id), Cancel::Gone);
 }
 
-/// As with an engine's payloads: a closure whose drop panics harms neither the others nor the process.
+/// A closure whose drop panics harms neither other closures nor the process.
 #[test]
 fn many_closures_whose_drops_panic_do_not_keep_an_engine_from_its_end() {
     for drops in [false, true] {
@@ -188,7 +187,7 @@ fn many_closures_whose_drops_panic_do_not_keep_an_engine_from_its_end() {
     }
 }
 
-/// A run that panics while it is stopped from outside, and one whose stop waits for it.
+/// A run panics while a thread stops the task and waits for the run's end. The thread stops waiting.
 #[test]
 fn who_waits_for_a_run_that_panics_waits_no_longer() {
     within_patience(|| {
@@ -223,7 +222,7 @@ fn who_waits_for_a_run_that_panics_waits_no_longer() {
     });
 }
 
-/// The hook gets the whole value with which the task panicked.
+/// If a task panics, the engine's panic hook gets the payload of the panic unchanged.
 #[test]
 fn the_hook_gets_what_the_task_panicked_with() {
     let log = Log::new();
@@ -234,7 +233,7 @@ fn the_hook_gets_what_the_task_panicked_with() {
         .handle()
         .repeat(every(10).times(1), |run| {
             let word = format!("run {}", run.number);
-            // Without the message that a panic prints.
+            // `resume_unwind` prints no message.
             let hook = catch_unwind(move || std::panic::resume_unwind(Box::new(word))).unwrap_err();
             std::panic::resume_unwind(hook);
         })

@@ -1,4 +1,4 @@
-//! Runs beside each other.
+//! Repeating tasks whose runs may overlap.
 
 use crate::support::{Gate, HOUR, Log, MS, lock, wait_until, within_patience};
 use crate::{SECOND, Seen, clones, counts, driven, every, holds, millis, ms, seen, stall, token};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tourbillon::{Builder, Clock, Job, ManualClock, Timestamp};
 use tourbillon_tasks::{DrivenTasks, First, Missed, Repeat, Run, Stopped, TaskEngine};
 
-/// Each run waits for another: one after the other they would wait for ever.
+/// Each run waits for another run of the same task. If runs did not overlap, they would wait for ever.
 #[test]
 fn runs_that_outlast_their_period_overlap() {
     within_patience(|| {
@@ -30,7 +30,7 @@ fn runs_that_outlast_their_period_overlap() {
     });
 }
 
-/// Nothing is overlapped or skipped: each instant has its run.
+/// Each instant has its run, so the report counts no overlapped or skipped instant.
 #[test]
 fn each_instant_has_its_run_however_long_they_take() {
     within_patience(|| {
@@ -65,7 +65,7 @@ fn stop_and_wait_waits_for_all_of_them() {
         let run = move |_: &Run| {
             let runs = count.fetch_add(1, Ordering::SeqCst);
             at_gate.pass();
-            // They end one after the other.
+            // The runs end one after the other.
             thread::sleep(5 * MS * u32::try_from(runs).unwrap());
             count.fetch_sub(1, Ordering::SeqCst);
             holds(&held);
@@ -84,7 +84,7 @@ fn stop_and_wait_waits_for_all_of_them() {
     });
 }
 
-/// An engine with no slot left makes the run where it is.
+/// If the engine has no free slot, the thread that fires the task's timer makes the run itself.
 #[test]
 fn without_room_for_another_run_it_is_made_in_place() {
     let mut tasks = DrivenTasks::start(Builder::new().capacity(1)).unwrap();
@@ -99,7 +99,8 @@ fn without_room_for_another_run_it_is_made_in_place() {
     assert_eq!((task.stop(), tasks.handle().repeating().len()), (Stopped::Gone, 0));
 }
 
-/// The same with threads, where there would be another worker to make it on.
+/// The engine has no free slot for another run. Then the worker that fires the task's timer makes the run, even if
+/// another worker is free.
 #[test]
 fn without_room_for_another_run_it_is_made_by_the_worker_of_the_task() {
     within_patience(|| {
@@ -133,7 +134,7 @@ fn a_run_made_in_place_that_panics_is_counted_once() {
     assert_eq!((task.report().runs, task.report().panics, tasks.handle().stats().total.panics), (2, 2, 2));
 }
 
-/// The lateness that a run reports is true, wherever the run was made.
+/// The lateness that a run reports is true, no matter where the run was made.
 #[test]
 fn a_run_says_when_it_began() {
     for capacity in [1, 100] {
@@ -181,7 +182,7 @@ fn what_was_missed_is_dealt_with_as_in_turn() {
     assert_eq!(run(Missed::Burst), (burst, Some(ms(50)), [6, 3, 0, 0]));
 }
 
-/// A pause has no instants that could be missed: after a stall there is one run, not one for each pause.
+/// A pause has no instants that could be missed. So after a stall there is one run, not a run for each pause.
 #[test]
 fn a_pause_is_from_run_to_run_and_is_not_made_up_for() {
     let mut tasks = driven();
@@ -201,7 +202,7 @@ fn a_pause_is_from_run_to_run_and_is_not_made_up_for() {
     assert_eq!(log.take(), [1, 2, 3]);
 }
 
-/// Each task has exactly the planned number of runs, though the last run may begin while the run before it ends.
+/// Each task has exactly the planned number of runs. The last run may begin while the previous run ends.
 #[test]
 fn the_last_run_is_made_while_the_one_before_it_ends() {
     within_patience(|| {
@@ -252,7 +253,7 @@ fn one_run_says_that_it_is_the_last_while_others_are_under_way() {
     });
 }
 
-/// An engine whose jobs wait until they are called for: a run can be on its way, and has not begun.
+/// A task engine whose executor keeps all jobs until the test runs them. So the test sees runs that wait for a worker.
 struct ByHand {
     tasks: TaskEngine,
     clock: ManualClock,
@@ -268,7 +269,7 @@ impl ByHand {
         Self { tasks: TaskEngine::start(builder).unwrap(), clock, jobs }
     }
 
-    /// Waits for jobs.
+    /// Waits until the engine has passed a job to the executor.
     fn await_jobs(&self) {
         wait_until("there is a job", || !lock(&self.jobs).is_empty());
     }
@@ -280,7 +281,7 @@ impl ByHand {
     }
 }
 
-/// A closure that counts its runs and holds a token.
+/// Returns a closure that counts its runs and holds a token.
 fn counting(runs: &Arc<AtomicU64>, kept: &Arc<()>) -> impl Fn(&Run) + Send + Sync + 'static {
     let (count, held) = (Arc::clone(runs), Arc::clone(kept));
     move |_: &Run| {
@@ -289,7 +290,7 @@ fn counting(runs: &Arc<AtomicU64>, kept: &Arc<()>) -> impl Fn(&Run) + Send + Syn
     }
 }
 
-/// Runs that wait for a worker when the engine ends are not made, not counted and not waited for.
+/// Some runs wait for a worker when the engine ends. The engine does not make, count or await these runs.
 #[test]
 fn a_shutdown_drops_runs_that_have_not_begun() {
     within_patience(|| {
@@ -301,7 +302,7 @@ fn a_shutdown_drops_runs_that_have_not_begun() {
         assert_eq!(runs.load(Ordering::SeqCst), 1);
         engine.clock.advance(10 * MS);
         engine.run_jobs();
-        // The second is on its way.
+        // The second run waits for a worker.
         engine.await_jobs();
         assert_eq!((task.report().runs, task.next()), (2, Some(ms(30))));
         assert!(engine.tasks.handle().shutdown().is_empty());
@@ -311,7 +312,7 @@ fn a_shutdown_drops_runs_that_have_not_begun() {
     });
 }
 
-/// A stop from outside before a run that is on its way has begun.
+/// A run waits for a worker, and another thread stops the task before the run has begun.
 #[test]
 fn a_stop_keeps_a_run_that_is_on_its_way_from_beginning() {
     within_patience(|| {
@@ -332,7 +333,7 @@ fn a_stop_keeps_a_run_that_is_on_its_way_from_beginning() {
     });
 }
 
-/// However long a run waits for its worker: that is its lateness.
+/// The time for which a run waits for its worker is part of its lateness.
 #[test]
 fn a_run_that_waits_for_a_worker_is_late() {
     within_patience(|| {
@@ -349,7 +350,8 @@ fn a_run_that_waits_for_a_worker_is_late() {
     });
 }
 
-/// Its instant is in the tick that has come: the shard hands it on at once, and not when that tick ends.
+/// The planned moment of a run lies in the present tick. The shard passes the run to a worker at once, and does not
+/// wait for the end of the tick.
 #[test]
 fn a_run_does_not_wait_for_the_next_tick() {
     within_patience(|| {

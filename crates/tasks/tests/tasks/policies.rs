@@ -1,4 +1,4 @@
-//! Runs that are late or long: each policy, by example, and all policies against a plain model.
+//! Policies for runs that are late or long. Examples show each policy, and a plain model checks all of them.
 
 use crate::support::{Log, MS, Rng};
 use crate::{SECOND, counts, driven, every, lasting, logged, ms, seen, stall};
@@ -20,10 +20,10 @@ fn missed_and_skipped() {
         tasks.advance_to(ms(60));
         assert_eq!(log.take(), [seen(2, 50, 0, 0), seen(3, 60, 0, 0)]);
         assert_eq!(counts(&task), [3, 3, 0, 3]);
-        // Late by less than a period: nothing is missed.
+        // The run is late by less than a period, so nothing is missed.
         stall(&mut tasks, 19 * MS);
         assert_eq!(log.take(), [seen(4, 70, 9, 0)]);
-        // Late by exactly one: that instant has come.
+        // The run is late by exactly one period. The next instant has come, so it is missed.
         stall(&mut tasks, 11 * MS);
         assert_eq!(log.take(), [seen(5, 80, 10, 1)]);
         assert_eq!((counts(&task), task.next()), ([5, 4, 0, 4], Some(ms(100))));
@@ -35,7 +35,7 @@ fn missed_and_delayed() {
     for overlap in [Overlap::Skip, Overlap::QueueOne] {
         let mut tasks = driven();
         let (task, log) = logged(tasks.handle(), every(10).missed(Missed::Delay).overlap(overlap));
-        // A run that missed none does not leave its row.
+        // This run has missed no instant, so the next instant stays as planned.
         stall(&mut tasks, 15 * MS);
         assert_eq!((log.take(), task.next()), (vec![seen(1, 10, 5, 0)], Some(ms(20))));
         stall(&mut tasks, 30 * MS);
@@ -53,7 +53,7 @@ fn missed_and_made_up_for_in_a_burst() {
         let mut tasks = driven();
         let (task, log) = logged(tasks.handle(), every(10).missed(Missed::Burst).overlap(overlap));
         stall(&mut tasks, 45 * MS);
-        // One after the other, however far the clock is: a turn each.
+        // Each turn makes one run of the burst, although the clock does not move.
         assert_eq!((log.take(), task.next()), (vec![seen(1, 10, 35, 3)], Some(ms(20))));
         for _ in 0..10 {
             tasks.turn();
@@ -76,7 +76,7 @@ fn overlapped_and_skipped() {
         tasks.advance_to(ms(45));
         assert_eq!((log.take(), task.next()), (vec![seen(1, 10, 0, 0)], Some(ms(50))));
         assert_eq!(counts(&task), [1, 0, 3, 3]);
-        // This run ends as the next instant comes, and the run after it ends just before.
+        // Run 2 ends exactly when an instant comes, and run 3 ends just before an instant.
         tasks.advance_to(ms(100));
         assert_eq!(
             log.take(),
@@ -101,7 +101,7 @@ fn overlapped_and_the_last_one_queued() {
     }
 }
 
-/// Each run is longer than its period, for ever: it runs back to back, or every other time.
+/// Every run of a task is longer than the task's period. The task runs back to back, or at every other instant.
 #[test]
 fn a_task_that_always_outlasts_its_period_neither_piles_up_nor_starves() {
     let mut tasks = driven();
@@ -115,7 +115,7 @@ fn a_task_that_always_outlasts_its_period_neither_piles_up_nor_starves() {
     while tasks.handle().now() < ms(1_000) {
         if tasks.next_expiry() > Some(tasks.handle().now()) { tasks.advance(MS) } else { tasks.turn() }
     }
-    // From 10 to 25, to 40, to 55, to 70: an instant and a half for each run.
+    // The runs last from 10 to 25, to 40, to 55 and to 70. Each takes an instant and a half.
     assert_eq!(
         queued.take()[..5],
         [seen(1, 10, 0, 0), seen(2, 20, 5, 0), seen(3, 40, 0, 0), seen(4, 50, 5, 0), seen(5, 70, 0, 0)]
@@ -153,7 +153,7 @@ fn a_burst_of_a_task_with_few_runs_ends_with_them() {
     assert_eq!((counts(&task), task.has_ended()), ([3, 99, 0, 0], true));
 }
 
-/// With a pause nothing is missed or overlapped, whatever the policies.
+/// A task with a pause misses and overlaps no instant, no matter which policies its plan sets.
 #[test]
 fn a_pause_knows_no_policy() {
     for missed in [Missed::Burst, Missed::Delay, Missed::Skip] {
@@ -169,7 +169,7 @@ fn a_pause_knows_no_policy() {
     }
 }
 
-/// A stall of a century at a period of a millisecond costs a division, not three trillion steps.
+/// The stall is a century and the period a millisecond. The cost is a division, not three trillion steps.
 #[test]
 fn a_long_stall_is_counted_at_once() {
     const YEAR: Duration = Duration::from_secs(31_557_600);
@@ -183,7 +183,8 @@ fn a_long_stall_is_counted_at_once() {
     }
 }
 
-/// Instants one by one: the queue of instants to run, and the first instant that has not come.
+/// A plain model of a repeating task that counts instants one by one. It has a queue of instants to run, and the first
+/// instant that has not come.
 struct Model {
     period: u64,
     missed: Missed,
@@ -203,7 +204,7 @@ impl Model {
         self.queue.front().copied().unwrap_or(self.coming)
     }
 
-    /// The instants that have come since it was asked last.
+    /// Returns the instants that have come after the last call of this method, up to `now`.
     fn come(&mut self, now: u64) -> VecDeque<u64> {
         let mut come = VecDeque::new();
         while self.coming <= now {
@@ -247,7 +248,7 @@ impl Model {
     }
 }
 
-/// Stalls, long runs and quiet times by chance. The model knows only when runs started and ended.
+/// Stalls, long runs and quiet times happen at random. The model gets only the moments at which runs start and end.
 #[test]
 fn stalls_and_long_runs_by_chance_agree_with_a_plain_model() {
     for seed in 0..120 {
@@ -293,7 +294,7 @@ fn stalls_and_long_runs_by_chance_agree_with_a_plain_model() {
             let [missed, overlapped, skipped] = model.counts;
             assert_eq!(counts(&task), [model.runs, missed, overlapped, skipped], "seed {seed}, step {step}");
         }
-        // All due instants do run: a burst runs to its end if its runs are short.
+        // If runs are short, a burst ends, and all due instants get their runs.
         calm.store(true, Ordering::Relaxed);
         for _ in 0..10_000 {
             tasks.turn();

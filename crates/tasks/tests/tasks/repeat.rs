@@ -1,4 +1,4 @@
-//! When the runs of a repeating task are, as long as nothing is late.
+//! The instants at which a repeating task runs if nothing is late.
 
 use crate::support::{HOUR, Log, MS};
 use crate::{SECOND, Seen, clones, counts, driven, every, holds, lasting, logged, millis, ms, seen, token};
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use tourbillon::{Builder, Timestamp};
 use tourbillon_tasks::{DrivenTasks, First, Repeat};
 
-/// When the runs of a plan are that begins at 3 ms, up to 100 ms.
+/// Starts a plan at 3 ms, and returns the instants of its runs up to 100 ms, in milliseconds.
 fn runs(plan: Repeat) -> Vec<u64> {
     let mut tasks = driven();
     tasks.advance(3 * MS);
@@ -29,11 +29,11 @@ fn the_first_run_is_when_the_plan_says() {
     assert_eq!(runs(every(40).first(First::After(7 * MS))), [10, 50, 90]);
     assert_eq!(runs(every(40).first(First::After(Duration::ZERO))), [3, 43, 83]);
     assert!(runs(every(40).first(First::After(Duration::MAX))).is_empty());
-    // The last saying counts.
+    // The second `first` overrides the first.
     assert_eq!(runs(every(40).first(First::AtOnce).first(First::AfterPeriod)), [43, 83]);
 }
 
-/// Their origin is 1970.
+/// A plan that keeps step with a moment runs at whole periods before and after that moment.
 #[test]
 fn in_step_is_at_whole_periods_before_and_after_the_moment() {
     let since = |millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
@@ -41,7 +41,7 @@ fn in_step_is_at_whole_periods_before_and_after_the_moment() {
     assert_eq!(in_step(since(0)), [40, 80]);
     assert_eq!(in_step(since(5)), [5, 45, 85]);
     assert_eq!(in_step(since(40_005)), [5, 45, 85]);
-    // Exactly now: the first moment after the present.
+    // If the origin is exactly now, the first run is a period later.
     assert_eq!(in_step(since(3)), [43, 83]);
     assert_eq!(in_step(since(4_003)), [43, 83]);
     assert_eq!(in_step(SystemTime::UNIX_EPOCH - 35 * MS), [5, 45, 85]);
@@ -71,7 +71,8 @@ fn after_its_last_run_it_has_ended_and_its_closure_is_gone() {
     assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
-/// A period that is not a whole number of ticks: each run is for its own multiple, at the end of that tick.
+/// The period is not a whole number of ticks. Run `n` is planned for `n` periods after the start. It begins at the end
+/// of the tick of that moment.
 #[test]
 fn a_fixed_rate_does_not_drift_over_a_million_runs() {
     const PERIOD: u64 = 1_000_001;
@@ -99,7 +100,7 @@ fn a_pause_is_from_the_end_of_a_run() {
     let mut tasks = driven();
     let (task, log) = lasting(&tasks, Repeat::pausing(10 * MS), |number| number * 5);
     tasks.advance_to(ms(60));
-    // Ends at 15, at 35, at 60.
+    // These runs end at 15, 35 and 60.
     assert_eq!(log.take(), [seen(1, 10, 0, 0), seen(2, 25, 0, 0), seen(3, 45, 0, 0)]);
     assert_eq!((task.next(), counts(&task)), (Some(ms(70)), [3, 0, 0, 0]));
 }
@@ -114,7 +115,7 @@ fn two_tasks_of_one_plan_are_two() {
     assert_eq!((first.1.len(), second.1.len()), (0, 2));
 }
 
-/// Ten thousand keys over a period of ten thousand ticks: about one each, and never a crowd.
+/// Ten thousand keys are spread over a period of ten thousand ticks. Each tick has about one run, and never many runs.
 #[test]
 fn tasks_that_are_spread_do_not_fire_in_one_tick() {
     let mut tasks = driven();
@@ -137,7 +138,8 @@ fn tasks_that_are_spread_do_not_fire_in_one_tick() {
     assert!(ticks.len() > 5_000, "{} ticks of 10,000", ticks.len());
 }
 
-/// The runs of a plan on the wall clock, of an engine that began at `begin`, in milliseconds since 1970.
+/// Returns the instants at which a plan runs, in milliseconds since 1970. The engine starts at `begin` by the wall
+/// clock.
 fn on_the_wall(plan: &Repeat, begin: Duration) -> Vec<u128> {
     let mut tasks = DrivenTasks::start_at(Builder::new(), SystemTime::UNIX_EPOCH + begin).unwrap();
     let (_task, log) = logged(tasks.handle(), plan.clone());
@@ -145,7 +147,7 @@ fn on_the_wall(plan: &Repeat, begin: Duration) -> Vec<u128> {
     log.take().into_iter().map(|seen: Seen| begin.as_millis() + u128::from(seen.scheduled)).collect()
 }
 
-/// The phase survives a restart, at whatever time of the wall clock that is.
+/// A task that keeps step with a moment has the same phase after a restart, at any time of the wall clock.
 #[test]
 fn a_restart_keeps_the_phase() {
     let creation = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + 123 * MS;
@@ -163,13 +165,14 @@ fn a_restart_keeps_the_phase() {
                 runs[0] % 60_000
             })
             .to_vec();
-        // Phases are to the nanosecond and ticks are not: a run may be logged for the millisecond before.
+        // Phases are exact to the nanosecond, and ticks are not. So a run may be logged for the millisecond before.
         assert!(phases.iter().all(|phase| phase.abs_diff(phases[0]) <= 1), "{phases:?}");
     }
     assert_eq!(on_the_wall(&every(60_000).first(First::InStepWith(creation)), Duration::ZERO)[0], 20_123);
 }
 
-/// Ten thousand tasks of one period, created one after the other, that all start anew at once.
+/// Ten thousand tasks of one period were created one after the other. After a restart of the program, all tasks start
+/// at once. Each task keeps the phase of its creation.
 #[test]
 fn a_restart_does_not_bunch_tasks_that_keep_step_with_their_creation() {
     let mut tasks =
@@ -198,7 +201,7 @@ fn tasks_that_have_not_ended_are_listed() {
     assert_eq!(tasks.handle().repeating().len(), 2);
     tasks.advance(10 * MS);
     assert!(ends.has_ended());
-    // The list has the only handle to this task.
+    // Only the list refers to this task.
     let rest = tasks.handle().repeating();
     assert_eq!(rest.iter().map(counts).collect::<Vec<_>>(), [[1, 0, 0, 0]]);
     let _ = rest[0].stop();
@@ -207,7 +210,7 @@ fn tasks_that_have_not_ended_are_listed() {
     assert_eq!(counts(&rest[0])[0], 1);
 }
 
-/// In its last run a task is not listed any more.
+/// During its last run, a task is not listed any more by `Tasks::repeating`.
 #[test]
 fn one_in_its_last_run_is_not_listed() {
     let mut tasks = driven();
@@ -222,7 +225,7 @@ fn one_in_its_last_run_is_not_listed() {
     assert_eq!(log.take(), [(1, false), (0, false)]);
 }
 
-/// A hundred thousand at a time: all run, and nothing of them is left.
+/// A hundred thousand tasks run at the same time. After their end, no timer or memory of them is left.
 #[test]
 fn a_hundred_thousand_tasks_leave_nothing_behind() {
     const TASKS: u64 = 100_000;
@@ -237,7 +240,7 @@ fn a_hundred_thousand_tasks_leave_nothing_behind() {
         let plan = Repeat::every(SECOND).spread_by(number).times(2 + number % 2);
         handles.push(tasks.handle().repeat(plan, run).unwrap());
         if number % 4 == 0 {
-            // These go without a handle.
+            // These tasks go on without a handle.
             handles.pop();
         }
     }

@@ -1,4 +1,4 @@
-//! Tasks while their engine ends, and after.
+//! Tasks during the end of their engine, and after it.
 
 use crate::support::{Gate, HOUR, Log, MS, lock, wait_until, within_patience};
 use crate::{SECOND, clones, driven, every, holds, logged, ms, token};
@@ -47,7 +47,7 @@ fn repeating_tasks_have_ended_and_their_closures_are_gone() {
     assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
-/// The closures are dropped, also those of tasks without a handle.
+/// Dropping the engine drops all closures, even those of tasks whose handle was dropped.
 #[test]
 fn dropping_the_engine_drops_all_closures() {
     let kept = token();
@@ -56,7 +56,7 @@ fn dropping_the_engine_drops_all_closures() {
     tasks.handle().after(HOUR, start(Arc::clone(&kept))).unwrap();
     drop(tasks.handle().every(HOUR, start(Arc::clone(&kept))).unwrap());
     let task = tasks.handle().every(HOUR, start(Arc::clone(&kept))).unwrap();
-    // This closure has a handle of its engine: a cycle, until the engine ends.
+    // This closure has a handle of its engine. They form a cycle until the engine ends.
     let (inside, held) = (tasks.handle().clone(), Arc::clone(&kept));
     drop(tasks.handle().every(HOUR, move || holds(&(&held, &inside))).unwrap());
     let (inside, held) = (tasks.handle().clone(), Arc::clone(&kept));
@@ -96,7 +96,8 @@ fn a_shutdown_waits_for_a_run_and_begins_no_other() {
     });
 }
 
-/// From its own closure, in turn, in parallel and once: nothing is waited for, and all has ended.
+/// The closure of a task shuts its own engine down. The task repeats in turn, repeats in parallel, or is a one-shot.
+/// The shutdown waits for no closure, and all tasks end.
 #[test]
 fn a_task_shuts_its_engine_down() {
     within_patience(|| {
@@ -127,7 +128,7 @@ fn a_task_shuts_its_engine_down() {
     });
 }
 
-/// The engine itself, dropped by a closure of its own.
+/// A closure of an engine drops that engine.
 #[test]
 fn a_task_drops_its_engine() {
     within_patience(|| {
@@ -145,8 +146,8 @@ fn a_task_drops_its_engine() {
     });
 }
 
-/// Threads start, stop and run tasks until a shutdown cuts them off: each closure runs, comes back or is dropped, and
-/// no task is left that could run.
+/// Threads start, stop and run tasks until a shutdown stops them. Each closure runs, comes back or is dropped. No task
+/// is left that could run.
 #[test]
 fn starts_and_stops_race_with_a_shutdown() {
     within_patience(|| {

@@ -1,4 +1,4 @@
-//! Ending a task: from outside, from inside, and while it runs.
+//! Stopping a task: from outside, from its own closure, and during a run.
 
 use crate::support::{Gate, HOUR, Log, MS, Rng, lock, wait_until, within_patience};
 use crate::{SECOND, clones, counts, driven, every, holds, logged, ms, seen, token};
@@ -85,7 +85,7 @@ fn a_run_may_be_the_last_by_its_own_word() {
     assert_eq!((task.stop(), tasks.handle().repeating().len()), (Stopped::Gone, 0));
 }
 
-/// The closure has its own task: that is a cycle, which ends with it.
+/// A closure has a handle of its own task. This cycle of references ends when the task ends.
 #[test]
 fn a_task_stops_itself_by_its_handle() {
     for waits in [false, true] {
@@ -130,7 +130,7 @@ fn one_that_is_stopped_while_it_runs_ends_with_that_run() {
     });
 }
 
-/// Several wait, and all of them see what the run did.
+/// Several threads wait by `stop_and_wait` for a run. Afterwards all threads see the run's effects.
 #[test]
 fn stop_and_wait_waits_until_the_run_has_ended() {
     within_patience(|| {
@@ -158,7 +158,7 @@ fn stop_and_wait_waits_until_the_run_has_ended() {
     });
 }
 
-/// When `stop_and_wait` returns, the closure and the values that it held are gone.
+/// When `stop_and_wait` returns, the task's closure and the values that the closure held were dropped.
 #[test]
 fn what_a_closure_held_is_gone_when_stop_and_wait_returns() {
     struct SlowToGo(#[expect(dead_code, reason = "it is held")] Arc<()>);
@@ -192,7 +192,7 @@ fn what_a_closure_held_is_gone_when_stop_and_wait_returns() {
     });
 }
 
-/// In a closure of its engine nothing is waited for, also not for another task.
+/// A closure that stops another task of the same engine does not wait for that task.
 #[test]
 fn a_task_that_stops_another_does_not_wait_for_it() {
     within_patience(|| {
@@ -210,7 +210,7 @@ fn a_task_that_stops_another_does_not_wait_for_it() {
     });
 }
 
-/// Of the threads that stop it at the same time, one gets `Stopped`, and no other.
+/// Several threads stop a task at the same time. Exactly one call returns `Stopped`.
 #[test]
 fn of_many_that_stop_a_resting_task_one_has_stopped_it() {
     let tasks = TaskEngine::new().unwrap();
@@ -225,8 +225,8 @@ fn of_many_that_stop_a_resting_task_one_has_stopped_it() {
     }
 }
 
-/// As many stops as there are moments between a task's instants. After `stop_and_wait` the task does not run any more,
-/// and its report is true.
+/// Threads stop tasks at all moments between two instants. After `stop_and_wait` the task does not run any more, and
+/// its report is true.
 #[test]
 fn stops_race_with_firing() {
     within_patience(|| {
@@ -264,7 +264,7 @@ fn stops_race_with_firing() {
     });
 }
 
-/// A closure's drop may call its engine, since nothing is locked then.
+/// The drop of a task's closure may call the engine, because the engine holds no lock at that moment.
 #[test]
 fn a_closure_may_use_its_engine_while_it_is_dropped() {
     struct UsesItsEngine(Box<dyn Fn() + Send>);
@@ -306,8 +306,8 @@ fn a_closure_may_use_its_engine_while_it_is_dropped() {
     });
 }
 
-/// A handler on the shard's own thread lists tasks and reads them, while the start of a task waits for room in its
-/// lane.
+/// A thread starts a task and waits for room in its lane (its queue to the shard). At that time, a handler on the
+/// shard's own thread lists the tasks and reads them.
 #[test]
 fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {
     within_patience(|| {
@@ -330,7 +330,7 @@ fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {
             let tasks = tasks.handle().clone();
             thread::spawn(move || (0..200).for_each(|_| drop(tasks.every(HOUR, || {}).unwrap())))
         };
-        // Its lane takes about 64 tickets; then one of the tasks waits.
+        // The lane takes about 64 tickets. After that, the start of a task waits.
         wait_until("the lane is full", || tasks.handle().repeating().len() > 64);
         thread::sleep(5 * MS);
         gate.open();
@@ -340,7 +340,7 @@ fn a_task_that_is_being_started_does_not_hold_up_those_who_look() {
     });
 }
 
-/// On an engine with threads whose time stands still a stop is as good as elsewhere.
+/// A task is stopped while the clock of its engine stands still. When the clock moves, the task does not run again.
 #[test]
 fn a_stopped_task_does_not_come_back_when_the_clock_moves() {
     let clock = ManualClock::new();

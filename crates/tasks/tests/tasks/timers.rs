@@ -102,7 +102,7 @@ fn after_a_shutdown_it_is_armed_no_more() {
     assert_eq!(timer.arm(MS), Err(ArmError::ShutDown));
     assert_eq!(timer.deadline(), None);
     drop(tasks);
-    // Its closure is its owner's.
+    // Only the owner of the timer still has the closure.
     assert_eq!(clones(&kept), 1);
     drop(timer);
     assert_eq!(clones(&kept), 0);

@@ -1,4 +1,4 @@
-//! Delayed items and their order, on the manual clock; and waiting for them, in real time.
+//! Delay queues: items and their order, on the manual clock, and receivers that wait in real time.
 
 use crate::support::{MS, PATIENCE, within_patience};
 use crate::{SECOND, is_empty, item, threads};
@@ -37,7 +37,7 @@ fn items_are_received_by_their_deadlines_and_not_before() {
     );
     tasks.advance(10 * SECOND);
     assert_eq!((all_due(&queue), queue.len()), (vec![2, 3, 4], 0));
-    // The queue has one timer, which no receiver had waited for.
+    // The queue has made its timer. The timer was never armed, since no receiver has waited.
     let stats = tasks.handle().stats();
     assert_eq!((queue.is_empty(), stats.owned.alive, stats.owned.posted), (true, 1, 0));
     drop(queue);
@@ -55,12 +55,12 @@ fn an_item_is_taken_back_or_moved_until_it_is_due() {
     assert_eq!(all_due(&queue), [3]);
     assert_eq!((queue.remove(ids[2]), queue.reset(ids[2], SECOND)), (None, Err(MoveError::Absent)));
     tasks.advance(SECOND);
-    // Its time has come, and no receiver has looked.
+    // The item's deadline has passed, but no receiver has looked, so the item can be reset.
     queue.reset(ids[0], SECOND).unwrap();
     let other = queue.push(SECOND, 4).unwrap();
     tasks.advance(SECOND);
     let first = queue.try_recv().map(|due| due.id).unwrap();
-    // Found due, and not received: it is the receivers'.
+    // The second item was found due and not received. Only a receiver can take it now.
     let second = if first == other { ids[0] } else { other };
     assert_eq!((queue.remove(second), queue.deadline(second), queue.len()), (None, None, 1));
     assert_eq!(queue.recv().map(|due| due.id), Ok(second));
@@ -154,7 +154,7 @@ fn after_a_shutdown_it_is_as_after_a_close() {
     let refused = queue.push(SECOND, 3).unwrap_err();
     assert_eq!((refused.kind, refused.item), (PushErrorKind::Refused(Refusal::ShutDown), 3));
     assert_eq!(queue.close(), [2]);
-    // A queue that is made afterwards has ended already.
+    // A queue that is made after the shutdown has ended already.
     let late = tasks.handle().delay_queue::<u64>();
     assert_eq!((late.recv().map(item), late.push(SECOND, 1).unwrap_err().item), (Err(RecvError), 1));
 }
@@ -194,7 +194,7 @@ fn a_full_engine_refuses_the_first_item_and_gives_it_back() {
     tasks.advance(SECOND);
     queue.push(SECOND, 7).unwrap();
     while tasks.handle().after(SECOND, || {}).is_ok() {}
-    // It has its timer.
+    // The first push has made the queue's timer.
     queue.push(SECOND, 8).unwrap();
     tasks.advance(SECOND);
     assert_eq!(all_due(&queue).len(), 2);
@@ -225,7 +225,7 @@ fn a_received_item_shows_how_late_it_was_found() {
     tasks.advance(SECOND + 30 * MS);
     let first = queue.try_recv().unwrap();
     assert_eq!((first.item, first.lateness), (1, 30 * MS));
-    // The alarm finds the item for a receiver in line. It lies there until the receiver comes.
+    // The alarm finds the item due, for a receiver in line. The item then waits until the receiver comes.
     let mut receiver = queue.receiver();
     let mut cx = Context::from_waker(Waker::noop());
     assert!(receiver.poll_recv(&mut cx).is_pending());

@@ -1,4 +1,4 @@
-//! The examples, whose summaries say what became of everything.
+//! Runs the examples, and checks their summaries.
 
 use crate::support::within_patience;
 
@@ -15,7 +15,7 @@ mod session_cache;
 #[test]
 fn idle_connections_closes_who_is_silent_and_who_is_old() {
     let summary = within_patience(|| idle_connections::run().unwrap());
-    // A machine that stands still for a third of a second makes others idle, too.
+    // If the machine stands still for a third of a second, other clients are idle, too.
     assert_eq!(summary.closed_by_client + summary.idle + summary.old, 7, "{summary}");
     assert!(summary.idle >= 3 && summary.old <= 1, "{summary}");
 }
@@ -23,7 +23,7 @@ fn idle_connections_closes_who_is_silent_and_who_is_old() {
 #[test]
 fn retry_queue_tries_each_request_as_often_as_it_takes() {
     let summary = within_patience(|| retry_queue::run().unwrap());
-    // Twenty of each kind: one to four attempts, and four in vain.
+    // There are twenty requests of each kind. They take one to four attempts, or fail four times.
     let expected = retry_queue::Summary { attempts: 20 * (1 + 2 + 3 + 4 + 4), succeeded: 80, given_up: 20 };
     assert_eq!(summary, expected);
 }

@@ -44,7 +44,7 @@ fn an_entry_lives_for_the_maps_time_to_live() {
 fn what_has_expired_is_not_returned_however_late_its_timer() {
     let (mut tasks, map, expired) = recording(Lifetime::of(TTL));
     map.insert("a", 1).unwrap();
-    // The clock moves, and the engine does not: its timers are late.
+    // The clock moves, and the engine does not turn. So its timers are late.
     tasks.clock().advance(TTL - MS);
     assert_eq!(map.get("a"), Some(1));
     tasks.clock().advance(MS);
@@ -94,7 +94,7 @@ fn an_entry_may_have_a_time_to_live_of_its_own() {
     assert_eq!(map.remaining("short"), Some(SECOND));
     tasks.advance(SECOND);
     assert_eq!(expired.take(), [("short", 1)]);
-    // An entry that is replaced for a shorter time goes earlier.
+    // An entry that is replaced with a shorter time to live expires earlier.
     assert_eq!(map.insert_for("usual", 3, SECOND).unwrap(), Some(2));
     tasks.advance(SECOND);
     assert_eq!(expired.take(), [("usual", 3)]);
@@ -229,7 +229,7 @@ fn a_full_engine_refuses_and_gives_key_and_value_back() {
         }
     };
     assert_eq!((refused.kind, refused.payload), (Refusal::EngineFull, (count, count)));
-    // A present entry is replaced without another timer.
+    // An entry that exists is replaced without another timer.
     assert_eq!((map.insert(0, 7).unwrap(), map.len()), (Some(0), count));
 }
 

@@ -1,7 +1,7 @@
-//! Expiries that are held up on their way to the map: keys whose hashing waits on the engine's threads.
+//! Expiries that are held up on their way to the map. The hash of a key waits while the engine's thread computes it.
 //!
-//! A run that has begun and has not reached the map is the narrowest moment of these races. Here it lasts until the
-//! test says so.
+//! The critical moment of these races is when a run has begun and has not reached the map. Here this moment lasts until
+//! the test ends it.
 
 use crate::support::{Gate, Log, MS, wait_until};
 use crate::threads;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tourbillon_tasks::TaskEngine;
 use tourbillon_tasks::uses::{Connection, Expired, ExpiryMap, IdleTimeouts, Lifetime, Limits};
 
-/// A key that is hashed at once by its home thread, and by others when the gate is open.
+/// A key whose hash waits until a gate of the test is open. On the thread that made the key, the hash does not wait.
 #[derive(Clone)]
 struct Key {
     home: ThreadId,
@@ -51,7 +51,7 @@ struct Expiring {
     expired: Log<()>,
 }
 
-/// A connection whose expiry has begun.
+/// Makes a connection whose expiry has begun.
 fn expiring() -> Expiring {
     let (tasks, key, expired) = (threads(), Key::new(), Log::new());
     let sink = expired.clone();
@@ -63,7 +63,7 @@ fn expiring() -> Expiring {
 }
 
 impl Expiring {
-    /// Lets it go on: how often the callback runs.
+    /// Lets the expiry of the connection go on. Returns the number of times that the callback ran.
     fn go_on(self) -> usize {
         self.key.gate.open();
         drop(self.connection);

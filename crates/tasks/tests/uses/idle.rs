@@ -110,7 +110,7 @@ fn an_id_that_is_there_is_refused() {
     assert_eq!((first.deadline(), timeouts.len()), (Some(at(IDLE)), 1));
     assert_eq!(tasks.handle().stats().owned.alive, 1);
 
-    // The id is free when the connection has expired, and the old handle has no effect on the next connection.
+    // When the connection has expired, its id is free. The old handle does not affect the next connection with that id.
     tasks.advance(IDLE);
     assert_eq!(expired.take().len(), 1);
     let second = timeouts.insert(7).unwrap();
@@ -295,7 +295,7 @@ fn a_full_engine_refuses_and_gives_the_id_back() {
     };
     assert_eq!(refused.kind, ConnectErrorKind::Refused(Refusal::EngineFull));
     assert_eq!((refused.id, timeouts.len()), (connections.len().to_string(), connections.len()));
-    // An id that is there is the better answer.
+    // The engine is full and the id exists. The error reports the id.
     let refused = timeouts.insert("0".to_owned()).unwrap_err();
     assert_eq!((refused.kind, refused.id.as_str()), (ConnectErrorKind::Present, "0"));
 }
@@ -331,7 +331,7 @@ fn handlers_on_the_shard_and_lanes_that_are_full_wait_for_nobody() {
     });
 }
 
-/// An id that calls back when it is hashed.
+/// A connection's id that calls a function when it is hashed.
 #[derive(Clone)]
 struct Hooked(u64, Arc<Mutex<Option<Hook>>>);
 
@@ -353,7 +353,7 @@ impl Hash for Hooked {
     }
 }
 
-/// The expiry has begun, and has yet to take the connection out of the map.
+/// A connection's expiry has begun, but has not yet taken the connection out of the map. A removal fails.
 #[test]
 fn a_connection_that_has_no_deadline_any_more_cannot_be_removed() {
     let (mut tasks, expired) = (driven(), Log::new());

@@ -1,4 +1,4 @@
-//! Races of touches, removals and expiries, by real threads.
+//! Races of touches, removals and expiries, on real threads.
 
 #![expect(clippy::cast_possible_truncation, reason = "ids are small")]
 
@@ -16,12 +16,12 @@ const IDLE: Duration = Duration::from_micros(100);
 const THREADS: u64 = 2;
 const EACH: u64 = 6_000;
 
-/// The test's record of each connection.
+/// The test's record of all connections: the promised lifetimes, and the limits that ended them.
 struct Book {
-    /// The moment before which it must not expire, by the touches that answered true.
+    /// The moment before which each connection must not expire. The connection's last touch that returned true sets it.
     promised: Vec<AtomicU64>,
     expired: Vec<AtomicUsize>,
-    /// The limits of the connections that have expired.
+    /// The limit that each expired connection reached.
     limits: Vec<AtomicU64>,
     removed: AtomicUsize,
 }
@@ -51,7 +51,8 @@ impl Book {
     }
 }
 
-/// One thread's connections: touched at random, removed by handle or id, or left to expire.
+/// Runs one thread's connections. The thread touches the connections at random, removes them by handle or id, or leaves
+/// them to expire.
 fn live(timeouts: &IdleTimeouts<u64>, now: impl Fn() -> Timestamp, book: &Book, ids: Range<u64>) {
     let mut rng = Rng::new(ids.start + 1);
     let mut alive: Vec<Connection<u64>> = Vec::new();
@@ -157,7 +158,7 @@ fn a_batch_that_wakes_a_loop_brings_all_that_expired() {
         let mut turns = 0;
         let connections: Vec<_> = (0..COUNT).map(|id| timeouts.insert(id).unwrap()).collect();
         while expired.len() < connections.len() {
-            // Without a wake there is nothing to fetch, or the wake was lost.
+            // If no wake comes, no connection has expired, or the wake was lost.
             wakes.recv_timeout(PATIENCE).expect("a wake");
             batch.drain(&mut expired);
             turns += 1;

@@ -1,5 +1,5 @@
-//! Idle timeouts, maps whose entries expire, delay queues, rate limiters: on a clock that the test moves, and, where
-//! names say so, in races of real threads, which account for each entry.
+//! Idle timeouts, maps whose entries expire, delay queues and rate limiters. Most tests use a clock that the test
+//! moves. The files that are named after races use real threads, and account for each entry.
 
 #[path = "../../../../tests/support/mod.rs"]
 mod support;
@@ -24,17 +24,17 @@ use tourbillon_tasks::uses::DueItem;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// An engine with short ticks, whose shards and workers race with the test's threads.
+/// Makes an engine with short ticks, whose shards and workers race with the test's threads.
 fn threads() -> TaskEngine {
     TaskEngine::start(Builder::new().shards(2).unpinned().tick(Duration::from_micros(50)).workers(2)).unwrap()
 }
 
-/// The item that was pushed.
+/// Returns the item of a `DueItem`, as it was pushed.
 fn item<T>(due: DueItem<T>) -> T {
     due.item
 }
 
-/// Nothing is left in the engine: no timer of either kind.
+/// Returns whether the engine has neither a pending one-shot nor an owned timer.
 fn is_empty(stats: &Stats) -> bool {
     stats.owned.alive == 0 && stats.pending == 0
 }

@@ -1,15 +1,16 @@
-//! No entry is hidden before its time by the caller's own `Instant`.
+//! No entry is hidden before its time has passed, by the caller's own `Instant`.
 
 use crate::threads;
 use std::time::{Duration, Instant};
 use tourbillon_tasks::uses::Lifetime;
 
-/// Entries that live at a time, some microseconds apart.
+/// The number of entries that live at a time. The deadlines of these entries are some microseconds apart.
 const TOGETHER: u64 = 20;
 const ROUNDS: u64 = 400;
 const MS: Duration = Duration::from_millis(1);
 
-/// The times to live lie apart, so that each entry is looked at when its deadline comes.
+/// Returns the `n`th time to live. All times to live differ, so that the test can read each entry just when its
+/// deadline comes.
 fn time_to_live(n: u64) -> Duration {
     MS + Duration::from_micros(60 * n)
 }

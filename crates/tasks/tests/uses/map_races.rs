@@ -1,4 +1,4 @@
-//! Races of inserts, refreshes, removals and expiries, by real threads.
+//! Races of inserts, refreshes, removals and expiries, on real threads.
 #![expect(clippy::cast_possible_truncation, reason = "numbers are small")]
 
 use crate::support::{MS, Rng, wait_until, within_patience};
@@ -17,10 +17,10 @@ const EACH: u64 = 20_000;
 const KEYS: u64 = 50;
 const TTL: Duration = Duration::from_micros(200);
 
-/// How each value has ended, and the end of its time.
+/// The test's record of each value: the way in which it ended, and its deadline.
 struct Book {
     ends: Vec<AtomicUsize>,
-    /// Zero while its insert has not returned.
+    /// The deadline of each value. A deadline is zero until the insert of its value has returned.
     deadlines: Vec<AtomicU64>,
 }
 
@@ -42,7 +42,7 @@ impl Book {
     }
 }
 
-/// Counts its own end.
+/// A value whose drop notes in the book that the value has ended.
 struct Value(u64, Arc<Book>);
 
 impl Drop for Value {
@@ -64,7 +64,7 @@ fn play(tasks: &Tasks, map: &ExpiryMap<u64, Value>, book: &Arc<Book>, numbers: R
             4 if rng.chance(1) => map.retain(|key, _| key % 2 == 0),
             4 if rng.chance(1) => map.clear(),
             _ => {
-                // The true time, which `Tasks::now` may be ahead of.
+                // This is the true time. `Tasks::now` may be ahead of it.
                 let before = Timestamp::from(Instant::now());
                 let found = map.read(&key, |value| value.0);
                 let deadline = found.map_or(0, |value| book.deadlines[value as usize].load(Ordering::SeqCst));
@@ -118,7 +118,7 @@ fn a_refresh_that_answers_true_keeps_its_entry() {
         let (mut kept, mut lost) = (0, 0);
         for round in 0..300 {
             map.insert(7, round).unwrap();
-            // Up to the deadline, and often just across it.
+            // The loop ends near the deadline, and often just past it.
             let until = tasks.handle().now() + (MS - Duration::from_micros(5 * (round % 20)));
             while tasks.handle().now() < until {
                 std::hint::spin_loop();

@@ -1,4 +1,4 @@
-//! Receivers that are polled: which of them each call wakes.
+//! Receivers that are polled. The tests check which receiver each call wakes.
 
 use crate::support::{MS, Rng, wait_until, within_patience};
 use crate::{SECOND, item};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tourbillon_tasks::DrivenTasks;
 use tourbillon_tasks::uses::{DelayQueue, DueItem, Receiver};
 
-/// A waker that counts.
+/// A waker that counts how often it was woken.
 #[derive(Default)]
 struct Bell(AtomicUsize);
 
@@ -28,7 +28,7 @@ impl Bell {
     }
 }
 
-/// A task: a receiver and a bell.
+/// A task of the test: a receiver, and the waker that counts the task's wake-ups.
 struct Task {
     receiver: Receiver<u64>,
     bell: Arc<Bell>,
@@ -64,7 +64,7 @@ fn each_item_wakes_one_waiter() {
     queue.push(2 * SECOND, 2).unwrap();
     tasks.advance(SECOND);
     assert_eq!(rings(&waiters), [1, 0, 0]);
-    // The first has not looked yet: the second item is not for it.
+    // The first receiver was woken and has not looked yet. So the second item wakes another receiver.
     tasks.advance(SECOND);
     assert_eq!(rings(&waiters), [1, 1, 0]);
     assert_eq!(waiters[1].poll(), Poll::Ready(Some(1)));
@@ -118,7 +118,8 @@ fn one_that_has_received_stands_in_line_no_more() {
     queue.push(SECOND, 1).unwrap();
     queue.push(2 * SECOND, 2).unwrap();
     tasks.advance(SECOND);
-    // The second receiver was faster than the woken receiver, which waits again and gets the next item.
+    // The second receiver took the item before the woken receiver. The woken receiver waits again and gets the next
+    // item.
     assert_eq!((waiters[1].poll(), waiters[0].poll()), (Poll::Ready(Some(1)), Poll::Pending));
     tasks.advance(SECOND);
     assert_eq!((rings(&waiters), waiters[0].poll()), (vec![2, 0], Poll::Ready(Some(2))));
@@ -127,7 +128,7 @@ fn one_that_has_received_stands_in_line_no_more() {
 #[test]
 fn one_that_looks_unasked_leaves_the_wake_up_of_the_next_item_to_another() {
     let (tasks, queue, mut waiters) = waiting::<2>();
-    // The clock is ahead of the engine, whose alarm has not rung.
+    // The test moves the clock without a turn of the engine, so the alarm has not rung.
     let push = |tasks: &DrivenTasks| {
         let due = tasks.handle().now() + SECOND;
         let _ids = [1, 2].map(|n| queue.push_at(due, n).unwrap());
@@ -136,7 +137,7 @@ fn one_that_looks_unasked_leaves_the_wake_up_of_the_next_item_to_another() {
     tasks.clock().advance(SECOND);
     assert!(waiters[0].poll().is_ready());
     assert_eq!((rings(&waiters), waiters[1].poll().is_ready()), (vec![0, 1], true));
-    // Now the last in line looks.
+    // Next, the last receiver in line looks.
     waiters.iter_mut().for_each(|task| assert_eq!(task.poll(), Poll::Pending));
     push(&tasks);
     tasks.clock().advance(SECOND);
@@ -180,7 +181,7 @@ fn no_item_is_due_beside_receivers_that_all_sleep() {
             1 => tasks.clock().advance(MS),
             _ => {}
         }
-        // Any receiver looks, woken or not; some go instead.
+        // Any receiver looks, whether it was woken or not. Some receivers leave instead.
         let n = rng.index(MOST);
         let (task, stands) = &mut waiters[n];
         heard[n] = task.bell.rings();
@@ -193,7 +194,7 @@ fn no_item_is_due_beside_receivers_that_all_sleep() {
         if round % 8 > 0 {
             continue;
         }
-        // All that are woken look, until nobody is.
+        // All receivers that are woken look, until no receiver is woken any more.
         tasks.turn();
         while let Some(n) = (0..MOST).find(|&n| waiters[n].1 && ring(&waiters[n].0, heard[n])) {
             heard[n] = waiters[n].0.bell.rings();
@@ -248,7 +249,7 @@ fn a_waker_that_panics_loses_no_item() {
 
 // --- With threads ---
 
-/// Runs a future on this thread, which is parked while the future has nothing to do.
+/// Runs a future on the calling thread. Parks the thread while the future waits.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {

@@ -1,4 +1,4 @@
-//! Races of pushes, removals, resets, receivers and the end, by real threads.
+//! Races of pushes, removals, resets, receivers and the end, on real threads.
 #![expect(clippy::cast_possible_truncation, reason = "numbers are small")]
 
 use crate::polling::block_on;
@@ -16,7 +16,7 @@ use tourbillon_tasks::{TaskEngine, Tasks};
 const EACH: u64 = 8_000;
 const LONGEST: Duration = Duration::from_micros(400);
 
-/// How often each item was received.
+/// The number of times that each item of the queue was received.
 struct Book(Vec<AtomicUsize>);
 
 impl Book {
@@ -35,7 +35,7 @@ impl Book {
     }
 }
 
-/// Pushes items, and takes some back or moves them.
+/// Pushes the items of `items` into the queue, and removes some items or moves their deadlines.
 fn push_and_meddle(queue: &DelayQueue<u64>, book: &Book, items: std::ops::Range<u64>) {
     let mut rng = Rng::new(items.start + 1);
     let mut ids: Vec<Delayed> = Vec::new();
@@ -89,7 +89,7 @@ fn each_item_is_received_or_taken_back_once() {
     });
 }
 
-/// Items are pushed, one after the other, and the queue ends in between.
+/// Pushes items one after the other, and ends the queue at some moment. No item is lost.
 fn the_end_loses_nothing(
     end: fn(&Tasks, &DelayQueue<u64>) -> Vec<u64>,
     is_expected: fn(PushErrorKind) -> bool,
@@ -101,7 +101,7 @@ fn the_end_loses_nothing(
             thread::scope(|scope| {
                 let receiver = scope.spawn(|| {
                     receive_all(&queue, &book);
-                    // The end is the end.
+                    // A queue that has ended stays ended.
                     thread::yield_now();
                     assert_eq!(queue.try_recv().map(item), Err(TryRecvError::Closed));
                 });
@@ -169,7 +169,7 @@ fn an_item_that_comes_while_somebody_sits_down_is_found() {
         let mut rng = Rng::new(7);
         for n in 0..3_000 {
             queue.push(Duration::ZERO, n).unwrap();
-            // About when it comes due.
+            // The loop ends about when the item comes due.
             let until = tasks.handle().now() + rng.nanos_below(Duration::from_micros(150));
             while tasks.handle().now() < until {
                 std::hint::spin_loop();
@@ -179,11 +179,11 @@ fn an_item_that_comes_while_somebody_sits_down_is_found() {
     });
 }
 
-/// How a receiver waits for the next item.
+/// A way in which a receiver waits for the next item.
 type Receive = fn(&DelayQueue<u64>) -> Option<DueItem<u64>>;
 
-/// Two receivers take the two items of one tick, a thousand times, and hold them until both are taken. The receiver
-/// that takes the first item looks no more, so the second item waits for a wake-up of the receiver that sleeps.
+/// Two receivers take the two items of a tick, a thousand times. The receiver that takes the first item does not poll
+/// the queue again. So the queue must wake the other receiver for the second item.
 #[expect(clippy::print_stdout, reason = "figures to be read by hand")]
 fn two_receivers_share_each_tick(receive: [Receive; 2]) {
     const ROUNDS: u64 = 1_000;
@@ -210,14 +210,15 @@ fn two_receivers_share_each_tick(receive: [Receive; 2]) {
             let mut got = vec![received.recv().unwrap()];
             got.extend(received.recv_timeout(10 * MS));
             if got.len() < 2 {
-                // A machine that is busy may delay a receiver that was woken. An item that lies there is lost to it.
+                // A busy machine may delay a receiver that was woken. If the item is still not received a second later,
+                // its wake-up was lost.
                 slow += 1;
                 let patience = if lost == 0 { SECOND } else { Duration::ZERO };
                 got.extend(received.recv_timeout(patience));
             }
             if got.len() < 2 {
                 lost += 1;
-                // This wakes the receiver that sleeps.
+                // This push wakes the receiver that sleeps.
                 queue.push(Duration::ZERO, 3).unwrap();
                 got.push(received.recv().unwrap());
                 while queue.try_recv().is_ok() {}
@@ -238,7 +239,7 @@ fn block_for_a_while(queue: &DelayQueue<u64>) -> Option<DueItem<u64>> {
     queue.recv_timeout(PATIENCE).ok()
 }
 
-/// The time-out passes again and again.
+/// Waits for an item by calls of `recv_timeout`, each of which soon times out.
 fn block_for_a_moment(queue: &DelayQueue<u64>) -> Option<DueItem<u64>> {
     loop {
         match queue.recv_timeout(MS) {

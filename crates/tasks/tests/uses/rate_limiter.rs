@@ -11,13 +11,13 @@ fn driven() -> DrivenTasks {
     DrivenTasks::start(Builder::new().tick(MS)).unwrap()
 }
 
-/// The permits that are ready at once.
+/// Takes all permits that are ready, and returns their number.
 fn take_all(limiter: &RateLimiter) -> usize {
     (0..).take_while(|_| limiter.acquire() == Acquired::Now).count()
 }
 
-/// Whether a permit for `next` after those of `moments` keeps the bound: any permits in turn span as many intervals as
-/// they are more than a burst.
+/// Returns whether a permit at `next` keeps the bound of the rate, after permits at `moments`. The bound is that `n`
+/// successive permits span at least `n - burst` intervals.
 fn fits(moments: &[Timestamp], next: Timestamp, interval: Duration, burst: u32) -> bool {
     let least = |permits: u32| interval * (permits.max(burst) - burst);
     moments.iter().rev().zip(2..).all(|(&first, permits)| next >= first + least(permits))
@@ -74,8 +74,8 @@ fn a_reserved_permit_has_its_moment_and_later_ones_come_after_it() {
     assert_eq!(limiter.acquire(), Acquired::NotBefore(start + 30 * MS));
 }
 
-/// Callers that acquire or reserve at any moment: the bound holds, and a permit is refused only where it would break
-/// the bound.
+/// Callers acquire or reserve at random moments. The limiter keeps the bound of its rate. It refuses a permit only if
+/// the permit would break the bound.
 #[test]
 fn the_bound_holds_and_is_reached() {
     let mut refused = 0;

@@ -1,4 +1,5 @@
-//! Races for permits, by real threads: the bound holds whichever threads take them, and closures never run early.
+//! Races for permits, on real threads. The bound holds no matter which threads take the permits, and closures never run
+//! early.
 
 use crate::support::{Log, Rng, wait_until, within_patience};
 use crate::threads;
@@ -13,7 +14,7 @@ const INTERVAL: Duration = Duration::from_micros(50);
 const BURST: u32 = 8;
 const EACH: u32 = 2_000;
 
-/// Permits in turn, by their moments, keep the bound.
+/// Asserts that permits at these moments keep the bound of the rate.
 fn assert_bounded(moments: &[Timestamp]) {
     let burst = usize::try_from(BURST).unwrap();
     for (first, last) in moments.iter().zip(moments.iter().skip(burst)) {
@@ -62,7 +63,7 @@ fn closures_of_many_threads_wait_for_different_moments_and_run_once_and_never_ea
                 }
                 let (sink, clock) = (runs.clone(), Tasks::clone(tasks.handle()));
                 let id = limiter.run_when_due(move || sink.push(((seed, n), clock.now()))).unwrap();
-                // `None` if the closure has begun.
+                // The deadline is `None` if the closure has begun.
                 if let Some(moment) = tasks.handle().deadline(id) {
                     moments.push((moment, Some((seed, n))));
                 }

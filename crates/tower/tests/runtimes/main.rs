@@ -1,5 +1,5 @@
-//! The engine's futures, and a limited service, under tokio, smol and pollster. None of them has a timer of its own
-//! running.
+//! Tests the engine's futures, and a limited service, under tokio, smol and pollster. No runtime runs a timer of its
+//! own.
 //!
 //! The module `cases` has the traits that a runtime must implement, and the cases, which are the same for each runtime.
 

@@ -1,4 +1,4 @@
-//! The engine's futures without a runtime: pollster parks the thread, and the engine unparks it.
+//! Runs the cases without a runtime: pollster parks the thread, and the engine unparks it.
 
 use crate::cases::BlockOn;
 

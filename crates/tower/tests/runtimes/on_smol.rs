@@ -1,4 +1,4 @@
-//! The engine's futures under smol, whose own timer is not used.
+//! Runs the cases under smol, whose own timer is not used.
 
 use crate::cases::{BlockOn, Runtime};
 use smol::channel::Sender;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-/// An executor, and threads that run its tasks until it is dropped.
+/// An executor of smol, and three threads that run its tasks until this value is dropped.
 struct Smol {
     executor: Arc<Executor<'static>>,
     running: Option<Sender<()>>,

@@ -1,4 +1,4 @@
-//! The engine's futures under tokio, whose own timer is not running.
+//! Runs the cases under tokio, whose own timer is not running.
 
 use crate::cases::{BlockOn, Runtime};
 use std::io;

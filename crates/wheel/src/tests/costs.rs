@@ -1,4 +1,4 @@
-//! Tests that count the turns that a wheel takes, and the tickets that a turn moves.
+//! Tests of costs: they count the turns of a wheel, and the tickets that move in a turn.
 
 use super::{Numbered, Random, Rig, ticket};
 use crate::ticket::CHUNK_TICKETS;
@@ -10,14 +10,15 @@ use alloc::vec::Vec;
 struct Turns<const BITS: u32> {
     wheel: TicketWheel<Numbered, BITS>,
     turns: u64,
-    /// The number of tickets moved between levels: in all, and by the turn that moved most.
+    /// The number of tickets that all turns together have moved between levels. `moved_at_most` is that of the turn
+    /// that moved most.
     moved: u64,
     moved_at_most: u64,
     handed_out: usize,
 }
 
-/// The number of tickets that a turn may move between levels: the share that is spread and the remainder that is
-/// cascaded, on two levels.
+/// The number of tickets that a turn may move between levels. On each of two levels, a turn spreads a part of a coarse
+/// slot ahead, and moves the rest of another slot.
 const FAIR_TURN: u64 = 4 * SPREAD_CHUNKS * CHUNK_TICKETS as u64;
 
 impl<const BITS: u32> Turns<BITS> {

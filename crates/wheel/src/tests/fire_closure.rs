@@ -35,7 +35,7 @@ fn a_timer_that_rearms_itself_at_zero_delay_fires_once_an_advance() {
     every_radix!(body);
 }
 
-/// More timers re-arm themselves at once than a budget covers; the others must have their turn all the same.
+/// More timers re-arm themselves at once than the budget of an advance covers. The other timers must fire all the same.
 #[test]
 fn timers_that_rearm_themselves_at_once_starve_nobody() {
     fn body<const BITS: u32>() {

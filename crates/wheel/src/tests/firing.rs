@@ -194,7 +194,8 @@ fn every_slot_of_the_top_level_is_reached() {
     every_radix!(body);
 }
 
-/// tokio#8334: after 2^30 ticks of uptime a far timer hid all near timers.
+/// Near timers fire on time beside a far timer, at any uptime. In tokio#8334, a far timer hid all near timers after
+/// 2^30 ticks of uptime.
 #[test]
 fn near_timers_fire_on_time_at_any_uptime_beside_one_far_away() {
     fn body<const BITS: u32>() {

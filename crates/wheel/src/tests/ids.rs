@@ -53,7 +53,7 @@ fn a_stale_ticket_does_not_fire_the_next_owner_of_its_slot() {
     assert_eq!(rig.advance(100_000), [100_000]);
 }
 
-/// A cancel that arrives while a bounded advance is half-way through a coarse slot.
+/// Timers are cancelled while an advance with a budget is half-way through their coarse slot.
 #[test]
 fn a_cancel_during_a_cascade_is_final() {
     fn body<const BITS: u32>() {

@@ -35,7 +35,8 @@ fn a_timer_moved_to_the_past_fires_on_the_next_advance() {
     assert_eq!(rig.advance(1_000), [4]);
 }
 
-/// Half of the timers that are due together move the other half, which must not fire in this advance.
+/// Half of the timers that are due together move the other half to later ticks. The moved timers must not fire in this
+/// advance.
 #[test]
 fn the_fire_closure_may_move_those_that_are_due_with_it() {
     let mut wheel = Wheel::<u64>::new(Tick(0));
@@ -61,7 +62,7 @@ fn the_fire_closure_may_move_those_that_are_due_with_it() {
     assert!(wheel.is_empty());
 }
 
-/// Each connection has a timer, which is moved to a later tick at each request.
+/// Each connection has a timer. Each request moves the connection's timer to a later tick.
 #[test]
 fn the_sweep_bound_holds_for_timers_that_are_put_off_again_and_again() {
     fn body<const BITS: u32>() {

@@ -24,8 +24,8 @@ fn a_wheel_with_nothing_pending_asks_for_no_advance() {
     assert_eq!(progress, Progress::Settled);
 }
 
-/// Each request has a timeout, which is cancelled when the answer comes; one timer far away is left. The loop wakes
-/// when the wheel asks for it.
+/// An event loop sets a timeout for each request, and cancels it when the answer comes. Only one timer in the far
+/// future is left. The loop wakes only when the wheel asks for a wake-up.
 #[test]
 fn an_event_loop_whose_timeouts_are_all_cancelled_is_hardly_ever_woken() {
     fn body<const BITS: u32>() {

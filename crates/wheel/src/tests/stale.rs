@@ -21,7 +21,7 @@ fn the_sweep_bound_holds_for_timers_of_every_magnitude_cancelled_at_once() {
     every_radix!(body);
 }
 
-/// There is one live timer in each slot, and the dead tickets lie where the sweep has just been.
+/// Each slot has one live timer. The stale tickets are in the slots that the sweep has just passed.
 #[test]
 fn the_sweep_bound_holds_when_the_dead_lie_behind_the_sweep() {
     fn body<const BITS: u32>() {
@@ -43,7 +43,8 @@ fn the_sweep_bound_holds_when_the_dead_lie_behind_the_sweep() {
     every_radix!(body);
 }
 
-/// All live tickets stand before all dead tickets, and their timers are cancelled as soon as the sweep has passed them.
+/// The sweep reaches all live tickets before all stale tickets. The timers of live tickets are cancelled as soon as the
+/// sweep has passed these tickets.
 #[test]
 fn the_sweep_bound_holds_when_timers_die_just_after_the_sweep_looked() {
     fn body<const BITS: u32>() {
@@ -87,7 +88,7 @@ fn the_sweep_bound_holds_when_timers_fire_and_only_the_dead_remain() {
     every_radix!(body);
 }
 
-/// The tickets of these timers are in no level's slot.
+/// The timers are due when they are inserted, so their tickets are in no level's slot.
 #[test]
 fn the_sweep_bound_holds_for_timers_that_were_due_when_they_came() {
     let mut wheel = Wheel::<(), 8>::new(Tick(10));
@@ -167,8 +168,8 @@ fn a_whole_pass_of_the_sweep_drops_all_that_is_stale_and_nothing_else() {
 #[test]
 fn chunks_are_searched_as_they_move_while_many_tickets_are_stale_and_by_samples_otherwise() {
     const TICKETS: usize = 64 * CHUNK_TICKETS;
-    /// Returns the number of tickets that are searched while `TICKETS` tickets move down once. Every `stale`-th ticket
-    /// is stale.
+    /// Returns the number of tickets that the wheel checks for being stale while it moves `TICKETS` tickets to a finer
+    /// level once. Every `stale`-th ticket is stale.
     fn searched(stale: u32) -> usize {
         let mut wheel = TicketWheel::<Numbered, 8>::new(Tick(0));
         for index in 0..TICKETS {

@@ -1,7 +1,7 @@
-//! The moment of the next check, at which the ticket that is out is due. The state holds it to a unit, the extra word
-//! to the nanosecond.
+//! The moment of a timer's next check. At this moment the timer's ticket that is *out* (posted and not yet checked) is
+//! due. The state holds the moment in units of 2^20 ns, and the extra word holds the nanosecond.
 //!
-//! For the layout see the [protocol](super).
+//! The [protocol](super) shows the layout of both words.
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::tick::Timestamp;
@@ -10,67 +10,70 @@ use crate::lockfree::state::{
 };
 
 const CHECK_SHIFT: u32 = GENERATION_SHIFT;
-/// The count for a check in this unit or later, whose exact unit is unknown.
+/// The greatest count of units of 2^20 ns. It stands for a check of the deadline in this unit or later, at an unknown
+/// moment.
 const CHECK_MAX: u64 = u64::MAX >> CHECK_SHIFT;
 const UNIT_SHIFT: u32 = 20;
 const OFFSET: u32 = (1 << UNIT_SHIFT) - 1;
 
-/// The extra word of a timer, used only where its state does not suffice: its generation, and its check to the
-/// nanosecond.
+/// The extra word of an owned timer: its generation, and the low bits of the moment of its next check. It is read only
+/// where the state word does not suffice.
 #[derive(Debug)]
 pub(crate) struct Extra {
     generation: AtomicU64,
     check: AtomicU32,
 }
 
-/// The unit from which checks are counted. It is shortly before the engine's start, so that the count lasts for 36
-/// years whatever the clock shows. All checks before the engine's start are long past, and count as one check.
+/// The unit of 2^20 ns from which the moments of checks are counted. It is shortly before the engine's start, so that
+/// the count lasts for 36 years. All checks before the engine's start have the same count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin(u64);
 
 impl Origin {
-    /// The origin for an engine that starts at `start`. No deadline from `start` on is past.
+    /// Returns the origin for an engine that starts at `start`. A deadline at `start` or later lies after the origin.
     pub(crate) fn before(start: Timestamp) -> Self {
         Self((start.as_nanos() >> UNIT_SHIFT).saturating_sub(2))
     }
 
-    /// The unit of a deadline. It is zero for deadlines before the origin, since no check is known to be in time for
-    /// them.
+    /// Returns the number of the unit in which a deadline lies, rounded down. Returns zero for a deadline before the
+    /// origin.
     #[inline(always)]
     fn unit_of(self, deadline: u64) -> u64 {
         (deadline >> UNIT_SHIFT).saturating_sub(self.0)
     }
 
-    /// The first unit whose deadlines are known to be not before `check`.
+    /// Returns the number of the first unit that begins at the moment `check` or later.
     fn unit_after(self, check: u64) -> u64 {
         let first = u64::from(self.0 > 0);
         check.div_ceil(1 << UNIT_SHIFT).saturating_sub(self.0).clamp(first, CHECK_MAX)
     }
 
-    /// Whether a check at that moment counts as long past, as all checks before the start do.
+    /// Returns whether the moment `check` counts as past. Past moments lie before the engine's start, and all have the
+    /// same count.
     fn is_past(self, check: u64) -> bool {
         self.0 > 0 && check.div_ceil(1 << UNIT_SHIFT) <= self.0 + 1
     }
 
-    /// The last check that the count can express. Timers with a later deadline are checked then.
+    /// Returns the last moment that the count of units can express. A timer with a later deadline is first checked at
+    /// this moment.
     pub(super) fn last_check(self) -> u64 {
         (self.0 + CHECK_MAX - 1).min(u64::MAX >> UNIT_SHIFT) << UNIT_SHIFT
     }
 
-    /// Whether the ticket that is out is due in time for `deadline`, as far as the state shows.
+    /// Returns whether `state` shows that the timer's present ticket is due at `deadline` or before.
     #[inline(always)]
     pub(super) fn is_covered(self, state: u64, deadline: u64) -> bool {
         state & FLAGS == OWNED | QUEUED && check_of(state) <= self.unit_of(deadline).min(CHECK_MAX - 1)
     }
 
-    /// The state of a timer with a queued ticket for `check`, given its state before.
+    /// Returns the next state of a timer in `state` when a ticket for `check` is queued.
     pub(super) fn queued(self, state: u64, check: u64) -> u64 {
         let sequence = next_sequence(state) & SEQUENCE;
         self.unit_after(check) << CHECK_SHIFT | sequence | OWNED | QUEUED
     }
 
-    /// The start of the unit in which the ticket that is out is due: a moment that is not after that ticket. `None` if
-    /// no ticket is out, or if its unit is unknown.
+    /// Returns a moment shortly before the timer's next check: the start of the check's unit. Returns `None` if the
+    /// timer has no ticket, or if the unit is unknown.
     pub(super) fn unit_of_check(self, state: u64) -> Option<u64> {
         let check = check_of(state);
         if state & QUEUED == 0 || check == CHECK_MAX {
@@ -79,12 +82,12 @@ impl Origin {
         Some((check + self.0).saturating_sub(1) << UNIT_SHIFT)
     }
 
-    /// The moment for which a ticket must be queued to be in time for `deadline`, given a state that does not cover the
-    /// deadline. `None` if the ticket that is out is in time. `extra` fetches the timer's extra word, where it is
-    /// needed.
+    /// Returns the moment for which the caller must queue a new ticket, so that the ticket is in time for `deadline`.
+    /// Returns `None` if the timer's extra word shows that the present ticket is in time. The caller has checked that
+    /// the state word does not show this ([`is_covered`](Self::is_covered)). `extra` fetches the extra word.
     ///
-    /// The new ticket must not be later than the ticket that is out, which others may rely on (O3). If both are in the
-    /// same unit and the exact check is not known, the start of the unit is early enough for all.
+    /// The new ticket must not be later than the ticket that is out, on which other threads may rely (O3). If both
+    /// tickets are in one unit and the exact check is not known, the start of the unit is early enough for all threads.
     #[inline]
     pub(super) fn check_for<'a>(
         self,
@@ -100,7 +103,7 @@ impl Origin {
         if self.is_past(deadline) {
             return Some(0);
         }
-        // Ordering: Relaxed. A check that was read is checked against the state.
+        // Ordering: Relaxed. The tag in the word is compared with the state.
         let check = extra().check.load(Ordering::Relaxed);
         if check >> UNIT_SHIFT != tag_of(state) >> UNIT_SHIFT {
             return Some(unit << UNIT_SHIFT);
@@ -113,14 +116,14 @@ fn check_of(state: u64) -> u64 {
     state >> CHECK_SHIFT
 }
 
-/// The first sequence of a slot's new owner. It is far from the sequences of earlier owners, whose tickets may still be
-/// out for the same deadlines.
+/// Returns the first sequence number for a slot's new owner. It is far from the numbers of earlier owners, because
+/// their tickets may still be in a wheel.
 pub(super) fn first_sequence(generation: u64) -> u64 {
-    // 2^16 over the golden ratio, and odd.
+    // The factor is 2^16 divided by the golden ratio, rounded to an odd number.
     generation.wrapping_mul(40_503) << SEQUENCE_SHIFT & SEQUENCE
 }
 
-/// The low bits of the sequence, at their position in an extra word.
+/// Returns the tag of a state: the low bits of its sequence number, at the tag's position in the extra word.
 fn tag_of(state: u64) -> u32 {
     (((state & SEQUENCE) >> SEQUENCE_SHIFT) as u32) << UNIT_SHIFT
 }
@@ -136,11 +139,11 @@ impl Extra {
         Self { generation: AtomicU64::new(0), check: AtomicU32::new(0) }
     }
 
-    // Ordering in this type: Relaxed. The generation was written before the timer became an owned timer (S2), and does
-    // not change until the slot is no longer an owned timer's. A check that was read is checked against the state.
+    // Ordering in this type: Relaxed. The generation was written before the timer became an owned timer (S2). It does
+    // not change while the slot belongs to an owned timer. The tag of a check is compared with the state.
     pub(super) fn begin(&self, generation: u64, at_rest: u64) {
         self.generation.store(generation, Ordering::Relaxed);
-        // No check is known: no queued timer has this tag before the sequence has gone round.
+        // This says that no check is known: a queued timer gets this tag only when the sequence has gone round.
         self.check.store(tag_of(at_rest), Ordering::Relaxed);
     }
 
@@ -148,13 +151,13 @@ impl Extra {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// The state of the slot after its timer has been vacated.
+    /// Returns the state of the slot after its timer was vacated.
     pub(super) fn vacated(&self) -> u64 {
         vacant(self.generation() + 1)
     }
 
-    /// Notes the exact check of a timer that the caller queued. If another thread has queued the timer again since the
-    /// load, the tag shows it.
+    /// Stores the exact moment of the next check, after the caller has queued the timer's ticket. If another thread has
+    /// queued a later ticket, the stored tag differs from the state's tag. Then the exact moment counts as unknown.
     pub(super) fn note(&self, state: u64, deadline: u64) {
         self.check.store(tag_of(state) | offset_of(deadline.saturating_sub(1)), Ordering::Relaxed);
     }
@@ -167,8 +170,8 @@ mod tests {
     const UNIT: u64 = 1 << UNIT_SHIFT;
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
 
-    /// Within 36 years from any start, a covered deadline is checked in time or is long past, and a deadline one unit
-    /// after the check is covered.
+    /// The state shows that a ticket is in time only for deadlines at its check or later. It shows this for each
+    /// deadline one unit or more after the check. This holds for 36 years from any start.
     #[test]
     fn looks_are_known_for_decades_from_the_start_on() {
         let ahead = [0, 1, UNIT - 1, UNIT, UNIT + 1, 2 * UNIT, YEAR, 35 * YEAR];
@@ -186,13 +189,14 @@ mod tests {
                 }
                 assert!(!origin.is_covered(state, 0) || check == 0, "{start} {check}");
             }
-            // Long past: checked, sooner or later, before any deadline that the check covers.
+            // This check is long past. It happens before any deadline that it covers.
             let state = origin.queued(0, start / 2);
             assert!(origin.is_covered(state, start + UNIT) && start / 2 <= start);
         }
     }
 
-    /// Beyond that range no check is known, and the last check that is known comes before the deadline.
+    /// For moments more than 36 years after the start, the state shows no ticket in time. The last moment that the
+    /// count can express lies before such deadlines.
     #[test]
     fn looks_beyond_are_unknown() {
         for start in [0, 57 * YEAR, 560 * YEAR] {

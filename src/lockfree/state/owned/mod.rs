@@ -1,9 +1,10 @@
 //! The protocol of an owned timer: a timer whose handle keeps one slot, and arms and disarms it any number of times.
 //!
-//! A connection arms its timeout for each request and disarms it with the answer; the timeout hardly ever fires. So
-//! arming and disarming are a plain store of the deadline and a load of the state: no read-modify-write, no ticket. The
-//! ticket that is out (posted and not yet checked) stays out. The cost is paid when the ticket is due: the shard checks
-//! the deadlines of many such tickets at once, with the heavy half of a [`Barrier`](crate::lockfree::barrier::Barrier).
+//! A connection arms its timeout for each request and disarms it with the answer; the timeout hardly ever fires. So an
+//! arming or a disarming is a plain store of the deadline and a load of the state, without a read-modify-write and
+//! without a ticket. The ticket that is out (posted and not yet checked) stays out. The cost is paid when the ticket is
+//! due: the shard checks the deadlines of many such tickets at once, with the heavy half of a
+//! [`Barrier`](crate::lockfree::barrier::Barrier).
 //!
 //! # Layout
 //! ```text
@@ -14,8 +15,8 @@
 //!          | generation |     | tag    | offset   |
 //! ```
 //! `check` is the moment at which the ticket that is out is due and the deadline is checked. It counts units of 2^20 ns
-//! since the engine's start, rounded up, and lasts for 36 years. `offset` is the nanosecond before that moment within
-//! its unit, valid while `tag` equals the low bits of the sequence. If the deadline and the check are in different
+//! since the engine's start, rounded up, and lasts for 36 years. `offset` is the nanosecond before the check within its
+//! unit. It is valid while `tag` equals the low bits of the sequence. If the deadline and the check are in different
 //! units, the state alone decides which is earlier. If they are in the same unit, the extra word is needed as well.
 //!
 //! # States
@@ -33,28 +34,28 @@
 //!         │                   deadline has   ▼  │
 //!         └───────────────────────────── running
 //! ```
-//! *shut*: the engine is shut down, and no arming is honoured. *dropped*: the handle has gone while the timer was
+//! *shut*: the engine is shut down, and no arming is honoured. *dropped*: the handle was dropped while the timer was
 //! checking or running; the timer's holder frees it. *changed*: the deadline was changed while the timer was checking
-//! or running; at rest, the flag means that the timer came to rest because it was disarmed.
+//! or running. At rest, this flag means that the timer came to rest because it was disarmed.
 //!
 //! # Invariants
-//! O1. The thread that moves a timer to `checking` is its holder until it moves the timer on or hands it over. Only the
-//!     holder moves the timer out of `checking` and `running`, with one exception: the shutdown moves a timer from
-//!     `checking` to `shut`. If payloads get a last word (a final call with the payload at the shutdown), the shutdown
-//!     is the holder of that last run, and ends it.
-//! O2. While a timer is `queued`, a ticket with its stamp is in a lane, in a wheel, or about to be pushed by the arm
-//!     that queued it, for the moment `check`.
-//! O3. A deadline that was acknowledged is not before the check of a queued timer, or the timer's holder sees the
-//!     deadline.
-//! O4. A timer that is at rest or shut is not armed, whatever its deadline word contains.
+//! O1. The thread that moves a timer to `checking` is the timer's *holder* until the thread moves the timer on or hands
+//!     it over. Only the holder moves the timer out of `checking` and `running`, with one exception: the shutdown moves
+//!     a timer from `checking` to `shut`. If payloads get a *last word* (a final call with the payload at the
+//!     shutdown), the shutdown is the holder of that last run, and ends it.
+//! O2. While a timer is `queued`, a ticket with its stamp exists for the moment `check`. The ticket is in a lane or in
+//!     a wheel, or the arm that queued the timer is about to push it.
+//! O3. For each acknowledged deadline, either the timer is queued and its check is not after the deadline, or the
+//!     timer's holder sees the deadline.
+//! O4. A timer that is at rest or shut is not armed, even if its deadline word contains a deadline.
 //! O5. The payload lives from `own` until the timer is vacated. The handle vacates the timer, or, if the timer was
 //!     dropped, the holder does.
 //! I1 to I3 of [`super`] hold with "holder" for "claimer".
 //!
 //! # Why a store and a load are enough
-//! Arming stores the deadline, passes a light fence and reads the state. A check changes the state by a CAS, passes the
-//! heavy fence and reads the deadline. The fences are ordered, which leaves two cases:
-//! - Case A, the arm's fence is first: the holder reads the arm's deadline, or a later one.
+//! Arming stores the deadline, passes a light fence and reads the state. A check changes the state to `checking` by a
+//! CAS, passes the heavy fence and reads the deadline. The fences are ordered, which leaves two cases:
+//! - Case A, the arm's fence is first: the holder reads the arm's deadline, or a deadline that was stored later.
 //! - Case B, the holder's fence is first: the arm reads `checking`, or a state that followed it. If the timer is
 //!   checking or running, the arm sets `changed` by a CAS. The holder's next CAS then fails, and the holder checks the
 //!   deadline again. If the timer is queued again, or at rest, the arm queues a ticket unless the new check is early
@@ -66,23 +67,24 @@
 //! # Races and their legal endings
 //! - arm x fire: (a) the holder sees the new deadline: nothing fires before it. (b) The handler has begun: the arm
 //!   returns `Running`, and the end of the run queues a ticket for the new deadline.
-//! - arm x re-issue: the ticket is queued for a deadline not after the new one, or the arm queues one.
+//! - arm x re-issue: the holder queues a ticket that is due at the new deadline or before, or the arm queues a ticket.
 //! - disarm x fire: (a) nothing fires and the disarm returns `Armed`; (b) the disarm returns `Running`; (c) the handler
 //!   has ended and the disarm returns `Idle`. A disarm that removes an arming made by the handler reports that arming.
 //!   The exception is a disarm that meets the end of the run, which may return `Idle`.
 //! - two disarms of one arming: nothing fires, and one of them returns `Armed`, or both do.
-//! - two arms: the deadline that was stored last is in force; each arm queues a ticket unless one is early enough. If
-//!   one arm is preempted between its update of the state and the push of its ticket, the other arm's deadline may be
-//!   late by the length of that preemption.
-//! - drop x fire, drop x running handler: the handle vacates the slot, or the holder does: exactly one of them.
-//! - run x shutdown: the end of the run finds the timer shut and gives the last word, or the shutdown's own run, which
-//!   comes after, gives it. The last word is given once. No handler begins during the last run or afterwards.
+//! - two arms: the deadline that was stored last is in force. Each arm queues a ticket unless the present ticket is
+//!   early enough. If one arm is preempted between its update of the state and the push of its ticket, the other arm's
+//!   deadline may be late by the length of that preemption.
+//! - drop x fire, drop x running handler: either the handle or the holder vacates the slot, never both.
+//! - run x shutdown: either the end of the run finds the timer shut and gives the last word, or the shutdown begins a
+//!   run of its own afterwards and gives it. The last word is given once. No handler begins during the last run or
+//!   afterwards.
 //! - drop x shutdown: the handle vacates the slot, or the end of the last run does.
-//! - arm x shutdown: the arm returns `Shut`, or was acknowledged before the shutdown and is forgotten. The end of a run
-//!   forgets an arm that came during the run as well.
-//! - An arm whose deadline fires between its store and its CAS: the run consumes the deadline, and the flag or the
-//!   ticket that follows finds the deadline gone. The timer fires once.
-//! - An arm that sets `changed` between two checks of a holder only makes the holder check again: nothing counts such
+//! - arm x shutdown: the arm returns `Shut`, or it was acknowledged before the shutdown and its deadline is forgotten.
+//!   The end of a run also forgets an arm that came during the run.
+//! - An arm's deadline may fire between the arm's store and its CAS. Then the run consumes the deadline. The check that
+//!   the arm's flag or ticket causes finds no deadline. The timer fires once.
+//! - If an arm sets `changed` between two checks of a holder, the holder only checks again. No counter counts these
 //!   changes, so nothing wraps.
 //!
 //! # Synchronisation
@@ -106,21 +108,21 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::state::{FLAGS, OWNED, QUEUED, RUNNING, WAITED, generation_of, stamp_of, vacant};
 use extra::first_sequence;
 
-/// A thread checks the deadline and decides.
+/// State flag: a thread (the timer's holder) checks the timer's deadline.
 const CHECKING: u64 = 1 << 4;
-/// The deadline was changed while the timer was checking or running.
+/// State flag: the deadline was changed while a thread checked the timer or ran its handler.
 const CHANGED: u64 = 1 << 5;
-/// The handle has gone.
+/// State flag: the timer's handle was dropped.
 const DROPPED: u64 = 1 << 6;
-/// The engine is shut down.
+/// State flag: the engine is shut down.
 const SHUT: u64 = 1 << 7;
 
-/// The deadline word of a disarmed timer: this constant, plus the last deadline in units of 2^20 ns. Read as deadlines,
-/// these words cover five hours, 402 years after the clock's origin. An arming for a deadline in these five hours gets
-/// their end as its deadline.
+/// The tag of the deadline word of a disarmed timer. The lower bits of the word hold the last deadline in units of 2^20
+/// ns. As deadlines, the tagged words would be moments within five hours, 402 years after the clock's origin. An arming
+/// for a moment in these five hours gets the end of the five hours as its deadline.
 const DISARMED: u64 = 0xb000 << 48;
 const LAST_DEADLINE_BITS: u32 = 44;
-/// The deadline word of a timer without a meaningful last deadline.
+/// The deadline word of a timer that is not armed and has no last deadline.
 const NEVER: u64 = DISARMED;
 
 #[inline(always)]
@@ -128,20 +130,20 @@ fn is_disarmed(word: u64) -> bool {
     word >> LAST_DEADLINE_BITS == DISARMED >> LAST_DEADLINE_BITS
 }
 
-/// The deadline word of an armed timer.
+/// Returns the deadline word of a timer that is armed for `deadline`.
 #[inline(always)]
 fn word_of(deadline: Timestamp) -> u64 {
     let deadline = deadline.as_nanos();
     if is_disarmed(deadline) { DISARMED + (1 << LAST_DEADLINE_BITS) } else { deadline }
 }
 
-/// The deadline word of a disarmed timer.
+/// Returns the deadline word of a timer that was disarmed while its word was `word`.
 #[inline(always)]
 fn disarmed(word: u64) -> u64 {
     if is_disarmed(word) { word } else { DISARMED | word >> (u64::BITS - LAST_DEADLINE_BITS) }
 }
 
-/// The last deadline of a disarmed timer, earlier by up to a unit.
+/// Returns the last deadline of a disarmed timer from its deadline word, rounded down to 2^20 ns.
 fn last_deadline(word: u64) -> u64 {
     word << (u64::BITS - LAST_DEADLINE_BITS)
 }
@@ -160,7 +162,7 @@ impl Owned<'_> {
         self.control.state.store(at_rest, Ordering::Release);
     }
 
-    /// Stores a deadline.
+    /// Stores the deadline word.
     #[inline(always)]
     fn set_deadline(&self, deadline: u64) {
         // Ordering: Release [T3], as in `link`. The fence that follows orders the arming.
@@ -171,16 +173,16 @@ impl Owned<'_> {
         self.control.deadline.swap(deadline, Ordering::Release);
     }
 
-    /// Removes a deadline for which the handler is about to begin, unless the word holds another deadline by now. A
-    /// thread that stored this deadline and has yet to update the state finds the deadline gone, so the timer fires
-    /// once for it.
+    /// Removes `deadline` from the deadline word, because the handler is about to begin for it. Does nothing if the
+    /// word holds another deadline by now. A thread may have stored `deadline` and not yet updated the state. The check
+    /// that follows finds the deadline gone, so the timer fires once for it.
     fn consume(&self, deadline: u64) {
         // Ordering: Release [T3], as in `link`. Failure Relaxed: nothing is read.
         let _ = self.control.deadline.compare_exchange(deadline, NEVER, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Stores `deadline`. Returns true if nothing else has to be done, because the ticket that is out is due in
-    /// time. Otherwise the caller calls `queue`.
+    /// Arms the timer by storing `deadline`. Returns true if the timer's present ticket is due in time, so that the
+    /// arming is complete. Otherwise the caller must call `queue`.
     #[inline(always)]
     pub(crate) fn postpone(&self, deadline: Timestamp) -> bool {
         let deadline = word_of(deadline);
@@ -191,7 +193,8 @@ impl Owned<'_> {
         self.origin().is_covered(self.control.state.load(Ordering::Relaxed), deadline)
     }
 
-    /// Does the rest of an arming whose deadline `postpone` has stored, if `postpone` returned false.
+    /// Completes an arming after `postpone` has returned false. Queues a ticket for the deadline, if the timer needs a
+    /// new ticket.
     pub(crate) fn queue(&self, deadline: Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {
@@ -199,8 +202,9 @@ impl Owned<'_> {
         })
     }
 
-    /// Like `queue`, whatever `postpone` returned: another ticket replaces the ticket that is out, so that the caller
-    /// chooses the lane. The new ticket is not later than the old ticket, which others may rely on (O3).
+    /// Replaces the timer's present ticket by a new ticket, whose lane the caller can choose. The caller has called
+    /// `postpone`, with any result. The new ticket is not later than the old ticket, because other threads may rely on
+    /// the old ticket (O3).
     pub(crate) fn queue_anew(&self, deadline: Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {
@@ -209,8 +213,8 @@ impl Owned<'_> {
         })
     }
 
-    /// Queues a ticket for the moment that `check_for` returns for the state of a timer that nobody holds; `None` if
-    /// the ticket that is out suffices.
+    /// Queues a ticket for the moment that `check_for` returns. `check_for` returns `None` if the timer's present
+    /// ticket suffices. If a thread checks the timer or runs its handler, only sets the flag `changed`.
     fn queue_by(&self, check_for: impl Fn(u64) -> Option<u64>) -> Arm {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -250,7 +254,7 @@ impl Owned<'_> {
         self.set_deadline(disarmed(was));
         // Ordering: light fence [F3].
         self.barrier.light();
-        // Ordering: Acquire [S2]. The effects of the handler that has ended.
+        // Ordering: Acquire [S2]. The effects of a handler that has ended.
         let state = self.control.state.load(Ordering::Acquire);
         if state & FLAGS == OWNED | QUEUED {
             return if is_disarmed(was) { Withdrawn::Idle } else { Withdrawn::Armed };
@@ -267,15 +271,16 @@ impl Owned<'_> {
             }
         }
         if state & RUNNING != 0 {
-            // If the timer was armed again since then, the end of the run or the next check finds it disarmed.
+            // If the timer was armed again since the handler began, the end of the run or the next check finds it
+            // disarmed.
             return Withdrawn::Running { was_armed: state & CHANGED != 0 && !is_disarmed(was) };
         }
         if state & (QUEUED | CHANGED) != 0 && !is_disarmed(was) { Withdrawn::Armed } else { Withdrawn::Idle }
     }
 
-    /// The deadline that is in force.
+    /// Returns the deadline that is in force, or `None` if the timer is not armed.
     pub(crate) fn armed_for(&self) -> Option<Timestamp> {
-        // Ordering: Acquire. The deadline that the last change of the state was for, or a later one.
+        // Ordering: Acquire. The deadline of the last change of the state, or a deadline that was stored later.
         let state = self.control.state.load(Ordering::Acquire);
         // Ordering: Relaxed. The load above orders this one.
         let deadline = self.control.deadline.load(Ordering::Relaxed);
@@ -284,8 +289,8 @@ impl Owned<'_> {
         (in_force && !is_disarmed(deadline)).then_some(Timestamp::from_nanos(deadline))
     }
 
-    /// Takes a timer whose ticket is due, so that its deadline can be checked after a heavy fence. Returns false if
-    /// the ticket is stale.
+    /// Makes the caller the timer's holder (the only thread that checks or fires it), because the timer's ticket is
+    /// due. The caller passes a heavy fence and then calls `check`. Returns false if the ticket is stale.
     pub(crate) fn begin_check(&self, stamp: u32) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -298,9 +303,9 @@ impl Owned<'_> {
         false
     }
 
-    /// Checks the deadline of a timer that the caller holds. The caller has passed a heavy fence since it took the
-    /// timer (F3). A timer that was postponed is next checked at the moment that `next_check` returns for its deadline,
-    /// which is not after the deadline.
+    /// Checks the deadline of a timer that the caller holds. After `begin_check`, the caller has passed a heavy fence
+    /// (F3). If the timer was postponed, `next_check` chooses the moment of the next check. It gets the deadline, and
+    /// must return a moment at or before the deadline.
     pub(crate) fn check(
         &self,
         stamp: u32,
@@ -316,7 +321,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Begins the run of a timer that `check` found due. `now` is the time at which its handler would begin.
+    /// Begins the handler's run for a timer that `check` found due. `now` is the moment at which the handler would
+    /// begin. Checks the deadline once more.
     pub(crate) fn begin(&self, stamp: u32, now: Timestamp) -> Begin {
         // Ordering: Acquire [S1]. The deadline of the last change.
         let mut state = self.control.state.load(Ordering::Acquire);
@@ -347,8 +353,8 @@ impl Owned<'_> {
         self.end_with(|| {})
     }
 
-    /// Ends the handler's run. If the shutdown came during the run, calls `last_word` first, while the caller may still
-    /// access the payload.
+    /// Ends the handler's run. If the shutdown came during the run, first calls `last_word`. During that call, the
+    /// caller may still access the payload.
     pub(crate) fn end_with(&self, last_word: impl FnOnce()) -> End {
         let mut last_word = Some(last_word);
         // Ordering: Acquire [S1]. The deadline of the last change.
@@ -390,8 +396,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Moves a checking timer on to its next state, unless it was dropped or is due at `now`. If `now` is `None`, no
-    /// timer is due.
+    /// Moves a timer from the state `checking` to its next state. Leaves this to the caller if the timer was dropped or
+    /// is due at `now`. If `now` is `None`, the timer counts as not due.
     fn decide(
         &self,
         mut state: u64,
@@ -406,7 +412,7 @@ impl Owned<'_> {
             if state & DROPPED != 0 {
                 return Decision::Dropped { state };
             }
-            // Ordering: Relaxed. Not older than the fence (F3) or the flag `changed` that we read (S1).
+            // Ordering: Relaxed. The value is not older than the fence (F3) or the flag `changed` that we read (S1).
             let word = self.control.deadline.load(Ordering::Relaxed);
             let (is_armed, deadline) =
                 if is_disarmed(word) { (false, last_deadline(word)) } else { (true, word) };
@@ -420,7 +426,8 @@ impl Owned<'_> {
             } else if is_armed {
                 return Decision::Due { state, deadline };
             } else {
-                // Marked, unless the timer comes from a run: the run had taken the deadline that the disarm found.
+                // The flag `changed` marks that the timer was disarmed. After a run it is not set: the run had consumed
+                // the deadline that the disarm found.
                 state & !CHECKING | if now.is_some() { CHANGED } else { 0 }
             };
             match self.update(state, next) {
@@ -434,7 +441,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Releases the timer, for its handle. The deadline is forgotten, whether the handle or a holder vacates the slot.
+    /// Releases the timer, because its handle is dropped. Vacates the slot, or leaves that to the thread that checks or
+    /// fires the timer. In both cases the timer does not fire for its deadline.
     pub(crate) fn release(&self) -> Release {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -451,24 +459,25 @@ impl Owned<'_> {
         }
     }
 
-    /// Whether the slot belongs to an owned timer.
+    /// Returns whether the slot belongs to an owned timer.
     pub(crate) fn is_owned(&self) -> bool {
         // Ordering: Relaxed. A hint.
         self.control.state.load(Ordering::Relaxed) & OWNED != 0
     }
 
-    /// Ends all arming, for the shutdown. Returns `None` if the slot does not belong to an owned timer.
+    /// Makes the timer refuse every further arming, for the shutdown. Returns `None` if the slot does not belong to an
+    /// owned timer.
     pub(crate) fn shut(&self) -> Option<Shut> {
         self.shut_into(0, Shut::Kept)
     }
 
-    /// Like `shut`, but a timer that does not run begins its last run. If the timer runs, the end of that run does the
-    /// rest: see `end_with`.
+    /// Works like `shut`, and also begins the timer's last run, in which the payload gets a final call. If the handler
+    /// runs already, `end_with` makes the final call at the end of that run.
     pub(crate) fn shut_running(&self) -> Option<Shut> {
         self.shut_into(RUNNING, Shut::Run)
     }
 
-    /// Whether the engine is shut down, and this timer with it.
+    /// Returns whether this timer was shut, because the engine is shut down.
     #[cfg(feature = "async")]
     pub(crate) fn is_shut(&self) -> bool {
         // Ordering: Relaxed. A thread that was woken by the last word has acquired the flag from the cell of its waker
@@ -497,8 +506,8 @@ impl Owned<'_> {
         None
     }
 
-    /// Makes `end` report that a thread waits for the end of the run that is under way. Returns the number of that run,
-    /// or `None` if no run is under way.
+    /// Makes `end_with` report that a thread waits for the end of the present run. Returns the number of the run, or
+    /// `None` if no handler runs.
     pub(crate) fn await_run(&self) -> Option<u32> {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -511,7 +520,7 @@ impl Owned<'_> {
         None
     }
 
-    /// Whether the run with this number has ended.
+    /// Returns whether the run with this number has ended.
     pub(crate) fn has_run(&self, run: u32) -> bool {
         // Ordering: Acquire [S2]. The handler's effects.
         let state = self.control.state.load(Ordering::Acquire);
@@ -520,15 +529,15 @@ impl Owned<'_> {
 
     #[inline]
     fn update(&self, from: u64, to: u64) -> Result<(), u64> {
-        // Ordering: AcqRel [S1, S2], both ways: the thread that updates the state next sees all that was stored before,
-        // the deadline and the handler's effects. Failure Acquire [S1]: the retry reads the deadline of the update that
-        // succeeded.
+        // Ordering: AcqRel [S1, S2], both ways: the thread that updates the state next sees everything that was stored
+        // before, the deadline and the handler's effects. Failure Acquire [S1]: the retry reads the deadline of the
+        // update that succeeded.
         self.control.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 }
 
-/// The moment at which to check a timer with this deadline. It is not after the deadline, and not after the last check
-/// that is known while that check is in the future.
+/// Returns the moment at which to check a timer with this deadline. The moment is not after the deadline. While
+/// `last_check` is in the future, the moment is not after `last_check` either.
 fn check_before(
     deadline: u64,
     now: Option<Timestamp>,
@@ -540,12 +549,13 @@ fn check_before(
     if now.is_some_and(|now| now.as_nanos() < last_check) { check.min(last_check) } else { check }
 }
 
-/// The next check of a timer whose checks are not coalesced: its deadline.
+/// Returns the deadline itself as the moment of the next check. This is the choice for timers whose checks do not come
+/// together.
 fn at_its_deadline(deadline: Timestamp) -> Timestamp {
     deadline
 }
 
-/// The action that `decide` took on a timer, or left to the timer's holder.
+/// The result of `decide`: the timer's next state, or the step that is left to the caller.
 enum Decision {
     Due { state: u64, deadline: u64 },
     Dropped { state: u64 },

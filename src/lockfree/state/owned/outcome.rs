@@ -1,4 +1,4 @@
-//! The results of the operations on an owned timer. Each result says what work is left to the caller.
+//! The results of the operations on an owned timer. Each result tells the caller its next step.
 
 use crate::base::tick::Timestamp;
 
@@ -6,15 +6,15 @@ use crate::base::tick::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Arm {
-    /// The deadline is in force.
+    /// The timer is armed: the deadline is in force.
     Pending,
-    /// The deadline will be in force when the handler that runs has ended.
+    /// The timer's handler runs. The new deadline will be in force when the handler has ended.
     Running,
-    /// The deadline is in force, and the caller queues a ticket with this stamp (O2).
+    /// The deadline is in force. The caller must push a ticket with `stamp` for the moment `check` (O2).
     Queue { stamp: u32, check: Timestamp },
-    /// The engine is shut down.
+    /// The timer is not armed, because the engine is shut down.
     Shut,
-    /// The handle has gone.
+    /// The timer is not armed, because its handle was dropped.
     Dropped,
 }
 
@@ -22,24 +22,25 @@ pub(crate) enum Arm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disarm {
-    /// The timer was armed, and does not fire. No handler of it runs.
+    /// The timer was armed, and now does not fire. Its handler does not run.
     Disarmed,
-    /// The timer was not armed, and no handler of it runs.
+    /// The timer was not armed, and its handler does not run.
     Idle,
-    /// The timer's handler has begun and has not ended. The timer does not fire again before it is armed again, even if
-    /// it had been armed since that handler began.
+    /// The timer's handler has begun and has not ended. If the timer was armed after the handler had begun, the
+    /// disarming removed that arming, too. The timer does not fire again before it is armed again.
     Running,
 }
 
-/// The state in which a disarming found the timer.
+/// The state in which a call that disarms a timer found the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Withdrawn {
-    /// An arming, which the disarming removed.
+    /// The timer was armed. The disarming removed the arming.
     Armed,
-    /// No arming.
+    /// The timer was not armed.
     Idle,
-    /// A handler that runs. If the timer had been armed since the handler began, the disarming removed that arming.
+    /// The timer's handler runs. If the timer was armed after the handler had begun, `was_armed` is true, and the
+    /// disarming removed that arming.
     Running { was_armed: bool },
 }
 
@@ -54,51 +55,50 @@ impl From<Withdrawn> for Disarm {
     }
 }
 
-/// The result of a check: the next step of the timer's holder.
+/// The result of checking a timer's deadline. It tells the checking thread its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Check {
-    /// The timer is due, or was dropped. The caller still holds it, and calls `begin` or lets another thread call
-    /// `begin`.
+    /// The timer is due, or its handle was dropped. The caller calls `begin`, or makes another thread call `begin`.
     Due,
-    /// The caller queues a ticket with this stamp for this moment (O2).
+    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check` (O2).
     Later { stamp: u32, check: Timestamp },
-    /// No thread holds the timer any more.
+    /// The caller has nothing left to do. Other threads may change the timer again.
     AtRest,
 }
 
-/// The result of `begin`: the next step of a worker with a due timer.
+/// The result of beginning a timer's run. It tells the worker its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Begin {
-    /// The caller runs the handler and calls `end`.
+    /// The caller runs the handler and then calls `end_with`.
     Run { deadline: Timestamp },
-    /// See [`Check::Later`].
+    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check`.
     Later { stamp: u32, check: Timestamp },
-    /// See [`Check::AtRest`].
+    /// The caller has nothing left to do. Other threads may change the timer again.
     AtRest,
-    /// The caller vacated the slot: it owns the payload and the slot.
+    /// The timer's handle was dropped, and the caller has vacated the slot. The caller owns the payload and the slot.
     Free,
 }
 
-/// The result of the end of a run: the worker's next step.
+/// The result of ending a timer's run. It tells the worker its next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct End {
-    /// A thread waits for the end of the run.
+    /// Whether a thread waits for the end of the run. If true, the worker must wake that thread.
     pub(crate) waited: bool,
     pub(crate) then: AfterRun,
 }
 
-/// The state of a timer after its run.
+/// The state of a timer after its run, and the worker's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum AfterRun {
-    /// See [`Check::Later`].
+    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check`.
     Later { stamp: u32, check: Timestamp },
-    /// See [`Check::AtRest`].
+    /// The worker has nothing left to do. Other threads may change the timer again.
     AtRest,
-    /// See [`Begin::Free`].
+    /// The timer's handle was dropped, and the worker has vacated the slot. The worker owns the payload and the slot.
     Free,
 }
 
@@ -106,9 +106,9 @@ pub(crate) enum AfterRun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Release {
-    /// The caller vacated the slot: it owns the payload and the slot.
+    /// The caller has vacated the timer's slot. It owns the payload and the slot.
     Vacated,
-    /// The holder will vacate the slot.
+    /// Another thread checks or fires the timer. That thread will vacate the slot.
     Left,
 }
 
@@ -116,10 +116,12 @@ pub(crate) enum Release {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Shut {
-    /// A timer that its handle or its handler still has.
+    /// The timer still exists. The drop of its handle, or the end of its run, will vacate the slot.
     Kept,
-    /// A dropped timer that no thread will check. The caller vacated its slot, and owns the payload and the slot.
+    /// The timer's handle was dropped before, and no thread will check the timer. The caller has vacated the slot, and
+    /// owns the payload and the slot.
     Free,
-    /// The timer runs for the last time. The caller gives the last word to its payload and calls `end_with`.
+    /// The timer's last run has begun. The caller makes the final call with the payload (`state::owned`), and then
+    /// calls `end_with`.
     Run,
 }

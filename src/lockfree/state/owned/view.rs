@@ -1,4 +1,4 @@
-//! The view of an owned timer: its words, which are in different arrays.
+//! The view of an owned timer. It brings the timer's words together, which are in different arrays.
 
 use super::extra::{Extra, Origin};
 use crate::base::tick::Timestamp;
@@ -9,13 +9,14 @@ use crate::lockfree::state::Control;
 /// The part of an engine's slots that only owned timers use.
 #[derive(Debug)]
 pub(crate) struct Extras {
-    /// A segment is allocated when an owned timer first needs it.
+    /// The extra words. A segment is allocated when an owned timer first needs it.
     words: Segments<Extra>,
     origin: Origin,
     barrier: Barrier,
 }
 
-/// An owned timer: its control word, and the place of its extra word. Only operations that use the extra word fetch it.
+/// An owned timer: its control words, and the index of its extra word. Only operations that need the extra word fetch
+/// it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owned<'a> {
     pub(super) control: &'a Control,
@@ -25,18 +26,19 @@ pub(crate) struct Owned<'a> {
 }
 
 impl Extras {
-    /// The extra words for at most `capacity` slots of an engine that starts at `start`.
+    /// Makes the extra words for at most `capacity` slots of an engine that starts at `start`.
     pub(crate) fn new(capacity: u32, start: Timestamp) -> Self {
         Self { words: Segments::new(capacity), origin: Origin::before(start), barrier: Barrier::new() }
     }
 
-    /// The barrier between the threads that arm owned timers and the threads that check them.
+    /// Returns the pair of fences for owned timers. The fences order a thread that arms a timer and a thread that
+    /// checks it.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
         self.barrier
     }
 
-    /// The owned timer in slot `index`, whose control word is `control`.
+    /// Returns the owned timer in slot `index`. `control` has the slot's state and deadline.
     #[inline(always)]
     pub(crate) fn view<'a>(&'a self, control: &'a Control, index: u32) -> Owned<'a> {
         Owned { control, extras: self, index, barrier: self.barrier }
@@ -44,13 +46,13 @@ impl Extras {
 }
 
 impl<'a> Owned<'a> {
-    /// The same timer, whose arming and disarming use another barrier.
+    /// Returns the same timer, whose arming and disarming then pass the fences of `barrier`.
     #[cfg(all(test, tourbillon_loom))]
     pub(crate) fn with_barrier(self, barrier: Barrier) -> Self {
         Self { barrier, ..self }
     }
 
-    /// The generation of the timer's slot.
+    /// Returns the generation of the timer's slot.
     pub(crate) fn generation(&self) -> u64 {
         self.extra().generation()
     }
@@ -59,13 +61,14 @@ impl<'a> Owned<'a> {
         self.extras.words.get_or_grow(self.index)
     }
 
-    /// The origin that the checks of owned timers are counted from.
+    /// Returns the unit of 2^20 ns from which the checks of owned timers are counted.
     #[inline(always)]
     pub(super) fn origin(&self) -> Origin {
         self.extras.origin
     }
 
-    /// The moment for which a ticket must be queued to be in time for `deadline`: see [`Origin::check_for`].
+    /// Returns the moment for which the caller must queue a ticket, so that the ticket is in time for `deadline`: see
+    /// [`Origin::check_for`].
     pub(super) fn check_for(&self, state: u64, deadline: u64) -> Option<u64> {
         self.origin().check_for(state, deadline, || self.extra())
     }

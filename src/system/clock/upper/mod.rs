@@ -1,8 +1,9 @@
 //! An upper bound of the true time, at the cost of reading the processor's counter.
 //!
 //! A deadline is `now + delay`, and a timer must not fire before `delay` has passed by the system's own clock. So the
-//! `now` of an arming may be a little late and must never be early. This clock returns the value of a line over the
-//! counter. The line stays above the true time, and close to it.
+//! `now` of an arming must not be before the true time, but may be a little after it. This clock returns the value of a
+//! *line*, a function of the counter that stays above the true time and close to it. The line consists of straight
+//! *pieces*.
 //!
 //! # The line
 //! ```text
@@ -18,32 +19,35 @@
 //! if armings are rare, each arming reads the true clock.
 //!
 //! # Invariants
-//! Q1. A piece is at or above the true time for every counter at which it is valid, however the system slews its clock
-//!     in between ([`RATES`]). The margin covers the largest change of the rate over one piece, the error of the
-//!     measured rate, and the reads themselves, which the processor may reorder by some tens of nanoseconds.
-//! Q2. A piece starts at or above the last value of the piece before, and a call that finds no piece returns no less
-//!     than that value. So no call returns a moment before a moment that an earlier call returned.
+//! Q1. A piece is at or above the true time for every counter at which the piece is valid. This holds even if the
+//!     system slews its clock within the piece ([`RATES`]). The margin covers the largest change of the rate over one
+//!     piece, the error of the measured rate, and the reads themselves, which the processor may reorder by some tens of
+//!     nanoseconds.
+//! Q2. A piece starts at or above the last value of the piece before. A call that finds no valid piece returns at least
+//!     the last value of the last piece. So the moments that successive calls return never decrease.
 //! Q3. A piece is ahead of the true time by at most [`AHEAD_NANOS`].
 //!
 //! Why Q1 holds: a sample consists of a counter read, a read of the true time after it, and another counter read after
-//! that. At the first counter read the true time was the sample's true time, or earlier. So a line through that point
-//! is not below the truth, however long the thread was off its core in between. A sample with a long interruption would
-//! break Q3, so it is not used (`SLACK_NANOS`).
+//! that. At the first counter read, the true time was the sample's true time or earlier. So a line that has the
+//! sample's true time at the first counter read is not below the truth, even if the thread was off its core. A sample
+//! with a long interruption would break Q3, so it is not used (`SLACK_NANOS`).
 //!
 //! # Slews
-//! A slew may begin or end at any moment, within a piece too, and nothing announces it. So the margin is for the
-//! fastest rate after the slowest rate, and pieces are short: a piece of 10 µs has a margin of 7 µs. `adjtimex` moves
-//! the rate by 10 % by the length of a tick, by 12.5 % by the phase-locked loop (half a second of offset, a quarter of
-//! which goes into one second), and by 0.05 % each by the frequency and by `adjtime`. chrony slews by the tick, up to
-//! 8.3 %; systemd-timesyncd slews by the loop, up to 5 %.
+//! A *slew* is a change of the rate of the system's clock, by which the system corrects its time. A slew may begin or
+//! end at any moment, even within a piece, and nothing announces it. So the margin is for a change from the slowest
+//! rate to the fastest, and pieces are short: a piece of 10 µs has a margin of 7 µs. `adjtimex` moves the rate by 10 %
+//! by the length of a tick, by 12.5 % by the phase-locked loop (half a second of offset, a quarter of which goes into
+//! one second), and by 0.05 % each by the frequency and by `adjtime`. chrony slews by the tick, up to 8.3 %;
+//! systemd-timesyncd slews by the loop, up to 5 %.
 //!
-//! A sample that is not where the rate predicts it begins another measurement of the rate, and is not a step if a slew
-//! explains it ([`Found`]).
+//! If a sample differs from the prediction of the rate, the measurement of the rate starts again. The difference does
+//! not count as a step if a slew explains it ([`Found`]).
 //!
 //! # Layout
 //! `turn` counts the pieces. Piece `turn % 2` is current, and the other piece belongs to the writer. A reader that
-//! finds `turn` unchanged has read one piece, not parts of two pieces. A writer that loses its core with a piece half
-//! written holds up no other thread: the current piece stays readable, and calls beyond its end read the true clock.
+//! finds `turn` unchanged after its reads has read one piece, not parts of two pieces. A writer may lose its core with
+//! a piece half written. This holds up no other thread: the current piece stays readable, and calls beyond its end read
+//! the true clock.
 //!
 //! # Synchronisation
 //! | pair | release side                  | acquire side          | handed over or ruled out         | model |
@@ -53,16 +57,17 @@
 //! | SQ3  | `Writing`'s drop              | `try_write`           | the calibration                  | `upper::the_first_sample_changes_hands` |
 //!
 //! # When the counter is not to be trusted
-//! Each reading of the true time by a shard is checked against the line, and each sample against the sample before. If
-//! the line is below the truth, or ahead of it by more than Q3 allows, or no slew explains a sample, then the counter
-//! stepped or changed its rate by itself. The clock counts that step, and the line starts again from the truth. After
-//! [`STEPS_TO_GIVE_UP`] steps within a minute the clock stops using the counter, and every call reads the true clock.
+//! Each reading of the true time by a shard is checked against the line, and each sample against the sample before.
+//! Three findings mean that the counter stepped or changed its rate by itself: the line is below the truth; the line is
+//! ahead of the truth by more than Q3 allows; or no slew explains a sample. The clock counts a step, and the line
+//! starts again from the truth. After [`STEPS_TO_GIVE_UP`] steps within a minute the clock stops using the counter, and
+//! every call reads the true clock.
 //!
-//! While the counter is given up, each reading of the true time by a shard goes on to check it. After an hour in which
-//! at least [`LOOKS_TO_TRUST`] readings found no step, the clock uses the counter again.
+//! While the clock does not use the counter, each reading of the true time by a shard still checks the counter. After
+//! an hour in which at least [`LOOKS_TO_TRUST`] readings found no step, the clock uses the counter again.
 //!
-//! One error remains: until such a change is noticed, the line is wrong by the size of the change. That takes at most
-//! the length of a piece if the counter runs ahead or timers are armed, and until the next turn of a shard otherwise.
+//! One error remains: until a step is noticed, the line is wrong by the size of the step. If the counter runs ahead, or
+//! timers are armed, the step is noticed within the length of a piece. Otherwise the next turn of a shard notices it.
 
 #[cfg(all(test, not(tourbillon_loom)))]
 mod tests;
@@ -71,56 +76,65 @@ use crate::base::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, fence};
 use core::fmt;
 use crossbeam_utils::CachePadded;
 
-/// The maximum length of a piece.
+/// The maximum length of a piece of the line, in nanoseconds. The line is an upper bound of the true time.
 const PIECE_NANOS: u64 = 10_000;
-/// The slowest and the fastest rate to which `adjtimex` sets the system's clock, in parts per million of its own rate.
+/// The slowest and the fastest rate to which `adjtimex` can set the system's clock, in parts per million of the clock's
+/// nominal rate.
 const RATES: (u64, u64) = (774_000, 1_226_000);
-/// The largest increase of the rate, in parts per million: from the slowest rate to the fastest.
+/// The largest increase of the system clock's rate, in parts per million: from the slowest rate to the fastest.
 const FASTER_PPM: u64 = (RATES.1 - RATES.0) * 1_000_000 / RATES.0 + 1;
-/// The largest decrease of the rate, in parts per million: from the fastest rate to the slowest.
+/// The largest decrease of the system clock's rate, in parts per million: from the fastest rate to the slowest.
 const SLOWER_PPM: u64 = (RATES.1 - RATES.0) * 1_000_000 / RATES.1 + 1;
-/// The error of the measured rate over one piece.
+/// The greatest error, in nanoseconds, that the measured rate may cause over one piece of the line.
 const RATE_ERROR_NANOS: u64 = 500;
-/// The distance above the truth at which a piece ends (Q1).
+/// The distance above the true time at which a piece of the line ends, in nanoseconds (Q1).
 const MARGIN_NANOS: u64 = PIECE_NANOS * FASTER_PPM / 1_000_000 + RATE_ERROR_NANOS + 500;
-/// The line is never farther ahead of the truth than this (Q3): the margin, the largest decrease of the rate over one
-/// piece, and the reads.
+/// The greatest time by which the clock is ahead of the true time, in nanoseconds (Q3). It is the sum of the margin,
+/// the effect of the largest decrease of the rate, and the time of the reads.
 pub(crate) const AHEAD_NANOS: u64 = 12_000;
-/// The largest change of the rate that is not a slew: the system steers its clock all the time.
+/// The largest change of the system clock's rate, in parts per million, that does not count as a slew. The system makes
+/// such small changes all the time.
 const STEERING_PPM: u64 = 2_000;
-/// Two samples that may differ from the rate by this much for no other reason than their reads.
+/// The greatest difference, in nanoseconds, between a sample and its prediction that the duration of the reads
+/// explains.
 const NOISE_NANOS: u64 = 2_000;
-/// The minimum length of a piece that starts a new line.
+/// The minimum length of a piece of the line, in nanoseconds. While the counter's rate is not known well enough for
+/// this length, calls read the true clock.
 const SHORTEST_PIECE_NANOS: u64 = 2_000;
-/// The time after which the rate is measured anew.
+/// The time, in nanoseconds, after which the counter's rate is measured again.
 const FRESH_NANOS: u64 = 250_000;
-/// The least time over which the rate is measured.
+/// The minimum time, in nanoseconds, over which the counter's rate is measured.
 const SHORTEST_WINDOW_NANOS: u64 = 16_000;
-/// A sample that took longer than this is not used, since its thread was off its core.
+/// The maximum time, in nanoseconds, that a sample may take. A sample that took longer is not used, because its thread
+/// was off its core.
 const SLACK_NANOS: u64 = 1_000;
-/// The rate is measured over a time between half of this window and all of it.
+/// The maximum time, in nanoseconds, over which the counter's rate is measured. Once measurements are that old, the
+/// time is at least half of this.
 const WINDOW_NANOS: u64 = 1_000_000_000;
-/// The number of steps of the counter, each within [`FORGIVEN_AFTER_NANOS`] of the step before, after which the clock
-/// stops using the counter.
+/// The number of steps of the counter after which the clock stops using the counter. Steps count together if successive
+/// steps are at most [`FORGIVEN_AFTER_NANOS`] apart.
 const STEPS_TO_GIVE_UP: u32 = 3;
 const FORGIVEN_AFTER_NANOS: u64 = 60_000_000_000;
-/// The time without a step, and the number of readings in it, after which a counter that was given up is used again.
+/// The time without a step, in nanoseconds, after which the clock uses a counter again that it had stopped using. At
+/// least [`LOOKS_TO_TRUST`] readings must fall into this time.
 const QUIET_NANOS: u64 = 3_600_000_000_000;
 const LOOKS_TO_TRUST: u32 = 60;
-/// The number of attempts at a sample that is not interrupted.
+/// The greatest number of samples that a thread takes in order to get a sample without an interruption.
 const ATTEMPTS: u32 = 3;
-/// Slopes are nanoseconds for each count, in units of 2^-32.
+/// The number of fractional bits of a slope. A slope is the number of nanoseconds that one count of the counter takes,
+/// in units of 2^-32.
 const SLOPE_BITS: u32 = 32;
 
-/// A source of the counter and of the true time.
+/// Reads the processor's counter and the true time, for the clock that compares them.
 pub(crate) trait Source: Send + Sync {
-    /// The processor's counter.
+    /// Reads the processor's counter.
     fn counter(&self) -> u64;
-    /// The true time in nanoseconds.
+    /// Reads the true time, in nanoseconds.
     fn truth(&self) -> u64;
 }
 
-/// A piece of the line: its start, its slope, and the number of counts for which it is valid.
+/// A straight piece of the line, the clock's upper bound of the true time. It starts at counter `base` with the value
+/// `start`, and is valid for `len` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     base: u64,
@@ -130,7 +144,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// The line's value at `counter`. `None` if the piece is not valid there.
+    /// Returns the line's value at `counter`, or `None` if the piece is not valid at that counter.
     #[inline(always)]
     fn at(&self, counter: u64) -> Option<u64> {
         let passed = counter.wrapping_sub(self.base);
@@ -142,18 +156,18 @@ impl Piece {
         self.start + (passed.wrapping_mul(self.slope) >> SLOPE_BITS)
     }
 
-    /// The last value of the piece.
+    /// Returns the piece's value at its end, in nanoseconds.
     fn end(&self) -> u64 {
         self.after(self.len)
     }
 
-    /// A piece that is valid nowhere, at the end of `self`.
+    /// Returns a piece that is valid at no counter value. Its value at the end is that of `self`.
     fn ended(&self) -> Piece {
         Piece { base: 0, start: self.end(), slope: 0, len: 0 }
     }
 }
 
-/// A piece in the form that all threads read.
+/// A piece that all threads may read while a writer changes it.
 #[derive(Debug)]
 struct SharedPiece {
     base: AtomicU64,
@@ -191,7 +205,7 @@ impl SharedPiece {
     }
 }
 
-/// The true time between two reads of the counter.
+/// A reading of the true time, with the counter before and after the reading.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     before: u64,
@@ -200,55 +214,55 @@ struct Sample {
 }
 
 impl Sample {
-    /// The number of counts that the sample took.
+    /// Returns the number of counts of the counter during which the sample was taken.
     fn slack(&self) -> u64 {
         self.after.wrapping_sub(self.before)
     }
 }
 
-/// The data that only the current writer touches.
+/// The clock's data that only one thread at a time accesses: the thread that has set `writing`.
 #[derive(Debug, Default)]
 struct Calibration {
     samples: Option<Samples>,
     steps: u32,
     last_step: u64,
-    /// The number of readings that found no step, while the counter is given up.
+    /// The number of readings without a step of the counter after the clock stopped using the counter.
     quiet_looks: u32,
 }
 
-/// Where a sample is, beside the place at which the last sample and the rate predict it.
+/// The result of comparing a sample of the true time with its prediction from the last sample and the counter's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     AsPredicted,
-    /// The rate has changed as the system may change it.
+    /// The sample differs from the prediction. A slew (a change of the system clock's rate) explains the difference.
     Slewed,
-    /// No slew explains the sample.
+    /// No slew (change of the system clock's rate) explains the sample: the counter stepped.
     Stepped,
 }
 
-/// The samples from which the rate is measured.
+/// The samples of the true time from which the counter's rate is measured.
 #[derive(Clone, Copy, Debug)]
 struct Samples {
     older: Sample,
-    /// The sample that takes the place of `older` after half a window.
+    /// The sample that replaces `older` after half of [`WINDOW_NANOS`].
     newer: Sample,
     last: Sample,
-    /// The rate from `older` to `last`, if it could be measured.
+    /// The counter's rate from `older` to `last`; `None` if it could not be measured.
     rate: Option<Rate>,
 }
 
-/// The counter's rate over some time.
+/// The counter's rate, as measured between two samples.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
-    /// Nanoseconds for each count, in units of 2^-32.
+    /// The number of nanoseconds that one count takes, in units of 2^-32.
     slope: u64,
-    /// The time over which the rate was measured.
+    /// The time over which the rate was measured, in nanoseconds.
     window: u64,
-    /// The error of that time.
+    /// The greatest error of `window`, in nanoseconds.
     error: u64,
 }
 
-/// The observed error of the line.
+/// The observed errors of the clock's readings, and the state of the processor's counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) ahead_nanos: u64,
@@ -257,7 +271,7 @@ pub(crate) struct Seen {
     pub(crate) given_up: bool,
 }
 
-/// The clock that returns an upper bound of the true time: see the module.
+/// The clock that returns an upper bound of the true time, from the processor's counter.
 pub(crate) struct UpperClock<S> {
     line: CachePadded<Line>,
     source: S,
@@ -278,7 +292,8 @@ struct Line {
 // SAFETY: only the thread that set `writing` touches the calibration (SQ3); all else is atomic, or `Sync` by `S`.
 unsafe impl<S: Sync> Sync for UpperClock<S> {}
 
-/// The right to write to the calibration and to the piece that is not current.
+/// A thread's exclusive right to write the calibration and the clock's next piece. Dropping this value gives the right
+/// back.
 struct Writing<'a, S> {
     clock: &'a UpperClock<S>,
 }
@@ -307,15 +322,16 @@ impl<S: Source> UpperClock<S> {
         }
     }
 
-    /// A moment at or after the true time, ahead of it by [`AHEAD_NANOS`] at most. It is not before any moment that was
-    /// returned earlier.
+    /// Returns a moment that is ahead of the true time by zero to [`AHEAD_NANOS`] nanoseconds. The moment is not before
+    /// any moment that an earlier call returned.
     #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         // Ordering: Acquire [SQ1]. Pairs with `publish`: the words of the piece.
         let turn = self.line.turn.load(Ordering::Acquire);
         let piece = self.line.pieces[(turn & 1) as usize].load();
         let counter = self.source.counter();
-        // Ordering: Acquire fence [SQ2]. Pairs with the fence of `publish`: words of a later piece bring its `turn`.
+        // Ordering: Acquire fence [SQ2]. Pairs with the fence of `publish`: if we read words of a later piece, the next
+        // load of `turn` shows that `turn` has changed.
         fence(Ordering::Acquire);
         match piece.at(counter) {
             // Ordering: Relaxed. The fence orders this load.
@@ -324,7 +340,7 @@ impl<S: Source> UpperClock<S> {
         }
     }
 
-    /// The true time. Also checks the line against it.
+    /// Reads the true time, in nanoseconds. Also checks the line (the upper bound) against the true time.
     pub(crate) fn true_now(&self) -> u64 {
         let piece = self.piece();
         let sample = self.sample();
@@ -349,11 +365,12 @@ impl<S: Source> UpperClock<S> {
         }
     }
 
-    /// Checks the line's values just before and just after a true read against that read.
+    /// Compares the line (the upper bound) with a reading of the true time. `early` and `late` are the line's values
+    /// just before and just after the reading.
     fn judge(&self, early: u64, late: u64, truth: u64) {
         let ahead = early.saturating_sub(truth);
         let behind = truth.saturating_sub(late);
-        // Ordering: Relaxed. Counters; looked at first, since they are shared and seldom rise.
+        // Ordering: Relaxed. Counters. They are loaded first, since they are shared and seldom rise.
         if ahead > self.ahead.load(Ordering::Relaxed) {
             self.ahead.fetch_max(ahead, Ordering::Relaxed);
         }
@@ -380,11 +397,12 @@ impl<S: Source> UpperClock<S> {
     }
 
     fn is_given_up(&self) -> bool {
-        // Ordering: Relaxed. A hint: a thread that misses it extends nothing, since the last piece has ended for good.
+        // Ordering: Relaxed. A hint: a thread that misses it does not extend the line, since the last piece has ended
+        // for good.
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// The current piece.
+    /// Returns the current piece of the line, the clock's upper bound.
     fn piece(&self) -> Piece {
         loop {
             // Ordering: as in `now`.
@@ -406,7 +424,7 @@ impl<S: Source> UpperClock<S> {
     fn try_write(&self) -> Option<Writing<'_, S>> {
         // Ordering: Acquire [SQ3]. Pairs with `Writing`'s drop: the calibration. Relaxed on failure: nothing is read.
         let taken = self.writing.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        // Made only if the right is ours, since its drop gives the right back.
+        // The value is made only if we have the right, since its drop gives the right back.
         taken.then(|| Writing { clock: self })
     }
 }
@@ -419,7 +437,8 @@ impl<S: Source> Writing<'_, S> {
         })
     }
 
-    /// The moment for a call that found no valid piece. Publishes the next piece if one can be made.
+    /// Returns the moment for a call that found no valid piece of the line. Publishes the next piece if the counter's
+    /// rate is known well enough.
     fn now(&mut self) -> u64 {
         let last = self.clock.piece();
         if let Some(now) = last.at(self.clock.source.counter()) {
@@ -436,7 +455,8 @@ impl<S: Source> Writing<'_, S> {
         }
     }
 
-    /// The sample with the least slack of a few samples; usually the first sample is good enough.
+    /// Takes a few samples of the true time and returns the sample that took the least time. Usually the first sample
+    /// is good enough.
     fn best_sample(&mut self) -> Sample {
         let rate = self.calibration(|calibration| calibration.samples.and_then(|samples| samples.rate));
         let is_tight =
@@ -454,7 +474,8 @@ impl<S: Source> Writing<'_, S> {
         best
     }
 
-    /// The piece that starts with `sample`, at `floor` or above. `None` while the rate is not known well enough.
+    /// Returns a piece of the line that starts with `sample`, at `floor` or above. Returns `None` while the counter's
+    /// rate is not known well enough.
     fn extend(&mut self, sample: Sample, floor: u64) -> Option<Piece> {
         let Some(mut samples) = self.calibration(|calibration| calibration.samples) else {
             self.calibration(|calibration| calibration.samples = Some(Samples::first(sample)));
@@ -488,7 +509,7 @@ impl<S: Source> Writing<'_, S> {
             .then(|| descend(sample, floor, rate.slope, length))
     }
 
-    /// Handles a step of the counter: the line ends, and the next line starts from the truth.
+    /// Handles a step of the counter: the line (the upper bound) ends, and a new line starts from the true time.
     fn step(&mut self, truth: u64) {
         // Ordering: Relaxed. A counter.
         self.clock.steps.fetch_add(1, Ordering::Relaxed);
@@ -508,7 +529,8 @@ impl<S: Source> Writing<'_, S> {
         self.publish(last.ended());
     }
 
-    /// Checks the counter, which was given up, by one more sample. Trusts it again after an hour without a step.
+    /// Checks the counter by one more sample while the clock does not use the counter. After an hour without a step,
+    /// the clock uses the counter again.
     fn watch(&mut self, sample: Sample) {
         let samples = self.calibration(|calibration| calibration.samples);
         // Another thread may have taken a later sample before this thread got the right to write.
@@ -542,7 +564,7 @@ impl<S: Source> Writing<'_, S> {
 
     fn publish(&mut self, piece: Piece) {
         let line = &self.clock.line;
-        // Ordering: Relaxed. Written by the writers before us, whose right we have now (SQ3).
+        // Ordering: Relaxed. Only writers change `turn`, and we have the right to write now (SQ3).
         let turn = line.turn.load(Ordering::Relaxed);
         // Ordering: Release fence [SQ2]. Pairs with the fence of the readers: a reader of the piece before the current
         // one that meets a word of ours finds that `turn` has moved on.
@@ -567,17 +589,17 @@ impl Samples {
         }
     }
 
-    /// Whether the last sample is so recent that the rate need not be measured anew.
+    /// Returns whether the last sample is recent at `sample`. Then the counter's rate need not be measured again.
     fn is_fresh_at(&self, sample: Sample) -> bool {
         self.rate.is_some() && sample.truth.saturating_sub(self.last.truth) < FRESH_NANOS
     }
 
-    /// Compares `sample` with the place at which the last sample and the rate predict it.
+    /// Compares `sample` with its prediction from the last sample and the counter's rate.
     fn find(&self, sample: Sample) -> Found {
         let Some(rate) = self.rate else { return Found::AsPredicted };
         let passed = sample.truth.saturating_sub(self.last.truth);
         let counts = sample.before.wrapping_sub(self.last.before).cast_signed();
-        // For a recent sample, without the divisions below.
+        // A recent sample is compared without the divisions below.
         if counts >= 0 && rate.nanos(counts.unsigned_abs()).abs_diff(passed) <= NOISE_NANOS {
             return Found::AsPredicted;
         }
@@ -600,7 +622,8 @@ impl Samples {
 }
 
 impl Rate {
-    /// The rate from one sample to another. `None` if the time between them is too short to measure the rate.
+    /// Measures the counter's rate from one sample to another. Returns `None` if the time between the samples is too
+    /// short.
     fn between(older: Sample, newer: Sample) -> Option<Self> {
         let counts = newer.before.wrapping_sub(older.before);
         let window =
@@ -611,7 +634,7 @@ impl Rate {
         Some(rate)
     }
 
-    /// The true nanoseconds of `counts` counts.
+    /// Returns the nanoseconds that `counts` counts take at this rate.
     fn nanos(&self, counts: u64) -> u64 {
         let nanos = (u128::from(counts) * u128::from(self.slope)) >> SLOPE_BITS;
         u64::try_from(nanos).unwrap_or(u64::MAX)
@@ -622,13 +645,13 @@ impl Rate {
         u64::try_from(error).unwrap_or(u64::MAX)
     }
 
-    /// The time over which the rate is wrong by [`RATE_ERROR_NANOS`] at most.
+    /// Returns the longest time, in nanoseconds, over which the error of this rate is at most [`RATE_ERROR_NANOS`].
     fn known_for(&self) -> u64 {
         self.window.saturating_mul(RATE_ERROR_NANOS) / self.error
     }
 }
 
-/// `nanos` divided by `counts`, in units of 2^-32. `None` if there are no counts, or the result is too large.
+/// Divides `nanos` by `counts`, in units of 2^-32. Returns `None` if `counts` is zero or the result is too large.
 fn scaled_by(nanos: u64, counts: u64) -> Option<u64> {
     // A division of 128 bits costs twice as much, and a piece lasts for 10 µs.
     if nanos >> SLOPE_BITS == 0 {
@@ -638,7 +661,8 @@ fn scaled_by(nanos: u64, counts: u64) -> Option<u64> {
     u64::try_from(scaled).ok()
 }
 
-/// A piece that starts at `sample`, at `floor` or at the truth and the margin, and ends at the truth and the margin.
+/// Makes a piece of the line that begins at `sample` and ends at the margin above the true time. Its first value is the
+/// later of two moments: `floor`, and the margin above the true time.
 fn descend(sample: Sample, floor: u64, slope: u64, length: u64) -> Piece {
     let target = sample.truth + MARGIN_NANOS;
     let start = target.max(floor);

@@ -27,16 +27,18 @@ impl Chance {
 struct World {
     chance: Chance,
     truth: u64,
-    /// Counts, in units of 2^-20.
+    /// The value of the simulated counter, in units of 2^-20 counts. The counter of each core differs from it by an
+    /// offset.
     counts: u128,
-    /// Counts per nanosecond, in the same units.
+    /// The counter's rate in counts per nanosecond, in units of 2^-20.
     rate: u64,
     nominal_rate: u64,
     /// The difference between the counter of each core and `counts`.
     offsets: Vec<i64>,
     core: usize,
     depth: u32,
-    /// The range of rates, in parts per million, to which the system sets its clock at any moment.
+    /// The range of rates, in parts per million, to which the system sets its clock at random moments. `None` if it
+    /// never does.
     slews: Option<(u64, u64)>,
     latest: u64,
     calls: u64,
@@ -63,12 +65,12 @@ impl World {
         }
     }
 
-    /// Sets the rate of the system's clock, in parts per million of its own.
+    /// Sets the rate of the system's clock, in parts per million of its nominal rate.
     fn slew_to(&mut self, ppm: u64) {
         self.rate = self.nominal_rate * 1_000_000 / ppm;
     }
 
-    /// Passes the time of a read, and sometimes much more.
+    /// Lets the time of a clock read pass, and sometimes much more time.
     fn dawdle(&mut self) {
         let nanos = 5 + self.chance.below(40);
         self.pass(nanos);
@@ -90,7 +92,8 @@ struct Reader {
     clock: &'static OnceLock<UpperClock<Reader>>,
 }
 
-/// Worlds live as long as the process; here they stay reachable for tools that look for leaks.
+/// All simulated worlds. They live as long as the process. This list keeps them reachable for tools that search for
+/// leaks.
 static WORLDS: Mutex<Vec<Reader>> = Mutex::new(Vec::new());
 
 impl Reader {
@@ -129,7 +132,8 @@ impl Reader {
         self.clock.get().unwrap()
     }
 
-    /// A call, checked against the truth and against all calls that ended before it began.
+    /// Calls the clock. Compares the result with the true time, and with the results of all calls that ended before
+    /// this call began.
     fn call(&self) -> u64 {
         let (began, latest) = self.world(|world| (world.truth, world.latest));
         let now = self.clock().now();
@@ -144,7 +148,7 @@ impl Reader {
         now
     }
 
-    /// Plays the other threads while the caller is off its core.
+    /// Makes the calls that other threads make while the calling thread is off its core.
     fn meanwhile(&self) {
         let others = self.world(|world| {
             world.dawdle();
@@ -196,8 +200,8 @@ impl Source for Reader {
 /// Rates of counters from 24 MHz to 5 GHz, in units of 2^-20 counts per nanosecond.
 const RATES_OF_COUNTERS: [u64; 4] = [25_166, 1 << 20, 3_040_870, 5 << 20];
 
-/// Steered by a little all the time; slewed by the tick as chrony does and by the loop as systemd-timesyncd does; and
-/// as far as the system can, from one end to the other.
+/// Ranges of rates, in parts per million. In the first, the system steers its clock by a little all the time. In the
+/// second, it slews by the tick as chrony does. The third is the full range of the system.
 const SLEWS: [(u64, u64); 3] = [(999_000, 1_001_000), (916_667, 1_083_333), RATES];
 
 #[test]
@@ -277,8 +281,8 @@ fn cores_that_differ_by_more_cost_the_counter_its_trust() {
     reader.world(|world| assert_eq!((world.early, world.too_late), (0, 0)));
 }
 
-/// Steps the counter, or changes its rate, and continues to call. Moments that are early after that are early for the
-/// rest of a piece at most, whether the change counts as a step or as a slew.
+/// Steps the counter, or changes its rate, and continues to call. Afterwards the clock may be behind the true time only
+/// for the rest of a piece. Both a change that counts as a step and a change that counts as a slew keep to this.
 fn disturb(seed: u64, disturbance: impl Fn(&mut World)) -> Reader {
     let reader = Reader::new(seed, RATES_OF_COUNTERS[2]);
     reader.run(20_000, true);
@@ -309,7 +313,7 @@ fn a_counter_that_steps_forward_is_noticed_and_makes_nothing_early() {
     }
 }
 
-/// By more than a piece, so that no piece is valid there.
+/// The counter steps back by more than the length of a piece, so that no piece is valid afterwards.
 #[test]
 fn a_counter_that_steps_back_is_followed_from_the_next_piece_on() {
     for seed in 1..=5 {
@@ -355,7 +359,7 @@ fn three_steps_within_a_minute_end_the_trust_and_three_in_a_day_do_not() {
     }
 }
 
-/// An hour in which shards look once a second.
+/// Passes an hour in which shards read the true time once a second.
 fn an_hour(reader: Reader) {
     for _ in 0..3_601 {
         reader.world(|world| world.pass(SECOND));

@@ -1,4 +1,4 @@
-//! The contestants in a plot with a line for each: with all of them it could not be read.
+//! Chooses the contestants for a plot with a line for each. With all contestants the plot could not be read.
 
 use crate::results::Row;
 use plotters::prelude::RGBColor;
@@ -14,8 +14,8 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0x2a, 0xa8, 0xb8),
 ];
 
-/// The contestants that readers know best, with a colour each. If one of them does not take part, another contestant
-/// has its colour.
+/// For each colour, the names of well-known contestants that get the colour. If none of them takes part, another
+/// contestant gets it.
 const KNOWN: [&[&str]; COLOURS.len()] = [
     &["tokio, Sleep", "tokio, tasks"],
     &["Mutex<BinaryHeap>"],
@@ -26,8 +26,8 @@ const KNOWN: [&[&str]; COLOURS.len()] = [
     &["Go, runtime timers"],
 ];
 
-/// Our contestants, then as many others as there are colours: the best, the well-known contestants, and the first of
-/// the rest.
+/// Returns the rows to draw: ours, and as many others as there are colours. The best contestant comes first, then
+/// well-known contestants, then the rest.
 pub(crate) fn chosen<'a>(rows: impl Iterator<Item = &'a Row>, best: Option<&Row>) -> Vec<(&'a Row, Pen)> {
     let (ours, mut others): (Vec<&Row>, Vec<&Row>) = rows.partition(|row| row.is_ours);
     let is_best = |row: &Row| best.is_some_and(|best| best.contestant == row.contestant);

@@ -1,8 +1,8 @@
-//! The plots, as SVG.
+//! Draws the plots, as SVG.
 //!
-//! They are drawn with plotters, which leaves the place of each mark to its caller: poloto lays out legends and axes
-//! itself, and charming needs a JavaScript engine. The axes are our own, since logarithmic axes of plotters may lose
-//! their labels (plotters-rs/plotters#654).
+//! The plots are drawn with plotters, which leaves the place of each mark to its caller. poloto lays out legends and
+//! axes itself, and charming needs a JavaScript engine. The axes are our own code, since logarithmic axes of plotters
+//! may lose their labels (plotters-rs/plotters#654).
 
 mod chosen;
 mod rows;
@@ -15,12 +15,13 @@ use tourbillon_book::axis::{ACROSS, Axis, UP};
 use tourbillon_book::canvas::{self, Pen};
 use tourbillon_book::lines::{self, Line, Panel};
 
-/// The contestants in the plot of lateness by due time, beside the best other.
+/// Our contestants in the plot of lateness by due time. The plot also has the best other contestant.
 const BY_DUE_TIME: [&str; 3] = [ACROSS_BOUNDARY, "engine, own workers", "engine, inline"];
-/// This contestant is drawn by due time only: in the other plots its line would be that of our own workers.
+/// A contestant that is drawn only in the plot by due time. In other plots its line would cover the line of our own
+/// workers.
 const ACROSS_BOUNDARY: &str = "engine, own workers, across tick 65,536";
 
-/// The names and the contents of the files; the same results always give the same files.
+/// Returns the names and the contents of the plots' files. The same results always give the same files.
 pub(crate) fn draw(results: &Results) -> Result<Vec<(&'static str, String)>, Box<dyn Error>> {
     let plots = [
         ("pair", pair(results)?),
@@ -88,7 +89,7 @@ fn expiry(results: &Results) -> Plot {
     lines::labelled(&format!("Lateness, {}", outcome.case.name), &panel)
 }
 
-/// Some of our contestants and the best other, with a panel for each.
+/// Draws lateness by due time, with a panel for each contestant: some of ours and the best other.
 fn lateness_by_due_time(results: &Results) -> Plot {
     const PARTS: [(&str, &str); 3] = [("part_p50", "50 %"), ("part_p99", "99 %"), ("part_max", "the latest")];
     let Some(outcome) = largest(results, "expiry") else { return Ok(None) };
@@ -117,7 +118,7 @@ fn lateness_by_due_time(results: &Results) -> Plot {
     lines::grid(&format!("Lateness by due time, {}", outcome.case.name), 1, &panels)
 }
 
-/// The latency of calls and the lateness of timers, with a row for each offered rate.
+/// Draws the latency of calls and the lateness of timers, with a row for each offered rate.
 fn mixed(results: &Results) -> Plot {
     const SERIES: [(&str, &str, &str); 2] = [
         ("op_us", "an operation takes (µs)", "part of the operations (%)"),
@@ -143,12 +144,12 @@ fn mixed(results: &Results) -> Plot {
     lines::grid("Operations and lateness at an offered rate", SERIES.len(), &panels)
 }
 
-/// The workload's case with the most timers.
+/// Returns the workload's case with the most timers.
 fn largest<'a>(results: &'a Results, workload: &'a str) -> Option<&'a Outcome> {
     results.cases(workload).max_by_key(|outcome| outcome.case.timers)
 }
 
-/// A line for each contestant chosen among those with points.
+/// Returns a line for each contestant to draw. Contestants for which `points` is empty are left out.
 fn contestants(outcome: &Outcome, best: Option<&Row>, points: impl Fn(&Row) -> Vec<(f64, f64)>) -> Vec<Line> {
     let rows = outcome.rows.iter().filter(|row| !points(row).is_empty());
     let line = |(row, pen): (&Row, Pen)| Line { name: row.contestant.clone(), pen, points: points(row) };

@@ -1,4 +1,4 @@
-//! Plots with a row for each contestant, the smallest figure first.
+//! Plots with a row for each contestant. The row with the smallest figure is the first.
 
 use crate::results::{Column, Outcome, Row};
 use plotters::chart::ChartBuilder;
@@ -15,8 +15,8 @@ const NAMES_WIDTH: u32 = 268;
 const FIGURE_WIDTH: i32 = 78;
 const ROW_HEIGHT: u32 = 25;
 
-/// A dot for each column, since the length of a bar would mean nothing on a logarithmic axis. A line shows the range of
-/// the rounds; the medians are on the right.
+/// Draws a row for each contestant, with a dot for each column. A line shows the range of the rounds, and the medians
+/// are on the right. Bars would mean nothing on a logarithmic axis.
 pub(crate) fn dots(title: &str, unit: &str, outcome: &Outcome) -> Plot {
     let columns: Vec<(&Column, RGBColor)> = outcome.columns.iter().zip(STEPS).collect();
     let keys: Vec<&str> = columns.iter().map(|(column, _)| column.key.as_str()).collect();
@@ -39,7 +39,7 @@ pub(crate) fn dots(title: &str, unit: &str, outcome: &Outcome) -> Plot {
     })
 }
 
-/// A bar of a column's median, and the figure behind it.
+/// Draws a bar for each contestant's median in a column. The figure stands behind the bar.
 pub(crate) fn bars(title: &str, unit: &str, outcome: &Outcome, column: &str) -> Plot {
     let rows = ranked(outcome, &[column]);
     let medians = rows.iter().filter_map(|row| Some((row.samples(column)?.median(), row.is_ours)));
@@ -55,8 +55,8 @@ pub(crate) fn bars(title: &str, unit: &str, outcome: &Outcome, column: &str) -> 
     })
 }
 
-/// Draws the names, a band behind ours, and the marks of `paint`, with room for `figures` columns of figures on the
-/// right.
+/// Draws the contestants' names, a band behind our rows, and the marks of `paint`. Leaves room for `figures` columns of
+/// figures on the right.
 fn draw(
     title: &str,
     unit: &str,
@@ -88,7 +88,7 @@ fn draw(
     svg.map(Some)
 }
 
-/// The rows with a figure in any of the columns, ordered by the first column.
+/// Returns the rows with a figure in any of the columns, in ascending order of the first column.
 fn ranked<'a>(outcome: &'a Outcome, columns: &[&str]) -> Vec<&'a Row> {
     let median = |row: &Row, column: &str| row.samples(column).map(|samples| samples.median());
     let rank = |row: &Row| columns.first().and_then(|first| median(row, first)).unwrap_or(f64::INFINITY);

@@ -24,7 +24,7 @@ const TIMER: &str = "engine, Timer";
 const CALLERS_NOW: &str = "engine, Timer, caller's now";
 const OWN_WORKERS: &str = "engine, own workers";
 const LOOP: &str = "engine, LoopShard";
-const TURNED: &str = "engine, turned by a task";
+const NAMED: &str = "engine, by tokio's names";
 const LIMIT: &str = "engine, timeout";
 const KEYED: &str = "Keyed, schedule";
 const REPEAT: &str = "Tasks::repeat, own workers";
@@ -109,9 +109,9 @@ pub(super) const QUESTIONS: &[Question] = &[
         QUEUE_OF_ALL,
     ),
     ask(
-        "The proxy with the engine turned by a task: lateness of its timeouts, p99",
+        "The proxy by `tourbillon::time`: lateness of its timeouts, p99",
         ("proxy", "1,000 connections", "late_p99"),
-        TURNED,
+        NAMED,
         Best,
         ALSO_A_TASK,
     ),
@@ -123,9 +123,9 @@ pub(super) const QUESTIONS: &[Question] = &[
         "",
     ),
     ask(
-        "The proxy with the engine turned by a task: an answer, p99",
+        "The proxy by `tourbillon::time`: an answer, p99",
         ("proxy", "1,000 connections", "answer_p99"),
-        TURNED,
+        NAMED,
         Best,
         "",
     ),

@@ -1,4 +1,4 @@
-//! The questions of a user, and their answers from the results.
+//! The questions that a user has, and their answers from the results.
 
 mod list;
 mod reasons;
@@ -13,7 +13,7 @@ use list::QUESTIONS;
 use std::fmt;
 use tourbillon_book::figure::figure;
 
-/// A figure of ours beside the same figure of another contestant.
+/// A question: how does a figure of ours compare with the same figure of another contestant?
 struct Question {
     text: &'static str,
     workload: &'static str,
@@ -21,19 +21,20 @@ struct Question {
     column: &'static str,
     ours: &'static str,
     against: Against,
-    /// The reason why ours loses, if it does, with places for figures. Empty if the reason is not known.
+    /// The reason why ours loses, with places for figures. Empty if ours does not lose, or if the reason is unknown.
     why: &'static str,
 }
 
 enum Against {
-    /// The best contestant that is not ours and reads its clock as often.
+    /// The best other contestant among those that read their clocks as often as ours.
     Best,
-    /// The only contestant that does the same work; the workload's others do a part of it, or other work.
+    /// The named contestant, because it alone does the same work. Other contestants do less or other work.
     Only(&'static str),
 }
 use Against::{Best, Only};
 
-/// The number of questions that are won and lost, and the table of all questions, by the families of their workloads.
+/// Returns the numbers of won and lost questions, and the table of all questions. The table is ordered by families of
+/// workloads.
 pub(super) fn table(results: &Results) -> String {
     let answers: Vec<_> = QUESTIONS.iter().map(|question| (question, question.answer(results))).collect();
     let mut table = markdown(["question", "verdict", "ours", "best other", "other / ours", "best of tokio"]);
@@ -54,7 +55,7 @@ pub(super) fn table(results: &Results) -> String {
     format!("**Of {} questions: {count}.**\n\n{table}", answers.len())
 }
 
-/// The number of questions with each verdict.
+/// The number of questions that ours won, of those that are level, and of those that ours lost.
 #[derive(Default)]
 struct Count {
     won: usize,
@@ -89,7 +90,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// The losses: a paragraph for each reason why ours loses.
+/// Returns the page's text on lost questions, with a paragraph for each reason.
 pub(super) fn losses(results: &Results) -> String {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for question in QUESTIONS {
@@ -112,7 +113,7 @@ pub(super) fn losses(results: &Results) -> String {
     reasons.into_iter().map(paragraph).collect::<Vec<_>>().join("\n")
 }
 
-/// The answer of the results to a question.
+/// The answer to a question, computed from the results.
 struct Answer<'a> {
     outcome: &'a Outcome,
     ours: Samples,
@@ -145,10 +146,10 @@ impl Answer<'_> {
         let ratio = self.others.median() / self.ours.median();
         let both = [&self.ours, &self.others];
         let doubt = if both.iter().any(|samples| samples.count() == 1) {
-            // Its spread is not known.
+            // With one round, the spread of the other contestant is not known.
             ", one round"
         } else if self.verdict == Verdict::Level && both.iter().any(|samples| samples.is_disturbed()) {
-            // Level only because the rounds are too far apart to decide.
+            // The verdict is only level because the rounds are too far apart to decide.
             " ~"
         } else {
             ""
@@ -167,7 +168,7 @@ impl Answer<'_> {
         ]
     }
 
-    /// The other's figure as a part of ours, such as `41.2 %`.
+    /// Returns the other contestant's median in percent of ours, such as `41.2 %`.
     fn share(&self) -> String {
         format!("{} %", figure(self.others.median() / self.ours.median() * 100.0))
     }

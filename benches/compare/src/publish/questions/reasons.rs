@@ -49,16 +49,17 @@ pub(super) const PREEMPTED: &str = "Our shards' threads are pinned. A thread's t
     mutex is always free.";
 pub(super) const QUEUE_OF_ALL: &str = "A task that a thread outside of the runtime wakes waits in the queue that all \
     workers share, and the engine's threads are outside of it. tokio fires its timers on a worker, which puts the \
-    tasks into its own queue. A task of the runtime that turns a loop's shard (`LoopShard::turn_as_task`) does so, \
-    too, and the lateness is then {proxy; 1,000 connections; engine, turned by a task; late_p99}.";
+    tasks into its own queue. The task of the runtime that turns the timers of `tourbillon::time` does so, too, and \
+    the lateness is then {proxy; 1,000 connections; engine, by tokio's names; late_p99}.";
 pub(super) const ALSO_A_TASK: &str = "The task that turns the shard is one of the runtime's: it waits for its turn \
     among the tasks that are ready. It sleeps by tokio's timer, so that each moment is rounded up to tokio's \
     millisecond as well as to the engine's tick. How much each of the two adds has not been measured.";
 pub(super) const LINKS: &str = "An intrusive wheel keeps its links in the timer and nothing elsewhere. Each of our \
     timers has a word on which threads race, and a ticket in a shard's wheel.";
 pub(super) const NOT_POLLED_YET: &str = "async-io reads no clock and makes no timer until the inner future is \
-    pending, and the future of this workload is ready at once. Our timeout reads the clock when it is created, as \
-    tokio's does ({timeout; a ready future; tokio, timeout; t1} from one thread).";
+    pending, and the future of this workload is ready at once. The same is true of ours, which has more words to write \
+    when it is made. tokio's reads the clock when it is made ({timeout; a ready future; tokio, timeout; t1} from one \
+    thread).";
 pub(super) const KEY_MISSES: &str = "Each step misses the cache: the key's bucket, the old timer's slot and the new \
     one's. A queue behind a mutex moves its timer and keeps the entry. This is less work as long as no other thread \
     wants the lock.";

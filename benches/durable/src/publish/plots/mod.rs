@@ -1,4 +1,4 @@
-//! The plots, as SVG, with a row's durability beside its name.
+//! Draws the plots, as SVG. A row has the contestant's durability beside its name.
 
 mod rows;
 
@@ -12,7 +12,7 @@ use tourbillon_book::axis::{Axis, UP};
 use tourbillon_book::canvas::{OURS, Pen};
 use tourbillon_book::lines::{self, Line, Panel};
 
-/// The percentiles in the plot of lateness, by the keys of their figures.
+/// The percentiles in the plot of lateness. Each has the key of its figure and its value.
 const PERCENTILES: [(&str, f64); 5] =
     [("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("p999_ms", 0.999), ("max_ms", 1.0)];
 
@@ -27,19 +27,19 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0x8a, 0x8f, 0x2a),
 ];
 
-/// A plot.
+/// A rendered plot with its place on the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Picture {
-    /// The file's name without its ending.
+    /// The file's name without its extension.
     pub(super) name: &'static str,
-    /// The part of the page.
+    /// The section of the page to which the plot belongs.
     pub(super) section: &'static str,
-    /// The text that stands for the picture.
+    /// A text that describes the plot to readers who cannot see it.
     pub(super) shows: &'static str,
     pub(super) svg: String,
 }
 
-/// All plots that have figures; the same results always give the same files.
+/// Draws all plots for which the results have figures. The same results always give the same files.
 pub(super) fn draw(results: &Results) -> Result<Vec<Picture>, Box<dyn Error>> {
     let plots = [
         ("creations", "D1", "Creations a second", creations(results)?),
@@ -64,13 +64,13 @@ pub(super) fn is_ours(one: &Contestant) -> bool {
     one.peer.is_none()
 }
 
-/// The name with the durability in a word, as short as the plot of lines needs it.
+/// Returns a short label of a contestant: its name, and its durability in a word.
 fn label(one: &Contestant) -> String {
     let name = one.name.replace("tourbillon-durable", "tourbillon").replace(", PostgreSQL", "");
     format!("{name} · {}", short(one))
 }
 
-/// The durability in a word.
+/// Returns the durability of a contestant in a word.
 fn short(one: &Contestant) -> &'static str {
     match one.survives {
         Survives::PowerLoss => "power",
@@ -114,7 +114,7 @@ fn service(results: &Results) -> Plot {
         .draw("The library and the service", results)
 }
 
-/// A line for each contestant.
+/// Draws the lateness of deliveries, with a line for each contestant.
 fn lateness(results: &Results) -> Plot {
     const CASE: &str = "late_1000";
     let (mut ours, mut others) = (OURS.into_iter().cycle(), COLOURS.into_iter().cycle());
@@ -122,7 +122,7 @@ fn lateness(results: &Results) -> Plot {
         let colour = if is_ours(one) { ours.next() } else { others.next() }?;
         let pen = Pen { colour, width: if is_ours(one) { 4 } else { 2 } };
         let points = (0..).map(f64::from).zip(PERCENTILES).filter_map(|(x, (key, _))| {
-            // A part of a millisecond is the resolution of due moments.
+            // Due moments are not exact to less than a part of a millisecond.
             Some((x, results.samples(CASE, one.name, key)?.median().max(0.1)))
         });
         let points: Vec<(f64, f64)> = points.collect();

@@ -1,4 +1,4 @@
-//! Plots with a row for each contestant, the best figure of the first column at the top.
+//! Plots with a row for each contestant. The contestant with the best figure in the first column is at the top.
 
 use super::is_ours;
 use crate::plan::{CONTESTANTS, Contestant};
@@ -16,13 +16,13 @@ const NAMES_WIDTH: u32 = 296;
 const FIGURE_WIDTH: i32 = 82;
 const ROW_HEIGHT: u32 = 36;
 
-/// A plot with a dot for each column, on a logarithmic axis. A line shows the range of the rounds; the medians are on
-/// the right.
+/// A plot with a row for each contestant and a dot for each column, on a logarithmic axis. A line shows the range of
+/// the rounds, and the medians are on the right.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub(super) case: &'a str,
     pub(super) unit: &'a str,
-    /// Keys and headings, at most three.
+    /// The keys of at most three figures, each with its heading.
     pub(super) columns: &'a [(&'a str, &'a str)],
     pub(super) is_more_better: bool,
 }
@@ -71,7 +71,7 @@ impl Rows<'_> {
         svg.map(Some)
     }
 
-    /// The contestants with a figure in any of the columns, ordered by the first column.
+    /// Returns the contestants with a figure in any of the columns. The best by the first column comes first.
     fn ranked(self, results: &Results) -> Vec<&'static Contestant> {
         let median =
             |one: &Contestant, key: &str| results.samples(self.case, one.name, key).map(|all| all.median());

@@ -1,4 +1,4 @@
-//! Handles the store's answers to ends and renewals.
+//! Handles the store's answers to ends of deliveries and to renewals of leases.
 
 use super::DeliveryLoop;
 use super::ends::{Answered, Stored};
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
 impl DeliveryLoop<'_> {
-    /// Counts ends that the store has confirmed, and ends that are lost. Then begins the deliveries that waited for
-    /// these ends.
+    /// Counts the ends of deliveries that the store has confirmed, and the ends that are lost. Then begins the
+    /// deliveries that waited for these ends.
     pub(super) fn report(&mut self, answered: Answered) {
         let runtime = self.runtime;
         for batch in answered.batches {
@@ -26,7 +26,7 @@ impl DeliveryLoop<'_> {
                     }
                 }
                 Err(lost) => {
-                    // The leases run out, and the timers are delivered again.
+                    // The leases of the lost ends expire, and the store delivers these timers again.
                     runtime.reporter.ends_lost(lost.len());
                     for observed in lost.iter().filter_map(|end| end.delivery.observed.as_ref()) {
                         let (attempt, at) = (Arc::clone(&observed.attempt), runtime.store.now());
@@ -37,11 +37,11 @@ impl DeliveryLoop<'_> {
         }
         let now = runtime.store.now();
         answered.free.into_iter().for_each(|leased| self.launcher.begin(leased, now));
-        // A lost end leaves a lease behind.
+        // A lost end leaves a lease in the store.
         self.launcher.set_renewal();
     }
 
-    /// Tells the observer, if there is one, how a delivery ended in the store.
+    /// Emits the event that shows how a delivery ended in the store. Does nothing without an observer.
     fn emit_end(&self, stored: &Stored) {
         let Stored { end, outcome, next_due } = stored;
         let Some(observed) = &end.delivery.observed else { return };
@@ -56,13 +56,14 @@ impl DeliveryLoop<'_> {
         reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });
     }
 
-    /// Sends a renewal of the leases of all deliveries under way, and of all ends on their way.
+    /// Sends a renewal of leases to the store. The call renews the leases of all deliveries under way, and of all
+    /// deliveries whose ends the store has not confirmed.
     pub(super) fn renew(&mut self) {
         let leases = {
             let mut state = self.runtime.lock();
             if !state.settled.ends.is_empty() {
-                // The leases of these ends are renewed once the ends are sent. Until then a reap must not end them as
-                // leases of a holder that is gone.
+                // These ends have not been sent yet, so this renewal would leave out their leases. The reap that
+                // follows it could then end these leases as expired. So the renewal waits until the ends are sent.
                 state.requests.renewal = RenewalAlarm::Rung;
                 return;
             }
@@ -73,26 +74,27 @@ impl DeliveryLoop<'_> {
         self.renewals.poll(&mut Context::from_waker(&self.waker));
     }
 
-    /// Handles the answer to a renewal, and then ends the leases whose holders are gone.
+    /// Handles the store's answer to a renewal of leases. Then ends the leases that have expired because their holders
+    /// are gone.
     pub(super) fn reap(&mut self, renewed: Renewed) {
         let runtime = self.runtime;
         let lost = match &renewed.lost {
             Ok(lost) => lost,
             Err(error) => {
-                // Leases that could not be renewed are not ended either: the handlers go on.
+                // After a failed renewal no lease is ended: the handlers go on.
                 runtime.reporter.store_failed(error);
                 let rest = self.renewals.backoff.next();
                 return self.launcher.set_renewal_in(rest);
             }
         };
         self.renewals.backoff.reset();
-        // A renewal of no lease asks the store nothing.
+        // A renewal without leases does not reach the store.
         if !renewed.leases.is_empty() {
             runtime.reporter.store_answered();
         }
         self.note_renewal(&renewed.leases, lost, renewed.begin);
         for lease in renewed.leases.iter().filter(|lease| lost.contains(&lease.id)) {
-            // An end may have been reported since the renewal: then the delivery is not under way any more.
+            // If an end was reported since the renewal, its delivery is no longer under way.
             if runtime.settle_lost(lease.delivery) {
                 runtime.reporter.lease_lost();
             }
@@ -123,7 +125,8 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Notes when the renewed leases end: each lasts at least a lease time from `begin` on.
+    /// Records the new ends of the leases that the store has renewed. Each lease lasts for at least the configured
+    /// time, counted from `begin`.
     fn note_renewal(&self, leases: &[Lease], lost: &[TimerId], begin: UtcMillis) {
         let mut state = self.runtime.lock();
         for lease in leases.iter().filter(|lease| !lost.contains(&lease.id)) {

@@ -1,18 +1,19 @@
-//! Computes the delays after errors of the store.
+//! Computes the pauses after errors of the store.
 
 use core::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Delays of which each is twice the delay before, up to the longest.
+/// The pauses after errors of the store. Each pause is twice as long as the last pause, up to `longest`.
 pub(super) struct Backoff {
     last: Duration,
     longest: Duration,
 }
 
 impl Backoff {
-    /// Makes delays well below the lease, so that leases are renewed in time once the store recovers.
+    /// Makes pauses that stay well below the length of a lease. So leases are renewed in time once the store answers
+    /// again.
     pub(super) fn new(lease: Duration) -> Self {
         Self { last: Duration::ZERO, longest: LONGEST.min(lease / 8) }
     }

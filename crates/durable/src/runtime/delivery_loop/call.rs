@@ -1,4 +1,4 @@
-//! A call of the store for which the loop does not wait.
+//! Wraps a call at the store that the loop polls between its steps, without waiting for it.
 
 use crate::store::{Answer, StoreError, StoreErrorKind};
 use core::future::Future;
@@ -6,8 +6,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The future of a call at the store. A panic of the store in a poll becomes an error. A panic in the drop of its
-/// future is caught.
+/// The future of a call at the store. If the store panics during a poll, the future returns an error. If the store
+/// panics while the future is dropped, the panic is caught.
 pub(super) struct Call<T>(Option<Answer<'static, T>>);
 
 impl<T> Call<T> {
@@ -16,7 +16,7 @@ impl<T> Call<T> {
     }
 }
 
-/// Makes the error for a panic of the store.
+/// Returns the error that a call returns after a panic of the store.
 pub(super) fn store_panicked() -> StoreError {
     StoreError::new(StoreErrorKind::Unknown, "the store panicked")
 }

@@ -1,17 +1,18 @@
-//! Keeps the rates, pauses and numbers of claims.
+//! Keeps the rate, the pauses and the numbers of claims.
 
 use super::backoff::Backoff;
 use crate::runtime::catch_up::CatchUp;
 use crate::runtime::settings::Settings;
 
-/// The state that the loop's claims share.
+/// The rate, the pauses and the numbers of claims, which the delivery loop keeps from one claim of timers to the next.
 pub(super) struct Claims {
     pub(super) catch_up: CatchUp,
-    /// The pauses after errors of the store.
+    /// The pauses after failed claims of timers.
     pub(super) backoff: Backoff,
-    /// The number of the last claim.
+    /// The number of the last claim. If the store's answer is lost, the store can return the claim's timers again by
+    /// this number.
     number: u64,
-    /// Whether the last claim took parked timers for a caller.
+    /// Whether the last claim took parked timers for a caller. False if it took due timers.
     pub(super) was_fetch: bool,
 }
 

@@ -8,11 +8,11 @@ use crate::store::{Durability, Leased, Limit, Op, Outcome, Shares, StoreError, S
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of timers in a claim.
+/// The greatest number of timers that a single claim takes.
 const CLAIM: u32 = 512;
 /// The number of payload bytes after which a claim takes no further timer.
 const CLAIM_BYTES: u64 = 4 << 20;
-/// The longest time for which the alarm is set.
+/// The longest time to which the alarm for the next claim is set.
 const LONGEST_ALARM: Duration = Duration::from_secs(365 * 86_400);
 
 fn limit(timers: u32) -> Limit {
@@ -20,7 +20,8 @@ fn limit(timers: u32) -> Limit {
 }
 
 impl DeliveryLoop<'_> {
-    /// Unparks the timers that had no handler when they were due and have a handler now.
+    /// Unparks the timers of each kind that has a handler now. They were parked while no runtime had a handler for
+    /// their kind.
     pub(super) fn put_back_known_kinds(&mut self) {
         let runtime = self.runtime;
         for kind in runtime.kinds() {
@@ -39,7 +40,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Claims due timers, and begins their deliveries.
+    /// Claims at most `room` due timers, and begins their deliveries.
     pub(super) fn claim(&mut self, room: usize) {
         let runtime = self.runtime;
         let wanted = u32::try_from(room).unwrap_or(u32::MAX).min(CLAIM);
@@ -48,7 +49,7 @@ impl DeliveryLoop<'_> {
         let call = match &mut self.claims.catch_up {
             CatchUp::Together(rate) => {
                 let backlog = runtime.lock().backlog;
-                // A store without pending timers has none that is late.
+                // In a store without pending timers no timer is late.
                 let next_due = backlog.has_claimed.then(|| backlog.next_due.unwrap_or(now));
                 match rate.permits(next_due, now, wanted) {
                     Ok(permitted) => runtime.store.claim(runtime.claimant, claim, limit(permitted)),
@@ -58,7 +59,7 @@ impl DeliveryLoop<'_> {
             CatchUp::InTurn(rates) => {
                 let running = {
                     let mut state = runtime.lock();
-                    // A handler that returns during the claim makes the loop look again.
+                    // If a handler returns during the claim, this flag makes the loop claim again.
                     state.backlog.is_withheld = true;
                     state.deliveries.by_namespace()
                 };
@@ -107,16 +108,16 @@ impl DeliveryLoop<'_> {
         self.begin(claimed.leased, claimed.now);
     }
 
-    /// Begins the deliveries of claimed timers. A timer is kept back while the end of its last delivery is on its way
-    /// to the store (C2).
+    /// Begins the deliveries of claimed timers. The end of a timer's last delivery may still be on its way to the
+    /// store. Then the new delivery waits until the store has answered that end (C2).
     fn begin(&mut self, leased: Vec<Leased>, now: UtcMillis) {
         for leased in leased.into_iter().filter_map(|leased| self.ends.keep(leased)) {
             self.launcher.begin(leased, now);
         }
     }
 
-    /// Begins the deliveries of a claim whose answer was lost, if the store can still tell its timers. Otherwise the
-    /// leases run out.
+    /// Begins the deliveries of a claim whose answer was lost, if the store can return the claim's timers again.
+    /// Otherwise the leases of these timers expire.
     fn recover(&mut self, error: &StoreError, claim: u64) {
         let runtime = self.runtime;
         if error.kind() == StoreErrorKind::Unknown
@@ -126,7 +127,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Claims parked timers for a caller, begins their deliveries, and answers the caller.
+    /// Claims at most `room` parked timers for a caller, begins their deliveries, and sends their number to the caller.
     pub(super) fn take_parked(&mut self, fetch: Fetch, room: usize) {
         let runtime = self.runtime;
         let Fetch { reason, wanted, most, reply } = fetch;

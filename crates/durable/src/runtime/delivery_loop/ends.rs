@@ -1,39 +1,41 @@
 //! Reports the ends of deliveries to the store.
 //!
-//! The calls are futures of one [`FuturesUnordered`]. The loop polls it between its other steps, and while it waits for
-//! a claim. So an end that the store does not answer delays only the ends of its own part of the store, and no claim.
+//! An *end* is the decided result of a delivery, as an operation for the store. The calls that report ends are futures
+//! of one [`FuturesUnordered`]. The loop polls these futures between its other steps, and while it waits for a claim.
+//! If the store does not answer an end, only the ends of the same part of the store have to wait. Claims go on.
 //!
 //! # Parts
-//! Some stores have parts, of which one may fail while others answer ([`TimerStore::parts`]). The ends of a part are
+//! Some stores have parts: a part may fail while other parts answer ([`TimerStore::parts`]). The ends of a part are
 //! sent in their order, in one batch at a time. Ends that come before the answer make the next batch. A part without
 //! ends is forgotten.
 //!
 //! | state of a part | begins with | ends with |
 //! |---|---|---|
-//! | `AtStore` | an end, or the end of a rest | the answer: the next batch is sent, or the part is forgotten; an error: `Resting` |
+//! | `AtStore` | an end, or the end of a pause | the answer: the next batch is sent, or the part is forgotten; an error: `Resting` |
 //! | `Resting` | an error, a panic of the store | the end of the pause: the same batch again; the stop of the runtime: the same batch at once |
 //!
-//! After an error that is not transient, the batch is not repeated. Its ends are sent one by one after the rest, since
-//! one of them may be at fault. An end that fails alone is *lost*: its lease runs out, and the timer is delivered
-//! again. During a stop, a batch is also lost once its pauses have become long, or once the stop has waited for the
-//! length of a lease.
+//! After an error that is not transient, the batch is not repeated. After a pause its ends are sent one by one, since
+//! one of them may be at fault. An end that fails alone is *lost*: its lease expires, and the timer is delivered again.
+//! During a stop, a batch is lost in two more cases: its pauses have become long, or the stop has waited for the length
+//! of a lease.
 //!
 //! # Invariants
 //! C1. An end is in a single place: noted under the runtime's lock, waiting in this module, at the store, or answered.
 //!     It leaves this module once, as stored or as lost.
-//! C2. At most one end of a timer is in this module that the store can accept. If a timer is claimed while an end of it
-//!     is in this module, its delivery begins after that end's answer. So the store gets the ends of a timer in their
-//!     order, and an observer sees its deliveries in their order.
-//! C3. While an end is in this module, its lease is renewed. A reap does not end the lease as that of a holder that is
-//! gone.
-//! C4. A store without parts answers as a whole: nothing is claimed while ends of it are in this module.
+//! C2. Of all ends of a timer in this module, the store can accept at most one. If a timer is claimed while an end of
+//!     it is in this module, the new delivery begins after the answer to that end. So the store gets the ends of a
+//!     timer in their order. An observer gets the timer's deliveries in their order, too.
+//! C3. While an end is in this module, its lease is renewed. So no reap ends this lease as a lease whose holder is
+//!     gone.
+//! C4. A store without parts answers as a whole. So nothing is claimed while this module has ends for such a store.
 //!
 //! # Races
-//! - *The answer of an end is lost, and the end had its effect.* The repetition is refused, since the lease is over:
-//!   the runtime counts a lost lease. Nothing is delivered a second time.
-//! - *The lease ends while the end rests.* Another holder delivers the timer, and the end is refused by its token.
-//! - *A renewal and an end of the same lease are at the store.* If the end comes first, the renewal finds the lease
-//!   lost. The delivery is not under way any more, and nothing is counted.
+//! - *The end took effect, and its answer is lost.* The end is sent again, and refused, since its lease is over. The
+//!   runtime counts a lost lease. Nothing is delivered a second time.
+//! - *The lease expires during the pause before the end is sent again.* Another holder delivers the timer. The store
+//!   refuses the end by its token.
+//! - *A renewal and an end of the same lease are at the store.* If the store handles the end first, the renewal finds
+//!   the lease lost. The delivery is no longer under way, so no lost lease is counted.
 //! - *The stop comes while an end is at the store.* The stop waits for the answer.
 
 use super::backoff::Backoff;
@@ -52,37 +54,40 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of ends in one batch.
+/// The greatest number of ends of deliveries that are sent to the store in a single call, a batch.
 const BATCH: usize = 4_096;
 
-/// An end that the store has confirmed, with its outcome.
+/// The end of a delivery that the store has confirmed, with the outcome in the store.
 pub(super) struct Stored {
     pub(super) end: DeliveryEnd,
     pub(super) outcome: Outcome,
-    /// The due moment of the next delivery. Read only for an observer.
+    /// The due moment of the timer's next delivery. `None` without an observer, because it is read only for an
+    /// observer.
     pub(super) next_due: Option<UtcMillis>,
 }
 
-/// The ends of deliveries that the store has confirmed, or that are lost, since the loop last asked.
+/// The ends of deliveries that the store has confirmed or that are lost, as the loop takes them.
 #[derive(Default)]
 pub(super) struct Answered {
-    /// The batches in order: `Ok` if the store has confirmed the ends, and `Err` if they are lost.
+    /// The batches of ends of deliveries, in order. `Ok` has ends that the store has confirmed, `Err` has lost ends.
     pub(super) batches: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
-    /// The claimed timers that waited for these ends. Their deliveries may begin now (C2).
+    /// The claimed timers whose deliveries waited for the ends in `batches`. The deliveries may begin now (C2).
     pub(super) free: Vec<Leased>,
 }
 
-/// The ends of one part of the store, and the state of its call.
+/// The ends of deliveries for one part of the store, and the state of the call that reports these ends.
 struct Part {
     waiting: VecDeque<DeliveryEnd>,
-    /// The ends of the present call, or of the call that is repeated after a pause.
+    /// The ends in the present call at the store. During the pause after an error, the ends that the repeated call will
+    /// have.
     batch: Vec<DeliveryEnd>,
     state: PartState,
-    /// The time of the last change of the state. The runtime's health shows how long a call has taken.
+    /// The moment at which `state` last changed. The runtime's health derives from this moment how long a call has
+    /// taken.
     since: Instant,
     backoff: Backoff,
-    /// The number of ends that must still be sent one by one. A refused batch is sent in this way, to find the end at
-    /// fault.
+    /// The number of ends that must still be sent one by one. After a refused batch, its ends are sent one by one, to
+    /// find the end at fault.
     alone: usize,
 }
 
@@ -92,10 +97,11 @@ enum PartState {
     Resting { until: Instant },
 }
 
-/// The answer to a batch: the outcome of each end, and the due moment of the next delivery.
+/// The store's answers to a batch of ends of deliveries. Each answer has the outcome of an end, and the due moment of
+/// the timer's next delivery.
 type Answers = Vec<(Outcome, Option<UtcMillis>)>;
 
-/// The call that reports the batch of a part.
+/// The call that reports a batch of ends of deliveries to a part of the store.
 struct Report {
     part: u32,
     call: Call<Answers>,
@@ -110,11 +116,12 @@ impl Future for Report {
     }
 }
 
-/// Keeps all ends from when the loop takes them to when the store has answered.
+/// Keeps all ends of deliveries from the moment at which the loop hands them over until the loop takes the store's
+/// answers.
 pub(super) struct Ends {
     store: Arc<dyn TimerStore>,
-    /// The number of parts of the store. Read once: the loop needs it under the runtime's lock, where no code of a
-    /// store may run.
+    /// The number of parts of the store. It is read once, at the start. The loop needs the number under the runtime's
+    /// lock. Under this lock the store must not be called.
     store_parts: u32,
     durability: Durability,
     lease: Duration,
@@ -122,11 +129,13 @@ pub(super) struct Ends {
     reports: FuturesUnordered<Report>,
     answered: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     errors: Vec<StoreError>,
-    /// The number of ends that the store has not answered, or whose answers were not taken.
+    /// The number of ends of deliveries that the store has not answered, plus the answered ends that the loop has not
+    /// taken back.
     count: usize,
-    /// The ids of the timers whose ends are on their way, if the store has parts (C2).
+    /// The timers for which this value keeps an end of a delivery. Empty if the store has no parts (C2).
     ids: HashSet<TimerId>,
-    /// Claimed timers that wait until the store has answered the end of their last delivery (C2).
+    /// Claimed timers, by id. The store has not answered the end of the timer's last delivery, so the new delivery
+    /// waits (C2).
     kept: HashMap<TimerId, Vec<Leased>>,
     is_stopping: bool,
 }
@@ -150,22 +159,24 @@ impl Ends {
         }
     }
 
-    /// Returns whether the store has parts (C4).
+    /// Returns whether the store has parts, which answer by themselves (C4).
     pub(super) fn has_parts(&self) -> bool {
         self.store_parts > 0
     }
 
-    /// Returns whether an end that comes now can be sent at once, without waiting for the answer to another batch.
+    /// Returns whether a new end of a delivery can be sent to the store at once. If the result is false, the end may
+    /// wait for the answer to another batch.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }
 
-    /// Returns the number of ends that the store has not answered, or whose answers were not taken.
+    /// Returns the number of ends of deliveries that the store has not answered, plus the answered ends that the loop
+    /// has not taken back.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the number of claimed timers that wait for the end of their last delivery.
+    /// Returns the number of timers whose new deliveries wait for the end of the timer's last delivery.
     pub(super) fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -178,12 +189,13 @@ impl Ends {
         !self.answered.is_empty()
     }
 
-    /// Returns the moment at which the oldest call, or pause after an error, began.
+    /// Returns the moment at which the oldest call at the store, or the oldest pause after an error, began. `None` if
+    /// there is neither.
     pub(super) fn since(&self) -> Option<Instant> {
         self.parts.values().map(|part| part.since).min()
     }
 
-    /// Returns the moment at which the first pause after an error ends.
+    /// Returns the moment at which the first pause after an error is over. `None` if there is no pause.
     pub(super) fn first_rest(&self) -> Option<Instant> {
         let rest = |part: &Part| match part.state {
             PartState::AtStore => None,
@@ -192,15 +204,15 @@ impl Ends {
         self.parts.values().filter_map(rest).min()
     }
 
-    /// Returns the leases of the deliveries whose ends are on their way (C3).
+    /// Returns the leases of the deliveries whose ends the store has not answered (C3).
     pub(super) fn leases(&self) -> impl Iterator<Item = (TimerId, Token)> {
         let ends = self.parts.values().flat_map(|part| part.batch.iter().chain(&part.waiting));
         let deliveries = ends.map(|end| &end.delivery).filter(|delivery| delivery.unstored.is_none());
         deliveries.map(|delivery| (delivery.id, delivery.token))
     }
 
-    /// Takes ends of deliveries. If a part of the store has neither a call nor a pause, makes a call with its ends. The
-    /// calls reach the store at the next [`poll`](Self::poll).
+    /// Takes ends of deliveries. For each part of the store that has neither a call nor a pause now, makes a call with
+    /// the part's ends. The calls reach the store at the next [`poll`](Self::poll).
     pub(super) fn take(&mut self, ends: Vec<DeliveryEnd>) {
         let has_parts = self.has_parts();
         let mut idle = Vec::new();
@@ -230,7 +242,8 @@ impl Ends {
         idle.into_iter().for_each(|number| self.send(number));
     }
 
-    /// Makes a call with the next batch of a part, or forgets the part if it has no ends.
+    /// Makes a call with the next batch of ends for a part of the store. If there are no ends for the part, forgets the
+    /// part.
     fn send(&mut self, number: u32) {
         let Some(part) = self.parts.get_mut(&number) else { return };
         if part.batch.is_empty() {
@@ -247,8 +260,8 @@ impl Ends {
         self.reports.push(Report { part: number, call });
     }
 
-    /// Repeats the batches whose pauses are over, polls all calls, and takes the answers that are there. A store that
-    /// answers at once gets batch after batch.
+    /// Sends the batches of ends whose pauses are over, polls all calls at the store, and handles their answers. While
+    /// the store answers at once, the next batches are sent at once, too.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let now = Instant::now();
         self.end_rests(|until| until <= now);
@@ -273,7 +286,7 @@ impl Ends {
         let rest = part.backoff.next();
         let is_over = self.is_stopping && part.backoff.is_longest();
         if error.is_transient() && !is_over {
-            // The same batch is sent again after the rest.
+            // The same batch is sent again after the pause.
         } else if part.batch.len() > 1 && error.kind() != StoreErrorKind::Closed && !error.is_transient() {
             part.alone += part.batch.len();
             part.batch.drain(..).rev().for_each(|end| part.waiting.push_front(end));
@@ -293,15 +306,16 @@ impl Ends {
         rested.collect::<Vec<_>>().into_iter().for_each(|number| self.send(number));
     }
 
-    /// Ends all pauses after errors, once: their batches are sent again at once. From now on a batch is given up once
-    /// its pauses are long.
+    /// Ends all pauses after errors, so that the failed batches are sent again at once. After this call, a batch whose
+    /// pauses have become long is given up. Further calls of this method do nothing.
     pub(super) fn stop(&mut self) {
         if !core::mem::replace(&mut self.is_stopping, true) {
             self.end_rests(|_| true);
         }
     }
 
-    /// Gives up all ends that are on their way, and drops the timers that wait for them.
+    /// Gives up all ends of deliveries that the store has not answered. Drops the claimed timers that wait for these
+    /// ends.
     pub(super) fn give_up(&mut self) {
         self.reports.clear();
         for (_, mut part) in self.parts.drain() {
@@ -311,7 +325,8 @@ impl Ends {
         self.kept.clear();
     }
 
-    /// Returns the ends that the store has confirmed, or that are lost, since the last call.
+    /// Takes out the ends of deliveries that the store has confirmed or that are lost. Also returns the claimed timers
+    /// that waited for these ends.
     pub(super) fn take_answered(&mut self) -> Answered {
         let batches = core::mem::take(&mut self.answered);
         let mut free = Vec::new();
@@ -329,13 +344,13 @@ impl Ends {
         Answered { batches, free }
     }
 
-    /// Returns the errors of the store since the last call.
+    /// Takes out the errors that the store has returned.
     pub(super) fn take_errors(&mut self) -> Vec<StoreError> {
         core::mem::take(&mut self.errors)
     }
 
-    /// Keeps a claimed timer back while the end of its last delivery is on its way to the store. Returns the timer if
-    /// no end of it is on its way.
+    /// Keeps a claimed timer back while the store has not answered an end of this timer. Returns the timer if the timer
+    /// has no such end.
     pub(super) fn keep(&mut self, leased: Leased) -> Option<Leased> {
         if !self.ids.contains(&leased.timer.id) {
             return Some(leased);
@@ -345,7 +360,8 @@ impl Ends {
     }
 }
 
-/// Makes the call that reports ends to the store. For an observer it also reads when the next deliveries are due.
+/// Makes the call that reports ends of deliveries to the store. For an observer, the call also reads when the next
+/// deliveries are due.
 fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durability) -> Call<Answers> {
     let ops = ends.iter().map(|end| end.op.clone()).collect();
     let observed =
@@ -371,7 +387,7 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
     })
 }
 
-/// Returns the phase in which an operation stores a timer again, if it does.
+/// Returns the phase in which `op` stores a removed timer again. `None` if `op` is an operation of another kind.
 fn phase_of(op: &Op) -> Option<Phase> {
     match op {
         Op::Return(timer, _) => Some(timer.state.phase()),
@@ -379,7 +395,8 @@ fn phase_of(op: &Op) -> Option<Phase> {
     }
 }
 
-/// Returns the timer that is delivered next after an end: the same timer, or the next occurrence.
+/// Returns the timer that is delivered next after a delivery has ended: the same timer, or the next occurrence of its
+/// series.
 fn next_delivery(id: TimerId, returned: Option<Phase>, outcome: &Outcome) -> Option<TimerId> {
     let (phase, next) = match (returned, outcome) {
         (Some(phase), _) => (phase, None),

@@ -1,4 +1,4 @@
-//! Begins deliveries.
+//! Begins deliveries: calls handlers through an executor, and sets the alarms that a delivery needs.
 
 use crate::delivery::{Delivery, Settlement};
 use crate::executor::{Executor, Threads};
@@ -16,10 +16,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The shortest pause before a renewal that is set for the end of a lease.
+/// The shortest time to which the alarm for a renewal is set when it is set for the end of a lease.
 const LEAST_REST: Duration = Duration::from_millis(50);
 
-/// Begins deliveries, and sets their timeouts and the alarm of the next renewal.
+/// Begins deliveries, sets their timeouts, and sets the alarm for the next renewal of leases.
 #[derive(Clone, Copy)]
 pub(super) struct Launcher<'a> {
     runtime: &'a Arc<Runtime>,
@@ -27,32 +27,33 @@ pub(super) struct Launcher<'a> {
     threads: &'a Threads,
 }
 
-/// The reason why a delivery must not begin.
+/// The reason why the delivery of a claimed timer must not begin.
 enum Obstacle {
-    /// The delivery ends at once with this operation.
+    /// The delivery ends at once. This operation reports the end to the store.
     End(Op),
-    /// The store has removed the timer, so there is no delivery to end.
+    /// The store has removed the timer at its claim. So no end of the delivery is reported to the store.
     Forgotten,
 }
 
 impl<'a> Launcher<'a> {
-    /// Makes a launcher; `None` before the runtime has its alarms.
+    /// Makes a launcher of deliveries. Returns `None` if the runtime has no alarms yet.
     pub(super) fn new(runtime: &'a Arc<Runtime>, threads: &'a Threads) -> Option<Self> {
         Some(Self { runtime, alarms: runtime.alarms()?, threads })
     }
 
-    /// Begins a delivery of a claimed timer, or ends it at once if it must not begin.
+    /// Begins the delivery of a claimed timer. If the delivery must not begin, ends the delivery at once.
     pub(super) fn begin(&self, leased: Leased, now: UtcMillis) {
         let Leased { timer, token } = leased;
         let runtime = self.runtime;
-        // Not under the lock: the first call copies the timer, and the second calls the function for incidents.
+        // Both calls stay outside the lock: the first copies the timer, and the second calls the program's function for
+        // incidents.
         let mut delivery = self.under_way(&timer, token);
         let obstacle = self.obstacle(&timer, token, now);
         let mut state = runtime.lock();
         let number = state.deliveries.number();
         delivery.number = number;
-        // When a handler returns, the loop claims the timers that were left because of shares. No handler is called
-        // here, so that claim is requested here.
+        // The last claim may have left timers because of their namespaces' shares. The return of a handler lets the
+        // loop claim again. This delivery calls no handler, so the claim is requested here.
         state.requests.look |= state.backlog.is_withheld && obstacle.is_some();
         match obstacle {
             None => {}
@@ -67,7 +68,7 @@ impl<'a> Launcher<'a> {
             }
         }
         let Some(handler) = runtime.handler(&timer.kind) else { return };
-        // The stop came during the claim.
+        // The stop was requested during the claim.
         if state.is_stopping() {
             let op = match &delivery.unstored {
                 Some(timer) => Op::Return(timer.clone(), token),
@@ -101,15 +102,15 @@ impl<'a> Launcher<'a> {
             Some(executor) if !handler.blocks() => executor.spawn(work),
             _ => self.threads.spawn(work),
         };
-        // Work that is dropped gives its timer back. The other timers of the claim begin none the less: those that are
-        // delivered at most once are nowhere else.
+        // If the executor has panicked, the dropped work gives its timer back. The other timers of the claim must begin
+        // all the same: if they are delivered at most once, the store no longer has them.
         if catch_unwind(AssertUnwindSafe(spawn)).is_err() {
             let error = StoreError::new(StoreErrorKind::Unknown, "the executor panicked");
             runtime.reporter.store_failed(&error);
         }
     }
 
-    /// Makes the runtime's record of a delivery, without its number.
+    /// Makes the runtime's record of a delivery under way. The caller sets the delivery's number later.
     fn under_way(&self, timer: &Timer, token: Token) -> UnderWay {
         let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
         let unclaimed = || Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer.clone() };
@@ -156,13 +157,14 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Sets the alarm of the next renewal, a third of a lease from now, unless it is set (R4).
+    /// Sets the alarm for the next renewal of leases to a third of a lease from now. Does nothing if the alarm is
+    /// already set (R4).
     pub(super) fn set_renewal(&self) {
         self.set_renewal_in(self.runtime.settings.lease / 3);
     }
 
-    /// Sets the alarm of the next renewal for the end of a lease, or for a third of a lease from now if that is
-    /// earlier. The holder of the lease may be gone.
+    /// Sets the alarm for the next renewal of leases to `end`, the end of a lease whose holder may be gone. The alarm
+    /// rings after a third of a lease at the latest. Does nothing if the alarm is already set.
     pub(super) fn set_renewal_by(&self, end: UtcMillis, now: UtcMillis) {
         self.set_renewal_in((end - now).clamp(LEAST_REST, self.runtime.settings.lease / 3));
     }
@@ -177,7 +179,7 @@ impl<'a> Launcher<'a> {
             is_unset
         };
         if is_unset {
-            // This must not be under the lock, for which the engine's thread may wait.
+            // This must stay outside the lock, since the engine's thread may wait for the lock.
             self.alarms.renew_in(rest);
         }
     }

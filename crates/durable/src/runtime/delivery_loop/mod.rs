@@ -1,17 +1,17 @@
-//! The loop of a runtime: it claims due timers, hands them to handlers, and reports the ends of deliveries to the
+//! The loop of a runtime. It claims due timers, hands them to handlers, and reports the ends of deliveries to the
 //! store.
 //!
-//! One thread does all of this. It chooses a step, makes it, and chooses again. Without a step it sleeps until a
-//! signal:
+//! One thread does all of this. It chooses a step, makes the step, and chooses again. If there is no step to make, it
+//! sleeps until a signal:
 //!
 //! | signal | from | the loop |
 //! |---|---|---|
-//! | `fetch` | a caller that wants parked timers ([`Timers::fetch`](crate::Timers::fetch)) | claims these, in turn with those that are due |
-//! | `look` | the alarm at the next due moment; the store, if a timer may be due earlier; room for a delivery | claims |
-//! | `events` | a handler that is called, if there is an observer | emits them |
-//! | `ends` | a delivery that is settled | sends the ends that are there to the store, in one batch for each part of it |
-//! | `poll` | the waker of a call at the store | polls the calls; reports ends as stored, reaps |
-//! | `renewal` | an alarm at each third of a lease, while deliveries are under way | renews |
+//! | `fetch` | a caller that wants parked timers ([`Timers::fetch`](crate::Timers::fetch)) | claims parked timers, in turn with claims of due timers |
+//! | `look` | the alarm at the next due moment; the store, if a timer may be due earlier; room for a delivery | claims due timers |
+//! | `events` | a handler that is called, if there is an observer | emits the events |
+//! | `ends` | a delivery that is settled | sends the waiting ends to the store, in one batch for each part of the store |
+//! | `poll` | the waker of a call at the store | polls the calls; reports ends as stored, reaps (ends expired leases) |
+//! | `renewal` | an alarm at each third of a lease, while deliveries are under way | renews leases |
 //! | `stage` | `shutdown` | gives back the deliveries under way, waits for the answers to ends, and ends |
 //!
 //! # States
@@ -22,14 +22,14 @@
 //! | `stage` | claims | renewals | ends with |
 //! |---|---|---|---|
 //! | `Running` | yes | yes | `shutdown`, or the drop of the runtime |
-//! | `Stopping` | no | until its moment | no delivery under way and no end without an answer. At its moment the deliveries are given back; a lease's length later the ends are given up |
+//! | `Stopping` | no | until its moment | no delivery is under way and all ends are answered. At the stage's moment the deliveries are given back; a lease's length later the ends are given up |
 //! | `Ended` | no | no | |
 //!
 //! | `activity` | step | calls that are driven | ends with |
 //! |---|---|---|---|
 //! | `Choosing` | none; the thread drives calls, or sleeps | all | a step |
 //! | `Emitting` | [`Step::Emit`] | none | the observer returns |
-//! | `AtStore` | any other | while the step waits: all, but new ends only to a store with parts | the step's call is answered. After an error or a panic the thread pauses first, until the stop at most |
+//! | `AtStore` | any other | while the step waits: all calls, but a store without parts gets no new ends | the step's call is answered. After an error or a panic the thread pauses first, at most until the stop |
 //!
 //! | renewal alarm | begins with | ends with |
 //! |---|---|---|
@@ -42,7 +42,7 @@
 //!
 //! | condition | choice |
 //! |---|---|
-//! | a call was woken, a rest is over, ends wait to be sent, or the stop is new | drive the calls |
+//! | a call was woken, a pause is over, ends wait to be sent, or the stop is new | drive the calls |
 //! | there are events | `Emit` |
 //! | ends were answered | `Report` |
 //! | a renewal was answered | `Reap` |
@@ -55,29 +55,30 @@
 //!
 //! # Wake-ups
 //! All calls at the store share one waker. It sets `poll` under the lock and notifies the thread. The thread clears
-//! `poll` under the lock, and then polls the call that it waits for, the ends, and the renewal. A waker that is called
-//! after a poll sets `poll` again. The thread sees that before it sleeps, since it looks at `poll` and begins to sleep
-//! under one lock. A call that is polled once too often answers "pending" again. Each call that is made is polled
-//! afterwards.
+//! `poll` under the lock. Then it polls three kinds of calls: the call that it waits for, the ends, and the renewal. A
+//! waker that is called after a poll sets `poll` again. The thread sees the new value before it sleeps, since it reads
+//! `poll` and begins to sleep under one lock. A call that is polled without need answers "pending" again. Each new call
+//! is polled after it was made.
 //!
 //! # Why no timers are loaded ahead
 //! The store's index by due moment is the queue, and each claim returns the moment at which the next timer is due. So
-//! the engine's wheel has a single timer for all stored timers: the alarm. A timer that is created, moved or cancelled
-//! changes the index in the transaction that answers its caller. No copy of the index can be out of date.
+//! the engine's wheel needs a single timer for all stored timers: the alarm. Creating, moving or cancelling a timer
+//! changes the index in the transaction that answers the caller. So there is no copy of the index that could be out of
+//! date.
 //!
 //! # Invariants
-//! R1. A delivery is settled once: by its answer, its timeout, its loss, or the stop.
-//! R2. While a claimable timer is in the store and there is a place for a delivery, a claim is requested, or an alarm
-//!     is set for the timer's due moment or earlier.
+//! R1. A delivery is settled once: by its answer, its timeout, the loss of its lease, or the stop.
+//! R2. If the store has a claimable timer and there is room for a delivery, a claim is requested or an alarm is set.
+//!     The alarm rings at the timer's due moment or earlier.
 //! R3. No error of the store ends the loop. It tries again after a pause.
-//! R4. While leases are in the store, as far as is known, the alarm of a renewal is set. The renewal extends the leases
-//!     of deliveries under way, and the reap after it ends leases whose holders are gone.
-//! R5. No waker, handler, executor, observer or future of the store is called under the lock: each may wait for a
-//!     thread that wants the lock, or want it itself.
-//! R6. The loop's thread alone emits events, those of a timer in their order. Events of other threads are kept under
-//!     the lock. They are emitted before any end that is kept later.
-//! R7. Nothing is claimed while [`MOST_ENDS`](wait) ends have no answer. So a store that answers claims and no ends
-//!     costs bounded memory.
+//! R4. While the loop knows of leases in the store, the alarm of a renewal is set. The renewal extends the leases of
+//!     deliveries under way. The reap after the renewal ends leases whose holders are gone.
+//! R5. No waker, handler, executor, observer or future of the store is called under the lock. Such code may wait for a
+//!     thread that wants the lock, or may want the lock itself.
+//! R6. Only the loop's thread emits events. The events of a timer are emitted in their order. Events of other threads
+//!     are kept under the lock until the loop emits them. They are emitted before any end that is kept later.
+//! R7. Nothing is claimed while [`MOST_ENDS`](wait) ends have no answer. This bounds the memory if a store answers
+//!     claims but no ends.
 
 mod answers;
 mod backoff;
@@ -103,7 +104,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
-/// The state of the loop's thread, which no other thread has.
+/// The state of the delivery loop. Only the loop's own thread uses the state.
 pub(crate) struct DeliveryLoop<'a> {
     runtime: &'a Arc<Runtime>,
     launcher: Launcher<'a>,
@@ -113,7 +114,7 @@ pub(crate) struct DeliveryLoop<'a> {
     renewals: Renewals,
 }
 
-/// The steps of the loop, with the data that they need.
+/// A step of the delivery loop, with the data for the step.
 enum Step {
     Emit(Vec<Event>),
     Report(Answered),
@@ -123,7 +124,7 @@ enum Step {
     Fetch { fetch: Fetch, room: usize },
 }
 
-/// The waker of all calls at the store: makes the loop poll them.
+/// The waker that all calls of the delivery loop at the store share. A wake makes the loop poll these calls.
 struct Bell(Weak<Runtime>);
 
 impl Wake for Bell {
@@ -135,7 +136,7 @@ impl Wake for Bell {
 }
 
 impl<'a> DeliveryLoop<'a> {
-    /// Runs until the runtime is stopped.
+    /// Runs the delivery loop on the calling thread. Returns once the runtime is stopped.
     pub(crate) fn run(runtime: &'a Arc<Runtime>, threads: &'a Threads) {
         let Some(launcher) = Launcher::new(runtime, threads) else { return };
         let (store, settings) = (&runtime.store, &runtime.settings);
@@ -148,15 +149,15 @@ impl<'a> DeliveryLoop<'a> {
             renewals: Renewals::new(Arc::clone(store), runtime.claimant),
         };
         this.put_back_known_kinds();
-        // The store's clock may have gone back while no process ran.
+        // The store's clock may have stepped back while no process ran, so plans are computed again.
         runtime.follow_clock(threads);
         while let Some(step) = this.next() {
             runtime.note_step(threads);
-            // A store of the caller's may panic. The timers of the step are delivered again.
+            // A store that the program has written may panic. The timers of the failed step are delivered again.
             if catch_unwind(AssertUnwindSafe(|| this.make(step))).is_err() {
                 let _goes_on = this.bear(&store_panicked());
                 runtime.look();
-                // The panic may have been that of a reap, which would have set the next renewal (R4).
+                // If a reap has panicked, it has not set the alarm of the next renewal (R4).
                 this.launcher.set_renewal();
             }
             this.finish_step();
@@ -179,8 +180,8 @@ impl<'a> DeliveryLoop<'a> {
     }
 }
 
-/// Makes the ends that the store has answered durable, since the process may end at once. Then leaves a store that
-/// several processes share.
+/// Makes all stored ends of deliveries durable, because the process may exit right after this call. Then leaves the
+/// store, which other processes may share.
 fn leave(runtime: &Runtime) {
     if runtime.settings.end_durability < Durability::PowerLoss
         && let Err(error) = block_on(runtime.store.apply(Vec::new(), Durability::PowerLoss))

@@ -1,4 +1,4 @@
-//! Renews the leases of deliveries under way (R4).
+//! Renews the leases of deliveries under way (R4). Each renewal is followed by a reap, which ends expired leases.
 //!
 //! | stage | begins with | ends with |
 //! |---|---|---|
@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// A lease of a delivery that is under way.
+/// The lease of a delivery that is under way in this runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
-    /// The number of the delivery.
+    /// The number by which this runtime knows the delivery.
     pub(super) delivery: u64,
     pub(super) id: TimerId,
     pub(super) token: Token,
@@ -34,13 +34,14 @@ impl Lease {
     }
 }
 
-/// A renewal that the store has answered.
+/// A renewal of leases that the store has answered.
 pub(super) struct Renewed {
-    /// The leases of deliveries under way that the renewal asked for.
+    /// The leases of deliveries under way that this renewal was to extend.
     pub(super) leases: Vec<Lease>,
-    /// The store's time before the renewal was sent. Each renewed lease lasts at least a lease time from then on.
+    /// The time of the store's clock before the renewal was sent. Each renewed lease lasts for at least its full length
+    /// from this moment.
     pub(super) begin: UtcMillis,
-    /// The timers whose leases are lost, or the error of the renewal.
+    /// The timers whose leases are lost, or the error that the renewal returned.
     pub(super) lost: Result<Vec<TimerId>, StoreError>,
 }
 
@@ -69,12 +70,13 @@ impl Renewals {
         Self { store, claimant, stage: RenewalStage::Idle, backoff: Backoff::new(claimant.lease) }
     }
 
-    /// Returns whether a renewal is at the store, or its answer waits for the loop.
+    /// Returns whether a renewal of leases is at the store, or its answer waits until the loop takes it.
     pub(super) fn is_in_progress(&self) -> bool {
         !matches!(self.stage, RenewalStage::Idle)
     }
 
-    /// If a renewal waits for the store's answer, returns the moment at which it was sent; otherwise `None`.
+    /// Returns the moment at which the present renewal of leases was sent. `None` if no renewal waits for the store's
+    /// answer.
     pub(super) fn since(&self) -> Option<Instant> {
         match self.stage {
             RenewalStage::AtStore { since, .. } => Some(since),
@@ -82,8 +84,8 @@ impl Renewals {
         }
     }
 
-    /// Prepares a renewal of `leases`, the leases of deliveries under way, and of `others`, the leases of deliveries
-    /// whose ends are on their way to the store. The call reaches the store at the next [`poll`](Self::poll).
+    /// Prepares a renewal of leases. `leases` belong to deliveries under way. `others` belong to deliveries whose ends
+    /// are on their way to the store. The renewal reaches the store at the next [`poll`](Self::poll).
     pub(super) fn send(&mut self, leases: Vec<Lease>, others: impl Iterator<Item = (TimerId, Token)>) {
         let tokens: Vec<_> = leases.iter().map(|lease| (lease.id, lease.token)).chain(others).collect();
         let (store, claimant) = (Arc::clone(&self.store), self.claimant);
@@ -103,7 +105,7 @@ impl Renewals {
         }
     }
 
-    /// Takes the answer to the last renewal, if it has come.
+    /// Takes the store's answer to the last renewal of leases. Returns `None` if there is no answer yet.
     pub(super) fn take_answered(&mut self) -> Option<Renewed> {
         match core::mem::take(&mut self.stage) {
             RenewalStage::Answered(renewed) => Some(renewed),

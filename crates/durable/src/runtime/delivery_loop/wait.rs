@@ -1,4 +1,4 @@
-//! Chooses the loop's next step, and waits: for work, for the answer of a call, for the end of a pause.
+//! Chooses the loop's next step. Waits for work, for the answer of a call, or for the end of a pause.
 
 use super::ends::Ends;
 use super::{DeliveryLoop, Step};
@@ -13,16 +13,17 @@ use core::task::{Context, Poll};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// If this number of ends have no answer, nothing is claimed (R7).
+/// The number of ends of deliveries without the store's answer from which on the loop claims no timer (R7).
 const MOST_ENDS: usize = 4_096;
 
 enum Choice {
     Step(Step),
-    /// Poll the calls at the store.
+    /// The loop must poll its calls at the store.
     Drive,
-    /// Give back all deliveries under way, since the stop has waited for them long enough.
+    /// The loop must give back all deliveries under way, because the time that the stop leaves them is over.
     GiveBack,
-    /// Give up the ends, since the stop has waited for their answers long enough.
+    /// The loop must give up the ends of deliveries. The store has not answered them within a lease's length after the
+    /// time that the stop leaves to deliveries.
     GiveUp,
     Sleep {
         wakes: Wakes,
@@ -32,7 +33,8 @@ enum Choice {
 }
 
 impl DeliveryLoop<'_> {
-    /// Waits until there is a step to make. `None` when the runtime is stopped and the store knows of all ends.
+    /// Waits until the loop has a step to make, and returns the step. Returns `None` when the runtime is stopped and
+    /// the store has answered all ends of deliveries.
     pub(super) fn next(&mut self) -> Option<Step> {
         let runtime = self.runtime;
         loop {
@@ -58,12 +60,12 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Chooses the next step. The table "Choice of a step" in the parent module shows the order.
+    /// Chooses the loop's next step. The table "Choice of a step" in the parent module shows the order.
     fn choose(&mut self, state: &mut RuntimeState) -> Choice {
         if has_calls(&self.ends, state, true) {
             return Choice::Drive;
         }
-        // A delivery's events come before its end, which is emitted when the store has it.
+        // The events of a delivery come before its end. The end is emitted when the store has confirmed it.
         if !state.settled.events.is_empty() {
             state.activity = Activity::Emitting;
             return Choice::Step(Step::Emit(core::mem::take(&mut state.settled.events)));
@@ -80,7 +82,8 @@ impl DeliveryLoop<'_> {
             if is_settled && self.ends.count() == 0 {
                 return Choice::Ended;
             }
-            // A lease that is not renewed any more has ended after its length, whatever becomes of the end.
+            // After the stop no lease is renewed. A lease's length later all leases have expired, so the ends are
+            // useless.
             let last = match is_settled {
                 true => patience.checked_add(self.runtime.settings.lease),
                 false => Some(patience),
@@ -90,7 +93,7 @@ impl DeliveryLoop<'_> {
             }
             until = until.into_iter().chain(last).min();
         }
-        // (C4)
+        // A store without parts gets no claim while it has ends to answer (C4).
         let is_held_up = !self.ends.has_parts() && self.ends.count() > 0;
         let is_renewing = self.renewals.is_in_progress();
         let may_renew = match state.stage {
@@ -106,7 +109,8 @@ impl DeliveryLoop<'_> {
         let occupied = state.deliveries.running() + self.ends.kept();
         let room = self.runtime.settings.concurrency.saturating_sub(occupied);
         let may_claim = room > 0 && !state.is_stopping() && !is_held_up && self.ends.count() < MOST_ENDS;
-        // Fetches alternate with claims of due timers, so that neither waits for all of the other kind.
+        // Claims of parked timers alternate with claims of due timers, so neither kind has to wait for all of the other
+        // kind.
         if may_claim
             && !(state.requests.look && self.claims.was_fetch)
             && let Some(fetch) = state.requests.fetches.pop_front()
@@ -122,7 +126,7 @@ impl DeliveryLoop<'_> {
         Choice::Sleep { wakes, until }
     }
 
-    /// Notes that the step has ended, and wakes the threads that wait for it.
+    /// Records that the loop's step is complete. Wakes the threads that wait for the step's result.
     pub(super) fn finish_step(&self) {
         let mut state = self.runtime.lock();
         state.activity = Activity::Choosing;
@@ -139,11 +143,12 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Polls the calls at the store. With `takes_ends` it first sends the ends that deliveries have left.
+    /// Polls the loop's calls at the store. If `takes_ends` is true, first sends the ends of deliveries that wait to be
+    /// sent.
     pub(super) fn drive(&mut self, takes_ends: bool) {
         let (ends, is_stopping) = {
             let mut state = self.runtime.lock();
-            // Before the polls: a waker that is called from now on is seen by the next look at it.
+            // The flag is cleared before the polls. So a waker that is called during or after the polls sets it again.
             state.requests.poll = false;
             let ends = if takes_ends { core::mem::take(&mut state.settled.ends) } else { Vec::new() };
             state.unanswered.ends += ends.len();
@@ -153,7 +158,7 @@ impl DeliveryLoop<'_> {
         let mut context = Context::from_waker(&self.waker);
         self.ends.poll(&mut context);
         if is_stopping {
-            // After the answers that are there: a part that rests because of one of them is called again at once.
+            // The stop comes after the poll, so a batch that failed in this poll is sent again at once.
             self.ends.stop();
             self.ends.poll(&mut context);
         }
@@ -164,7 +169,7 @@ impl DeliveryLoop<'_> {
         self.runtime.lock().unanswered = self.unanswered();
     }
 
-    /// Waits for the answer of a call, and polls the other calls until then.
+    /// Waits for the store's answer to `call`. Until the answer comes, polls the loop's other calls at the store.
     pub(super) fn wait_for<F: Future>(&mut self, call: F) -> F::Output {
         let mut call = pin!(call);
         let waker = self.waker.clone();
@@ -177,11 +182,12 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Reports an error of the store and pauses. Returns false, without a further pause, once the runtime is stopped.
+    /// Reports an error of the store, and pauses the loop. Returns true after the pause, or false as soon as the
+    /// runtime is stopped.
     pub(super) fn bear(&mut self, error: &StoreError) -> bool {
         self.runtime.reporter.store_failed(error);
         let until = Instant::now() + self.claims.backoff.next();
-        // Signals other than the stop do not end the pause: under load there are always some.
+        // Only the stop ends the pause early. Other signals come all the time under load, and would defeat the pause.
         while !self.runtime.is_stopping() {
             if until <= Instant::now() {
                 return true;
@@ -191,9 +197,10 @@ impl DeliveryLoop<'_> {
         false
     }
 
-    /// Polls the calls at the store, or sleeps, once. The caller repeats this until its own condition holds.
+    /// Polls the calls at the store if they need a poll, and otherwise sleeps once. The caller repeats this call until
+    /// the caller's own condition holds.
     fn drive_or_sleep(&mut self, until: Option<Instant>) {
-        // In a store without parts, ends that come during the wait are sent after it, in one batch.
+        // A store without parts gets no ends during the wait. They are sent after the wait, in one batch.
         let takes_ends = self.ends.has_parts();
         let runtime = self.runtime;
         let state = runtime.lock();
@@ -206,8 +213,8 @@ impl DeliveryLoop<'_> {
     }
 }
 
-/// Returns whether there is something to poll or to send: a call must be polled, a rest is over, the stop is new, or,
-/// with `takes_ends`, ends wait to be sent.
+/// Returns whether the loop must poll its calls at the store. A call has made progress, a pause is over, or the runtime
+/// has just been stopped. With `takes_ends`, ends of deliveries that wait to be sent count, too.
 fn has_calls(ends: &Ends, state: &RuntimeState, takes_ends: bool) -> bool {
     state.requests.poll
         || takes_ends && !state.settled.ends.is_empty()
@@ -220,7 +227,8 @@ fn at_store(state: &mut RuntimeState, step: Step) -> Choice {
     Choice::Step(step)
 }
 
-/// Waits for a signal among `wakes`, for the waker of a call, for the stop, or for the moment `until`.
+/// Sleeps until the thread is woken: by a signal among `wakes`, by the waker of a call, or by the stop. Wakes at
+/// `until` at the latest.
 fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wakes, until: Option<Instant>) {
     state.wakes = wakes;
     let mut state = match until {
@@ -233,8 +241,8 @@ fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wake
     state.wakes = Wakes::default();
 }
 
-/// Settles all deliveries under way, and gives their timers back. Returns their settlements, which the caller must
-/// wake.
+/// Settles all deliveries under way, and gives their timers back to the store. Returns the settlements of these
+/// deliveries, which the caller must wake.
 fn give_all_back(state: &mut RuntimeState) -> Vec<Arc<Settlement>> {
     let mut settled = Vec::new();
     for delivery in state.deliveries.take_all() {

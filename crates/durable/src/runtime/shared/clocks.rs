@@ -1,12 +1,13 @@
-//! Notices steps of the store's clock, and has schedules computed anew after a step back.
+//! Notices steps of the store's clock, and has the plans of schedules computed again after a step back.
 //!
-//! The loop compares the store's clock with a steady clock at each of its steps. A store that announces steps of its
-//! clock makes the loop compare at once. Without an announcement a step is noticed at the loop's next step, or when the
-//! program asks for a comparison.
+//! Whenever the loop acts, it compares the store's clock with a steady clock. A store can announce that its clock has
+//! stepped, which makes the loop act at once. Without an announcement the loop notices a step when it next acts, or
+//! when the program asks for a comparison.
 //!
-//! After a step back, and at the start, a worker computes the plans anew that were decided on by a clock that was
-//! ahead. Only one worker does so at a time. It begins again after another step back during its work. It also begins
-//! again, after a pause, when the store fails. [`Plans`] are its states.
+//! A *plan* is the next instant of a schedule. Some plans were computed while the store's clock was ahead. At the
+//! start, and after a step back, a worker computes these plans again. At most one worker does so at a time. The worker
+//! repeats its work if the clock steps back again during the work. If the store fails, the worker repeats its work
+//! after a pause. [`Plans`] has the states.
 
 use super::plans::Plans;
 use super::{Runtime, RuntimeState};
@@ -15,15 +16,15 @@ use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-/// The pause after an error of the store, before the worker tries again.
+/// The pause of the worker that computes schedules again, after an error of the store.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Runtime {
-    /// Wakes the loop if the store's clock has stepped.
+    /// Wakes the delivery loop if the store's clock has stepped after the loop last compared the clocks.
     pub(crate) fn look_at_clock(&self) {
         let has_stepped = {
             let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-            // A copy is compared, so that the loop's own comparison still sees the step.
+            // This compares a copy. So the loop's own comparison still sees the step.
             steps.clone().compare(|| self.store.now(), || self.clocks.steady.true_now()).is_some()
         };
         if has_stepped {
@@ -31,7 +32,8 @@ impl Runtime {
         }
     }
 
-    /// Reports a step of the store's clock since the last call. After a step back it has plans computed anew.
+    /// Reports a step of the store's clock that came after the last call. If it was a step back, starts a worker that
+    /// computes the next instants of schedules again.
     pub(crate) fn note_step(self: &Arc<Self>, threads: &Threads) {
         let step = {
             let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,7 +46,8 @@ impl Runtime {
         }
     }
 
-    /// Starts a worker that computes plans anew by the present clock, unless a worker does so already.
+    /// Starts a worker that computes the next instants of schedules again, by the store's present time. Does nothing if
+    /// such a worker runs already.
     pub(crate) fn follow_clock(self: &Arc<Self>, threads: &Threads) {
         let Some(follow) = self.settings.follow_clock.clone() else { return };
         {
@@ -65,19 +68,21 @@ impl Runtime {
     }
 }
 
-/// A worker that computes plans anew, or is about to.
+/// The worker that computes the next instants of schedules again. The worker runs on a thread of the runtime, or waits
+/// for a free thread.
 struct Following {
     runtime: Arc<Runtime>,
     is_at_it: bool,
 }
 
 impl Following {
-    /// Returns whether the worker must compute plans. Otherwise its work is over.
+    /// Returns whether the worker must compute the next instants of schedules now. If the result is false, the worker
+    /// has ended.
     fn begins(&mut self) -> bool {
         let mut state = self.runtime.lock();
         self.is_at_it = state.plans == Plans::Stale && !state.is_stopping();
-        // The state changes under the lock under which a step back is noted. So a step back is either seen here, or
-        // finds the state `Followed` and begins another worker.
+        // A step back is noted under this lock, too. So either this function sees the step back, or the step back finds
+        // the state `Followed` and starts another worker.
         state.plans = if self.is_at_it { Plans::Computing } else { Plans::Followed };
         self.is_at_it
     }
@@ -91,7 +96,7 @@ impl Following {
     }
 }
 
-/// Notes that the worker has ended, or was dropped from the queue of the workers.
+/// Records that the worker has ended, or was dropped before a thread ran it.
 impl Drop for Following {
     fn drop(&mut self) {
         if self.is_at_it {

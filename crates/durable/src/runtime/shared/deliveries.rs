@@ -1,7 +1,8 @@
 //! Keeps the deliveries of a runtime, from the claim of a timer to the return of its handler.
 //!
-//! A delivery is *under way* until it is settled: until its end is decided. Its handler *runs* until it returns or its
-//! future is dropped, which may be later. A handler that overruns its timeout still takes a place.
+//! A delivery is *under way* until it is settled, which means that its end is decided. Its handler *runs* until the
+//! handler returns or its future is dropped. That may be later than the end of the delivery: a handler that overruns
+//! its timeout still counts against the limit of concurrent handlers.
 
 use super::delivery::UnderWay;
 use super::occupants::Occupants;
@@ -33,7 +34,8 @@ impl Deliveries {
         self.under_way.get_mut(&number)
     }
 
-    /// Takes out a delivery, to settle it. `None` if the delivery is not under way any more.
+    /// Takes a delivery out of the deliveries under way, so that the caller settles it. Returns `None` if the delivery
+    /// is no longer under way.
     pub(crate) fn remove(&mut self, number: u64) -> Option<UnderWay> {
         self.under_way.remove(&number)
     }
@@ -51,7 +53,8 @@ impl Deliveries {
         self.under_way.is_empty()
     }
 
-    /// Counts the handler of a delivery as running. With a namespace, counts it in that namespace's share, too.
+    /// Counts the handler of a delivery as running. If a namespace is given, the handler also counts for this
+    /// namespace.
     pub(crate) fn enter(&mut self, number: u64, namespace: Option<&str>) {
         self.running += 1;
         if let Some(namespace) = namespace {
@@ -59,7 +62,7 @@ impl Deliveries {
         }
     }
 
-    /// Counts the handler of a delivery as returned.
+    /// Records that the handler of the delivery `number` has returned.
     pub(crate) fn leave(&mut self, number: u64) {
         self.running -= 1;
         self.occupants.leave(number);
@@ -70,7 +73,7 @@ impl Deliveries {
         self.running
     }
 
-    /// Returns the number of handlers that run although their deliveries are settled.
+    /// Returns the number of handlers that still run although their deliveries have already ended.
     pub(crate) fn overrun(&self) -> usize {
         self.running.saturating_sub(self.under_way.len())
     }

@@ -1,4 +1,4 @@
-//! Describes a delivery under way, for the runtime.
+//! Describes a delivery for the runtime, from the claim of its timer to the decision on its end.
 
 use crate::delivery::Settlement;
 use crate::handler::Verdict;
@@ -16,38 +16,38 @@ pub(crate) struct UnderWay {
     pub(crate) id: TimerId,
     pub(crate) token: Token,
     pub(crate) settlement: Arc<Settlement>,
-    /// The timer as it was before the claim, if it is delivered at most once. The store has removed such a timer, so
-    /// its end is not reported.
+    /// The timer as it was before the claim, if the timer is delivered at most once. The store removes such a timer at
+    /// its claim, so the runtime reports no end to the store. `None` for other timers.
     pub(crate) unstored: Option<Box<Timer>>,
-    /// The number of the delivery in this runtime.
+    /// The number of the delivery, which is unique in this runtime.
     pub(crate) number: u64,
     pub(crate) timeout: Option<tourbillon::TimerId>,
-    /// The moment from which this delivery was due.
+    /// The moment at which this delivery became due.
     pub(crate) due: UtcMillis,
-    /// The moment at which the lease ends.
+    /// The moment at which the lease of the delivery ends.
     pub(crate) until: UtcMillis,
     pub(crate) key: Option<Box<str>>,
-    /// The moment at which the handler was called, by the runtime's clock.
+    /// The moment at which the handler was called, by the runtime's clock. `None` before the call.
     pub(crate) begun: Option<Timestamp>,
-    /// Whether the handler has snoozed a timer that the store has removed.
+    /// Whether the handler has snoozed a timer that the store had removed at its claim.
     pub(crate) is_snoozed: bool,
-    /// The data for an observer's events. `None` without an observer.
+    /// The data for an observer's events. `None` if the program has no observer.
     pub(crate) observed: Option<Observed>,
 }
 
-/// A settled delivery, and the operation that reports its end to the store.
+/// A delivery whose end is decided, with the operation that reports the end to the store.
 #[derive(Debug)]
 pub(crate) struct DeliveryEnd {
     pub(crate) delivery: UnderWay,
     pub(crate) op: Op,
 }
 
-/// The data of a delivery that an observer's events show.
+/// The data of a delivery that an observer's events need.
 #[derive(Debug)]
 pub(crate) struct Observed {
     pub(crate) attempt: Arc<Attempt>,
     pub(crate) verdict: Option<Verdict>,
-    /// The time from the handler's call to its verdict.
+    /// The time from the handler's call to its verdict. `None` if the handler was not called.
     pub(crate) took: Option<Duration>,
 }
 
@@ -56,7 +56,7 @@ impl Observed {
         Self { attempt: Arc::new(Attempt::new(timer)), verdict: None, took: None }
     }
 
-    /// Returns the way in which the delivery ends, if this operation reports its end.
+    /// Returns how the delivery ended. `op` is the operation that reports the end to the store.
     pub(crate) fn ending(&self, op: &Op) -> Ending {
         match (&self.verdict, op) {
             (Some(verdict), _) => Ending::Answered(verdict.clone()),

@@ -1,4 +1,4 @@
-//! Answers the calls that handlers make on their threads.
+//! Answers the calls to the runtime that come from the handlers' threads.
 
 use super::delivery::{DeliveryEnd, UnderWay};
 use super::settle::ended_unstored;
@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The pause before a timer is delivered again whose work an executor has dropped.
+/// The pause before a timer is delivered again because an executor has dropped the work of its handler.
 const DROPPED: Duration = Duration::from_secs(1);
 
 impl Supervisor for Runtime {
@@ -50,7 +50,8 @@ impl Supervisor for Runtime {
         let at = self.store.now();
         let mut state = self.lock();
         state.deliveries.leave(number);
-        // The place is free for a timer that was left because its namespace had its share.
+        // A timer may be due whose namespace had used up its share of the handlers. This handler's return makes room
+        // for the timer.
         state.requests.look |= state.backlog.is_withheld;
         let dropped = state.deliveries.remove(number);
         let settlement = dropped.as_ref().map(|delivery| Arc::clone(&delivery.settlement));
@@ -68,10 +69,10 @@ impl Supervisor for Runtime {
     }
 }
 
-/// Decides the end of a delivery whose work was dropped, and keeps it for the loop.
+/// Decides the end of a delivery whose work the executor has dropped. The delivery loop reports this end to the store.
 fn give_back(state: &mut RuntimeState, delivery: UnderWay, has_begun: bool, at: UtcMillis) {
     let op = match &delivery.unstored {
-        // The store has removed the timer, and its handler may have had its effect.
+        // The store has removed the timer. Its handler was called, and may have had its effect.
         Some(_) if has_begun => {
             let attempt = delivery.observed.map(|observed| observed.attempt);
             let ended = attempt.map(|attempt| ended_unstored(attempt, at, Ending::GivenBack, None));

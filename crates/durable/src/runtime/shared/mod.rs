@@ -31,16 +31,16 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of leases that are reaped at once.
+/// The greatest number of timers in one call of the store that ends expired leases or unparks timers.
 pub(super) const REAP: u32 = 1_000;
 /// The longest time for which a stop waits for handlers.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
 
 /// The clocks of a runtime. The store has a third clock of its own.
 pub(super) struct Clocks {
-    /// The clock by which alarms and timeouts are counted.
+    /// The clock of the runtime's engine, by which alarms and timeouts count down.
     pub(super) alarms: Arc<dyn Clock>,
-    /// The clock that is compared with the store's clock, to notice its steps.
+    /// The clock that never steps. A comparison with the store's clock shows the steps of the store's clock.
     pub(super) steady: Arc<dyn Clock>,
 }
 
@@ -61,11 +61,13 @@ pub(crate) struct Runtime {
 pub(crate) struct Load {
     /// The number of handlers that have not returned.
     pub(crate) running: usize,
-    /// The number of running handlers whose deliveries are settled: their time is over.
+    /// The number of handlers that still run although their deliveries have ended, for example because the handler's
+    /// time is over.
     pub(crate) overrun: usize,
-    /// The due moment of the first pending timer, as far as the last claim knew.
+    /// The due moment of the first pending timer, as the last claim found it.
     pub(crate) next_due: Option<UtcMillis>,
-    /// The time for which the loop, a batch of ends or a renewal has waited for the store's answer.
+    /// The time for which the delivery loop has waited for the store's answer to its oldest call. `None` if the loop
+    /// waits for no answer. Reports of ends of deliveries and renewals of leases count, too.
     pub(crate) stuck_for: Option<Duration>,
 }
 
@@ -78,7 +80,7 @@ impl Runtime {
         incarnation: u64,
     ) -> Self {
         let claimant = Claimant { incarnation, lease: settings.lease };
-        // Leases of a process that died are ended first.
+        // At its start the loop ends the leases of processes that have died.
         let requests = Requests { look: true, renewal: RenewalAlarm::Rung, ..Requests::default() };
         Self {
             store,
@@ -94,7 +96,7 @@ impl Runtime {
         }
     }
 
-    /// Gives the runtime the engine's timers, once, before the loop begins.
+    /// Stores the engine, with its alarms, in the runtime. This method is called once, before the delivery loop begins.
     pub(super) fn set_alarms(&self, alarms: Alarms) {
         let _only_once = self.alarms.set(alarms);
     }
@@ -119,28 +121,28 @@ impl Runtime {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the loop if `is_wanted` holds for the signals for which it sleeps.
+    /// Wakes the delivery loop if `is_wanted` returns true for the signals that may wake the loop now.
     fn notify(&self, state: &RuntimeState, is_wanted: impl Fn(Wakes) -> bool) {
         if is_wanted(state.wakes) {
             self.changed.notify_all();
         }
     }
 
-    /// Makes the loop claim timers that are due.
+    /// Makes the delivery loop claim timers that are due.
     pub(crate) fn look(&self) {
         let mut state = self.lock();
         state.requests.look = true;
         self.notify(&state, |wakes| wakes.on_requests);
     }
 
-    /// Makes the loop poll its calls at the store.
+    /// Makes the delivery loop poll its calls at the store.
     pub(super) fn poll(&self) {
         self.lock().requests.poll = true;
         self.changed.notify_all();
     }
 
-    /// Makes the loop claim timers that are parked for a reason. The answer is the number of claimed timers, or `None`
-    /// if the store has no such claim.
+    /// Makes the delivery loop claim timers that are parked for `reason`. The answer is the number of claimed timers,
+    /// or `None` if the store cannot claim by a reason.
     pub(super) fn fetch(
         &self,
         reason: Box<str>,
@@ -156,7 +158,7 @@ impl Runtime {
         answer
     }
 
-    /// Acts on a signal of the engine's timers.
+    /// Handles the signal of an alarm, a timer of the engine that has fired.
     pub(super) fn signal(&self, signal: Signal) {
         match signal {
             Signal::Look => self.look(),
@@ -172,7 +174,7 @@ impl Runtime {
         }
     }
 
-    /// Stops the loop. The loop waits for deliveries under way for at most `patience`.
+    /// Stops the delivery loop. Before it ends, the loop waits for deliveries under way, for at most `patience`.
     pub(super) fn stop(&self, patience: Duration) {
         let mut state = self.lock();
         let until = Instant::now() + patience.min(LONGEST_STOP);
@@ -187,7 +189,7 @@ impl Runtime {
         let unanswered = core::mem::take(&mut state.requests.fetches);
         drop(state);
         self.changed.notify_all();
-        // This calls wakers, so it must not be under the lock.
+        // The drop calls wakers, so it must not happen under the lock.
         drop(unanswered);
     }
 
@@ -202,8 +204,8 @@ impl Runtime {
         }
     }
 
-    /// Waits until no timer is due, no handler runs, and the store knows of all ends, for at most `patience`. Returns
-    /// whether that state was reached.
+    /// Waits until no timer is due, no handler runs, and the store has confirmed all ends of deliveries. Waits for at
+    /// most `patience`. Returns whether the runtime became idle in this time.
     pub(super) fn await_idle(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut state = self.lock();
@@ -212,13 +214,13 @@ impl Runtime {
                 return true;
             }
             let Some(rest) = until.checked_duration_since(Instant::now()) else { return false };
-            // Time may pass on a clock that signals nothing to this thread.
+            // A manual clock may advance without a signal to this thread, so the thread looks again after a short wait.
             let step = rest.min(Duration::from_millis(5));
             state = self.changed.wait_timeout(state, step).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Returns whether a worker runs a handler or computes plans. Either may never end.
+    /// Returns whether a thread of the runtime runs a handler or computes schedules. Such work may never end.
     pub(super) fn is_occupied(&self) -> bool {
         let state = self.lock();
         state.deliveries.running() > 0 || state.plans.is_following()

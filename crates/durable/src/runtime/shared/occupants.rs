@@ -1,14 +1,14 @@
-//! Counts the handlers that run by namespace, for claims in turn.
+//! Counts the running handlers of each namespace, for claims that divide the handlers between namespaces.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Knows the namespaces of the handlers that have not returned.
+/// The namespaces of the handlers that have not returned, with the number of handlers of each namespace.
 #[derive(Debug, Default)]
 pub(super) struct Occupants {
-    /// The namespace of each delivery, by its number.
+    /// The namespace of each handler that has not returned, by the number of its delivery.
     namespaces: HashMap<u64, Box<str>>,
-    /// The number of handlers by namespace. The store reads it during a claim.
+    /// The number of running handlers of each namespace. The store reads this map during a claim.
     counts: Arc<BTreeMap<Box<str>, usize>>,
 }
 
@@ -29,7 +29,7 @@ impl Occupants {
         }
     }
 
-    /// Returns the number of handlers of each namespace that has any.
+    /// Returns the number of running handlers of each namespace. A namespace without running handlers is left out.
     pub(super) fn counts(&self) -> Arc<BTreeMap<Box<str>, usize>> {
         Arc::clone(&self.counts)
     }

@@ -1,4 +1,4 @@
-//! Tells whether plans, the next instants of schedules, are computed by the store's present clock.
+//! Records whether plans are computed by the store's present clock. A plan is the next instant of a schedule.
 //!
 //! | plans | begins with | ends with |
 //! |---|---|---|
@@ -6,7 +6,8 @@
 //! | `Stale` | a step back, an error of the store | the worker begins: `Computing`; the runtime stops: `Followed` |
 //! | `Computing` | the worker begins | the worker ends, or is dropped: `Followed`; a step back: `Stale` |
 
-/// Tells whether plans are computed by the store's present clock. The table above explains the states.
+/// Records whether the next instants of schedules were computed by the store's present time. The table of this module
+/// explains the states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Plans {
     #[default]
@@ -16,7 +17,7 @@ pub(crate) enum Plans {
 }
 
 impl Plans {
-    /// Returns whether a worker computes plans, or is about to.
+    /// Returns whether a worker computes the next instants of schedules, or waits for a thread to do so.
     pub(crate) fn is_following(self) -> bool {
         self != Self::Followed
     }

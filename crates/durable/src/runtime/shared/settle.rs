@@ -1,4 +1,4 @@
-//! Settles deliveries (R1): decides how each ends, and keeps the ends until the loop takes them.
+//! Settles deliveries (R1): decides how each delivery ends, and keeps the end until the loop reports it to the store.
 
 use super::delivery::{DeliveryEnd, Observed, UnderWay};
 use super::{Runtime, RuntimeState};
@@ -12,18 +12,18 @@ use std::sync::Arc;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// The same moment by two clocks.
+/// A single moment, as the runtime's clock and the store's clock show it.
 #[derive(Clone, Copy)]
 struct Now {
-    /// The moment by the runtime's clock, which does not step.
+    /// The moment by the runtime's clock. This clock does not step.
     runtime: Timestamp,
     /// The moment by the store's clock.
     store: UtcMillis,
 }
 
 impl Runtime {
-    /// Settles a delivery with a verdict. Returns the id of its timeout, which the caller must cancel. Does nothing if
-    /// the delivery is settled.
+    /// Settles the delivery `number` with a verdict. Returns the id of the delivery's timeout, which the caller must
+    /// cancel. Does nothing if the delivery is already settled.
     pub(super) fn settle(&self, number: u64, verdict: Verdict) -> Option<tourbillon::TimerId> {
         let now = Now { runtime: self.clocks.alarms.now(), store: self.store.now() };
         let mut state = self.lock();
@@ -37,8 +37,8 @@ impl Runtime {
         timeout
     }
 
-    /// Settles a delivery whose lease is lost: the store has ended it already. Returns false, and does nothing, if the
-    /// delivery is not under way any more.
+    /// Settles a delivery whose lease is lost: the store has already ended the lease. Returns false, and does nothing,
+    /// if the delivery is no longer under way.
     pub(crate) fn settle_lost(&self, number: u64) -> bool {
         let at = self.store.now();
         let mut state = self.lock();
@@ -54,7 +54,7 @@ impl Runtime {
         true
     }
 
-    /// Keeps the end of a delivery for the loop. The caller has settled the delivery.
+    /// Keeps the end of a settled delivery until the delivery loop reports the end to the store.
     fn end(&self, state: &mut RuntimeState, mut delivery: UnderWay, verdict: Verdict, now: Now) {
         let verdict = verdict.admitted();
         let took = delivery.begun.map(|begun| now.runtime - begun);
@@ -101,8 +101,8 @@ impl Runtime {
     }
 }
 
-/// Returns the state of a removed timer after its handler has snoozed it. `None` if the state machine does not permit
-/// that.
+/// Returns the timer that must be stored again, because its handler has snoozed it until `moment`. The store had
+/// removed the timer at its claim. Returns `None` if the state machine does not permit the snooze.
 fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Option<Timer> {
     let lease = Lease { token, until: UtcMillis::MAX, withdrawn: None };
     let deliveries = timer.deliveries.saturating_add(1);
@@ -113,7 +113,7 @@ fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Op
     }
 }
 
-/// Makes the event for the end of a delivery of which the store knows nothing.
+/// Makes the event for the end of a delivery. The store has already removed the delivery's timer.
 pub(crate) fn ended_unstored(
     attempt: Arc<Attempt>,
     at: UtcMillis,
@@ -123,7 +123,7 @@ pub(crate) fn ended_unstored(
     Event::Ended { attempt, at, ending, took, phase: Phase::Done, next: None, due: None }
 }
 
-/// Cuts an error to its first bytes: a record must not grow with the handler's text.
+/// Cuts the text of an error to its first 500 bytes, so that a handler's text does not make the timer's record long.
 fn shorten(error: Box<str>) -> Box<str> {
     const MOST: usize = 500;
     if error.len() <= MOST {

@@ -28,32 +28,33 @@ pub(crate) struct RuntimeState {
 pub(crate) enum Stage {
     #[default]
     Running,
-    /// Nothing is claimed any more. Deliveries that are still under way at `until` are given back.
+    /// The delivery loop claims no more timers. At `until` it gives back the timers whose deliveries are still under
+    /// way.
     Stopping { until: Instant },
-    /// The loop has ended.
+    /// The delivery loop has ended.
     Ended,
 }
 
-/// The present work of the loop's thread.
+/// The present work of the delivery loop's thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Activity {
     /// The thread chooses its next step, or sleeps.
     #[default]
     Choosing,
-    /// The thread calls the observer.
+    /// The thread calls the observer, a function of the program, with events.
     Emitting,
-    /// The thread has been in a step that needs the store since this moment.
+    /// The thread makes a step that calls the store. The step began at `since`.
     AtStore { since: Instant },
 }
 
-/// The signals that wake the loop while it sleeps. The loop sets them before it sleeps, and leaves out signals that it
-/// could not act on yet, so that it does not wake in vain for each delivery. A stop, and a call to the store that must
-/// be polled, always wake it. While the loop is awake, both fields are true.
+/// The signals that wake the delivery loop while it sleeps. The loop sets the fields before it sleeps. It leaves out
+/// signals on which it cannot act yet, for example the end of a delivery while the store is busy. Two signals always
+/// wake the loop: a stop, and a call at the store that must be polled. While the loop is awake, both fields are true.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wakes {
-    /// Whether the end of a delivery wakes the loop.
+    /// Whether the end of a delivery wakes the delivery loop.
     pub(crate) on_ends: bool,
-    /// Whether any other request wakes the loop.
+    /// Whether a request other than the end of a delivery wakes the delivery loop.
     pub(crate) on_requests: bool,
 }
 
@@ -63,12 +64,12 @@ impl Default for Wakes {
     }
 }
 
-/// The requests to the loop from other threads.
+/// The requests that other threads make to the delivery loop.
 #[derive(Default)]
 pub(crate) struct Requests {
-    /// A call at the store may have made progress, and must be polled.
+    /// Whether a call at the store may have made progress. The delivery loop must then poll its calls.
     pub(crate) poll: bool,
-    /// Timers may be due, so the loop must claim.
+    /// Whether timers may be due. The delivery loop must then claim due timers.
     pub(crate) look: bool,
     pub(crate) renewal: RenewalAlarm,
     pub(crate) fetches: VecDeque<Fetch>,
@@ -77,18 +78,18 @@ pub(crate) struct Requests {
 /// The state of the alarm for the next renewal of leases (R4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RenewalAlarm {
-    /// No lease is known that needs a renewal.
+    /// The alarm is not set, because no renewal is known to be needed.
     #[default]
     Unset,
-    /// The alarm is armed.
+    /// The alarm is set, and will ring.
     Set,
     /// The alarm has rung: the leases must be renewed.
     Rung,
 }
 
-/// A caller's request to claim timers that are parked for a reason: `wanted` of them, or up to `most` if enough are
-/// left for other processes. If the request is dropped without an answer, the caller learns that the runtime has
-/// stopped.
+/// A caller's request to claim `wanted` timers that are parked for a reason. The delivery loop may claim up to `most`
+/// timers if enough timers remain for other processes. If the request is dropped without an answer, the caller gets the
+/// error that the runtime has stopped.
 pub(crate) struct Fetch {
     pub(crate) reason: Box<str>,
     pub(crate) wanted: u32,
@@ -96,24 +97,24 @@ pub(crate) struct Fetch {
     pub(crate) reply: oneshot::Sender<Result<Option<u32>, StoreError>>,
 }
 
-/// The results of settled deliveries that the loop has not taken yet.
+/// The ends and the events of settled deliveries, until the delivery loop takes them.
 #[derive(Default)]
 pub(crate) struct Settled {
-    /// The ends that must be reported to the store.
+    /// The ends of deliveries that the delivery loop must report to the store.
     pub(crate) ends: Vec<DeliveryEnd>,
-    /// Events from threads other than the loop's, for an observer.
+    /// Events for the observer that other threads have made. The delivery loop passes them to the observer.
     pub(crate) events: Vec<Event>,
 }
 
-/// Tells which calls at the store have no answer, as the loop last published it.
+/// Describes the calls that the store has not answered, as the delivery loop last published them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unanswered {
-    /// The number of ends that the loop has taken and not reported yet.
+    /// The number of ends of deliveries that the delivery loop has taken and that the store has not confirmed yet.
     pub(crate) ends: usize,
-    /// Whether a renewal, or the reap after it, is in progress.
+    /// Whether a renewal of leases is in progress, or the end of expired leases that follows the renewal.
     pub(crate) is_renewing: bool,
-    /// The moment at which the oldest unfinished report of ends (a call, or the pause after its error) or unanswered
-    /// renewal began; `None` if there is none.
+    /// The moment at which the oldest unanswered call began: a report of ends of deliveries, or a renewal of leases.
+    /// The pause after a report's error counts like a call. `None` if the delivery loop waits for no answer.
     pub(crate) since: Option<Instant>,
 }
 
@@ -121,9 +122,10 @@ pub(crate) struct Unanswered {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backlog {
     pub(crate) has_claimed: bool,
-    /// The due moment of the first pending timer.
+    /// The due moment of the first pending timer. `None` if no timer is pending.
     pub(crate) next_due: Option<UtcMillis>,
-    /// Whether due timers were left because their namespaces have their shares.
+    /// Whether a claim has left due timers in the store because their namespaces had used up their shares of the
+    /// handlers.
     pub(crate) is_withheld: bool,
 }
 
@@ -132,7 +134,8 @@ impl RuntimeState {
         self.stage != Stage::Running
     }
 
-    /// Returns whether no timer is due, no handler runs, and the store has answered everything.
+    /// Returns whether the runtime has nothing to do: no timer is due, no handler runs, and the store has answered all
+    /// calls.
     pub(crate) fn is_idle(&self, now: UtcMillis) -> bool {
         let is_clear = !self.backlog.is_withheld && self.backlog.next_due.is_none_or(|due| due > now);
         is_clear

@@ -1,42 +1,42 @@
-//! Converts the outcomes of a store's operations to the answers of [`Timers`](super::Timers).
+//! Converts the outcomes of a store's operations into the answers of [`Timers`](super::Timers).
 
 use crate::spec::Rejection;
 use crate::state::{Phase, Refusal};
 use crate::store::{Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Timer, TimerId};
 
-/// Tells which timer is stored after a creation.
+/// The result of a creation: which timer is stored, and which timer it replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Placed {
-    /// The timer is new.
+    /// The timer with this id is new.
     Created(TimerId),
-    /// The timer was stored by an earlier call with the same id.
+    /// A timer with this id was already stored by an earlier call.
     Repeated(TimerId),
-    /// The timer that has the key stays, by [`IfPresent::Keep`](crate::store::IfPresent::Keep), and the new timer is
-    /// not stored.
+    /// Another timer has the key and stays, by [`IfPresent::Keep`](crate::store::IfPresent::Keep). The new timer is not
+    /// stored.
     Kept {
-        /// The id of the timer that stays.
+        /// The id of the timer that keeps the key.
         id: TimerId,
-        /// The phase of the timer that stays. If it is [`Phase::Leased`], its delivery has begun, and may have missed
-        /// the reason of the new timer. To get a delivery after this call, the caller makes the call again with
+        /// The phase of the timer that keeps the key. In [`Phase::Leased`], its delivery has begun, and may not know
+        /// the reason for the new timer. To get a delivery after this call, the caller repeats the call with
         /// [`IfPresent::Replace`](crate::store::IfPresent::Replace).
         was: Phase,
     },
-    /// The timer replaced another timer.
+    /// The new timer replaced an old timer that had its key.
     Replaced {
         /// The id of the new timer.
         new: TimerId,
-        /// The id of the old timer.
+        /// The id of the old timer that was replaced.
         old: TimerId,
-        /// The old timer's phase. If it is [`Phase::Leased`], a delivery of the old timer has begun and may still
-        /// succeed.
+        /// The phase that the replaced timer had. In [`Phase::Leased`], a delivery of the replaced timer has begun, and
+        /// may still succeed.
         was: Phase,
     },
 }
 
 impl Placed {
-    /// Returns the id of the timer that is stored now.
+    /// Returns the id of the timer that is stored after the call: the new timer, or the timer that stays.
     ///
     /// ```
     /// use tourbillon_durable::store::IfPresent;
@@ -64,39 +64,39 @@ impl Placed {
     }
 }
 
-/// The effect of a cancel.
+/// The result of a call that cancels a timer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Cancelled {
-    /// No delivery of the timer begins any more. The record is handed back.
+    /// The timer was removed, and no delivery of it begins any more. The value is the removed timer.
     Cancelled(Box<Timer>),
-    /// A delivery has begun. No other delivery follows, even if it fails or its process has died.
+    /// A delivery has begun, and goes on. No further delivery follows, even if this delivery fails or its process dies.
     InFlight,
-    /// No such timer is stored.
+    /// The store has no timer with this key or id.
     NotFound,
 }
 
-/// The effect of a change.
+/// The result of a change to a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Changed {
     /// The timer was changed.
     Changed,
-    /// The timer is in a phase that does not permit the change.
+    /// The change is not possible in this phase of the timer.
     Refused(Phase),
-    /// The timer is dead, and its key is another timer's by now: this timer's.
+    /// The timer is dead, and its key now belongs to the timer with this id.
     KeyExists(TimerId),
-    /// No such timer is stored.
+    /// The store has no timer with this key or id.
     NotFound,
 }
 
-/// Counts the timers that a cancel by label has cancelled so far.
+/// The progress of a cancel by label, after the present batch of timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// The number of timers that were cancelled.
+    /// The number of timers cancelled so far, including timers whose delivery had begun.
     pub cancelled: u64,
-    /// The number of these timers of which a delivery had begun.
+    /// The number of cancelled timers whose delivery had already begun. A delivery that has begun goes on.
     pub in_flight: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Makes changes of several timers in one transaction.
+//! Makes changes to several timers in one transaction.
 
 use super::Timers;
 use super::answers::{Cancelled, Changed, Placed, cancelled, changed, placed};
@@ -8,33 +8,34 @@ use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Address, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// A change of one timer, as a part of a [`batch`](crate::Timers::batch).
+/// A change to a single timer, as a part of a [`batch`](crate::Timers::batch).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {
-    /// See [`Timers::schedule_bytes`]. The batch's durability counts, and not the timer's own.
+    /// Creates a timer, see [`Timers::schedule_bytes`]. The durability of the batch counts. The durability of the
+    /// timer's own description is ignored.
     Schedule {
-        /// The timer's kind.
+        /// The kind of the new timer.
         kind: Box<str>,
-        /// The description of the timer.
+        /// The description of the timer, with its payload.
         spec: Box<Spec<Vec<u8>>>,
     },
-    /// See [`Timers::cancel`].
+    /// Cancels a timer, see [`Timers::cancel`].
     Cancel(Address),
-    /// See [`Timers::move_to`].
+    /// Moves the due moment of a timer, see [`Timers::move_to`].
     Move(Address, UtcMillis),
-    /// See [`Timers::pause`].
+    /// Pauses a timer or a series, see [`Timers::pause`].
     Pause(Address),
-    /// See [`Timers::resume`].
+    /// Resumes a paused timer or series, see [`Timers::resume`].
     Resume(Address),
-    /// See [`Timers::fire`].
+    /// Makes a timer due now, see [`Timers::fire`].
     Fire(Address),
-    /// See [`Timers::replay`].
+    /// Delivers a dead timer again, see [`Timers::replay`].
     Replay(TimerId),
 }
 
 impl Change {
-    /// Makes the change that creates a timer.
+    /// Makes a change that creates a timer.
     ///
     /// ```
     /// use tourbillon_durable::{Change, Spec};
@@ -47,19 +48,20 @@ impl Change {
     }
 }
 
-/// The effect of a [`Change`].
+/// The result of a [`Change`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Effect {
-    /// The effect of [`Change::Schedule`].
+    /// The result of [`Change::Schedule`].
     Placed(Placed),
-    /// The effect of [`Change::Cancel`].
+    /// The result of [`Change::Cancel`].
     Cancelled(Cancelled),
-    /// The effect of any other change.
+    /// The result of any other change.
     Changed(Changed),
 }
 
-/// Tells how the outcome of an operation is converted to an [`Effect`].
+/// The kind of change that an operation makes. The kind selects the [`Effect`] into which the operation's outcome is
+/// converted.
 #[derive(Clone, Copy)]
 enum EffectKind {
     Placed,
@@ -81,20 +83,20 @@ impl Timers {
     /// The greatest number of changes in a [`batch`](Self::batch).
     pub const MOST_CHANGES: usize = 1_000;
 
-    /// Makes at most [`MOST_CHANGES`](Self::MOST_CHANGES) changes in one transaction, in their order: each change sees
-    /// the changes before it. Returns an answer for each change, in the same order, once all have the durability. No
-    /// other caller and no claim comes in between. A process that dies has made all of the changes or none.
+    /// Makes at most [`MOST_CHANGES`](Self::MOST_CHANGES) changes in one transaction, in their order. Each change sees
+    /// the changes before it. No other caller's change and no claim comes between two changes of the batch. If the
+    /// process dies, either all changes are made or none. Returns once all changes have the durability. The answers are
+    /// in the order of the changes.
     ///
-    /// A change that is refused, because of a limit or because of another timer's key, does not affect the others.
-    /// Delays count from one moment for the whole batch. Each payload may be as long as the
-    /// [`limits`](crate::Builder::limits) permit, and the store writes all payloads at once. So a caller that takes
-    /// batches from outside must bound their bytes.
+    /// A limit or another timer's key may refuse a change. The other changes are still made. All delays count from the
+    /// same moment. Each payload may be as long as the [`limits`](crate::Builder::limits) permit, and the store writes
+    /// all payloads at once. So a caller that takes batches from outside must limit their bytes.
     ///
     /// # Errors
     ///
     /// Fails if there are too many changes ([`StoreErrorKind::Limit`]), or if the store fails. Then no change has been
-    /// made, unless the error's kind is [`Unknown`](StoreErrorKind::Unknown). Such a batch may be repeated if its
-    /// timers have ids of the caller's choice.
+    /// made. Only after an error of the kind [`Unknown`](StoreErrorKind::Unknown) the changes may have been made. Then
+    /// the batch may be repeated if the caller has chosen the ids of its timers.
     ///
     /// # Cancellation
     ///
@@ -161,11 +163,11 @@ impl Timers {
         Ok(answers.into_iter().map(|answer| answer.and_then(&mut effect_of)).collect())
     }
 
-    /// Does as [`batch`](Self::batch), and waits on the calling thread.
+    /// Makes changes in one transaction as [`batch`](Self::batch) does, and waits on the calling thread.
     ///
     /// # Errors
     ///
-    /// As [`batch`](Self::batch).
+    /// Fails as [`batch`](Self::batch) does.
     pub fn batch_blocking(
         &self,
         changes: Vec<Change>,

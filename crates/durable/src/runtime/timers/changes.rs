@@ -1,4 +1,4 @@
-//! Changes stored timers.
+//! Changes stored timers: cancels, moves, pauses and resumes them.
 
 use super::Timers;
 use super::answers::{Cancelled, Changed, Progress, cancelled, changed, unexpected};
@@ -8,12 +8,13 @@ use crate::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use crate::timer::{Address, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// The number of timers that a bulk cancel withdraws in one transaction.
+/// The greatest number of timers that are cancelled in one transaction of a cancel by label.
 const CANCELLED_AT_ONCE: u32 = 500;
 
 impl Timers {
-    /// Cancels a timer, or a series with its present occurrence, by its key or id. After [`Cancelled::Cancelled`] no
-    /// delivery of it begins. The call returns once the cancel survives a loss of power.
+    /// Cancels the timer with this key or id. If the timer belongs to a series, the whole series ends. After
+    /// [`Cancelled::Cancelled`] no delivery of the timer begins. The call returns once the cancel survives a loss of
+    /// power.
     ///
     /// # Errors
     ///
@@ -41,7 +42,7 @@ impl Timers {
         cancelled(self.apply_one(Op::Cancel(at.into(), None), Durability::PowerLoss).await?)
     }
 
-    /// Does as [`cancel`](Self::cancel), and waits on the calling thread.
+    /// Cancels a timer as [`cancel`](Self::cancel) does, and waits on the calling thread.
     ///
     /// # Errors
     ///
@@ -50,12 +51,13 @@ impl Timers {
         block_on(self.cancel(at))
     }
 
-    /// Cancels all timers of a namespace that have the label. It works in batches, between which other callers' changes
-    /// are made. Calls `progress` after each batch. If that returns false, the remaining timers stay.
+    /// Cancels all timers of a namespace that have this label. The timers are cancelled in batches. Other callers'
+    /// changes may come between two batches. Calls `progress` after each batch. If `progress` returns false, the
+    /// remaining timers stay.
     ///
     /// # Errors
     ///
-    /// Fails if the store fails. The batches before are cancelled.
+    /// Fails if the store fails. The timers of earlier batches stay cancelled.
     ///
     /// # Examples
     ///
@@ -97,7 +99,7 @@ impl Timers {
         }
     }
 
-    /// Moves the due moment of a timer. A timer that is being delivered is not moved.
+    /// Moves the due moment of a timer. A timer whose delivery has begun is not moved.
     ///
     /// # Errors
     ///
@@ -153,7 +155,7 @@ impl Timers {
         self.change(Op::Fire(at.into())).await
     }
 
-    /// Pauses a timer or a series. A delivery that has begun goes on.
+    /// Pauses a timer or a series: no delivery begins until it is resumed. A delivery that has begun goes on.
     ///
     /// # Errors
     ///
@@ -182,8 +184,8 @@ impl Timers {
         self.change(Op::Pause(at.into())).await
     }
 
-    /// Resumes a timer or a series that was paused. If its due moment has passed, its policy for misfires decides about
-    /// the delivery.
+    /// Resumes a paused timer or series. If the due moment has passed, the timer's [`Misfire`](crate::policy::Misfire)
+    /// decides whether the timer is still delivered.
     ///
     /// # Errors
     ///
@@ -210,7 +212,7 @@ impl Timers {
         self.change(Op::Resume(at.into())).await
     }
 
-    /// Delivers a dead timer again, as if it were new.
+    /// Delivers a dead timer again, as if it were new: earlier failures do not count.
     ///
     /// # Errors
     ///
@@ -239,17 +241,18 @@ impl Timers {
     /// The greatest number of timers that one call of [`unpark`](Self::unpark) makes pending.
     pub const MOST_UNPARKED: u32 = 1_000;
 
-    /// Makes timers pending again that were parked for this reason ([`Verdict::Park`]), those with the earliest due
-    /// moments first, in one transaction: at most `limit`, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED). They are
-    /// claimed like other timers: those that are late by more than 5 s come at the
-    /// [`catch_up_rate`](crate::Builder::catch_up_rate).
+    /// Makes timers pending again that were parked for this reason ([`Verdict::Park`]). The call takes at most `limit`
+    /// timers, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED), in one transaction. Timers with the earliest due
+    /// moments come first. Afterwards they are claimed like other timers: timers that are late by more than 5 s come at
+    /// the [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
-    /// Returns the number of timers that are pending again. An occurrence of a paused series is paused instead, and
-    /// counts neither for the limit nor for the result. To unpark all timers of a reason, a caller repeats the call
-    /// until it returns zero. During that time the reason must not come back: a handler that still sees the reason
-    /// parks its timer again. Unparking the reason [`PAUSED`](crate::store::PAUSED) resumes the timers.
+    /// Returns the number of timers that are pending again. An occurrence of a paused series becomes paused instead.
+    /// Such an occurrence counts neither for the limit nor for the result. To unpark all timers of a reason, a caller
+    /// repeats the call until it returns zero. During that time the reason must not come back, because handlers that
+    /// see the reason park their timers again. Unparking the reason [`PAUSED`](crate::store::PAUSED) resumes paused
+    /// timers.
     ///
-    /// A timer is not unparked if its handler has decided to park it and the park is not stored yet: see
+    /// If a handler has decided to park its timer, but the store does not know it yet, the timer is not unparked: see
     /// [`Verdict::Park`].
     ///
     /// # Errors
@@ -281,20 +284,22 @@ impl Timers {
         }
     }
 
-    /// Does as [`unpark`](Self::unpark), and waits on the calling thread.
+    /// Unparks timers as [`unpark`](Self::unpark) does, and waits on the calling thread.
     ///
     /// # Errors
     ///
-    /// As [`unpark`](Self::unpark).
+    /// Fails as [`unpark`](Self::unpark) does.
     pub fn unpark_blocking(&self, reason: &str, limit: u32) -> Result<u32, StoreError> {
         block_on(self.unpark(reason, limit))
     }
 
-    /// Delivers timers in this process that are parked for this reason and whose due moments have come, those with the
-    /// earliest due moments first. A store that several processes share looks in all its parts. Takes up to `wanted`
-    /// timers. Takes more, up to `most`, only if as many are left for other processes. Returns the number of timers
-    /// that were claimed, or that were unparked in a store without such claims. Fewer are claimed if fewer handlers can
-    /// begin at once ([`concurrency`](crate::Builder::concurrency)).
+    /// Delivers in this process due timers that are parked for this reason. Timers with the earliest due moments come
+    /// first. A store that several processes share searches all its parts.
+    ///
+    /// Takes up to `wanted` timers. Takes more, up to `most`, if at least the same number remains for other processes.
+    /// Takes fewer timers if fewer handlers can begin at once ([`concurrency`](crate::Builder::concurrency)). Returns
+    /// the number of timers that were claimed. A store that cannot claim parked timers unparks timers instead, and the
+    /// result is their number.
     ///
     /// The call waits until a handler can begin. A handler that still sees the reason parks its timer again.
     ///
@@ -305,7 +310,7 @@ impl Timers {
     ///
     /// # Races
     ///
-    /// A timer is not found if its handler has decided to park it and the park is not stored yet: see
+    /// If a handler has decided to park its timer, but the store does not know it yet, the timer is not found: see
     /// [`Verdict::Park`].
     pub async fn fetch(&self, reason: &str, wanted: u32, most: u32) -> Result<u32, StoreError> {
         admit_reason(reason)?;

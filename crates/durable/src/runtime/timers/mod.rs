@@ -1,4 +1,4 @@
-//! Offers the calls of a runtime to the program.
+//! Offers the calls by which a program stores, changes and reads timers.
 
 mod answers;
 mod batch;
@@ -20,14 +20,14 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The time by which a due timer may be late before [`Health`] calls it overdue.
+/// The lateness beyond which a timer counts as overdue in [`Health`].
 const OVERDUE: Duration = Duration::from_secs(10);
 
-/// The handle of a runtime: stores, changes and lists timers, from any thread. It can be cloned. It does not keep the
-/// runtime alive.
+/// The handle of a runtime: stores, changes and lists timers, from any thread. The handle can be cloned. A handle does
+/// not keep the runtime alive.
 ///
-/// Calls that reach the store are futures for any executor. The most frequent calls also exist for threads, with names
-/// that end with `_blocking`.
+/// Calls that reach the store are futures for any executor. The most frequent calls also exist in a form that waits on
+/// the calling thread. The names of this form end with `_blocking`.
 #[derive(Clone)]
 pub struct Timers {
     pub(super) runtime: Arc<Runtime>,
@@ -43,17 +43,17 @@ impl Timers {
         outcomes.pop().ok_or_else(|| StoreError::new(StoreErrorKind::Corrupt, "the store gave no outcome"))
     }
 
-    /// Stores a timer. The call returns once the timer has the durability that it asks for.
+    /// Stores a timer. The call returns once the timer has the durability that its [`Spec`] demands.
     ///
     /// # Errors
     ///
-    /// Fails if another timer has the key, if a part of the timer is beyond a limit, or if the store fails. The error
-    /// hands the payload back.
+    /// Fails if another timer has the key, if a part of the timer exceeds a limit, or if the store fails. The error
+    /// contains the payload.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the timer may have been stored. A timer with an id of the caller's choice can be
-    /// stored again.
+    /// If the future is dropped, the timer may have been stored. If the caller has chosen the timer's id, it may store
+    /// the timer again.
     ///
     /// # Examples
     ///
@@ -90,20 +90,20 @@ impl Timers {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
     }
 
-    /// Does as [`schedule`](Self::schedule), and waits on the calling thread.
+    /// Stores a timer as [`schedule`](Self::schedule) does, and waits on the calling thread.
     ///
     /// # Errors
     ///
-    /// As [`schedule`](Self::schedule).
+    /// Fails as [`schedule`](Self::schedule) does.
     pub fn schedule_blocking<K: Kind>(&self, spec: Spec<K>) -> Result<Placed, ScheduleError<K>> {
         block_on(self.schedule(spec))
     }
 
-    /// Stores a timer whose payload is bytes, under the name of its kind.
+    /// Stores a timer whose payload is bytes. `kind` is the name of its kind.
     ///
     /// # Errors
     ///
-    /// As [`schedule`](Self::schedule).
+    /// Fails as [`schedule`](Self::schedule) does.
     ///
     /// # Examples
     ///
@@ -127,11 +127,11 @@ impl Timers {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.payload })
     }
 
-    /// Does as [`schedule_bytes`](Self::schedule_bytes), and waits on the calling thread.
+    /// Stores a timer as [`schedule_bytes`](Self::schedule_bytes) does, and waits on the calling thread.
     ///
     /// # Errors
     ///
-    /// As [`schedule`](Self::schedule).
+    /// Fails as [`schedule`](Self::schedule) does.
     pub fn schedule_bytes_blocking(
         &self,
         kind: &str,
@@ -146,7 +146,8 @@ impl Timers {
         placed(&self.apply_one(op, spec.durability).await.map_err(Rejection::Store)?)
     }
 
-    /// Makes the timer that the caller describes. Fails if it may not be stored.
+    /// Makes the timer that `spec` describes. Fails if the runtime cannot store the timer, for example because the
+    /// runtime is stopping.
     fn admit<P>(
         &self,
         spec: &Spec<P>,
@@ -185,7 +186,7 @@ impl Timers {
         Arc::clone(self.store())
     }
 
-    /// Returns the numbers of the runtime since its start.
+    /// Returns the runtime's counters, counted from its start, and its present numbers.
     ///
     /// ```
     /// # use pollster::block_on;
@@ -208,7 +209,7 @@ impl Timers {
         Stats { running, overrun, next_due, ..self.runtime.reporter.stats() }
     }
 
-    /// Returns the present fault of the runtime. Of several faults it is the worst.
+    /// Returns the present fault of the runtime. If the runtime has several faults, the result is the worst fault.
     ///
     /// ```
     /// use tourbillon_durable::Health;
@@ -238,10 +239,11 @@ impl Timers {
         }
     }
 
-    /// Waits until no stored timer is due, no handler runs, and the store knows of all ends. Waits for at most
-    /// `patience`, by the system's monotonic clock. Returns whether that state was reached. It is for tests, after a
-    /// step of a manual clock. On a clock that runs, a timer without a delay is due only within the next millisecond. A
-    /// timer with [`Spec::at`](crate::Spec::at) and a moment of the past is due at once.
+    /// Waits until no stored timer is due, no handler runs, and the store has confirmed the ends of all deliveries. The
+    /// call waits for at most `patience`, by the system's monotonic clock. Returns whether the runtime became idle. The
+    /// call is for tests, after a step of a manual clock. On a clock that runs, a timer without a delay is not due at
+    /// once, but within the next millisecond. A timer with [`Spec::at`](crate::Spec::at) and a moment of the past is
+    /// due at once.
     ///
     /// ```
     /// # use pollster::block_on;
@@ -260,14 +262,15 @@ impl Timers {
         self.runtime.await_idle(patience)
     }
 
-    /// Makes the runtime claim due timers at once. It is for an external scheduler, see [`external`](crate::external).
+    /// Makes the runtime claim due timers at once. An external scheduler calls this method: see
+    /// [`external`](crate::external).
     pub fn look(&self) {
         self.runtime.look();
     }
 
-    /// Makes the runtime claim due timers at once if the store's clock has stepped since the last comparison. It is for
-    /// systems whose kernel does not announce steps: the program calls it every few seconds. A comparison costs some
-    /// 100 ns.
+    /// Compares the store's clock with the steady clock, and claims due timers if the store's clock has stepped. The
+    /// method is for systems whose kernel does not announce steps. There a program calls the method every few seconds.
+    /// A comparison costs about 100 ns.
     pub fn look_at_clock(&self) {
         self.runtime.look_at_clock();
     }

@@ -7,7 +7,7 @@ use crate::timer::{Address, Timer};
 use tourbillon_words::UtcMillis;
 
 impl Timers {
-    /// Returns a stored timer; `None` if no timer has this key or id.
+    /// Returns the stored timer with this key or id. Returns `None` if there is no such timer.
     ///
     /// # Errors
     ///
@@ -32,8 +32,8 @@ impl Timers {
         self.store().get(at.into()).await
     }
 
-    /// Returns a page of the timers that match the filter. A timer that is stored from the first page to the last is on
-    /// exactly one of them, unless it moves in the order of the list.
+    /// Returns a page of the timers that match the filter. A list is read page by page. A timer that stays stored
+    /// during the whole list is on exactly one page, unless it moves in the order of the list.
     ///
     /// # Errors
     ///
@@ -71,8 +71,8 @@ impl Timers {
         self.store().list(filter, cursor, limit).await
     }
 
-    /// Returns the next `count` instants of a stored series, beginning with that of the present occurrence. Empty for a
-    /// timer that is not of a series.
+    /// Returns the next `count` instants of a stored series, beginning with the instant of the present occurrence. The
+    /// result is empty if the timer does not belong to a series.
     ///
     /// # Errors
     ///
@@ -105,8 +105,8 @@ impl Timers {
         Ok(core::iter::once(timer.scheduled).chain(rest).filter(is_within).take(count).collect())
     }
 
-    /// Returns the numbers of stored timers, by namespace and phase. The time is proportional to the number of
-    /// namespaces.
+    /// Returns the number of stored timers for each namespace and phase. The call takes time in proportion to the
+    /// number of namespaces.
     ///
     /// # Errors
     ///
@@ -134,11 +134,11 @@ impl Timers {
         self.store().counts().await
     }
 
-    /// Returns the numbers of pending timers by the time until they are due, on a logarithmic axis: those that are due,
-    /// those due within a minute, and so on up to ten years and later. The stores of this crate keep a number for each
-    /// hour. For the spans up to an hour they read the first 50,000 timers of this hour and the next hour. That takes a
-    /// few milliseconds with ten million timers. If these two hours have more timers, the spans after the last timer
-    /// that was read are not exact.
+    /// Counts pending timers by the time until they are due. The spans of time grow: timers that are due, timers due
+    /// within a minute, and so on, up to ten years and later. The stores of this crate keep a number for each hour. For
+    /// the spans up to an hour they read timers of this hour and the next hour, at most the first 50,000. The call
+    /// takes a few milliseconds with ten million timers. If these two hours have more timers, the spans after the last
+    /// timer that was read are not exact.
     ///
     /// # Errors
     ///
@@ -163,7 +163,8 @@ impl Timers {
         self.store().horizon().await
     }
 
-    /// Returns the faults of the store's structure; none if all is well. Reads the whole store.
+    /// Checks the store's structure, and returns its faults. The result is empty if the store has no fault. Reads the
+    /// whole store.
     ///
     /// # Errors
     ///

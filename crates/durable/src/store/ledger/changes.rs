@@ -33,7 +33,7 @@ impl<T: Tables> Lifecycle<T> {
         limit: u32,
     ) -> Result<Outcome, StoreError> {
         let (prefix, limit) = (label_key(namespace, label), limit.max(1));
-        // Timers in flight keep their labels, and were withdrawn by an earlier call perhaps: they are passed over.
+        // A timer that was withdrawn in flight keeps its labels until its delivery ends. Such timers are passed over.
         let (mut cancelled, mut in_flight, mut more) = (0, 0, false);
         let mut from = prefix.clone();
         'all: loop {
@@ -89,8 +89,8 @@ impl<T: Tables> Lifecycle<T> {
         })
     }
 
-    /// Marks the timer's series as paused or not, and applies to the timer the event that `event_for` gives for its
-    /// state. A timer stays as it is if it has neither a series nor a state with an event.
+    /// Marks the timer's series as paused or not. Then applies the event that `event_for` returns for the timer.
+    /// Refuses the change if the timer has no series and `event_for` returns no event.
     fn set_paused(
         &mut self,
         at: &Address,
@@ -117,7 +117,7 @@ impl<T: Tables> Lifecycle<T> {
     pub(super) fn unpark(&mut self, reason: &str, limit: u32) -> Result<Outcome, StoreError> {
         let prefix = part(reason);
         let (mut unparked, mut from) = (0, prefix.clone());
-        // Occurrences of paused series get another reason, and hide none of those behind them.
+        // An occurrence of a paused series gets another reason and does not count. The timers behind it still come.
         while unparked < limit {
             let keys = self.timers.reader().keys(
                 Table::Parked,
@@ -134,8 +134,8 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Unparks the timer that an entry names. Returns whether the timer is pending then. A timer of a paused series is
-    /// paused instead.
+    /// Unparks the timer that the index entry `key` names. Returns whether the timer is pending now. A timer of a
+    /// paused series becomes paused instead.
     fn unpark_one(&mut self, reason: &str, key: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_at_end(key) else { return Ok(false) };
         let timer = match self.timers.load_named(id)? {

@@ -10,7 +10,7 @@
 //! | the quarantine (L5) | each record is a fault of its own |
 //! | the remembered ids (L6) | from the ids to the moments, and back |
 //!
-//! The check does not cover the state in memory. [`Turns`](super::Turns) begins again where that is lost (T3).
+//! The check does not cover the state in memory. [`Turns`](super::Turns) begins again if its state is lost (T3).
 
 use super::entries::{entries, id_at_end, key_of, moment_of};
 use super::hours::Hours;
@@ -23,7 +23,7 @@ use crate::store::tables::{Table, Tables};
 use crate::timer::{Timer, TimerId};
 use std::collections::BTreeMap;
 
-/// The tables that are indexes: they lead to timers.
+/// The tables that are indexes. Each entry of an index names a timer.
 pub(super) const INDEXES: [Table; 8] = [
     Table::Keys,
     Table::Keyless,
@@ -38,12 +38,13 @@ pub(super) const INDEXES: [Table; 8] = [
 /// The number of faults after which a check stops.
 const MOST_FAULTS: usize = 1_000;
 
-/// Returns the id that an entry names. In the table of keys the id is in the value, elsewhere in the key.
+/// Returns the id of the timer that an index entry names. In the table of keys the id is in the value. In other tables
+/// the id is in the key.
 pub(super) fn id_of(table: Table, key: &[u8], value: &[u8]) -> Option<TimerId> {
     id_at_end(if table == Table::Keys { value } else { key })
 }
 
-/// Returns whether a timer has this entry (L1).
+/// Returns whether an entry is among the entries that a timer must have (L1).
 pub(super) fn has_entry(timer: &Timer, table: Table, key: &[u8], value: &[u8]) -> bool {
     entries(timer).iter().any(|entry| entry.0 == table && entry.1 == key && entry.2 == value)
 }
@@ -57,12 +58,12 @@ fn seeming_name(record: &[u8]) -> String {
     }
 }
 
-/// Gathers the faults that a check finds.
+/// Gathers the faults that a check of the tables finds.
 #[derive(Default)]
 struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Adds a fault. Returns whether the check goes on.
+    /// Adds a fault. Returns whether the check goes on: false once [`MOST_FAULTS`] faults were found.
     fn add(&mut self, table: Table, timer: Option<TimerId>, fault: impl Into<Box<str>>) -> bool {
         self.0.push(Fault { table: table.name(), timer, fault: fault.into() });
         !self.are_enough()
@@ -73,17 +74,17 @@ impl Faults {
     }
 }
 
-/// The numbers of timers by namespace and phase, and of entries by table, as the records themselves show them.
+/// The numbers that a check counts in the timers' records: timers by namespace and phase, and index entries by table.
 #[derive(Default)]
 struct Found {
     by_namespace: BTreeMap<(Box<str>, Phase), u64>,
     entries: BTreeMap<Table, u64>,
 }
 
-/// Makes a check. It keeps no timer in memory.
+/// Checks the structure of all tables. Keeps no timer in memory.
 pub(super) struct Check<'t, T> {
     reader: Reader<'t, T>,
-    /// The tables that are left out, since a store of an earlier version lacks them.
+    /// The tables that the check leaves out because a store of an earlier version lacks them.
     lacking: &'t [Table],
     faults: Faults,
     found: Found,
@@ -94,7 +95,7 @@ impl<'t, T: Tables> Check<'t, T> {
         Self { reader, lacking, faults: Faults::default(), found: Found::default() }
     }
 
-    /// Returns the faults of the structure (L1 to L6).
+    /// Returns the faults of the structure: violations of the invariants L1 to L6.
     pub(super) fn run(mut self) -> Result<Vec<Fault>, StoreError> {
         self.check_order()?;
         self.check_records()?;
@@ -111,7 +112,7 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(self.faults.0)
     }
 
-    /// Checks that the keys of each table are in order. Otherwise a search misses some of them.
+    /// Checks that the keys of each table are in order. A search can miss keys that are not in order.
     fn check_order(&mut self) -> Result<(), StoreError> {
         for table in Table::ALL {
             let mut before: Option<Vec<u8>> = None;
@@ -151,7 +152,7 @@ impl<'t, T: Tables> Check<'t, T> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Checks that all entries of a timer are stored.
+    /// Checks that all index entries of a timer are stored.
     fn check_entries(&mut self, timer: &Timer) -> Result<(), StoreError> {
         *self.found.by_namespace.entry((timer.namespace.clone(), timer.state.phase())).or_default() += 1;
         for (table, key, value) in entries(timer) {
@@ -174,8 +175,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Checks that an index has as many entries as the timers have in it. The entries of all timers are known to be
-    /// there. So with that number there are no others.
+    /// Checks that an index has only the entries of the timers. All entries of timers are known to be stored. So a
+    /// comparison of the numbers suffices.
     fn check_index(&mut self, table: Table) -> Result<(), StoreError> {
         let mut stored = 0;
         self.reader.tables.scan(table, &[], &mut |_, _| {
@@ -190,8 +191,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Adds a fault for each entry of an index that belongs to none of the timers. Records that were set aside leave
-    /// such entries behind.
+    /// Adds a fault for each stray entry of an index. A stray entry belongs to no timer. Records that were set aside
+    /// leave stray entries behind.
     fn name_strays(&mut self, table: Table) -> Result<(), StoreError> {
         let mut failure = None;
         self.reader.tables.scan(table, &[], &mut |key, value| {

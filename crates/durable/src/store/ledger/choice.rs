@@ -11,41 +11,43 @@ use crate::timer::TimerId;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_words::UtcMillis;
 
-/// The number of entries that a claim may read without taking their timers.
+/// The greatest number of index entries that one claim reads.
 pub(super) const LOOKS: usize = 8_192;
-/// The number of entries that are read in one scan.
+/// The number of index entries that a claim reads in one scan.
 pub(super) const PAGE: usize = 256;
 
 /// The timers that a claim is about to lease.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// The due moments and ids of the timers. The timers of each namespace are in order.
+    /// The due moments and ids of the chosen timers. Within a namespace the earliest due moments come first.
     pub(crate) timers: Vec<(UtcMillis, TimerId)>,
-    /// The moment from which another claim with the same shares takes more timers.
+    /// The moment from which another claim with the same shares would take more timers. `None` if no such moment is
+    /// known.
     pub(crate) next: Option<UtcMillis>,
 }
 
-/// Gathers the timers of a claim, and keeps account of the limits and shares.
+/// Gathers the timers of a claim, and keeps account of the claim's limits and shares.
 pub(super) struct Choice<'c, T> {
     tables: &'c T,
     pub(super) now: UtcMillis,
     limit: Limit,
     shares: &'c Shares,
-    /// The number of entries that the choice may still read.
+    /// The number of index entries that the claim may still read.
     pub(super) looks: usize,
     chosen: Chosen,
     bytes: u64,
     taken: BTreeMap<Box<str>, Taken>,
 }
 
-/// The numbers of timers that a claim has taken of a namespace: all of them, and the late timers among them.
+/// The number of timers that a claim has taken from one namespace, and the number of late timers among them.
 #[derive(Default)]
 struct Taken {
     all: usize,
     late: usize,
 }
 
-/// A page of due entries. With it comes the moment of the next entry, if that moment is in the future.
+/// A page of index entries of due timers. Also the due moment of the timer after the page, if this moment is in the
+/// future.
 pub(super) type DuePage = (Vec<Key>, Option<UtcMillis>);
 
 impl<'c, T: Tables> Choice<'c, T> {
@@ -58,25 +60,26 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.chosen
     }
 
-    /// Returns the number of timers that were chosen so far.
+    /// Returns the number of timers that the claim has taken so far.
     pub(super) fn len(&self) -> usize {
         self.chosen.timers.len()
     }
 
-    /// Returns whether the choice is complete: it has `most` timers or the greatest number of bytes, or has read as
-    /// many entries as it may.
+    /// Returns whether the claim must take no more timers. The claim has `most` timers, or has reached its limit of
+    /// bytes, or may read no more entries.
     pub(super) fn is_over(&self, most: usize) -> bool {
         self.len() >= most || self.bytes > 0 && self.bytes >= self.limit.bytes || self.looks == 0
     }
 
-    /// Returns whether this claim may take the timer of this entry, by the shares and by the limit of late timers.
+    /// Returns whether this claim may take the timer of the index entry `entry`. The namespace's share and the limit of
+    /// late timers decide.
     pub(super) fn permits(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.left(self.limit.timers, namespace, taken, self.len()) > 0
             && self.is_in_time_or_has_permit(namespace, entry)
     }
 
-    /// Returns whether the next claim may take the timer of this entry.
+    /// Returns whether the next claim may take the timer of the index entry `entry`.
     pub(super) fn leaves(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.room(namespace, taken, self.len()) > 0 && self.is_in_time_or_has_permit(namespace, entry)
@@ -92,7 +95,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.now - moment_of(entry) > limit.after
     }
 
-    /// Adds the timer of an entry to the choice. Its record has `bytes` bytes.
+    /// Adds the timer of an index entry to the chosen timers. The timer's record has `bytes` bytes.
     pub(super) fn take(&mut self, namespace: &str, entry: &[u8], bytes: usize) {
         if let Some(id) = id_at_end(entry) {
             self.chosen.timers.push((moment_of(entry), id));
@@ -104,13 +107,14 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// Notes a moment from which another claim would take more. The earliest such moment counts.
+    /// Notes a moment from which another claim would take more timers. The earliest noted moment counts.
     pub(super) fn note_next(&mut self, moment: UtcMillis) {
         self.chosen.next = Some(self.chosen.next.map_or(moment, |next| next.min(moment)));
     }
 
-    /// Takes timers of a namespace in the order of `entries`, until its share is used up or the choice is complete.
-    /// Returns the entries that are left, if any are.
+    /// Takes timers of a namespace in the order of the index entries `entries`. Stops at `end` chosen timers, at a
+    /// limit of the claim, or when the namespace's share is used up. Returns the remaining entries. `None` if no
+    /// entries remain.
     pub(super) fn take_of(
         &mut self,
         namespace: &str,
@@ -122,7 +126,7 @@ impl<'c, T: Tables> Choice<'c, T> {
             && let Some(entry) = entries.pop_first()
         {
             self.looks -= 1;
-            // The timer may have been cancelled or moved, or claimed by another way.
+            // The timer may have been cancelled, moved, or claimed without regard to shares.
             if self.tables.get(Table::Due, &entry)?.is_some() {
                 let bytes = self.record_of(&entry)?.map_or(0, |record| record.len());
                 self.take(namespace, &entry, bytes);
@@ -131,8 +135,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         Ok((!entries.is_empty()).then_some(Waiting::Exactly(entries)))
     }
 
-    /// Takes timers of a namespace, reading the index from `from` up to the frontier. Returns the place of the first
-    /// entry that is left, if any is.
+    /// Takes timers of a namespace from the part of the index between `from` and `frontier`. Returns the first entry
+    /// that the method has not read. `None` if the method has read the whole part.
     pub(super) fn take_from(
         &mut self,
         namespace: &str,
@@ -163,8 +167,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// Reads a page of due entries, starting at the key `from`. Also returns the moment of the next entry, if the page
-    /// ended at an entry that is not due yet.
+    /// Reads a page of index entries of due timers, starting at the key `from`. Also returns the due moment of the next
+    /// timer, if the page ended before a timer that is not due yet.
     pub(super) fn due_page(&self, from: &[u8]) -> Result<DuePage, StoreError> {
         let (mut page, mut later) = (Vec::new(), None);
         self.tables.scan(Table::Due, from, &mut |entry, _| {
@@ -183,7 +187,7 @@ impl<'c, T: Tables> Choice<'c, T> {
     }
 }
 
-/// Returns the least key that comes after an entry's key.
+/// Returns the least key that comes after the key `entry`.
 pub(super) fn after(entry: &[u8]) -> Key {
     [entry, &[0]].concat()
 }

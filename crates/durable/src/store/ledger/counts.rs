@@ -7,7 +7,8 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use std::collections::BTreeMap;
 
-/// The changes that a transaction makes to the numbers of timers. They are written at the transaction's end.
+/// The changes that a transaction makes to the numbers of timers by namespace and phase. The transaction writes the
+/// changes at its end.
 #[derive(Debug, Default)]
 pub(super) struct PhaseCounts {
     changes: Deltas<(Box<str>, Phase)>,
@@ -18,12 +19,12 @@ impl PhaseCounts {
         self.changes.add((namespace.into(), phase), change);
     }
 
-    /// Adds the changes of a later request of the same transaction.
+    /// Adds the changes that a later request of the same transaction makes to the numbers of timers.
     pub(super) fn absorb(&mut self, later: Self) {
         self.changes.absorb(later.changes);
     }
 
-    /// Writes the changes to the stored numbers.
+    /// Adds the changes to the stored numbers of timers.
     pub(super) fn write(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
         self.changes.settle(|(namespace, phase), change| {
             let key = count_key(&namespace, phase);
@@ -44,7 +45,7 @@ impl PhaseCounts {
         Ok(count.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
     }
 
-    /// Returns all stored numbers, without the changes of this transaction.
+    /// Returns the stored numbers of timers by namespace and phase, without the changes of this transaction.
     pub(super) fn all(tables: &impl Tables) -> Result<BTreeMap<(Box<str>, Phase), u64>, StoreError> {
         let mut counts = BTreeMap::new();
         tables.scan(Table::Counts, &[], &mut |key, value| {

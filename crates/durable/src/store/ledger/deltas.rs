@@ -3,7 +3,7 @@
 use crate::store::error::StoreError;
 use std::collections::BTreeMap;
 
-/// The sum of the changes of each number in one transaction.
+/// The sums of a transaction's changes to stored numbers, each under the key of its number.
 #[derive(Debug)]
 pub(super) struct Deltas<K>(BTreeMap<K, i64>);
 
@@ -12,7 +12,7 @@ impl<K: Ord> Deltas<K> {
         *self.0.entry(number).or_default() += change;
     }
 
-    /// Adds the changes of a later request of the same transaction.
+    /// Adds the changes that a later request of the same transaction makes to the stored numbers.
     pub(super) fn absorb(&mut self, later: Self) {
         for (number, change) in later.0 {
             self.add(number, change);
@@ -23,7 +23,7 @@ impl<K: Ord> Deltas<K> {
         self.0.clear();
     }
 
-    /// Takes all changes, and calls `write` for each number whose sum is not zero.
+    /// Calls `write` for each stored number whose sum of changes is not zero. Forgets all changes.
     pub(super) fn settle(
         &mut self,
         mut write: impl FnMut(K, i64) -> Result<(), StoreError>,

@@ -12,13 +12,13 @@ pub(super) fn id_bytes(id: TimerId) -> [u8; 16] {
     id.as_u128().to_be_bytes()
 }
 
-/// Writes a moment in 6 bytes, which suffice beyond the year 9999.
+/// Returns the 6 bytes of a moment in a table's key. Six bytes suffice beyond the year 9999.
 pub(super) fn moment_bytes(moment: UtcMillis) -> [u8; 6] {
     let bytes = moment.as_millis().to_be_bytes();
     [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]
 }
 
-/// Returns the key of a pending timer in the table by due moment.
+/// Returns the key of a pending timer in the index by due moment.
 pub(crate) fn due_entry(due: UtcMillis, id: TimerId) -> Vec<u8> {
     [&moment_bytes(due)[..], &id_bytes(id)].concat()
 }
@@ -37,8 +37,8 @@ pub(super) fn id_at_end(key: &[u8]) -> Option<TimerId> {
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// Returns a text with its length before it, for the beginning of a key. With the length, no text is the beginning of
-/// another text.
+/// Returns the length of a text and the text, for the beginning of a table's key. Because of the length, the result is
+/// never the beginning of another text's result.
 pub(super) fn part(text: &str) -> Vec<u8> {
     part_before(text, &[])
 }
@@ -52,7 +52,7 @@ pub(super) fn key_key(namespace: &str, key: &str) -> Vec<u8> {
     part_before(namespace, key.as_bytes())
 }
 
-/// Reads the namespace and the key from bytes that [`key_key`] has made.
+/// Reads the namespace and the timer's key from bytes that [`key_key`] has made.
 pub(crate) fn key_of(key: &[u8]) -> Option<KeyOf> {
     let (length, rest) = key.split_first()?;
     let (namespace, key) = rest.split_at_checked(usize::from(*length))?;
@@ -72,7 +72,7 @@ pub(super) fn hour_key(hour: u32) -> [u8; 4] {
     hour.to_be_bytes()
 }
 
-/// Returns the table that has the timers of this timer's phase, and the timer's key there.
+/// Returns the table for the timer's phase, and the timer's key in that table.
 pub(super) fn phase_entry(timer: &Timer) -> (Table, Vec<u8>) {
     let (table, before) = match &timer.state {
         State::Pending => (Table::Due, moment_bytes(timer.due).to_vec()),
@@ -83,17 +83,17 @@ pub(super) fn phase_entry(timer: &Timer) -> (Table, Vec<u8>) {
     (table, [&before[..], &id_bytes(timer.id)].concat())
 }
 
-/// Returns the beginning of the keys of a namespace's timers of one phase, in the table of parked and dead timers.
+/// Returns the beginning of keys in `Stopped`, the table of parked and dead timers: the namespace and the phase.
 pub(super) fn stopped_prefix(namespace: &str, phase: Phase) -> Vec<u8> {
     part_before(namespace, &[phase as u8])
 }
 
-/// Returns the timer's key in the table of timers that own no key of their own.
+/// Returns the timer's key in `Keyless`, the table of timers whose callers gave no key.
 pub(super) fn keyless_key(namespace: &str, id: TimerId) -> Vec<u8> {
     part_before(namespace, &id_bytes(id))
 }
 
-/// Returns all entries of a timer (L1).
+/// Returns all table entries that a timer must have (L1).
 pub(crate) fn entries(timer: &Timer) -> Vec<Entry> {
     let id = id_bytes(timer.id);
     let mut entries = vec![(Table::Timers, id.to_vec(), record::encode(timer))];

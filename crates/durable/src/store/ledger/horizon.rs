@@ -9,12 +9,13 @@ use crate::store::horizon::{AN_HOUR, Horizon, hour_of, start_of};
 use crate::store::tables::{Table, Tables};
 use tourbillon_words::UtcMillis;
 
-/// The number of entries by due moment that a horizon reads at most. They are those of this hour and the next hour.
+/// The greatest number of index entries that the counting of a horizon reads. The counting reads the entries of timers
+/// that are due in this hour and the next hour.
 pub(crate) const LOOKS: usize = 50_000;
-/// The number of hours that a horizon reads at most. Ten years have 87,600.
+/// The greatest number of hours whose stored numbers of timers are added up for a horizon. Ten years have 87,600 hours.
 const HOURS: usize = 100_000;
 
-/// Counts the pending timers of all namespaces. Reads at most `looks` entries by due moment.
+/// Counts the pending timers of all namespaces by due moment. Reads at most `looks` entries of the index by due moment.
 pub(super) fn horizon<T: Tables>(
     reader: Reader<'_, T>,
     now: UtcMillis,
@@ -22,7 +23,7 @@ pub(super) fn horizon<T: Tables>(
 ) -> Result<Horizon, StoreError> {
     let mut horizon = Horizon::empty(now);
     let (first, near) = (hour_of(now), horizon.spans[AN_HOUR].until);
-    // The spans of less than an hour end within hours: their timers are counted one by one.
+    // The first spans end in the middle of an hour of UTC. So their timers are counted one by one.
     let mut looked = 0;
     let mut cut = None;
     reader.tables.scan(Table::Due, &moment_bytes(start_of(first)), &mut |key, _| {
@@ -53,7 +54,7 @@ pub(super) fn horizon<T: Tables>(
         let from = horizon.span_of(cut);
         horizon.spans[from..=AN_HOUR + 1].iter_mut().for_each(|span| span.is_exact = false);
     } else {
-        // The rest of the hour in which the near spans end.
+        // The first spans end within an hour. The other timers of that hour belong to the next span.
         let later = &mut horizon.spans[AN_HOUR + 1].count;
         *later = later.saturating_add(in_near.saturating_sub(looked as u64));
     }

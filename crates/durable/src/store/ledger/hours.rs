@@ -9,24 +9,25 @@ use crate::store::tables::{Table, Tables};
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The changes that a transaction makes to the numbers of the hours. They are written at the transaction's end.
+/// The changes that a transaction makes to the numbers of pending timers by hour. The transaction writes the changes at
+/// its end.
 #[derive(Debug, Default)]
 pub(super) struct Hours {
     changes: Deltas<u32>,
 }
 
 impl Hours {
-    /// Adds `change` to the number of the hour of a due moment.
+    /// Adds `change` to the number of pending timers in the hour of the moment `due`.
     pub(super) fn add(&mut self, due: UtcMillis, change: i64) {
         self.changes.add(hour_of(due), change);
     }
 
-    /// Adds the changes of a later request of the same transaction.
+    /// Adds the changes that a later request of the same transaction makes to the numbers of timers by hour.
     pub(super) fn absorb(&mut self, later: Self) {
         self.changes.absorb(later.changes);
     }
 
-    /// Writes the changes to the stored numbers.
+    /// Adds the changes to the stored numbers of timers by hour.
     pub(super) fn write(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
         self.changes.settle(|hour, change| {
             let key = hour_key(hour);
@@ -38,7 +39,8 @@ impl Hours {
         })
     }
 
-    /// Counts all entries again, writes the numbers, and drops the changes.
+    /// Counts the timers of all hours again, from the index by due moment. Stores the new numbers, and forgets the
+    /// changes.
     pub(super) fn recount(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
         self.changes.clear();
         let counted = Self::counted(tables)?;
@@ -54,7 +56,7 @@ impl Hours {
         Ok(())
     }
 
-    /// Returns the number of each hour, counted from the entries by due moment.
+    /// Counts the pending timers of each hour in the index by due moment.
     fn counted(tables: &impl Tables) -> Result<BTreeMap<u32, u64>, StoreError> {
         let mut hours = BTreeMap::new();
         tables.scan(Table::Due, &[], &mut |key, _| {
@@ -64,7 +66,7 @@ impl Hours {
         Ok(hours)
     }
 
-    /// Calls `each` for the stored numbers by hour, until it returns false.
+    /// Calls `each` with each hour and its stored number of timers. Stops once `each` returns false.
     pub(super) fn each(
         tables: &impl Tables,
         mut each: impl FnMut(u32, u64) -> bool,
@@ -74,7 +76,8 @@ impl Hours {
         })
     }
 
-    /// Returns the first hour whose stored number is wrong, with the stored number and the right number.
+    /// Returns the first hour whose stored number of timers is wrong. Also returns the stored number and the right
+    /// number.
     pub(super) fn first_wrong(tables: &impl Tables) -> Result<Option<(u32, u64, u64)>, StoreError> {
         let counted = Self::counted(tables)?;
         let mut stored = BTreeMap::new();

@@ -9,16 +9,16 @@ use crate::store::{Claimant, Claimed, Leased, LeftOut, Outcome, Reaped};
 use crate::timer::{Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// Makes a claim: leases timers and gathers the answer.
+/// Leases timers for a claim, and gathers the claim's answer.
 pub(super) struct Claiming<'l, T> {
     lifecycle: &'l mut Lifecycle<T>,
     token: Token,
-    /// The moment at which the new leases end.
+    /// The moment at which the leases of this claim end.
     until: UtcMillis,
     claimed: Claimed,
-    /// The number of payload bytes of the timers that are claimed so far.
+    /// The number of payload bytes of the timers that the claim has leased so far.
     bytes: u64,
-    /// Whether the claim must be durable before it is answered. It must be if it has ended a timer that is delivered at
+    /// Whether the claim must be durable before its answer. True once the claim has ended a timer that is delivered at
     /// most once.
     must_be_durable: bool,
 }
@@ -31,8 +31,8 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Self { lifecycle, token, until, claimed, bytes: 0, must_be_durable: false }
     }
 
-    /// Claims the timers that these entries of the index by due moment name, until their payloads have `most_bytes`
-    /// bytes. Returns whether the claim must be durable before it is answered.
+    /// Leases the timers of `entries`, entries of the index by due moment. Stops once the payloads of the leased timers
+    /// have `most_bytes` bytes together. The flag says whether the claim must be durable before its answer.
     pub(super) fn run(
         mut self,
         entries: impl IntoIterator<Item = Vec<u8>>,
@@ -51,8 +51,8 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Ok((self.claimed, self.must_be_durable))
     }
 
-    /// Returns the timer that an entry names. An entry that does not belong to its timer is removed, since it would
-    /// stop every later claim.
+    /// Returns the timer that an index entry names. Removes an entry that does not belong to the named timer, because
+    /// such an entry would stop every later claim.
     fn load(&mut self, entry: &[u8]) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
         let named = match id_at_end(entry) {
@@ -86,7 +86,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
     }
 }
 
-/// Makes a reap: ends leases and gathers the answer.
+/// Ends leases for a reap, and gathers the reap's answer.
 pub(super) struct Reaping<'l, T> {
     lifecycle: &'l mut Lifecycle<T>,
     reaped: Reaped,
@@ -97,8 +97,8 @@ impl<'l, T: Tables> Reaping<'l, T> {
         Self { lifecycle, reaped: Reaped::default() }
     }
 
-    /// Ends at most `limit` leases whose time is over. With `all` it ends leases whose time is not over, too, since all
-    /// holders are gone.
+    /// Ends at most `limit` leases whose time is over. With `all`, also ends leases whose time is not over, because
+    /// their holders are gone.
     pub(super) fn run(mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
         let (now, mut over, mut next) = (self.lifecycle.now, Vec::new(), None);
         self.lifecycle.timers.reader().leases(|until, id| {
@@ -119,8 +119,8 @@ impl<'l, T: Tables> Reaping<'l, T> {
         Ok(self.reaped)
     }
 
-    /// Returns the timer that an entry names. An entry that does not belong to its timer is removed, since it would
-    /// stop every later reap.
+    /// Returns the timer that an index entry names. Removes an entry that does not belong to the named timer, because
+    /// such an entry would stop every later reap.
     fn load(&mut self, until: UtcMillis, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
         match timers.load_named(id)? {

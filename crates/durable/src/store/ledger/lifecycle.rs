@@ -17,13 +17,12 @@ use tourbillon_words::UtcMillis;
 /// The reason for which paused timers are parked.
 pub const PAUSED: &str = "paused";
 
-/// The tolerance between clocks. If a timer's creation is further in the future, it was made by a clock that was ahead.
-/// The clocks of processes that share a store differ by less.
+/// The greatest difference between the clocks of processes that share a store. A timer whose creation lies further in
+/// the future was made by a clock that was ahead.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// Makes the transitions of timers within a transaction, at its moment `now`.
-///
-/// The operations on single timers are in `placing` and `changes`.
+/// Changes the states of timers within a transaction at the moment `now`. The operations on single timers are in
+/// `placing` and `changes`.
 pub(super) struct Lifecycle<T> {
     pub(super) timers: Timers<T>,
     pub(super) remembered: Remembered,
@@ -34,7 +33,7 @@ pub(super) fn is_withdrawn(timer: &Timer) -> bool {
     matches!(timer.state, State::Leased(Lease { withdrawn: Some(_), .. }))
 }
 
-/// Makes an error that only a fault of this crate can cause.
+/// Makes an error for a refusal that only a fault of this crate can cause.
 pub(super) fn bug(refusal: impl fmt::Debug) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("a transition was refused: {refusal:?}"))
 }
@@ -54,7 +53,7 @@ impl<T: Tables> Lifecycle<T> {
         }
     }
 
-    /// Prolongs a lease. Returns false if its holder has lost the lease.
+    /// Prolongs the lease of a timer. Returns false if the holder has lost the lease.
     pub(super) fn renew(&mut self, id: TimerId, event: Event) -> Result<bool, StoreError> {
         let Some(timer) = self.timers.load(id)? else { return Ok(false) };
         let Ok(Next::Stays(renewed)) = step(&timer, event, self.now) else { return Ok(false) };
@@ -62,8 +61,8 @@ impl<T: Tables> Lifecycle<T> {
         Ok(true)
     }
 
-    /// Stores a timer in its next state after its delivery, if the timer stays stored. A dead occurrence leaves its
-    /// series, and the next occurrence is stored.
+    /// Stores the next state of a timer that goes on after its delivery. A dead occurrence leaves its series, and the
+    /// next occurrence is stored.
     pub(super) fn settle(&mut self, timer: &Timer, mut next: Timer) -> Result<Outcome, StoreError> {
         let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
         if is_paused && next.state == State::Pending {
@@ -81,7 +80,7 @@ impl<T: Tables> Lifecycle<T> {
     pub(super) fn end(&mut self, timer: &Timer, end: End) -> Result<Outcome, StoreError> {
         let goes_on = matches!(end, End::Done | End::Skipped) && !is_withdrawn(timer);
         if goes_on && timer.series.as_ref().is_some_and(|series| series.plan.validate().is_err()) {
-            // The series must not end unseen.
+            // The plan is invalid, so no occurrence can follow. The dead timer shows that the series has stopped.
             let state = State::Dead(Death { reason: DeathReason::Plan, at: self.now });
             self.timers.change(timer, &Timer { state, series: None, ..timer.clone() })?;
             return Ok(Outcome::Ended { id: timer.id, phase: Phase::Dead, next: None, skipped: 0 });
@@ -94,7 +93,7 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Ended { id: timer.id, phase, next, skipped })
     }
 
-    /// Withdraws a timer. Returns whether a delivery of it has begun.
+    /// Withdraws a timer. Returns whether a delivery of the timer has begun.
     pub(super) fn withdraw(&mut self, timer: &Timer, withdrawal: Withdrawal) -> Result<bool, StoreError> {
         match step(timer, Event::Withdraw(withdrawal), self.now) {
             Ok(Next::Stays(marked)) => self.timers.change(timer, &marked).map(|()| true),
@@ -103,7 +102,7 @@ impl<T: Tables> Lifecycle<T> {
         }
     }
 
-    /// Removes a timer that has ended, and remembers its id.
+    /// Removes a timer that has ended. Remembers the timer's id if the caller chose the id.
     fn remove(&mut self, timer: &Timer) -> Result<(), StoreError> {
         self.remembered.remember(self.timers.tables(), timer)?;
         self.timers.delete(timer)
@@ -115,15 +114,15 @@ impl<T: Tables> Lifecycle<T> {
         let Some(series) = timer.series.as_ref().filter(|_| !is_withdrawn(timer)) else {
             return Ok((None, 0));
         };
-        // If a clock that was ahead made the occurrence, the series goes back to the present time.
+        // The occurrence may come from a clock that was ahead. Then the series goes back to the present time.
         let made_ahead = timer.created > self.now + AHEAD;
         let from = if made_ahead { timer.scheduled.min(self.now) } else { timer.scheduled };
         let following = series.following(from, self.now);
         let Some(instant) = following.instant else { return Ok((None, following.skipped)) };
         let (mut instant, mut skipped) = (instant, following.skipped);
         let mut id = TimerId::of_occurrence(series.id, instant);
-        // A series that was placed a second time can find timers of its first life, for example dead timers. An instant
-        // that has a timer gets no second timer.
+        // A series may be placed a second time while timers of its first life are still stored, for example dead
+        // timers. An instant that has a timer gets no second timer.
         while self.timers.has(id)? {
             let following = series.following(instant, self.now);
             skipped += following.skipped + 1;

@@ -13,22 +13,23 @@ use crate::timer::TimerId;
 use std::collections::BTreeSet;
 use tourbillon_words::UtcMillis;
 
-/// The number of entries that a list looks at for one page, for each timer that was asked for.
+/// The number of index entries that a list may read for each timer that the caller asked for.
 const LOOKS: usize = 10;
-/// The number of timers up to which a list reads the whole namespace for each page, without reading those of other
-/// namespaces.
+/// The greatest number of timers in a small namespace. For each page of a small namespace, a list reads all timers of
+/// the namespace and no others.
 const FEW: usize = 2_000;
-/// The number of entries of all namespaces that a list of one namespace looks at while its page has no timer.
+/// The number of index entries after which a list of one namespace gives up an index that all namespaces share. The
+/// list goes on with the index if the page has a timer.
 const MORE_LOOKS: usize = 20_000;
-/// The number of timers up to which a list reads the whole namespace for one page, after it found none of them among
-/// the entries of all namespaces.
+/// The greatest size of a namespace, in timers, for which a list may read the whole namespace for one page. The list
+/// does so if the index of all namespaces has led to none of the namespace's timers.
 const MOST_GATHERED: usize = 1_000_000;
 
-/// The key of an entry, and the id of its timer if the entry has a valid id.
+/// The key of an index entry, and the id of the entry's timer. `None` if the entry has no valid id.
 type Listed = (Vec<u8>, Option<TimerId>);
 
-/// Describes how a list goes through a table. It has the table whose order is the list's order, and the prefix of the
-/// keys that belong to the list. In the table by due moment it also has the bounds of the due moments.
+/// Describes how a list goes through a table. The list has the order of `table`, and the keys of its entries begin with
+/// `prefix`. `due_after` and `due_before` bound a list by due moment, and are `None` for other lists.
 struct Way {
     table: Table,
     prefix: Vec<u8>,
@@ -45,20 +46,21 @@ impl Way {
         Self { table, prefix, due_after, due_before, descending: filter.descending }
     }
 
-    /// Returns the key from which an ascending list goes on.
+    /// Returns the key from which an ascending list goes on after the key `after`.
     fn from(&self, after: Option<&[u8]>) -> Vec<u8> {
         let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
         let first = self.due_after.map_or_else(Vec::new, |moment| moment_bytes(moment).to_vec());
         from.max(first).max(self.prefix.clone())
     }
 
-    /// Returns the key below which a descending list goes on; `None` if it begins with the table's last key.
+    /// Returns the key below which a descending list goes on. `None` if the list begins with the table's last key.
     fn below(&self, before: Option<&[u8]>) -> Option<Vec<u8>> {
         let last = self.due_before.map(|moment| moment_bytes(moment).to_vec());
         [before.map(<[u8]>::to_vec), last, behind(&self.prefix)].into_iter().flatten().min()
     }
 
-    /// Returns whether a key is behind the end of the list, so that no later key in the list's order belongs to it.
+    /// Returns whether a key lies behind the end of the list. All later keys, in the list's order, lie behind the end,
+    /// too.
     fn is_past(&self, key: &[u8]) -> bool {
         let is_out = |due: UtcMillis| match self.descending {
             true => self.due_after.is_some_and(|after| due <= after),
@@ -67,13 +69,13 @@ impl Way {
         !key.starts_with(&self.prefix) || self.table == Table::Due && is_out(moment_of(key))
     }
 
-    /// Returns whether `place` comes after `other` in the list's order.
+    /// Returns whether the key `place` comes after the key `other` in the list's order.
     fn is_after(&self, place: &[u8], other: &[u8]) -> bool {
         if self.descending { place < other } else { place > other }
     }
 }
 
-/// Returns the first key behind all keys that begin with `prefix`; `None` if there is no such key.
+/// Returns the first key behind all keys that begin with `prefix`. `None` if each later key begins with `prefix`, too.
 fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut behind = prefix.get(..=last)?.to_vec();
@@ -101,13 +103,13 @@ fn way_of(filter: &Filter) -> (Table, Vec<u8>) {
     }
 }
 
-/// Reads the page of a list that follows an entry.
+/// Reads a page of a list: the timers that follow the index entry `after`.
 pub(super) struct List<'l, T> {
     reader: Reader<'l, T>,
     filter: &'l Filter,
     way: Way,
     after: Option<&'l [u8]>,
-    /// The greatest number of timers of a page.
+    /// The greatest number of timers in the page.
     limit: usize,
 }
 
@@ -123,7 +125,7 @@ impl<'l, T: Tables> List<'l, T> {
     }
 
     pub(super) fn page(&self) -> Result<Page, StoreError> {
-        // No stored timer is in one of these phases.
+        // A stored timer is never done or withdrawn.
         if let Some(Phase::Done | Phase::Withdrawn) = self.filter.phase {
             return Ok(Page::default());
         }
@@ -159,7 +161,8 @@ impl<'l, T: Tables> List<'l, T> {
         }
     }
 
-    /// Reads a page from at most `looks` entries of the table. Returns the number of entries that were read, too.
+    /// Reads a page from at most `looks` entries of the list's table. Also returns the number of entries that were
+    /// read.
     fn look_at_entries(&self, after: Option<&[u8]>, looks: usize) -> Result<(Page, usize), StoreError> {
         let (way, tables) = (&self.way, self.reader.tables);
         let (mut found, mut is_end) = (Vec::<Listed>::new(), true);
@@ -196,8 +199,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok((page, looked))
     }
 
-    /// Returns how many timers of the namespace a list by this phase must read, from the stored counts. Returns 0 if no
-    /// timer is in the phase.
+    /// Returns the number of timers that a list must read to read the whole namespace, from the stored counts. Returns
+    /// 0 if the namespace has no timer in the phase of the filter.
     fn stored_in(&self, namespace: &str) -> Result<usize, StoreError> {
         let (mut stored, phase) = (0_u64, self.filter.phase);
         for candidate in [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead] {
@@ -212,8 +215,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok(usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
-    /// Reads a page, in the list's order, by reading all timers of a namespace. Dead timers are left out if the list is
-    /// by another phase. The page is full, unless it is the last page.
+    /// Reads a page, in the list's order, by reading all timers of a namespace. A list by phase reads no dead timers.
+    /// Each page except the last is full.
     fn look_at_namespace(&self, namespace: &str) -> Result<Page, StoreError> {
         let (mut first, mut failure) = (BTreeSet::new(), None);
         let mut look = |id: Option<TimerId>| {
@@ -250,8 +253,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok(page)
     }
 
-    /// Adds a timer to `first`, the first timers of the list after the cursor, if it is among them. `first` keeps the
-    /// timers of the page, and another timer that shows whether more follow.
+    /// Adds a matching timer to `first`, unless the timer comes before the cursor. Then cuts `first` to the timers of
+    /// the page and the next timer. The next timer shows that another page follows.
     fn gather(&self, id: TimerId, first: &mut BTreeSet<(Vec<u8>, TimerId)>) -> Result<(), StoreError> {
         let Some(timer) = self.reader.peek(id)?.filter(|timer| self.filter.admits(timer)) else {
             return Ok(());

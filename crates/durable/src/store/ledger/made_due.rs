@@ -1,28 +1,31 @@
-//! Notes the timers that a transaction makes due, so that later claims find them.
+//! Notes the timers that a transaction makes due, so that later claims find them. The *frontier* is the due moment up
+//! to which claims have read the index.
 
 use super::entries::due_entry;
 use crate::state::State;
 use crate::timer::Timer;
 use tourbillon_words::UtcMillis;
 
-/// The pending timers that a transaction has stored.
+/// Notes the pending timers that a transaction stores.
 #[derive(Debug, Default)]
 pub(crate) struct MadeDue {
-    /// The earliest due moment of these timers.
+    /// The earliest due moment of the pending timers that the transaction has stored.
     pub(crate) first: Option<UtcMillis>,
-    /// The namespaces and index entries of those timers that are due before the frontier (L7).
+    /// The stored timers that are due up to the frontier, the due moment up to which claims have read the index. Each
+    /// timer has its namespace and its index entry (L7).
     pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,
-    /// The frontier: the due moment up to which claims have read the index.
+    /// The due moment up to which claims have read the index. `None` if no claim has read the index.
     frontier: Option<UtcMillis>,
 }
 
 impl MadeDue {
-    /// Sets the frontier. From then on the entries of timers that are due until this moment are noted.
+    /// Sets the frontier, the due moment up to which claims have read the index. Each later timer that is due up to the
+    /// frontier is noted with its index entry.
     pub(super) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.frontier = frontier;
     }
 
-    /// Notes a timer that the transaction has stored, if the timer is pending.
+    /// Notes a timer that the transaction has stored. Ignores a timer that is not pending.
     pub(super) fn note(&mut self, timer: &Timer) {
         if timer.state == State::Pending {
             self.first = Some(self.first.map_or(timer.due, |first| first.min(timer.due)));

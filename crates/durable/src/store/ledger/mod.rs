@@ -31,9 +31,10 @@
 //! parts and the links between them.
 //!
 //! # Invariants
-//! L1. A stored timer has the entries that `entries` lists, and no others: one record, one entry by its phase, one for
-//!     each label, one for its key if it owns the key, one among the timers without a key if it owns none and is not
-//!     dead, and one among the stopped timers of its namespace if it is parked or dead.
+//! L1. A stored timer has the entries that `entries` lists, and no others. Each timer has a record, an entry by its
+//!     phase, and an entry for each label. If it owns its key, it has an entry for the key. If it owns no key and is
+//!     not dead, it has an entry among the timers without a key. If it is parked or dead, it has an entry among the
+//!     stopped timers of its namespace.
 //! L2. A timer owns its key unless it is dead or withdrawn. A key has at most one owner.
 //! L3. The counts are the numbers of records by namespace and phase.
 //! L4. The hours are the numbers of pending timers that are due in each hour of UTC.

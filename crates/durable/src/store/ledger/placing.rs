@@ -50,7 +50,7 @@ impl<T: Tables> Lifecycle<T> {
         if timer.has_chosen_id {
             self.remembered.forget(self.timers.tables(), id)?;
         }
-        // The series has gone on without this occurrence, and its next occurrence has the key.
+        // The series has gone on without this occurrence. The next occurrence of the series has the key.
         timer.series = None;
         if let Some(key) = &timer.key
             && self.timers.load_owner(&timer.namespace, key)?.is_some()
@@ -61,7 +61,7 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Created(id))
     }
 
-    /// Stores a timer of a backup. An id or a key that another timer has is an error.
+    /// Stores a timer of a backup. Fails if a stored timer has the same id or key.
     pub(super) fn import(&mut self, mut timer: Timer) -> Result<(), StoreError> {
         admit_timer(&timer)?;
         if is_withdrawn(&timer) {

@@ -5,29 +5,29 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::TimerId;
 
-/// The name in the table of meta data under which the number of records set aside is stored.
+/// The key of the number of set-aside records in the table of meta data. Set-aside records could not be read.
 const NUMBER: &[u8] = b"quarantined";
 
-/// Reads and writes the records that were set aside because they could not be read. `admitted` counts the records that
-/// the current transaction has set aside.
+/// Reads and writes the records that were set aside because they could not be read. `admitted` is the number of records
+/// that the current transaction has set aside.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     admitted: u32,
 }
 
 impl Quarantine {
-    /// Returns the number of records that this transaction has set aside.
+    /// Returns the number of unreadable records that this transaction has set aside.
     pub(super) fn admitted(&self) -> u32 {
         self.admitted
     }
 
-    /// Adds the number of records that a later request of the transaction has set aside.
+    /// Adds the number of unreadable records that a later request of the transaction has set aside.
     pub(super) fn absorb(&mut self, later: Self) {
         self.admitted += later.admitted;
     }
 
-    /// Stores a record that was taken from the timers. The record is empty if an entry has named a timer whose record
-    /// was missing.
+    /// Sets an unreadable record aside, after the caller has taken the record from the timers. An empty record stands
+    /// for a missing record: an index entry names a timer that has none.
     pub(super) fn admit(
         &mut self,
         tables: &mut impl Tables,
@@ -40,18 +40,19 @@ impl Quarantine {
         tables.put(Table::Meta, NUMBER, &number.to_be_bytes())
     }
 
-    /// Returns the record of this id, if it was set aside.
+    /// Returns the unreadable record that was set aside under an id. `None` if no record was set aside under the id.
     pub(super) fn record(tables: &impl Tables, id: TimerId) -> Result<Option<Vec<u8>>, StoreError> {
         tables.get(Table::Quarantine, &id_bytes(id))
     }
 
-    /// Returns the number of times that a record was set aside since the records were last forgotten.
+    /// Returns the number of times that an unreadable record was set aside. [`forget`](Self::forget) sets the number to
+    /// zero.
     pub(super) fn number(tables: &impl Tables) -> Result<u64, StoreError> {
         let number = tables.get(Table::Meta, NUMBER)?;
         Ok(number.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
     }
 
-    /// Removes all records that were set aside. Returns their number.
+    /// Removes all records that were set aside because they could not be read. Returns the number of removed records.
     pub(super) fn forget(tables: &mut impl Tables) -> Result<u64, StoreError> {
         let mut keys = Vec::new();
         tables.scan(Table::Quarantine, &[], &mut |key, _| {

@@ -12,7 +12,7 @@ use crate::store::{Counts, Leased, Reasons};
 use crate::timer::{Address, Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// Reads the tables of a transaction.
+/// Reads timers from the tables of a transaction.
 pub(super) struct Reader<'t, T> {
     pub(super) tables: &'t T,
 }
@@ -30,13 +30,13 @@ impl<'t, T: Tables> Reader<'t, T> {
         Self { tables }
     }
 
-    /// Returns a stored timer; `None` if no record has the id or the record cannot be read.
+    /// Returns a stored timer. `None` if no readable record has the id.
     pub(super) fn peek(self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let record = self.tables.get(Table::Timers, &id_bytes(id))?;
         Ok(record.and_then(|record| record::decode(id, &record).ok()))
     }
 
-    /// Returns the id that the entry of a key names.
+    /// Returns the id that the index of keys has for a key. Does not check that the timer owns the key.
     pub(super) fn owner(self, namespace: &str, key: &str) -> Result<Option<TimerId>, StoreError> {
         let owner = self.tables.get(Table::Keys, &key_key(namespace, key))?;
         Ok(owner.and_then(|id| id_at_end(&id)))
@@ -57,7 +57,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         })
     }
 
-    /// Returns at most `limit` keys of a table that begin with `prefix`, from `from` on.
+    /// Returns at most `limit` keys of a table that begin with `prefix`, starting at the key `from`.
     pub(super) fn keys(
         self,
         table: Table,
@@ -85,7 +85,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(next)
     }
 
-    /// Returns the first entries of the index by due moment whose moments have come, at most `limit`.
+    /// Returns at most `limit` index entries of due timers, in the order of the due moments.
     pub(super) fn due_at(self, now: UtcMillis, limit: u32) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut due = Vec::new();
         self.tables.scan(Table::Due, &[], &mut |key, _| {
@@ -116,13 +116,14 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(upcoming)
     }
 
-    /// Calls `each` for the leases in the order of their ends, until it returns false.
+    /// Calls `each` with the end and the timer's id of each lease, in the order of the ends. Stops once `each` returns
+    /// false.
     pub(super) fn leases(self, mut each: impl FnMut(UtcMillis, TimerId) -> bool) -> Result<(), StoreError> {
         self.tables
             .scan(Table::Leases, &[], &mut |key, _| id_at_end(key).is_none_or(|id| each(moment_of(key), id)))
     }
 
-    /// Returns the timers that the claim with this token has leased.
+    /// Returns the timers that the claim with the token `token` has leased.
     pub(super) fn leased_by(self, token: Token) -> Result<Vec<Leased>, StoreError> {
         let mut ids = Vec::new();
         self.leases(|_, id| {
@@ -140,8 +141,8 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(leased)
     }
 
-    /// Returns the reasons of at most `limit` parked timers, from the place of the cursor on. Reads entries only, and
-    /// no records.
+    /// Returns a page of the reasons for which timers are parked. The page covers at most `limit` parked timers that
+    /// follow the cursor. Reads index entries only, not records.
     pub(super) fn reasons(self, after: Option<&Cursor>, limit: u32) -> Result<Reasons, StoreError> {
         let from = after.map_or_else(Vec::new, |Cursor(last)| [&last[..], &[0]].concat());
         let (mut counts, mut last, mut left) = (Vec::<(Box<str>, u64)>::new(), None, limit.max(1));
@@ -173,7 +174,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(Counts { by_namespace, quarantined })
     }
 
-    /// Calls `each` for all timers that can be read, until it returns false.
+    /// Calls `each` with each timer whose record can be read. Stops once `each` returns false.
     pub(super) fn each(self, mut each: impl FnMut(&Timer) -> bool) -> Result<(), StoreError> {
         self.tables.scan(Table::Timers, &[], &mut |key, record| match id_at_end(key) {
             Some(id) => record::decode(id, record).map_or(true, |timer| each(&timer)),

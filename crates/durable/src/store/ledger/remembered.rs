@@ -7,13 +7,13 @@ use crate::timer::{Timer, TimerId};
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The time for which the id of an ended timer is remembered. Only an id that the caller chose is remembered.
+/// The time for which a store remembers the id of an ended timer. The store remembers only ids that callers chose.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
-/// The number of ids that are forgotten in one transaction at most, so that none takes long.
+/// The greatest number of remembered ids that one transaction forgets. The limit keeps transactions short.
 const FORGOTTEN_AT_ONCE: usize = 100;
 
-/// Remembers and forgets ids at a moment. Each id is in two tables: by id, and by the moment until which it is
-/// remembered.
+/// Remembers and forgets the ids of ended timers, at the moment `now`. Two tables have each remembered id: by id, and
+/// by the moment until which the id is remembered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remembered {
     now: UtcMillis,
@@ -24,7 +24,7 @@ impl Remembered {
         Self { now }
     }
 
-    /// Remembers the id of a timer that ends, if its caller chose the id.
+    /// Remembers the id of a timer that ends, if the timer's caller chose the id.
     pub(super) fn remember(self, tables: &mut impl Tables, timer: &Timer) -> Result<(), StoreError> {
         if timer.has_chosen_id {
             let until = self.now + REMEMBERED;
@@ -35,8 +35,8 @@ impl Remembered {
         Ok(())
     }
 
-    /// Returns whether the id of an ended timer is remembered. Forgets the id if its time is over. Otherwise the old
-    /// entry would end the memory of a later timer with this id too soon.
+    /// Returns whether the id of an ended timer is still remembered. Removes the entries of an id whose time is over.
+    /// The old entries would make the store forget a later timer with the id too soon.
     pub(super) fn has(self, tables: &mut impl Tables, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
         let Some(until) = tables.get(Table::Recent, &id)? else { return Ok(false) };
@@ -48,8 +48,8 @@ impl Remembered {
         Ok(!is_over)
     }
 
-    /// Forgets the id of a timer that is stored again. Otherwise the old entry would end the memory of the timer's
-    /// later end too soon.
+    /// Forgets the remembered id of a timer that is stored again. The old entries would make the store forget the id
+    /// too soon after the timer's later end.
     pub(super) fn forget(self, tables: &mut impl Tables, id: TimerId) -> Result<(), StoreError> {
         let id = id_bytes(id);
         if let Some(until) = tables.remove(Table::Recent, &id)? {
@@ -58,7 +58,7 @@ impl Remembered {
         Ok(())
     }
 
-    /// Forgets some of the ids whose time is over.
+    /// Forgets some remembered ids of ended timers whose time is over.
     pub(super) fn forget_some(self, tables: &mut impl Tables) -> Result<(), StoreError> {
         let mut over = Vec::new();
         tables.scan(Table::Forget, &[], &mut |key, _| {

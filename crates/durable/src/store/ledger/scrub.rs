@@ -1,8 +1,8 @@
 //! The scrub: it goes through all records and indexes in small steps, and finds damage that no operation has met.
 //!
-//! A step reads, and lists the entries that seem damaged. A transaction that writes looks at them again and mends the
-//! damage: a record that cannot be read is set aside, an entry that does not belong to its timer is removed, and an
-//! entry that a timer lacks is stored.
+//! A step only reads, and lists the entries that seem damaged. A transaction that writes looks at them again and mends
+//! the damage. It sets unreadable records aside, removes entries that do not belong to their timers, and stores missing
+//! entries.
 
 use super::check::{INDEXES, has_entry, id_of};
 use super::entries::entries;
@@ -12,7 +12,7 @@ use crate::record;
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 
-/// The tables that a walk goes through, in order.
+/// The tables that the scrub, the search for damage, goes through, in order.
 const WALKED: [Table; 1 + INDEXES.len()] = {
     let mut walked = [Table::Timers; 1 + INDEXES.len()];
     let (_, indexes) = walked.split_at_mut(1);
@@ -20,39 +20,42 @@ const WALKED: [Table; 1 + INDEXES.len()] = {
     walked
 };
 
-/// The place from which the next step of a walk goes on. The default is the start.
+/// The place in the tables at which the next step of the scrub, the search for damage, goes on. The default is the
+/// start of the first table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScrubCursor {
     nth: usize,
-    /// The key of the last entry that was looked at.
+    /// The key of the last entry that the scrub has checked. `None` at the start of a table.
     after: Option<Vec<u8>>,
 }
 
 impl ScrubCursor {
-    /// Returns the start of the next table; `None` after the last table.
+    /// Returns the start of the table that follows this place's table. `None` after the last table.
     pub(crate) fn skip(&self) -> Option<Self> {
         let nth = self.nth + 1;
         (nth < WALKED.len()).then_some(Self { nth, after: None })
     }
 }
 
-/// An entry that a step has found damaged. It is looked at again before it is mended.
+/// A table entry that a step of the scrub, the search for damage, has found damaged. A transaction checks the entry
+/// again before it mends the damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suspect {
     table: Table,
     key: Vec<u8>,
 }
 
-/// The result of one step of a walk.
+/// The result of one step of the scrub, the search for damage.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// The place of the next step; `None` at the end of the walk.
+    /// The place at which the next step begins. `None` after the last table.
     pub(crate) next: Option<ScrubCursor>,
     pub(crate) looked: u64,
     pub(crate) suspects: Vec<Suspect>,
 }
 
-/// Looks at at most `limit` entries of a table, from a place on. Changes nothing.
+/// Makes one step of the scrub, the search for damage. Reads at most `limit` entries of a table, starting at `place`,
+/// and lists the damaged entries. Changes nothing.
 pub(super) fn look<T: Tables>(
     reader: Reader<'_, T>,
     place: &ScrubCursor,
@@ -87,8 +90,8 @@ pub(super) fn look<T: Tables>(
 }
 
 impl Suspect {
-    /// Returns whether the entry is undamaged. A record must be readable, and its timer must have all entries. Any
-    /// other entry must belong to the timer that it names.
+    /// Returns whether this table entry is undamaged. The record of a timer must be readable, and all entries of the
+    /// timer must be stored. An index entry must belong to the timer whose id the entry has.
     fn is_whole<T: Tables>(&self, reader: Reader<'_, T>, value: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_of(self.table, &self.key, value) else { return Ok(false) };
         if self.table != Table::Timers {
@@ -104,9 +107,9 @@ impl Suspect {
         Ok(true)
     }
 
-    /// Mends the entry if it is still damaged. Returns whether it was.
+    /// Mends this table entry if the entry is still damaged. Returns whether the entry was damaged.
     pub(super) fn mend<T: Tables>(&self, timers: &mut Timers<T>) -> Result<bool, StoreError> {
-        // An entry that has gone since was not damaged.
+        // An entry that was removed since the step does not count as damaged.
         let Some(value) = timers.tables().get(self.table, &self.key)? else { return Ok(false) };
         if self.is_whole(timers.reader(), &value)? {
             return Ok(false);

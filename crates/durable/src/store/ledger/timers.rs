@@ -12,33 +12,34 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::{Address, Timer, TimerId};
 
-/// The number of timers whose entries by namespace are stored in one step.
+/// The number of timers to which one step of an upgrade adds the index entries by namespace.
 const AT_ONCE: usize = 10_000;
 
 /// Reads and changes the timers of a store within one transaction.
 ///
-/// A change of a timer changes its record, its entries, the counts, the hours and the timers made due together, in
-/// [`insert`](Self::insert), [`change`](Self::change) and [`delete`](Self::delete). So L1 to L4 and L7 are kept in one
-/// place. Damage is mended here, too. A caller gives the old timer as it is stored.
+/// A change of a timer changes its record and its entries, and also the counts, the hours and the timers made due. All
+/// these changes happen in [`insert`](Self::insert), [`change`](Self::change) and [`delete`](Self::delete). So L1 to L4
+/// and L7 are kept in one place. The methods that load timers mend damage. A caller that changes a timer passes the old
+/// timer exactly as it is stored.
 pub(super) struct Timers<T> {
     tables: T,
     counts: PhaseCounts,
     hours: Hours,
     quarantine: Quarantine,
     made_due: MadeDue,
-    /// Whether entries were mended. Then the numbers of the hours are counted again at the end, since they may lack
-    /// some of the damaged entries.
+    /// Whether entries were mended. If so, the timers of each hour are counted again at the end of the transaction,
+    /// because the stored numbers may lack damaged entries.
     has_mended: bool,
 }
 
-/// The changed numbers of the earlier requests of a transaction, put aside while another request runs.
+/// The changed counts of a transaction's earlier requests, put aside while a later request runs.
 pub(crate) struct Noted {
     counts: PhaseCounts,
     hours: Hours,
     quarantine: Quarantine,
 }
 
-/// Returns the phase of the timers that have entries in a table, if the table is for one phase.
+/// Returns the phase of the timers in a table. `None` if the table has timers of several phases.
 fn phase_of(table: Table) -> Option<Phase> {
     match table {
         Table::Due => Some(Phase::Pending),
@@ -49,7 +50,7 @@ fn phase_of(table: Table) -> Option<Phase> {
     }
 }
 
-/// Methods that begin and end the transaction and its requests.
+/// Methods that begin and end a transaction and its requests.
 impl<T: Tables> Timers<T> {
     pub(super) fn new(tables: T) -> Self {
         Self {
@@ -62,7 +63,7 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Ends the transaction's changes: writes the counts and the hours. Returns the tables, and the timers that the
+    /// Writes the changed counts and hours at the end of the transaction. Returns the tables, and the timers that the
     /// transaction has made due.
     pub(super) fn finish(mut self) -> Result<(T, MadeDue), StoreError> {
         self.counts.write(&mut self.tables)?;
@@ -96,7 +97,7 @@ impl<T: Tables> Timers<T> {
         self.quarantine = before.quarantine;
     }
 
-    /// Returns the tables, for parts that own other tables than this part, and for the store itself.
+    /// Returns the tables, for entries other than those of timers.
     pub(super) fn tables(&mut self) -> &mut T {
         &mut self.tables
     }
@@ -109,7 +110,7 @@ impl<T: Tables> Timers<T> {
         Reader::new(&self.tables)
     }
 
-    /// Returns the number of records that the present request has set aside.
+    /// Returns the number of unreadable records that the present request has set aside.
     pub(super) fn quarantined(&self) -> u32 {
         self.quarantine.admitted()
     }
@@ -119,9 +120,9 @@ impl<T: Tables> Timers<T> {
     }
 }
 
-/// Methods that change timers.
+/// Methods that store, change and remove timers.
 impl<T: Tables> Timers<T> {
-    /// Stores a new timer. No stored timer has its id or its key.
+    /// Stores a new timer. The caller ensures that no stored timer has the same id or key.
     pub(super) fn insert(&mut self, timer: &Timer) -> Result<(), StoreError> {
         for entry in entries(timer) {
             self.put(&entry)?;
@@ -131,7 +132,7 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Stores a timer in place of its old state.
+    /// Stores the timer `new` in place of its old state `old`.
     pub(super) fn change(&mut self, old: &Timer, new: &Timer) -> Result<(), StoreError> {
         let (was, is) = (entries(old), entries(new));
         for (table, key, value) in &was {
@@ -171,7 +172,8 @@ impl<T: Tables> Timers<T> {
         self.tables.put(*table, key, value)
     }
 
-    /// Removes an entry, and counts the hour of a due moment. Returns the entry's value, if there was an entry.
+    /// Removes a table entry, and returns the value of the removed entry. If the entry is of the index by due moment,
+    /// the number of timers in its hour becomes smaller.
     fn take(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let taken = self.tables.remove(table, key)?;
         if table == Table::Due && taken.is_some() {
@@ -180,7 +182,7 @@ impl<T: Tables> Timers<T> {
         Ok(taken)
     }
 
-    /// Removes an entry of a timer. The entry of a key stays if it names another timer by now.
+    /// Removes a table entry of a timer. Keeps an entry of the table of keys that names another timer by now.
     fn remove(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let removed = self.take(table, key)?;
         if let Some(others) = removed.filter(|removed| table == Table::Keys && removed != value) {
@@ -189,8 +191,8 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Stores the entries by namespace for some timers, in a store whose earlier version had no such entries. Returns
-    /// the id after which the next call goes on; `None` after the last timer.
+    /// Adds the index entries by namespace for some timers. A store of an earlier version has no such entries. Returns
+    /// the id after which the next call goes on. `None` after the last timer.
     pub(super) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
         let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
         let (mut entered, mut read, mut last) = (Vec::new(), 0, Vec::new());
@@ -211,14 +213,14 @@ impl<T: Tables> Timers<T> {
     }
 }
 
-/// Methods that read for a change. They mend the damage that they meet.
+/// Methods that read timers for a change, and mend the damage that they meet.
 impl<T: Tables> Timers<T> {
-    /// Returns whether a record is stored under this id, even a damaged record.
+    /// Returns whether the store has a record with the id `id`, even a damaged record.
     pub(super) fn has(&self, id: TimerId) -> Result<bool, StoreError> {
         Ok(self.tables.get(Table::Timers, &id_bytes(id))?.is_some())
     }
 
-    /// Returns a stored timer. A record that cannot be read is set aside.
+    /// Returns a stored timer. A record that cannot be read is set aside. `None` if no readable record has the id.
     pub(super) fn load(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let Some(record) = self.tables.get(Table::Timers, &id_bytes(id))? else { return Ok(None) };
         match record::decode(id, &record) {
@@ -230,8 +232,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Returns the stored timer that an entry names. If neither the timers nor the quarantine have a record, the timer
-    /// is lost: its id is set aside without a record.
+    /// Returns the stored timer that an index entry names. If neither the timers nor the quarantine have a record of
+    /// the timer, the timer is lost. Then an empty record is set aside under its id.
     pub(super) fn load_named(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timer = self.load(id)?;
         if timer.is_none() && Quarantine::record(&self.tables, id)?.is_none() {
@@ -247,8 +249,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Returns the timer that owns a key. If the key's entry does not belong to the timer that it names, the entry is
-    /// removed. A record that was set aside leaves such an entry behind.
+    /// Returns the timer that owns a key. Removes the index entry of the key if the entry's timer does not own the key.
+    /// A record that was set aside leaves such an entry behind.
     pub(super) fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
         let Some(id) = self.reader().owner(namespace, key)? else { return Ok(None) };
         let owner = self.load_named(id)?;
@@ -265,15 +267,16 @@ impl<T: Tables> Timers<T> {
     fn set_aside(&mut self, id: TimerId, record: &[u8]) -> Result<(), StoreError> {
         self.quarantine.admit(&mut self.tables, id, record)?;
         self.tables.remove(Table::Timers, &id_bytes(id))?;
-        // No operation finds the timer by this entry, so none would remove it later.
+        // No operation would meet this entry later and remove it.
         if let Some(namespace) = record::namespace(record) {
             self.tables.remove(Table::Keyless, &keyless_key(namespace, id))?;
         }
         Ok(())
     }
 
-    /// Removes an entry that does not belong to the timer that it names, and stores that timer's own entries if they
-    /// are missing. Without a timer, the entry is that of a record in quarantine, which is not counted from now on.
+    /// Removes an index entry that names a timer to which it does not belong. If `timer` is given, stores the missing
+    /// entries of the timer. Otherwise the entry belongs to a record in quarantine, and the counts no longer include
+    /// the record.
     pub(super) fn remove_stray(
         &mut self,
         table: Table,
@@ -291,7 +294,7 @@ impl<T: Tables> Timers<T> {
         timer.map_or(Ok(()), |timer| self.mend(timer))
     }
 
-    /// Stores those entries of a timer that are missing.
+    /// Stores the missing table entries of a timer.
     pub(super) fn mend(&mut self, timer: &Timer) -> Result<(), StoreError> {
         self.has_mended = true;
         for entry in entries(timer) {

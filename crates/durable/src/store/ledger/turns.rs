@@ -1,9 +1,9 @@
 //! Claims in turn: a claim takes the timers with the earliest due moments, but of no namespace more than its share.
 //!
 //! The index has the pending timers of all namespaces in the order of their due moments. If a namespace has hundreds of
-//! thousands of due timers, the timers of other namespaces lie behind them. A namespace gets no more timers once it has
-//! its share of the places for deliveries, or its rate of late timers. A claim then passes over its timers, which stay
-//! in the index, and goes on to those of others.
+//! thousands of due timers, the timers of other namespaces lie behind them. A namespace has a share of the places for
+//! deliveries, and a rate of late timers. It gets no more timers once one of the two is used up. A claim then passes
+//! over its timers, which stay in the index, and goes on to those of others.
 //!
 //! To pass over such timers only once, [`Turns`] remembers how far claims have come. This place is the *frontier*:
 //!
@@ -19,8 +19,8 @@
 //! | its namespace may not take it, or waits | it waits: the frontier goes past it |
 //!
 //! # Invariants
-//! T1. Each entry before the frontier was taken by a claim, or is found from the entries of its namespace in `behind`.
-//!     An entry that appears before the frontier is reported ([`Turns::note`], L7): its timer is made, moved, released,
+//! T1. An entry before the frontier was taken by a claim, or is found from its namespace's entries in `behind`. An
+//!     entry that appears before the frontier is reported ([`Turns::note`], L7): its timer is made, moved, released,
 //!     unparked or tried again.
 //! T2. Timers of one namespace are taken in the order of their due moments, as far as they are known.
 //! T3. Nothing here is stored. After a loss of this state, claims begin at the start of the index.
@@ -30,10 +30,11 @@
 //! alternate in being first. The first half has the odd timer.
 //!
 //! # Cost
-//! A timer that waits is read twice: when the frontier passes it, and when it is taken. It is read again a minute after
-//! claims have come to the end of the due timers, since claims then begin at the start. A namespace keeps up to `EXACT`
-//! entries in memory ([`waiting`](super::waiting)). A namespace with more entries keeps only the first of them. When it
-//! is served, the index is read from that entry on, with the entries of other namespaces in between.
+//! A timer that waits is read twice: when the frontier passes it, and when it is taken. A minute after claims have come
+//! to the end of the due timers, they begin at the start again. Then waiting timers are read once more. A namespace
+//! keeps up to `EXACT` entries in memory ([`waiting`](super::waiting)). A namespace with more entries keeps only the
+//! first of them. When it is served, the index is read from that entry on, with the entries of other namespaces in
+//! between.
 
 use super::choice::{Choice, Chosen, LOOKS, PAGE, after};
 use super::entries::moment_of;
@@ -48,37 +49,41 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The time after which claims begin at the start of the index again, counted from when they came to its end.
+/// The time for which claims skip the part of the index that they have already read. The time begins when claims first
+/// come to the end of the due timers. Afterwards claims begin at the start of the index again.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// Remembers how far claims have come, and the entries that they passed over.
+/// Remembers how far claims have read the index by due moment. Also remembers the index entries that claims passed
+/// over, because their namespaces had used up their shares.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// The place in the index before which all entries were read (T1).
+    /// The key in the index by due moment up to which claims have read all entries (T1). Empty before the first read.
     frontier: Key,
     behind: BTreeMap<Box<str>, Waiting>,
-    /// The waiting namespace with which the last claim began.
+    /// The namespace that the last claim served first among the namespaces whose timers claims had passed over. `None`
+    /// before such a claim.
     first: Option<Box<str>>,
-    /// The moment at which the frontier first came to the end of the due timers.
+    /// The moment at which claims first came to the end of the due timers. `None` until then.
     arrived: Option<UtcMillis>,
-    /// Whether the last claim began with the namespaces that wait.
+    /// Whether the last claim first served the timers that earlier claims had passed over. Otherwise the unread part of
+    /// the index came first.
     was_behind_first: bool,
-    /// The moment of the last claim, by the store's time.
+    /// The moment of the last claim, by the store's time. Zero before the first claim.
     seen: UtcMillis,
 }
 
 impl Turns {
-    /// Forgets everything: the next claim begins at the start of the index.
+    /// Forgets how far claims have read the index. The next claim begins at the start of the index.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Returns the due moment at the frontier; `None` if no claim has read an entry yet.
+    /// Returns the due moment up to which claims have read the index. `None` if no claim has read an entry yet.
     pub(crate) fn moment(&self) -> Option<UtcMillis> {
         (!self.frontier.is_empty()).then(|| moment_of(&self.frontier))
     }
 
-    /// Adds the timers that a transaction has made due before the frontier to those that wait (T1).
+    /// Adds the timers that a transaction has made due in the part of the index that claims have already read (T1).
     pub(crate) fn note(&mut self, made_due: MadeDue) {
         for (namespace, entry) in made_due.entries {
             if entry < self.frontier {
@@ -87,7 +92,7 @@ impl Turns {
         }
     }
 
-    /// Chooses the timers of a claim, and moves the frontier.
+    /// Chooses the timers of a claim, and moves the frontier, the place up to which claims have read the index.
     pub(super) fn choose<T: Tables>(
         &mut self,
         tables: &T,
@@ -96,7 +101,7 @@ impl Turns {
         shares: &Shares,
     ) -> Result<Chosen, StoreError> {
         let is_old = self.arrived.is_some_and(|arrived| now - arrived > BELIEVED);
-        // A clock that went back makes timers wait again that claims have passed.
+        // If the clock went back, timers before the frontier may not be due any more.
         if is_old || now < self.seen {
             *self = Self { first: self.first.take(), ..Self::default() };
         }
@@ -115,8 +120,9 @@ impl Turns {
         Ok(choice.finish())
     }
 
-    /// Gives half of the timers to the frontier and half to the namespaces that wait. The half that comes first gets
-    /// the odd timer. The second half gets the timers that the first half leaves, too.
+    /// Chooses half of the timers from the unread part of the index, and half from the namespaces with passed-over
+    /// timers. The two halves alternate in being first. The first half gets the odd timer. The second half also gets
+    /// the timers that the first half leaves.
     fn choose_by_halves<T: Tables>(
         &mut self,
         choice: &mut Choice<'_, T>,
@@ -202,7 +208,8 @@ impl Turns {
         Ok(())
     }
 
-    /// Returns the namespaces that wait, beginning after the namespace with which the last claim began.
+    /// Returns the namespaces with passed-over timers in alphabetical order. The order begins after the namespace that
+    /// the last claim served first, and goes round.
     fn in_turn(&self) -> Vec<Box<str>> {
         let is_later = |name: &str| self.first.as_ref().is_some_and(|first| *name > **first);
         let later = self.behind.keys().filter(|name| is_later(name));

@@ -3,18 +3,19 @@
 
 use std::collections::BTreeSet;
 
-/// The number of entries that a namespace keeps in memory.
+/// The greatest number of entries that are kept in memory for a namespace. The entries are of due timers that claims
+/// have passed over.
 const EXACT: usize = 1_024;
 
-/// An entry of the index by due moment.
+/// The key of an entry in the index by due moment.
 pub(super) type Key = Vec<u8>;
 
-/// The entries of a namespace that wait before the frontier, the place up to which claims have read the index.
+/// The index entries of a namespace that claims have read and passed over, because the namespace had used up its share.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    /// Exactly these entries.
+    /// All passed-over entries of the namespace.
     Exactly(BTreeSet<Key>),
-    /// Some entries from this entry on. A claim reads the index to find them.
+    /// The first passed-over entry only. A claim reads the index from this entry on to find later entries.
     From(Key),
 }
 

@@ -30,45 +30,48 @@ pub(crate) struct Ledger<T> {
     lifecycle: Lifecycle<T>,
 }
 
-/// Methods that begin and end the transaction and its requests.
+/// Methods that begin and end a transaction and its requests.
 impl<T: Tables> Ledger<T> {
     pub(crate) fn new(tables: T, now: UtcMillis) -> Self {
         Self { lifecycle: Lifecycle::new(tables, now) }
     }
 
-    /// Ends the ledger: writes the counts. Returns the tables, and the timers that the transaction has made due.
+    /// Writes the changed counts at the end of the transaction. Returns the tables, and the timers that the transaction
+    /// has made due.
     pub(crate) fn finish(self) -> Result<(T, MadeDue), StoreError> {
         self.lifecycle.timers.finish()
     }
 
-    /// Sets the moment up to which claims have read the index. From then on the transaction notes the timers that it
-    /// makes due until that moment.
+    /// Sets the moment up to which claims have read the index. From now on, the transaction notes each stored pending
+    /// timer that is due up to this moment.
     pub(crate) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.lifecycle.timers.made_due().follow(frontier);
     }
 
-    /// Returns the tables, for a store that stores its own entries or takes back those of a request.
+    /// Returns the tables. A store adds its own entries to the tables, and takes back the entries of a request that
+    /// failed.
     pub(crate) fn tables(&mut self) -> &mut T {
         self.lifecycle.timers.tables()
     }
 
-    /// Begins another request of the same transaction. [`keep`](Self::keep) or [`undo`](Self::undo) ends the request,
-    /// and gets the value that this returns.
+    /// Begins another request of the same transaction. Returns the changed counts of the earlier requests. The caller
+    /// passes them to [`keep`](Self::keep) or [`undo`](Self::undo), which ends the request.
     pub(crate) fn begin(&mut self) -> Noted {
         self.lifecycle.timers.begin()
     }
 
-    /// Ends a request that succeeded: its numbers are added to those of the requests before it.
+    /// Ends a request that succeeded. Adds the request's changed counts to `before`, those of the earlier requests.
     pub(crate) fn keep(&mut self, before: Noted) {
         self.lifecycle.timers.keep(before);
     }
 
-    /// Ends a request that failed: its numbers are dropped. The store itself takes the request's entries back.
+    /// Ends a request that failed. Drops the request's changed counts, and keeps `before`, those of the earlier
+    /// requests. The store itself takes the request's entries back.
     pub(crate) fn undo(&mut self, before: Noted) {
         self.lifecycle.timers.undo(before);
     }
 
-    /// Returns whether the transaction has set a record aside or mended entries.
+    /// Returns whether the transaction has set an unreadable record aside or mended index entries.
     pub(crate) fn has_met_damage(&self) -> bool {
         self.lifecycle.timers.has_met_damage()
     }
@@ -78,9 +81,9 @@ impl<T: Tables> Ledger<T> {
     }
 }
 
-/// Methods that change timers.
+/// Methods that change timers within the transaction.
 impl<T: Tables> Ledger<T> {
-    /// Makes the change of an operation. Each operation goes to the part that makes it.
+    /// Applies an operation to the tables, and returns its outcome.
     pub(crate) fn apply(&mut self, op: Op) -> Result<Outcome, StoreError> {
         admit(&op)?;
         let timers = &mut self.lifecycle;
@@ -106,12 +109,12 @@ impl<T: Tables> Ledger<T> {
         }
     }
 
-    /// Stores the timers of a backup. Fails at a timer whose id is stored, or whose key is another timer's.
+    /// Stores the timers of a backup. Fails if a stored timer has the id or the key of a timer of the backup.
     pub(crate) fn import(&mut self, timers: Vec<Timer>) -> Result<(), StoreError> {
         timers.into_iter().try_for_each(|timer| self.lifecycle.import(timer))
     }
 
-    /// Chooses the timers of a claim: within the limit, and for each namespace at most its share.
+    /// Chooses the timers of a claim, within the claim's limit. A namespace gets at most its share.
     pub(crate) fn choose(
         &mut self,
         turns: &mut Turns,
@@ -123,7 +126,7 @@ impl<T: Tables> Ledger<T> {
         chosen
     }
 
-    /// Claims timers that are due. Returns whether the claim must be durable before it is answered.
+    /// Claims timers that are due. The flag says whether the claim must be durable before its answer.
     pub(crate) fn claim(
         &mut self,
         by: Claimant,
@@ -134,8 +137,8 @@ impl<T: Tables> Ledger<T> {
         Claiming::new(&mut self.lifecycle, by, claim).run(due, limit.bytes)
     }
 
-    /// Claims the timers that [`choose`](Self::choose) has chosen. Returns whether the claim must be durable before it
-    /// is answered.
+    /// Claims the timers that [`choose`](Self::choose) has chosen. The flag says whether the claim must be durable
+    /// before its answer.
     pub(crate) fn claim_chosen(
         &mut self,
         by: Claimant,
@@ -146,7 +149,7 @@ impl<T: Tables> Ledger<T> {
         Claiming::new(&mut self.lifecycle, by, claim).run(entries, u64::MAX)
     }
 
-    /// Prolongs leases. Returns the timers whose leases are lost.
+    /// Prolongs leases. Returns the ids of the timers whose leases are lost.
     pub(crate) fn renew(
         &mut self,
         by: Claimant,
@@ -162,13 +165,13 @@ impl<T: Tables> Ledger<T> {
         Ok(lost)
     }
 
-    /// Ends at most `limit` leases whose time is over. With `all` it ends leases whose time is not over, too, since all
-    /// holders are gone.
+    /// Ends at most `limit` leases whose time is over. With `all`, also ends leases whose time is not over, because
+    /// their holders are gone.
     pub(crate) fn reap(&mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
         Reaping::new(&mut self.lifecycle).run(limit, all)
     }
 
-    /// Mends the entries that are still damaged. Returns their number.
+    /// Mends the entries in `suspects` that are still damaged. Returns the number of mended entries.
     pub(crate) fn mend_suspects(&mut self, suspects: Vec<Suspect>) -> Result<u64, StoreError> {
         let mut damaged = 0;
         for suspect in suspects {
@@ -177,19 +180,19 @@ impl<T: Tables> Ledger<T> {
         Ok(damaged)
     }
 
-    /// Removes the records that were set aside. Returns their number.
+    /// Removes the records that were set aside because they could not be read. Returns the number of removed records.
     pub(crate) fn forget_set_aside(&mut self) -> Result<u64, StoreError> {
         Quarantine::forget(self.tables())
     }
 
-    /// Stores the entries by namespace for some timers, in a store whose earlier version had no such entries. Returns
-    /// the id after which the next call goes on; `None` after the last timer.
+    /// Adds the index entries by namespace for some timers. A store of an earlier version has no such entries. Returns
+    /// the id after which the next call goes on. `None` after the last timer.
     pub(crate) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
         self.lifecycle.timers.enter_namespaces(after)
     }
 }
 
-/// Methods that read.
+/// Methods that read the timers of the store.
 impl<T: Tables> Ledger<T> {
     fn reader(&self) -> Reader<'_, T> {
         self.lifecycle.timers.reader()
@@ -221,7 +224,7 @@ impl<T: Tables> Ledger<T> {
         self.reader().upcoming(from, until, limit)
     }
 
-    /// Returns the timers that a claim has leased.
+    /// Returns the timers that claim number `claim` of the claimant `by` has leased.
     pub(crate) fn recover(&self, by: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         self.reader().leased_by(Token { incarnation: by.incarnation, claim })
     }
@@ -234,28 +237,31 @@ impl<T: Tables> Ledger<T> {
         self.reader().counts()
     }
 
-    /// Counts the pending timers by the time until they are due. Reads at most `looks` entries by due moment.
+    /// Counts the pending timers by the time until they are due. Reads at most `looks` entries of the index by due
+    /// moment.
     pub(crate) fn horizon(&self, looks: usize) -> Result<Horizon, StoreError> {
         horizon(self.reader(), self.now(), looks)
     }
 
-    /// Calls `each` for all timers that can be read, until it returns false.
+    /// Calls `each` with each timer whose record can be read. Stops once `each` returns false.
     pub(crate) fn each(&self, each: impl FnMut(&Timer) -> bool) -> Result<(), StoreError> {
         self.reader().each(each)
     }
 
-    /// Returns the faults of the structure, and the records that were set aside. Keeps no timer in memory.
+    /// Returns the faults in the structure of the tables. Each record that was set aside is a fault, too. Keeps no
+    /// timer in memory.
     pub(crate) fn check(&self) -> Result<Vec<Fault>, StoreError> {
         self.check_without(&[])
     }
 
-    /// Checks as [`check`](Self::check) does, but leaves out the `lacking` tables, which a store of an earlier version
-    /// does not have.
+    /// Checks the tables as [`check`](Self::check) does, but leaves out the `lacking` tables. A store of an earlier
+    /// version has no such tables.
     pub(crate) fn check_without(&self, lacking: &[Table]) -> Result<Vec<Fault>, StoreError> {
         Check::new(self.reader(), lacking).run()
     }
 
-    /// Looks at at most `limit` entries for the scrub, from a place on. Changes nothing.
+    /// Makes one step of the scrub, the search for damage. Reads at most `limit` entries, starting at `place`. Changes
+    /// nothing.
     pub(crate) fn scrub(&self, place: &ScrubCursor, limit: usize) -> Result<Step, StoreError> {
         scrub::look(self.reader(), place, limit)
     }

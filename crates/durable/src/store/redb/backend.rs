@@ -4,8 +4,8 @@
 //!
 //! After a sync that failed, the system may take bytes for synced that are not on the disk. Readers see these bytes,
 //! and a later sync succeeds without writing them. So nothing that was written since the last good sync can be trusted.
-//! Before the database is opened again, its bytes since then are written again and synced ([`Places::settle`]). Until
-//! that has succeeded nothing reads them. The journal writes all its records again by itself.
+//! Before the database is opened again, the bytes written since then are written again and synced ([`Places::settle`]).
+//! Until this has succeeded nothing reads the database. The journal writes all its records again by itself.
 
 use super::error::converted;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -20,25 +20,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A part of a store's bytes, with a file or replacement of its own.
+/// A part of a store's bytes: the database or the journal. Each part has its own file, or its own replacement in tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The database with the timers.
     Timers,
-    /// The journal: the operations that the database has only in memory.
+    /// The journal: the operations that the database file does not have yet.
     Operations,
 }
 
-/// The number of bytes that are written again in one step after a failed sync.
+/// The greatest number of bytes that one step writes again after a failed sync.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 
 pub(super) type Make = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
-/// Opens the parts of a store. Clones of this value share their state.
+/// Opens the two parts of a store, the database and the journal. All clones share the record of unsynced ranges.
 #[derive(Clone)]
 pub(super) struct Places {
     way: Way,
-    /// The ranges of the database that no sync has covered.
+    /// The ranges of the database that were written after the last successful sync.
     unsynced: Arc<Mutex<Unsynced>>,
 }
 
@@ -58,17 +58,17 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    /// Uses the file at this path, and the journal's file beside it.
+    /// Makes places in files: the database's file at `path`, and the journal's file beside the database.
     pub(super) fn files(path: PathBuf, without_locks: bool) -> Self {
         Self { way: Way::Files { path, without_locks }, unsynced: Arc::default() }
     }
 
-    /// Uses the replacements that a function makes.
+    /// Makes places in replacements of files. `make` returns the replacement of each file.
     pub(super) fn made(make: Arc<Make>) -> Self {
         Self { way: Way::Made(make), unsynced: Arc::default() }
     }
 
-    /// Returns the path of the database, if the places are files.
+    /// Returns the path of the database's file. `None` if a test has replaced the files.
     pub(super) fn path(&self) -> Option<PathBuf> {
         match &self.way {
             Way::Files { path, .. } => Some(path.clone()),
@@ -76,8 +76,8 @@ impl Places {
         }
     }
 
-    /// Writes the database's bytes again that may not be on the disk after a failed sync, and syncs them. Does nothing
-    /// if the last sync has succeeded.
+    /// Writes the unsynced bytes of the database again after a failed sync, and syncs them. Such bytes may not be on
+    /// the disk. Does nothing if the last sync has succeeded.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         if lock(&self.unsynced).is_in_doubt {
             let place = self.timers()?;
@@ -90,7 +90,7 @@ impl Places {
         Ok(())
     }
 
-    /// Opens the place of the database.
+    /// Opens the bytes of the database: its file, or a test's replacement.
     pub(super) fn timers(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, .. } => Arc::new(FileBackend::new(open(path)?).map_err(converted)?),
@@ -99,14 +99,15 @@ impl Places {
         Ok(WatchedBackend { bytes, part: Part::Timers, unsynced: Some(Arc::clone(&self.unsynced)) })
     }
 
-    /// Opens the place of the journal. While it is open, no other store can open it.
+    /// Opens the bytes of the journal: its file, or a test's replacement. The file is locked against other stores while
+    /// it is open.
     pub(super) fn operations(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, without_locks } => {
                 let beside = beside(path);
                 let file = open(&beside)?;
                 admit(path, file.try_lock(), *without_locks)?;
-                // An earlier start may have made the files and died before it synced their names.
+                // An earlier process may have made the files, and died before it synced the names of the files.
                 sync_folder(path)?;
                 Arc::new(FileBackend::new(file).map_err(converted)?)
             }
@@ -115,8 +116,8 @@ impl Places {
         Ok(WatchedBackend { bytes, part: Part::Operations, unsynced: None })
     }
 
-    /// Returns the number of bytes that the files take on the disk; `None` where the system does not say. redb doubles
-    /// the length of its file before it writes there. That takes no room on most file systems.
+    /// Returns the number of bytes that the files take on the disk. `None` where the system does not say. redb doubles
+    /// the length of its file in advance. On most file systems the added length takes no room yet.
     pub(super) fn taken(&self) -> Option<io::Result<u64>> {
         #[cfg(unix)]
         if let Way::Files { path, .. } = &self.way {
@@ -127,7 +128,7 @@ impl Places {
         None
     }
 
-    /// Returns the name of the database's file, for a message.
+    /// Returns the name of the database's file, for a message to the user.
     pub(super) fn name(&self) -> String {
         match &self.way {
             Way::Files { path, .. } => path.display().to_string(),
@@ -135,7 +136,7 @@ impl Places {
         }
     }
 
-    /// Returns the path of the journal's file, if the file does not exist.
+    /// Returns the path of the journal's file if the file is missing. `None` if the file exists.
     pub(super) fn missing_operations(&self) -> Option<PathBuf> {
         match &self.way {
             Way::Files { path, .. } => Some(beside(path)).filter(|path| !path.exists()),
@@ -152,7 +153,7 @@ impl Places {
     }
 }
 
-/// Decides by the result of a lock whether the store may be opened. Fails if it may not.
+/// Fails if the store at `path` may not be opened. `locked` is the result of an attempt to lock the store's journal.
 fn admit(path: &Path, locked: Result<(), TryLockError>, without_locks: bool) -> Result<(), StoreError> {
     match locked {
         Ok(()) => Ok(()),
@@ -178,7 +179,8 @@ fn beside(path: &Path) -> PathBuf {
     beside.into()
 }
 
-/// Opens a file of the store, or makes it. Only its owner may read a new file, since payloads may contain secrets.
+/// Opens a file of the store, or makes the file. Only the owner of a new file may read it, because payloads may contain
+/// secrets.
 fn open(path: &Path) -> io::Result<File> {
     let was_there = path.exists();
     let mut options = OpenOptions::new();
@@ -204,17 +206,17 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The ranges of a file that were written since the last sync that succeeded.
+/// The ranges of a file that were written after the last successful sync.
 #[derive(Debug, Default)]
 struct Unsynced {
-    /// The end of each range by its start. The ranges neither overlap nor touch.
+    /// The end of each unsynced range by its start, as offsets in bytes. The ranges neither overlap nor touch.
     ranges: BTreeMap<u64, u64>,
-    /// Whether a sync has failed, and none has succeeded since.
+    /// Whether the last sync of the file has failed.
     is_in_doubt: bool,
 }
 
 impl Unsynced {
-    /// Adds a range, and joins it with ranges that overlap or touch it.
+    /// Adds an unsynced range, and joins it with ranges that overlap or touch it.
     fn add(&mut self, mut start: u64, mut end: u64) {
         while let Some((&first, &last)) = self.ranges.range(..=end).next_back()
             && last >= start
@@ -225,7 +227,7 @@ impl Unsynced {
         self.ranges.insert(start, end);
     }
 
-    /// Returns the ranges, cut to a file of this length.
+    /// Returns the unsynced ranges of a file of `len` bytes. Leaves out parts behind the end of the file.
     fn ranges(&self, len: u64) -> Vec<(u64, u64)> {
         let within = self.ranges.iter().map(|(start, end)| (*start, (*end).min(len)));
         within.filter(|(start, end)| start < end).collect()
@@ -236,7 +238,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads a range of a file and writes the same bytes again.
+/// Reads the bytes of a file from `start` to `end`, and writes the same bytes again.
 fn write_again(file: &WatchedBackend, start: u64, end: u64) -> io::Result<()> {
     let mut at = start;
     while at < end {
@@ -249,13 +251,13 @@ fn write_again(file: &WatchedBackend, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A backend that redb and the store share: the store asks it for the length. It notes the writes that no sync has
+/// Access to the bytes of the database or the journal, shared by redb and the store. Notes the writes that no sync has
 /// covered.
 #[derive(Clone, Debug)]
 pub(super) struct WatchedBackend {
     bytes: Arc<dyn StorageBackend>,
     part: Part,
-    /// The ranges that no sync has covered. `None` for the journal, which knows by itself what to write again.
+    /// The ranges of the database that no sync has covered. `None` for the journal, which writes its own records again.
     unsynced: Option<Arc<Mutex<Unsynced>>>,
 }
 
@@ -272,7 +274,7 @@ impl StorageBackend for WatchedBackend {
         if let Some(unsynced) = &self.unsynced
             && len > 0
         {
-            // If the byte at the end is written again, the file has its length again.
+            // If the last byte is written again after a failed sync, the file gets this length again.
             lock(unsynced).add(len - 1, len);
         }
         self.bytes.set_len(len)
@@ -301,7 +303,7 @@ impl StorageBackend for WatchedBackend {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         if let Some(unsynced) = &self.unsynced {
-            // Before the write, since a write that fails may have changed a part of the range.
+            // The range is added before the write, since a failed write may have changed a part of the range.
             lock(unsynced).add(offset, offset.saturating_add(data.len() as u64));
         }
         self.bytes.write(offset, data)?;

@@ -1,4 +1,4 @@
-//! Gathers the answers and due moments of a batch while its requests are run. Each answer is sent once it may be.
+//! Gathers the answers and due moments of a batch while its requests are run. Sends the answers later.
 
 use super::pipe::send;
 use super::request::{Done, Pending};
@@ -7,20 +7,20 @@ use crate::store::error::StoreError;
 use core::mem;
 use tourbillon_words::UtcMillis;
 
-/// The answers and due moments of a batch.
+/// The answers to a batch of requests, which are run in one transaction. Also the due moments of the changed timers.
 pub(super) struct Batch {
-    /// The answers that do not wait for the disk.
+    /// The answers that do not wait until the disk has the changes.
     answers: Vec<Pending>,
-    /// The answers that wait for the disk.
+    /// The answers that wait until the disk has the changes.
     durable: Vec<Pending>,
-    /// The answers of requests that failed and were taken back.
+    /// The answers to requests that failed and whose changes were taken back.
     refusals: Vec<Pending>,
-    /// The greatest durability that a request asks for.
+    /// The greatest durability for which a request of the batch asks.
     durability: Durability,
     /// The earliest due moment of the timers that the batch has made due.
     first_due: Option<UtcMillis>,
-    /// The latest of the next due moments that the answers to claims contain. The outer `None`: the batch has no
-    /// claims.
+    /// The latest next due moment in the answers to the batch's claims. The outer `None` says that the batch has no
+    /// claims. The inner `None` says that the answer to a claim has no next due moment.
     claimed: Option<Option<UtcMillis>>,
 }
 
@@ -36,7 +36,7 @@ impl Batch {
         }
     }
 
-    /// Adds a request that has had its effect.
+    /// Adds the result of a request whose changes were made.
     pub(super) fn add(&mut self, done: Done) {
         self.durability = self.durability.max(done.durability);
         match done.durability {
@@ -44,7 +44,7 @@ impl Batch {
             Durability::ProcessCrash | Durability::Volatile => self.answers.push(done.pending),
         }
         if let Some(next_due) = done.next_due {
-            // None is later than all moments.
+            // `None` counts as later than all moments.
             let order = |moment: Option<UtcMillis>| moment.map_or((1, None), |at| (0, Some(at)));
             self.claimed = Some(match self.claimed {
                 Some(other) if order(other) > order(next_due) => other,
@@ -58,7 +58,8 @@ impl Batch {
         self.refusals.push(pending);
     }
 
-    /// Notes the first due moment that the changes of the batch have made.
+    /// Notes the earliest due moment of the timers that the batch has made due. `None` if the batch has made no timer
+    /// due.
     pub(super) fn note_due(&mut self, first: Option<UtcMillis>) {
         self.first_due = first;
     }
@@ -71,29 +72,32 @@ impl Batch {
         self.claimed.is_some()
     }
 
-    /// Takes the answers that wait for the disk.
+    /// Takes the answers that wait until the disk has the changes.
     pub(super) fn take_durable(&mut self) -> Vec<Pending> {
         mem::take(&mut self.durable)
     }
 
-    /// Puts answers back that [`take_durable`](Self::take_durable) has taken, since they need not wait any more.
+    /// Puts answers back that [`take_durable`](Self::take_durable) has taken. These answers no longer wait for the
+    /// disk.
     pub(super) fn put_durable(&mut self, answers: Vec<Pending>) {
         self.durable = answers;
     }
 
-    /// Sends all answers that were not taken: with this error, or else with their results.
+    /// Sends all answers that were not taken. If `error` is given, each caller gets the error in place of the result.
     pub(super) fn send(&mut self, error: Option<&StoreError>) {
         for answers in [&mut self.answers, &mut self.durable, &mut self.refusals] {
             send(mem::take(answers), error);
         }
     }
 
-    /// Returns the next due moment that callers know after this batch, if they knew `before` until now.
+    /// Returns the next due moment that the callers of claims know after this batch. `before` is the moment that they
+    /// knew before this batch.
     pub(super) fn next_due(&self, before: Option<UtcMillis>) -> Option<UtcMillis> {
         self.claimed.unwrap_or(before)
     }
 
-    /// Returns whether a timer of this batch is due earlier than callers know. They knew `before` until now.
+    /// Returns whether a timer of this batch is due earlier than the callers of claims know. `before` is the next due
+    /// moment that they knew before this batch.
     pub(super) fn is_due_earlier(&self, before: Option<UtcMillis>) -> bool {
         let is_earlier = |than: Option<UtcMillis>| {
             self.first_due.is_some_and(|first| than.is_none_or(|than| first < than))

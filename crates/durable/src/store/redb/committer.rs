@@ -26,40 +26,42 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of operations in one batch, unless a single request has more.
+/// The number of operations at which a batch takes no further request. The last request may exceed this number.
 const MOST_OPERATIONS: usize = 10_000;
-/// The time after a change at which a checkpoint makes the database itself durable. A checkpoint comes sooner if the
-/// journal exceeds [`LONGEST_JOURNAL`]. A restart runs the operations of the journal again, some 40,000 a second.
+/// The longest time between a change and the checkpoint, the commit of the database to the disk. A checkpoint comes
+/// sooner if the journal exceeds [`LONGEST_JOURNAL`]. A restart runs the operations of the journal again, some 40,000 a
+/// second.
 const CHECKPOINT: Duration = Duration::from_secs(10);
 const LONGEST_JOURNAL: usize = 4 * 1024 * 1024;
-/// The time after which a checkpoint that failed is tried again.
+/// The pause between a failed checkpoint (a commit of the database to the disk) and the next attempt.
 const CHECKPOINT_AGAIN: Duration = Duration::from_secs(1);
-/// The longest time for which a batch waits for the callers of the last batch to come back.
+/// The longest time for which a batch waits for further requests from callers that were just answered.
 const GATHERING: Duration = Duration::from_micros(200);
-/// The number of leases that are ended in one transaction at the start.
+/// The greatest number of leases that one transaction ends at the opening of a store.
 const ENDED_AT_ONCE: u32 = 10_000;
 
-/// The state of the thread that commits.
+/// The state of the thread that commits batches of requests to the database.
 pub(super) struct Committer {
     common: Arc<Common>,
     recovery: Recovery,
     pipe: Arc<Pipe>,
-    /// The number of the last batch that was committed in memory and not taken back.
+    /// The number of the last batch that is in the database's memory.
     sequence: u64,
-    /// The time of the next checkpoint. `None` if the database has no changes only in memory.
+    /// The time of the next checkpoint, the commit of the database to the disk. `None` if the disk has all changes of
+    /// the database.
     checkpoint_at: Option<Instant>,
-    /// The first due moment that the last claim's answer gave.
+    /// The next due moment in the answer to the last claim. `None` if no later timer was pending.
     next_due: Option<UtcMillis>,
     turns: Turns,
-    /// The number of requests of the last batch.
+    /// The number of requests in the last batch.
     last_batch: usize,
-    /// Whether the database has the note that the store was closed after the last batch. Then the next batch is
-    /// committed to the disk in place of the journal, which overwrites the note.
+    /// Whether the database has the note that the store was closed after the last batch. If so, the next batch goes to
+    /// the database on the disk, and not to the journal. So the note no longer holds.
     is_closed: bool,
 }
 
 impl Committer {
-    /// Opens the store: runs the operations of the journal again, and ends all leases.
+    /// Opens the store. Runs the operations of the journal again, and ends all leases.
     pub(super) fn open(
         opener: Opener,
         clock: Arc<dyn Clock>,
@@ -100,13 +102,15 @@ impl Committer {
         Ok((common, committer))
     }
 
-    /// Begins a transaction that writes. The database's lock is released before this returns.
+    /// Begins a transaction that writes to the database. The lock of `Common::database` is released before the method
+    /// returns.
     fn begin(&self) -> Result<WriteTransaction, StoreError> {
         let database = self.common.database.read().unwrap_or_else(PoisonError::into_inner);
         database.as_ref().ok_or_else(being_opened)?.begin_write().map_err(converted)
     }
 
-    /// Runs the operations of the journal again that follow batch `last`. Returns whether there were any.
+    /// Runs the operations of the journal again that follow batch `last`. Returns whether the journal had such
+    /// operations.
     fn repeat(&mut self, last: u64) -> Result<bool, StoreError> {
         let records = self.pipe.records(last)?;
         let Some(first) = records.first() else { return Ok(false) };
@@ -148,7 +152,8 @@ impl Committer {
         Ok(true)
     }
 
-    /// Ends leases whose holders are gone. Returns whether there were any.
+    /// Ends at most [`ENDED_AT_ONCE`] leases, because the holders of all leases are gone at an opening. Returns whether
+    /// there were leases.
     fn end_leases(&mut self) -> Result<bool, StoreError> {
         let mut transaction = self.begin()?;
         let mut ledger = Ledger::new(Writing::new(&transaction), self.common.now());
@@ -166,16 +171,16 @@ impl Committer {
         Ok(has_changed)
     }
 
-    /// Returns the batches on their way to the disk, which the thread that syncs needs.
+    /// Returns the pipe, which keeps the batches on their way to the disk. The thread that syncs uses the pipe, too.
     pub(super) fn pipe(&self) -> Arc<Pipe> {
         Arc::clone(&self.pipe)
     }
 
-    /// Serves requests until the sender is dropped. Returns the error that kept the last changes from being durable.
+    /// Serves requests until the store is closed. Fails if the last changes could not be made durable.
     pub(super) fn run(mut self, requests: &Receiver, bell: &Bell) -> Result<(), StoreError> {
         loop {
             let waited = requests.wait(Wanted::Work, self.wakes_at());
-            // Neither a panic of redb's nor one of a caller's waker ends the thread.
+            // The thread goes on after a panic of redb or of a caller's waker.
             let turn = catch_unwind(AssertUnwindSafe(|| match waited {
                 Waited::Closed => Some(self.finish()),
                 Waited::Enough | Waited::Timeout => {
@@ -211,15 +216,16 @@ impl Committer {
         }
     }
 
-    /// Returns the moment at which there is work even if no request comes.
+    /// Returns the moment of the next sync or checkpoint. The thread that commits wakes at this moment even without a
+    /// request. `None` if no sync and no checkpoint must follow.
     fn wakes_at(&self) -> Option<Instant> {
         let at = [self.pipe.wakes_at(), self.checkpoint_at].into_iter().flatten().min()?;
         Some(self.recovery.after_pause(at))
     }
 
-    /// Waits for more requests. While a sync is under way, an early batch would not answer callers that wait for the
-    /// disk any sooner. Otherwise the callers of the last batch, or of the last sync, get a moment to come back.
-    /// Without this pause they would wait for two syncs, one after the other.
+    /// Waits for more requests before a batch is made. While a sync is under way, an earlier batch would not reach the
+    /// disk sooner. Afterwards, callers that were just answered get a moment for their next requests. Without this
+    /// pause these callers would wait for two syncs in a row.
     fn gather(&self, requests: &Receiver) {
         if let Some(until) = self.pipe.gathers_until() {
             requests.wait(Wanted::Urgent, Some(until));
@@ -246,7 +252,7 @@ impl Committer {
         }
     }
 
-    /// Runs the requests as one batch, and answers them.
+    /// Runs the requests as one batch, and sends the answers that need not wait.
     fn commit(&mut self, mut requests: VecDeque<Request>) {
         let operations: u64 = requests.iter().map(|request| request.operations() as u64).sum();
         self.common.count(|stats| {
@@ -283,15 +289,15 @@ impl Committer {
         }
     }
 
-    /// Returns the error for callers of a failed batch. It has its own kind if the batch has certainly had no effect,
-    /// and the kind `Unknown` otherwise.
+    /// Returns the error for the callers of a failed batch. `attempted` is the number of the batch. The error keeps its
+    /// kind if the batch has certainly had no effect. Otherwise the kind is `Unknown`.
     fn verdict(&self, error: StoreError, may_have_effect: bool, attempted: u64) -> StoreError {
         let has_none = !may_have_effect || (self.recovery.is_open() && self.sequence < attempted);
         if has_none { error } else { StoreError::caused_by(StoreErrorKind::Unknown, error) }
     }
 
-    /// Makes the changes of the requests, with the durability that they ask for. The flag of an error says whether the
-    /// changes may have had an effect all the same.
+    /// Runs the requests in one transaction. Makes the changes as durable as the requests ask for. The flag beside an
+    /// error says whether the changes may still have had an effect.
     fn transact(
         &mut self,
         requests: &mut VecDeque<Request>,
@@ -303,7 +309,7 @@ impl Committer {
         let sequence = self.sequence + 1;
         let mut transaction = self.begin().map_err(before)?;
         let mut ledger = Ledger::new(Writing::new(&transaction), now);
-        // If the transaction fails, the turns begin anew.
+        // If the transaction fails, the turns stay empty. Then claims read the index from its start again.
         let mut turns = core::mem::take(&mut self.turns);
         ledger.follow(turns.moment());
         let is_full = self.pipe.len() > LONGEST_JOURNAL;
@@ -348,8 +354,8 @@ impl Committer {
                 }
             }
         }
-        // The mending of damage must not be run again: its effect goes to the database at once, and not into the
-        // journal.
+        // The mending of damage must not be run again at an opening. So its effect goes to the database at once, and
+        // not into the journal.
         must_commit |= ledger.has_met_damage();
         let (mut tables, made_due) = ledger.finish().map_err(before)?;
         batch.note_due(made_due.first);
@@ -359,7 +365,8 @@ impl Committer {
             drop(tables);
             transaction.abort().map_err(|error| before(converted(error)))?;
             self.turns = turns;
-            // A request that changes nothing may repeat an earlier request whose effect is not durable yet.
+            // A request that changes nothing may repeat an earlier request, and the effect of that request may not be
+            // durable yet.
             return self.keep_promise(batch).map_err(|(error, _)| before(error));
         }
         tables.put(Table::Meta, SEQUENCE_NAME, &number_value(SEQUENCE_NAME, sequence)).map_err(before)?;
@@ -393,15 +400,16 @@ impl Committer {
                 if self.pipe.retract(sequence, len) {
                     self.sequence = sequence - 1;
                 }
-                // A checkpoint that fails may have had its effect: the database will show it.
+                // A checkpoint that fails may have had an effect. The database shows this when it is opened again.
                 Err((error, true))
             }
             promise => promise,
         }
     }
 
-    /// Gives all changes the durability that needs no sync. Answers of the batch that need a sync wait for the disk.
-    /// The flag of an error says whether a byte of the last record may be on the disk.
+    /// Writes the journal to its file, unless all requests of the batch are content with memory. Keeps the answers that
+    /// need a sync until the disk has the changes. The flag beside an error says whether a byte of the last record may
+    /// be on the disk.
     fn keep_promise(&mut self, batch: &mut Batch) -> Result<(), (StoreError, bool)> {
         if batch.durability() == Durability::Volatile {
             return Ok(());
@@ -417,7 +425,8 @@ impl Committer {
         }
     }
 
-    /// Notes that the database is durable: clears the journal, and answers all that waited for the disk.
+    /// Ends a checkpoint after the commit of the database: clears the journal, and answers all callers that waited for
+    /// the disk.
     fn checkpointed(&mut self, started: Instant) {
         self.checkpoint_at = None;
         reach(Point::BeforeJournalReset);
@@ -433,7 +442,8 @@ impl Committer {
         self.checkpoint_with(None)
     }
 
-    /// Makes a checkpoint. With a `name` it also stores the number of the last batch under this name.
+    /// Makes a checkpoint: commits the database to the disk. If `name` is given, also stores the number of the last
+    /// batch under `name`.
     fn checkpoint_with(&mut self, name: Option<&[u8]>) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut transaction = self.begin()?;
@@ -449,7 +459,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Makes a checkpoint if its time has come.
+    /// Makes a checkpoint (a commit of the database to the disk) if the time of the next checkpoint has come.
     fn tend(&mut self) {
         if self.be_open().is_err() {
             return;
@@ -465,8 +475,8 @@ impl Committer {
         }
     }
 
-    /// Makes a checkpoint after a sync of the journal that failed. If the checkpoint fails, too, callers that wait for
-    /// the disk get `Unknown`.
+    /// Makes a checkpoint (a commit of the database to the disk) after a failed sync of the journal. If the checkpoint
+    /// fails, too, callers that wait for the disk get `Unknown`.
     fn mend(&mut self, error: StoreError) {
         if self.be_open().and_then(|()| self.checkpoint()).is_ok() {
             return;
@@ -485,7 +495,8 @@ impl Committer {
             self.be_open()?;
             self.checkpoint_with(Some(CLOSED_NAME))?;
         } else if self.recovery.is_open() && !self.is_closed {
-            // All changes are durable without this note. The journal's file has to stay beside the database then.
+            // All changes are durable, even without this note. But without it the next opening needs the journal's
+            // file.
             if self.checkpoint_with(Some(CLOSED_NAME)).is_err() {
                 self.recovery.close();
                 return Ok(());
@@ -499,15 +510,15 @@ impl Committer {
 
     // --- After an error ---
 
-    /// Closes the database and opens it again at once, if that is possible.
+    /// Closes the database after an error. Tries at once to open the database again.
     fn fall(&mut self, error: StoreError) {
         self.recovery.fall(error);
-        // If the database stays closed, the next request sees the error.
+        // If the database stays closed, the next request gets the error.
         drop(self.be_open());
     }
 
-    /// Opens the database again if it is closed and a pause has passed. Batches that were only in its memory are run
-    /// again.
+    /// Opens the database again if an error has closed it. Fails during the pause after a failed attempt. Runs the
+    /// batches again that the database had only in memory.
     fn be_open(&mut self) -> Result<(), StoreError> {
         if !self.recovery.must_open()? {
             return Ok(());
@@ -539,7 +550,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Compacts the database. Returns whether the file has become shorter.
+    /// Compacts the database file. Returns whether the file has become shorter.
     fn compact(&mut self) -> Result<bool, StoreError> {
         let compacted = self.try_compact();
         if let Err(error) = &compacted
@@ -556,7 +567,7 @@ impl Committer {
         let before = self.common.database_len()?;
         compaction::compact(&self.common)?;
         reach(Point::AfterCompaction);
-        // Compaction leaves no record of the free pages, which a start after a crash would miss.
+        // A compacted file has no record of its free pages. A start after a crash needs this record.
         self.checkpoint()?;
         Ok(self.common.database_len()? < before)
     }

@@ -15,26 +15,27 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The state that the thread that commits and the callers share, with its locks.
+/// The state that callers share with the thread that commits.
 pub(super) struct Common {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) room: Arc<Room>,
     pub(super) wakers: Wakers,
-    /// The database. `None` while it is closed after an error. Readers use the snapshot if there is one. They avoid
-    /// this lock, because the thread that commits may hold it, or a lock of redb's, for as long as a sync takes.
+    /// The database. `None` while an error has closed the database. Readers use the snapshot if there is one. Readers
+    /// avoid this lock, because the thread that commits may hold the lock for as long as a sync takes.
     pub(super) database: RwLock<Option<Database>>,
-    /// The state after the last batch, for readers. Only the thread that commits begins transactions that read. Their
-    /// beginning needs a lock that redb holds while it syncs a file that grows.
+    /// The state of the database after the last batch, for readers. Only the thread that commits begins read
+    /// transactions, because their beginning needs a lock that redb may hold during a sync. `None` while readers use
+    /// the database itself.
     pub(super) snapshot: Mutex<Option<Arc<ReadTransaction>>>,
     pub(super) stats: Mutex<StoreStats>,
-    /// Whether a read has failed, and the database was not opened again since.
+    /// Whether a read has failed. False again once the thread that commits has noticed the failure.
     pub(super) read_has_failed: AtomicBool,
-    /// The place of the database, which knows its length, and the length of the journal's file in bytes.
+    /// Access to the bytes of the database, for their number. Also the length of the journal's file in bytes.
     pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
 }
 
 impl Common {
-    /// Begins with an open database and the place of its bytes.
+    /// Makes the shared state for an open database. `place` gives access to the bytes of the database.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         room: Arc<Room>,
@@ -58,7 +59,7 @@ impl Common {
         UtcMillis::from_nanos(self.clock.true_now().as_nanos())
     }
 
-    /// Begins a read of the last batch. Without a snapshot it reads the database itself.
+    /// Begins a read of the store's state after the last batch. Without a snapshot, the read uses the database itself.
     pub(super) fn reading(&self) -> Result<Ledger<Reading>, StoreError> {
         let snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let reading = match snapshot {
@@ -71,7 +72,7 @@ impl Common {
         Ok(Ledger::new(Reading::of(reading), self.now()))
     }
 
-    /// Shows readers the last batch that was made, by a new snapshot.
+    /// Makes a snapshot of the database after the last batch. Readers use the snapshot from now on.
     pub(super) fn publish(&self) {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let snapshot = database.as_ref().and_then(|database| database.begin_read().ok()).map(Arc::new);
@@ -79,7 +80,7 @@ impl Common {
         self.show(snapshot);
     }
 
-    /// Takes away the readers' snapshot of the last batch: they use the database itself until the next call of
+    /// Takes the snapshot away from readers. Readers use the database itself until the next call of
     /// [`publish`](Self::publish).
     pub(super) fn withdraw(&self) {
         self.show(None);
@@ -89,11 +90,11 @@ impl Common {
         let mut shown = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         let former = core::mem::replace(&mut *shown, snapshot);
         drop(shown);
-        // The end of the former snapshot takes a lock of redb's, so it comes last.
+        // The former snapshot is dropped last, since the drop takes a lock of redb's.
         drop(former);
     }
 
-    /// Takes the database out, so that no further reader uses it.
+    /// Takes the database out of the shared state, so that no further reader uses the database.
     pub(super) fn take_database(&self) -> Option<Database> {
         self.withdraw();
         self.database.write().unwrap_or_else(PoisonError::into_inner).take()
@@ -105,20 +106,20 @@ impl Common {
         Ok(place.map_or(Ok(0), |place| place.len())?)
     }
 
-    /// Notes the error of a read. After an error of the disk, redb reads nothing until it is opened again. Returns
-    /// whether the thread that commits must be woken for that.
+    /// Notes the error of a read. After an error of the disk, redb reads nothing until the database is opened again.
+    /// Returns whether the caller must wake the thread that commits, to open the database again.
     pub(super) fn note_read_error(&self, error: &StoreError) -> bool {
         let is_of_disk = error.kind() == StoreErrorKind::Io;
         let is_open = || self.database.read().unwrap_or_else(PoisonError::into_inner).is_some();
         is_of_disk && is_open() && !self.read_has_failed.swap(true, Ordering::AcqRel)
     }
 
-    /// Returns whether a read has failed since the last call.
+    /// Returns whether a read has failed. Forgets the failure, so that the next call does not report it again.
     pub(super) fn take_read_error(&self) -> bool {
         self.read_has_failed.swap(false, Ordering::AcqRel)
     }
 
-    /// Counts a sync of this length, and notes the length of the journal's file.
+    /// Counts a sync that took the time `took`, and notes the length of the journal's file in bytes.
     pub(super) fn synced(&self, took: Duration, journal_len: u64) {
         self.count(|stats| {
             stats.syncs += 1;

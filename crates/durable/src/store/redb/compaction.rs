@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-/// The longest time for which a compaction waits for readers to end.
+/// The longest time for which a compaction waits until no reader uses the database.
 const COMPACTION_WAITS: Duration = Duration::from_secs(2);
 
-/// Separates the compactions from the other requests. They are made after the batch, outside of its transaction.
+/// Separates the compactions from the other requests. The caller runs compactions after the transaction of the others.
 pub(super) fn apart(requests: VecDeque<Request>) -> (VecDeque<Request>, Vec<Reply<bool>>) {
     if !requests.iter().any(|request| matches!(request, Request::Compact(_))) {
         return (requests, Vec::new());
@@ -27,7 +27,7 @@ pub(super) fn apart(requests: VecDeque<Request>) -> (VecDeque<Request>, Vec<Repl
     (others, compactions)
 }
 
-/// Compacts the database as soon as no reader uses it.
+/// Compacts the database once no reader uses it. Fails if readers use the database for too long.
 pub(super) fn compact(common: &Common) -> Result<(), StoreError> {
     common.withdraw();
     let compacted = compact_alone(common);

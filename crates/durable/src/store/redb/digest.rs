@@ -8,16 +8,17 @@ use crate::store::{Claimed, LeftOut, Outcome, Reaped};
 use crate::timer::{Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// The number of bytes of a digest in the journal.
+/// The number of bytes of an outcome's digest in the journal.
 pub(super) const LEN: usize = 4;
 
-/// An outcome that has a digest.
+/// The outcome of a request, as bytes for its digest. An opening compares digests to check that a repeated request has
+/// the same outcome.
 pub(super) trait Digested {
-    /// Adds the bytes of which the digest is made.
+    /// Adds the bytes from which the outcome's digest is computed.
     fn write(&self, bytes: &mut Vec<u8>);
 }
 
-/// Computes the digest of an outcome.
+/// Computes the digest (a checksum) of a request's outcome.
 pub(super) fn digest(outcome: &impl Digested) -> u32 {
     let mut bytes = Vec::with_capacity(32);
     outcome.write(&mut bytes);

@@ -8,7 +8,7 @@ use std::io;
 pub(super) fn converted(error: impl Into<redb::Error>) -> StoreError {
     use redb::Error;
     let kind = match error.into() {
-        // redb has this kind for files of another format.
+        // redb uses this kind of error for files of another format.
         Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
             return StoreError::caused_by(StoreErrorKind::Corrupt, error);
         }
@@ -27,7 +27,7 @@ pub(super) fn converted(error: impl Into<redb::Error>) -> StoreError {
     StoreError::caused_by(kind.0, kind.1)
 }
 
-/// Makes the error for a panic of redb. redb panics on bytes that are not a page.
+/// Makes the error for a panic of redb. redb panics on bytes that are not a page of a database.
 pub(super) fn damaged_pages(panic: &(dyn Any + Send)) -> StoreError {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");

@@ -14,8 +14,8 @@
 //! three, and any other bytes need another version. A later version keeps the layout of the head.
 //!
 //! The file has the records since the database's last durable commit, from offset 0 on. Behind them is a *seal* once
-//! they are synced: a mark that all records before it were on the disk. A copy of the seal is 512 bytes later, so that
-//! the loss of one sector takes the last record or the seal but not both. The next record overwrites the seal. Behind
+//! they are synced: a mark that all records before it were on the disk. A copy of the seal is 512 bytes later. So the
+//! loss of a single sector cannot take both the last record and the seal. The next record overwrites the seal. Behind
 //! the seals are remains of earlier records.
 //!
 //! # The states of a record
@@ -29,7 +29,7 @@
 //! | a part of it | the same | *torn*: the power was lost before it was synced | ends the journal before it |
 //! | anything | a head's `durable` is as high as its sequence number | *damaged*, or missing | fails |
 //!
-//! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn record. Their heads
+//! A disk may write the sectors of a torn tail in any order. So whole records can follow a torn record. Their heads
 //! show how far the journal was synced when they were written. Heads have a checksum of their own, so even a record
 //! with a torn body shows this. Heads are searched at each byte behind the last whole record, because the damage may
 //! have changed a length. A length is trusted only if its head's checksum is right.
@@ -47,14 +47,12 @@
 //!   shows whether the store was closed.
 //!
 //! # Invariants
-//! J1. The `durable` of a head is the number of a batch that was on the disk when the head was written, with all
-//!     batches before it, in the database or in synced records. So it stays true for ever, whatever the head's
-//!     generation.
+//! J1. The `durable` of a head is the number of a batch. When the head was written, the disk had that batch and all
+//!     earlier batches, in the database or in synced records. So the number stays right for ever, in every generation.
 //! J2. A record's `durable` is below its sequence number.
 //! J3. Each opening draws a generation. A sequence number is used again only in another generation. So a whole record
-//!     that a torn tail left behind does not count as following a record of a later opening.
-//! J4. The first record of the file follows the batch with which the database's last durable commit ended, or an
-//!     earlier batch.
+//!     of a torn tail does not count as the successor of a record from a later opening.
+//! J4. The first record of the file follows the last batch in the database's last durable commit, or an earlier batch.
 
 use super::digest;
 use super::request::Logged;
@@ -64,26 +62,29 @@ use crate::timer::TimerId;
 use redb::StorageBackend;
 use tourbillon_words::UtcMillis;
 
-/// The first bytes of a head, by which a search finds it.
+/// The first bytes of the head of each record. A search finds heads by these bytes.
 const MARK: [u8; 3] = *b"tbj";
-/// The version of the journal. Version 1 had another head, and version 2 had no digests. Neither was published.
+/// The version of the journal's format. Version 1 had another head, and version 2 had no digests. Neither was
+/// published.
 pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
-/// The length of the two seals behind the records, with the zeros between them. No sector has a byte of the last record
-/// and of both seals.
+/// The number of bytes of the two seals behind the records, with the zeros between the seals. A seal is a mark that all
+/// records were synced. No single sector has bytes of the last record and of both seals.
 const SEALS: usize = 512 + HEAD;
-/// The number of bytes by which the file grows, filled with zeros. A sync of bytes within the file need not wait for a
-/// new length.
+/// The number of bytes by which the journal's file grows, filled with zeros. So most syncs need not wait for a new
+/// length of the file.
 const GROWTH: usize = 256 * 1024;
-/// The length of a sector. After the making of the database the file grows by whole sectors.
+/// The length of a sector of the disk, in bytes. Once the database is made, the journal's file grows by whole sectors.
 const SECTOR: u64 = 512;
-/// The length beyond which the file is cut after a durable commit.
+/// The length in bytes beyond which the journal's file is cut after a commit of the database to the disk.
 const LONG: u64 = 8 * 1024 * 1024;
 
-/// The bytes at the start of the file while the database is being made. They are not a record.
+/// The bytes at the start of the journal's file while the database is being made. A reader does not take the bytes for
+/// a record.
 const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
 
-/// Notes in the file that the database is being made. Until [`made`] is called, the database holds nothing that counts.
+/// Notes in the journal's file that the database is being made. The content of the database does not count until
+/// [`made`] is called.
 pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     if file.len()? < MAKING.len() as u64 {
         file.set_len(MAKING.len() as u64)?;
@@ -92,7 +93,7 @@ pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     Ok(file.sync_data()?)
 }
 
-/// Returns whether the making of the database began and did not end.
+/// Returns whether the journal's file notes that the database is being made.
 pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = [0; MAKING.len()];
     if file.len()? >= MAKING.len() as u64 {
@@ -101,38 +102,39 @@ pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> 
     Ok(found == MAKING)
 }
 
-/// Returns whether the file has had records.
+/// Returns whether the journal's file has ever had records: its first bytes are not all zero.
 pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = vec![0; usize::try_from(file.len()?).unwrap_or(0).min(HEAD)];
     file.read(0, &mut found)?;
     Ok(found.iter().any(|byte| *byte != 0))
 }
 
-/// Removes the note that the database is being made, since it is complete.
+/// Removes the note in the journal's file that the database is being made.
 pub(super) fn made(file: &impl StorageBackend) -> Result<(), StoreError> {
     file.write(0, &[0; MAKING.len()])?;
     Ok(file.sync_data()?)
 }
 
-/// A batch of requests that changed the store, as read from the journal.
+/// The record of a batch of requests that changed the store, as read from the journal.
 pub(super) struct Record {
     pub(super) sequence: u64,
     pub(super) now: UtcMillis,
-    /// The requests, each with the digest of its outcome.
+    /// The requests of the batch, each with the digest of its outcome.
     pub(super) requests: Vec<(Logged, u32)>,
 }
 
-/// Keeps the records since the last durable commit. All of them are in memory, and the written records also in a file.
+/// Keeps the records of batches that the database on the disk does not have. All records are in memory. The file has
+/// the records that were written.
 pub(super) struct Journal<B> {
     file: B,
     store: u64,
     generation: u64,
     records: Vec<u8>,
-    /// The number of the last record.
+    /// The number of the last record, in memory or in the file.
     last: u64,
-    /// The number of the last batch that is on the disk with all batches before it.
+    /// The number of the last batch up to which the disk has all batches.
     durable: u64,
-    /// The number of bytes of records in the file. `last_written` is the number of the last of these records.
+    /// The number of bytes of records in the file. `last_written` is the number of the last record in the file.
     written: usize,
     last_written: u64,
     file_len: u64,
@@ -141,7 +143,7 @@ pub(super) struct Journal<B> {
 impl<B: StorageBackend> Journal<B> {
     /// Reads the journal of a store. Keeps the records that follow batch `last`, the last batch in the database.
     ///
-    /// Fails with [`StoreErrorKind::Corrupt`] if a record is damaged or missing that was synced.
+    /// Fails with [`StoreErrorKind::Corrupt`] if a record that was synced is damaged or missing.
     pub(super) fn open(file: B, store: u64, last: u64) -> Result<Self, StoreError> {
         let file_len = file.len()?;
         if file_len % SECTOR != 0 && file_len % SECTOR != MAKING.len() as u64 {
@@ -176,23 +178,23 @@ impl<B: StorageBackend> Journal<B> {
         records.drain(..begin.unwrap_or(at));
         #[expect(clippy::cast_possible_truncation, reason = "the lower half is the one at random")]
         let generation = TimerId::fresh().as_u128() as u64;
-        // The records are for the database. The file is written again from offset 0 on, once the database has them.
+        // Once the database has these records, the file is written from offset 0 on again.
         let written = 0;
         let (durable, last_written) = (last, last);
         Ok(Self { file, store, generation, records, last: reached, durable, written, last_written, file_len })
     }
 
-    /// Returns the number of bytes of the records since the last durable commit.
+    /// Returns the number of bytes of the records that follow the last commit of the database to the disk.
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Returns the length of the file, in bytes.
+    /// Returns the length of the journal's file, in bytes.
     pub(super) fn file_len(&self) -> u64 {
         self.file_len
     }
 
-    /// Returns the records that follow batch `last`.
+    /// Returns the records of the journal that follow batch `last`.
     pub(super) fn records(&self, last: u64) -> Result<Vec<Record>, StoreError> {
         let mut records = Vec::new();
         let mut at = 0;
@@ -206,7 +208,7 @@ impl<B: StorageBackend> Journal<B> {
         Ok(records)
     }
 
-    /// Adds a record of a batch, in memory only.
+    /// Adds the record of a batch, in memory only.
     pub(super) fn append(&mut self, sequence: u64, now: UtcMillis, body: &[u8]) {
         let (generation, durable) = (self.generation, self.durable);
         let head = Head { version: VERSION, generation, sequence, durable, now };
@@ -215,13 +217,13 @@ impl<B: StorageBackend> Journal<B> {
         self.last = sequence;
     }
 
-    /// Removes the last record, which began at offset `len`. The record must not have been written.
+    /// Removes the last record, which begins at offset `len`. The caller ensures that the record is not in the file.
     pub(super) fn retract(&mut self, len: usize) {
         self.records.truncate(len);
         self.last = self.last.saturating_sub(1);
     }
 
-    /// Makes the file long enough for all records and the seal behind them.
+    /// Makes the file long enough for all records and the seals, the marks behind the records.
     pub(super) fn reserve(&mut self) -> Result<(), StoreError> {
         let end = (self.records.len() + SEALS) as u64;
         while end > self.file_len {
@@ -233,7 +235,8 @@ impl<B: StorageBackend> Journal<B> {
         Ok(())
     }
 
-    /// Writes all records to the file, after [`reserve`](Self::reserve). After that the operating system has them.
+    /// Writes all records to the file, so that the operating system has them. The caller must have called
+    /// [`reserve`](Self::reserve).
     pub(super) fn write_out(&mut self) -> Result<(), StoreError> {
         if self.written < self.records.len() {
             reach(Point::BeforeJournalWrite);
@@ -244,7 +247,7 @@ impl<B: StorageBackend> Journal<B> {
         Ok(())
     }
 
-    /// Returns the file, so that the records that were written can be synced.
+    /// Returns access to the file, so that another thread can sync the written records.
     pub(super) fn file(&self) -> B
     where
         B: Clone,
@@ -252,18 +255,18 @@ impl<B: StorageBackend> Journal<B> {
         self.file.clone()
     }
 
-    /// Returns the number of the last record in the file.
+    /// Returns the number of the last record in the journal's file.
     pub(super) fn last_written(&self) -> u64 {
         self.last_written
     }
 
-    /// Returns whether this batch is on the disk.
+    /// Returns whether batch `sequence` is on the disk.
     pub(super) fn has_synced(&self, sequence: u64) -> bool {
         self.durable >= sequence
     }
 
-    /// Notes that the records up to `last` are on the disk. If the file has no later records, writes the seal, which
-    /// marks that all of them were synced.
+    /// Notes that the disk has the records up to `last`. If the file has no later records, writes the seal, a mark that
+    /// all records were synced.
     pub(super) fn synced(&mut self, last: u64) {
         self.durable = self.durable.max(last);
         reach(Point::AfterJournalSync);
@@ -272,13 +275,13 @@ impl<B: StorageBackend> Journal<B> {
         }
     }
 
-    /// Makes the next write begin with the first record. After a sync that failed, the system may take bytes for synced
-    /// that are not.
+    /// Makes the next write begin with the first record again. After a failed sync, the system may count bytes as
+    /// synced that the disk lacks.
     pub(super) fn distrust(&mut self) {
         self.written = 0;
     }
 
-    /// Writes the seal behind the records: the mark that all of them were synced.
+    /// Writes the seal, a mark that all records were synced, behind the records.
     fn seal(&self) {
         let (generation, sequence, durable) = (self.generation, self.durable, self.durable);
         let seal = Head { version: VERSION, generation, sequence, durable, now: UtcMillis::ZERO };
@@ -286,11 +289,11 @@ impl<B: StorageBackend> Journal<B> {
         let mut seals = [0; SEALS];
         seals[..HEAD].copy_from_slice(&seal);
         seals[SEALS - HEAD..].copy_from_slice(&seal);
-        // The records are durable without the seal, so its error is not theirs.
+        // The records are durable without the seal, so an error of its write is ignored.
         drop(self.file.write(self.written as u64, &seals));
     }
 
-    /// Forgets all records, since the database has them durably, up to batch `durable`.
+    /// Forgets all records, because the database on the disk has all batches up to `durable`.
     pub(super) fn clear(&mut self, durable: u64) {
         self.records.clear();
         self.written = 0;
@@ -301,7 +304,8 @@ impl<B: StorageBackend> Journal<B> {
     }
 }
 
-/// The head of a record, or a seal, as the module header shows it.
+/// The numbers in the head of a record, or in a seal, the mark behind the synced records. The module header shows the
+/// layout of the numbers.
 struct Head {
     version: u8,
     generation: u64,
@@ -315,7 +319,7 @@ impl Head {
         let mut head = [0; HEAD];
         head[..3].copy_from_slice(&MARK);
         head[3] = self.version;
-        // A body that is longer than the number can say is not whole for a reader.
+        // A body longer than this number can express counts as damaged for a reader.
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
         head[4..8].copy_from_slice(&length.to_le_bytes());
         let numbers = [store, self.generation, self.sequence, self.durable, self.now.as_millis()];
@@ -328,8 +332,8 @@ impl Head {
         head
     }
 
-    /// Reads the head at `at`, with the length and the checksum of the body. `None` if the head is damaged or of
-    /// another store.
+    /// Reads the head of a record at offset `at`. Also returns the length and the checksum of the record's body. `None`
+    /// if the head is damaged or of another store.
     fn read(bytes: &[u8], at: usize, store: u64) -> Option<(Self, u32, u32)> {
         let head = bytes.get(at..)?.first_chunk::<HEAD>()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -362,7 +366,8 @@ impl Head {
     }
 }
 
-/// Returns the head of the record at `at` and the place after the record, if the record is undamaged and of this store.
+/// Returns the head of the record at offset `at`, and the offset of the record's end. `None` if the record is damaged
+/// or of another store.
 fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     let (head, length, checksum) = Head::read(bytes, at, store)?;
     let body = at + HEAD;
@@ -371,7 +376,8 @@ fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     is_whole.then_some((head, end))
 }
 
-/// Fails if a head at `at` or later shows that a batch after `reached` was on the disk.
+/// Fails if the disk once had a batch after `reached`, because the batch's record must then be damaged. The heads of
+/// later records, at offset `at` or behind it, show the number of the last batch on the disk.
 fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
     let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
     for place in at..bytes.len() {
@@ -404,7 +410,7 @@ fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<()
     Err(StoreError::new(StoreErrorKind::Corrupt, message))
 }
 
-/// Makes the error for an opening that cannot run acknowledged operations again.
+/// Makes the error for an opening that cannot repeat an acknowledged operation of the journal.
 pub(super) fn unrepeatable(sequence: u64, nth: usize, name: &str, reason: &str) -> StoreError {
     let message = format!(
         "request {} ({name}) of batch {sequence} in the journal cannot be repeated: it {reason}. Nothing was changed. The \

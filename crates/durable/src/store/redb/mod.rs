@@ -3,18 +3,18 @@
 //! # Group commit
 //!
 //! Requests that change the store go to one thread. The thread takes all requests that wait as one batch: one
-//! transaction of redb, in which the requests are run in order. As a request asks, its answer comes then, or once the
-//! journal is synced. Requests that come while a batch is synced are in the next sync, so the number of syncs does not
-//! grow with the number of callers. A request that fails is taken back, and the others of its batch stay. `pipe.rs` has
-//! the states of a batch on its way to the disk.
+//! transaction of redb, in which the requests are run in order. The answer to a request comes then, or once the journal
+//! is synced, as the request asks. Requests that come while a batch is synced are in the next sync. So the number of
+//! syncs does not grow with the number of callers. A request that fails is taken back, and the others of its batch
+//! stay. `pipe.rs` has the states of a batch on its way to the disk.
 //!
 //! # What readers see
 //!
 //! Reads wait neither for batches nor for syncs. They see the last batch that was made: every change that was answered,
-//! and changes whose callers still wait for the disk, which the loss of power can take back. A caller that must not act
-//! on such a change makes a call without operations first ([`TimerStore::apply`], with [`Durability::PowerLoss`]):
-//! after its answer the disk has everything that was read before. A read of a page that is not in memory waits for the
-//! disk to read it.
+//! and also changes whose callers still wait for the disk. The loss of power can take back the latter changes. A caller
+//! that must not act on such a change makes a call without operations first ([`TimerStore::apply`], with
+//! [`Durability::PowerLoss`]): after its answer the disk has everything that was read before. A read of a page that is
+//! not in memory waits for the disk to read it.
 //!
 //! Between an error and the next opening of the database reads fail.
 //!
@@ -30,51 +30,51 @@
 //! | [`Durability::ProcessCrash`] | the journal is written | the journal is synced |
 //! | [`Durability::Volatile`], or it claims, renews or reaps | | the journal is written and synced |
 //!
-//! So the answers to claims, and to ends of deliveries, can come before those of creations that wait for a slow disk.
-//! The order of the changes stays. On a disk that has been quick up to now they wait for a sync, too.
+//! So claims and ends of deliveries can be answered before creations that wait for a slow disk. The order of the
+//! changes stays. On a disk that has been quick up to now the answers to claims wait for a sync, too.
 //!
 //! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch is made during a
 //! checkpoint. Afterwards the journal begins again at the start of its file.
 //!
-//! At the next opening, the noted requests that follow the last batch in the database are run again, at the times that
-//! are noted. *All* requests since the checkpoint are noted, also claims, renewals and reaps. The effect of a request
+//! The next opening runs the noted requests again that follow the last batch in the database. It runs them at their
+//! noted times. *All* requests since the checkpoint are noted, also claims, renewals and reaps. The effect of a request
 //! follows from the stored timers and the time alone. So a request finds the same store as when it was first run. For
 //! example, an acknowledgement finds the lease of its claim, though that claim was never durable by itself. And a
 //! creation finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. A crash takes notes
 //! from the end only: no note that is left has a gap before it.
 //!
-//! Each noted request has a digest of its outcome. If a request fails when it is run again, or has another outcome than
-//! at first, the opening fails and changes nothing. Either this version of the crate gives these notes another meaning,
+//! Each noted request has a digest of its outcome. The request must have the same outcome when it is run again.
+//! Otherwise the opening fails and changes nothing. Either this version of the crate gives these notes another meaning,
 //! or they were made for another database.
 //!
 //! # Damage to the journal
 //!
 //! A loss of power may leave any sectors of the records that were not synced. Such a torn tail is not an error, and is
-//! cut off. Damage to a record that was synced, by a flipped bit for example, makes the opening fail. The two differ
-//! because each record notes how far the journal had been synced when it was written, and a seal behind the last record
-//! notes it for the last sync (`journal.rs` has the states, and the damage that cannot be noticed).
+//! cut off. Damage to a record that was synced, by a flipped bit for example, makes the opening fail. An opening can
+//! tell the two apart, because each record notes how far the journal had been synced before. For the last sync, a seal
+//! behind the last record notes this. `journal.rs` has the states, and the damage that cannot be noticed.
 //!
-//! A store that is closed notes that in the database, with a checkpoint. A database without that note has operations in
-//! the journal, or may have some, so the file must be there. The first batch after the opening of a closed store is
-//! committed to the disk in the database, which removes the note.
+//! When a store is closed, a checkpoint notes in the database that it was closed. Without this note the journal may
+//! have operations that the database lacks, so the journal's file must be there. After the opening of a closed store,
+//! the first batch is committed to the disk in the database. This removes the note.
 //!
 //! # Damage to the database
 //!
 //! Each record has a checksum of its id and its bytes, which is compared whenever it is read. A damaged record is set
-//! aside with its bytes, and the other timers go on. If an entry names a timer that is missing, a note of it is left
-//! among the records that were set aside. An entry that does not belong to its timer is removed, and the timer gets its
-//! own entry again. A request that has met damage is not noted, but committed to the disk in the database at once: the
-//! damage may not be there when the request is run again. `scrub.rs` looks for damage that nobody has met, and
-//! `verify.rs` compares redb's own checksums of pages. redb can panic on bytes that are not a page. For the caller this
-//! is an error of the kind [`Corrupt`](super::StoreErrorKind::Corrupt).
+//! aside with its bytes, and the other timers go on. If an entry names a missing timer, an empty record for the timer's
+//! id is set aside. An entry that does not belong to its timer is removed, and the timer gets its own entry again. A
+//! request that has met damage is not noted, but committed to the disk in the database at once: the damage may not be
+//! there when the request is run again. `scrub.rs` looks for damage that nobody has met, and `verify.rs` compares
+//! redb's own checksums of pages. redb can panic on bytes that are not a page. For the caller this is an error of the
+//! kind [`Corrupt`](super::StoreErrorKind::Corrupt).
 //!
 //! # Errors
 //!
 //! After an error of the disk, redb must be opened again. The thread that commits does that by itself: at once, and
 //! then with pauses of 10 ms to 1 s. A read that fails wakes the thread for that. Requests fail until then, with the
-//! kind of the error. Batches that were answered, and that redb had only in memory, are run again from the notes. The
-//! callers of the batch that failed get the error's own kind if the database shows that the batch has had no effect,
-//! and otherwise [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
+//! kind of the error. Batches that were answered, and that redb had only in memory, are run again from the notes. If
+//! the database shows that the failed batch has had no effect, its callers get the error's own kind. Otherwise they get
+//! [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
 //!
 //! # Invariants
 //! B1. The database has the number of the last batch in the transaction of that batch. Batches have consecutive
@@ -138,29 +138,30 @@ use std::thread::{self, JoinHandle};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The default number of bytes of the database that are kept in memory.
+/// The default number of bytes of the database that redb keeps in memory.
 const CACHE: usize = 128 * 1024 * 1024;
 
-/// The default number of entries that the scrub looks at in a second.
+/// The default number of entries that the scrub, the search for damage, checks in a second.
 const SCRUB: u32 = 250;
 
-/// The pause between two checks whether the scrub has gone through the store.
+/// The pause between two looks at the progress of the scrub, the search for damage.
 const LOOK: Duration = Duration::from_millis(5);
 
 type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 
 /// A store in one file.
 ///
-/// The file is a database of [redb](https://docs.rs/redb). Beside it is a small file `<path>.ops`, which belongs to it.
-/// One value of one process has the store open at a time. Dropping the store makes all changes durable.
+/// The file is a database of [redb](https://docs.rs/redb). Beside the database is a small file `<path>.ops`, the
+/// journal of the store. Only one `RedbStore` in one process can have the file open at a time. Dropping the store makes
+/// all changes durable.
 ///
-/// Reads are made on the caller's thread, in the call, and may wait until the disk has read a page. They do not wait
-/// for writes to the disk. They see every change that was answered, and changes that are not answered yet because they
-/// are not on the disk. A loss of power can take the latter back. A call of [`apply`](TimerStore::apply) without
+/// A read runs on the caller's thread, in the call, and may wait until the disk has read a page. No read waits for
+/// writes to the disk. A read sees every change that was answered. A read also sees changes whose answers still wait
+/// for the disk. A loss of power can take back unanswered changes. A call of [`apply`](TimerStore::apply) without
 /// operations, with [`Durability::PowerLoss`], makes everything durable that earlier reads have seen.
 ///
-/// Changes are made by a thread of the store, in the order of the calls, whether or not the futures are awaited. Calls
-/// that do not ask for the disk are answered while others wait for it: claims, ends, creations with
+/// A thread of the store makes the changes in the order of the calls, even if the futures are not awaited. While some
+/// callers wait for the disk, others get their answers: to claims, ends of deliveries, and creations with
 /// [`Durability::ProcessCrash`].
 ///
 /// ```
@@ -177,10 +178,10 @@ type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 pub struct RedbStore {
     common: Arc<Common>,
     places: Places,
-    /// The queue of the thread that commits. `None` once the store is being closed.
+    /// The queue of requests to the thread that commits. `None` once the store is being closed.
     requests: Option<Arc<Sender>>,
     scrubber: Option<Scrubber>,
-    /// The thread that commits, and the thread that syncs. `None` once they are being ended.
+    /// The thread that commits, and the thread that syncs. `None` once the store is being closed.
     threads: Option<Threads>,
 }
 
@@ -210,63 +211,79 @@ impl fmt::Debug for RedbBuilder {
 }
 
 impl RedbBuilder {
-    /// Sets the clock by which timers are due. It counts from the start of 1970. The [`WallClock`] by default.
+    /// Sets the clock by which timers are due. The clock counts from the start of 1970. The default is the
+    /// [`WallClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Sets the number of bytes of the database that are kept in memory. 128 MiB by default.
+    /// Sets the number of bytes of the database that the store keeps in memory. 128 MiB by default.
     #[must_use]
     pub fn cache(mut self, bytes: usize) -> Self {
         self.cache = bytes;
         self
     }
 
-    /// Sets the number of bytes that are left free on the file system. While fewer are free, operations that store new
-    /// timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and moves go on, and so
-    /// do schedules. On a small file system the number is reduced to an eighth of it, but not below 24 MiB. Zero by
-    /// default, which sets no limit.
+    /// Sets the number of bytes that the store leaves free on the file system. While fewer bytes are free, operations
+    /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and
+    /// moves go on, and so do schedules. On a small file system the number is reduced to an eighth of its size, but not
+    /// below 24 MiB. The default is zero, which sets no limit.
     ///
-    /// Half as much is reserved in a file `<path>.reserve`. The file is removed when other programs have filled the
-    /// file system, and made again later. Linux only; elsewhere there is no limit.
+    /// The store reserves half of the number in a file `<path>.reserve`. The store removes the file when other programs
+    /// have filled the file system, and makes the file again later. The limit works on Linux only.
     #[must_use]
     pub fn keep_free(mut self, bytes: u64) -> Self {
         self.keep_free = bytes;
         self
     }
 
-    /// Sets whether the store is opened in a folder whose file system has no locks, such as some network file systems.
-    /// The caller must then ensure that no other process opens the store: two processes would lose each other's timers.
-    /// False by default: such a folder is refused.
+    /// Returns the number of bytes that [`keep_free`](Self::keep_free) leaves free on a file system of `size` bytes.
+    ///
+    /// ```
+    /// use tourbillon_durable::store::RedbBuilder;
+    ///
+    /// let wanted = 64 << 20;
+    /// assert_eq!(RedbBuilder::kept_free(wanted, 1 << 40), wanted);
+    /// assert_eq!(RedbBuilder::kept_free(wanted, 256 << 20), 32 << 20, "an eighth of a small file system");
+    /// ```
+    #[must_use]
+    pub fn kept_free(wanted: u64, size: u64) -> u64 {
+        room::mark(wanted, size)
+    }
+
+    /// Sets whether the store is opened on a file system without locks, such as some network file systems. If so, the
+    /// caller must ensure that no other process opens the store, because two processes would lose each other's timers.
+    /// By default, the store is not opened on such a file system.
     #[must_use]
     pub fn without_locks(mut self, is_permitted: bool) -> Self {
         self.without_locks = is_permitted;
         self
     }
 
-    /// Sets the number of entries that the scrub looks at in a second, in steps of 1,000. 250 by default; with 0 there
-    /// is no scrub.
+    /// Sets the number of entries that the scrub, the search for damage, checks in a second. The scrub takes 1,000
+    /// entries in a step. The default is 250. With 0 there is no scrub.
     ///
-    /// A store has a record for each timer, and two to four entries by which the timer is found. The scrub reads all of
-    /// them, again and again: it sets aside records that are damaged, and mends the entries. Otherwise damage is
-    /// noticed when the timer is read, or not found. [`StoreStats`] says how far the scrub has come.
+    /// A store has a record for each timer, and two to four entries by which the timer is found. The scrub reads all
+    /// records and entries, again and again. It sets damaged records aside, and mends entries. Without a scrub, damage
+    /// is noticed when the timer is read, or not found. [`StoreStats`] says how far the scrub has come.
     #[must_use]
     pub fn scrub(mut self, entries_per_second: u32) -> Self {
         self.scrub = entries_per_second;
         self
     }
 
-    /// Reads all pages of the database at this path, and compares their checksums. Changes nothing, and does not look
-    /// at the journal, whose records each opening compares. Takes time in proportion to the file.
+    /// Reads all pages of the database at `path`, and compares their checksums. Changes nothing. Leaves out the
+    /// journal, because each opening compares the checksums of its records. Takes time in proportion to the length of
+    /// the file.
     ///
-    /// Returns the first page that is damaged, with its offset in the file, and the timers that are damaged, as far as
-    /// they can be read. Without a damaged page there are no faults; [`TimerStore::check`] looks at the structure.
+    /// Returns the first damaged page, with its offset in the file. Also returns the damaged timers, as far as they can
+    /// be read. If all pages are undamaged, returns no faults: [`TimerStore::check`] looks at the structure.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Locked`] if the store is open, and if the file cannot be read.
+    /// Fails with [`StoreErrorKind::Locked`] if the store is open. Also fails if the file cannot be read.
     ///
     /// # Examples
     ///
@@ -281,16 +298,16 @@ impl RedbBuilder {
     /// ```
     pub fn verify(&self, path: impl AsRef<Path>) -> Result<Vec<Fault>, StoreError> {
         let path = path.as_ref();
-        // This fails if the file is missing. The places would make it.
+        // This fails if the file is missing. Otherwise the check would make an empty file.
         std::fs::metadata(path)?;
         verify::verify(&Places::files(path.to_owned(), self.without_locks))
     }
 
-    /// Verifies as [`verify`](Self::verify) does, for a store whose bytes are elsewhere.
+    /// Verifies a database as [`verify`](Self::verify) does. The store's bytes are not in files, but where `make` says.
     ///
     /// # Errors
     ///
-    /// As [`verify`](Self::verify).
+    /// Fails as [`verify`](Self::verify) does.
     pub fn verify_with(
         &self,
         make: impl Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
@@ -298,22 +315,23 @@ impl RedbBuilder {
         verify::verify(&Places::made(Arc::new(make)))
     }
 
-    /// Removes the damaged records that the store at this path has set aside. Call this once their timers were made
-    /// again, or are not wanted. Afterwards [`TimerStore::check`] does not name them, and [`Counts::quarantined`] is
-    /// zero. First opens the store, and goes through all of it as the [`scrub`](Self::scrub) does. Returns the number
-    /// of records.
+    /// Removes the damaged records that the store at `path` has set aside. Call this method once the lost timers were
+    /// made again, or if nobody wants them. Afterwards [`TimerStore::check`] does not name the records, and
+    /// [`Counts::quarantined`] is zero. First opens the store, and scrubs all of it as [`scrub`](Self::scrub)
+    /// describes. Returns the number of removed records.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open). Fails with [`StoreErrorKind::Corrupt`], too, and removes nothing if it finds records
-    /// that were not set aside before: a check names them first.
+    /// Fails as [`open`](Self::open) does. Also fails with [`StoreErrorKind::Corrupt`] if the scrub finds damaged
+    /// records that were not set aside before. Then the method removes nothing, so that a check can name the new
+    /// records first.
     pub fn forget_damaged(self, path: impl AsRef<Path>) -> Result<u64, StoreError> {
         let places = Places::files(path.as_ref().to_owned(), self.without_locks);
         let opener = Opener { places: places.clone(), cache: self.cache };
         let known = opening::set_aside(&opener.open()?)?;
         let store = self.scrub(u32::MAX).start(places)?;
-        // The scrub removes the entries that lost timers have left in the indexes. For that it looks at the records
-        // that were set aside.
+        // The scrub removes the entries that lost timers have left in the indexes. It needs the records that were set
+        // aside for that.
         while store.stats().scrub.walks == 0 {
             thread::sleep(LOOK);
         }
@@ -326,34 +344,36 @@ impl RedbBuilder {
         opening::forget_set_aside(&opened)
     }
 
-    /// Opens the store at this path, or makes it.
+    /// Opens the store at `path`, or makes a new store there.
     ///
-    /// All leases end, since their holders are gone. The time depends on the number of leases and of operations in the
-    /// journal, not on the number of timers.
+    /// All leases end, because their holders are gone. The time that an opening takes depends on the number of leases
+    /// and the number of operations in the journal. It does not depend on the number of timers.
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Locked`] if the store is open elsewhere, at once;
-    /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version wrote it, which leaves the database as it is;
-    /// [`ReadOnly`](StoreErrorKind::ReadOnly) if it cannot be written; [`Corrupt`](StoreErrorKind::Corrupt) if it is
-    /// damaged or not a store; [`Full`](StoreErrorKind::Full) and [`Io`](StoreErrorKind::Io) after the system's errors.
+    /// Fails at once with [`StoreErrorKind::Locked`] if the store is open elsewhere. Fails with
+    /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version of this crate wrote the database, and leaves the
+    /// database as it is. Fails with [`ReadOnly`](StoreErrorKind::ReadOnly) if the files cannot be written, and with
+    /// [`Corrupt`](StoreErrorKind::Corrupt) if they are damaged or not a store. Fails with
+    /// [`Full`](StoreErrorKind::Full) or [`Io`](StoreErrorKind::Io) after an error of the system.
     ///
-    /// If operations that were acknowledged cannot be read, the opening fails with `Corrupt`, and the message names the
-    /// first record that is damaged. Without the file `<path>.ops` a store that was not closed is not opened either,
-    /// and the message names the file. An empty file in its place opens the store as it was at the last checkpoint, up
-    /// to 10 s before: operations that were acknowledged since then are lost. A store that was closed can be opened
-    /// without the file.
+    /// If acknowledged operations cannot be read, the opening fails with `Corrupt`. The message names the first damaged
+    /// record. A store that was not closed cannot be opened without the file `<path>.ops`, and the message names the
+    /// file. With an empty file in that place, the store opens as it was at the last checkpoint, up to 10 s before.
+    /// Operations that were acknowledged after the checkpoint are lost. A store that was closed can be opened without
+    /// the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
         let places = Places::files(path.as_ref().to_owned(), self.without_locks);
         self.start(places)
     }
 
-    /// Opens a store whose bytes are elsewhere, for tests of faults. `make` is called for each part at the start. For
-    /// [`Part::Timers`] it is called several times: before the first use, and whenever the database is opened again.
+    /// Opens a store whose bytes are not in files, for tests of faults. The store calls `make` for each part at the
+    /// start. For [`Part::Timers`], the store calls `make` several times before the first use, and at each later
+    /// opening of the database.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// Fails as [`open`](Self::open) does.
     pub fn open_with(
         self,
         make: impl Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
@@ -403,16 +423,16 @@ impl RedbBuilder {
 }
 
 impl RedbStore {
-    /// Opens the store at this path, or makes it, with the system's clock.
+    /// Opens the store at `path` with the system's clock, or makes a new store there.
     ///
     /// # Errors
     ///
-    /// As [`RedbBuilder::open`].
+    /// Fails as [`RedbBuilder::open`] does.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::builder().open(path)
     }
 
-    /// Returns the options of a store, with defaults.
+    /// Returns the options of a store, with their default values.
     #[must_use]
     pub fn builder() -> RedbBuilder {
         RedbBuilder {
@@ -424,7 +444,7 @@ impl RedbStore {
         }
     }
 
-    /// Returns the due moment of the first pending timer.
+    /// Returns the due moment of the first pending timer. `None` if no timer is pending.
     ///
     /// # Errors
     ///
@@ -445,7 +465,7 @@ impl RedbStore {
     }
 
     /// Moves the free pages of the file to its end and cuts them off. Returns whether the file has become shorter.
-    /// Other changes wait until this has ended. The time grows with the length of the file.
+    /// Other changes wait until the compaction has ended. The compaction of a longer file takes longer.
     pub fn compact(&self) -> Answer<'_, bool> {
         self.ask(Request::Compact)
     }
@@ -474,7 +494,7 @@ impl RedbStore {
         Ok(self.common.database_len()? + operations)
     }
 
-    /// Returns the counters of the store's work since it was opened.
+    /// Returns the counts of the store's work from its opening on.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         *self.common.stats.lock().unwrap_or_else(PoisonError::into_inner)
@@ -484,7 +504,7 @@ impl RedbStore {
     ///
     /// # Errors
     ///
-    /// Fails if the last changes that nobody waits for could not be made durable.
+    /// Fails if a change whose caller did not wait could not be made durable.
     ///
     /// # Examples
     ///
@@ -503,12 +523,12 @@ impl RedbStore {
     }
 
     fn stop(&mut self) -> Result<(), StoreError> {
-        // The scrubber has the queue, too. So it must end before the queue can close.
+        // The scrubber also has the queue, so the scrubber must end before the queue can close.
         self.scrubber = None;
         self.requests = None;
         let Some((committer, syncer)) = self.threads.take() else { return Ok(()) };
-        // A waker may drop the last reference to the store on one of the store's own threads, which cannot wait for
-        // itself.
+        // A waker may drop the last reference to the store on one of the store's own threads. Such a thread cannot wait
+        // for itself.
         let present = thread::current().id();
         if [committer.thread().id(), syncer.thread().id()].contains(&present) {
             return Ok(());
@@ -544,8 +564,8 @@ impl RedbStore {
         if let Err(error) = &answer
             && self.common.note_read_error(error)
         {
-            // The thread opens the database again before it serves a request. This request is only there for that, so
-            // nobody waits for it.
+            // This empty request wakes the thread that commits. That thread opens the database again before it serves a
+            // request. Nobody waits for the answer.
             drop(self.ask(|reply| Request::Apply(Vec::new(), Durability::Volatile, reply)));
         }
         answer
@@ -595,7 +615,7 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
-    /// Answers after all claims that were called before.
+    /// Answers after all claims that were called before. So the claim `claim` has ended when the leases are read.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }

@@ -16,18 +16,19 @@ use tourbillon_words::UtcMillis;
 
 /// The version of the tables and records that this crate writes.
 pub(super) const SCHEMA: u64 = 5;
-/// The version before the entries by namespace existed. They are added when such a database is opened.
+/// The version of tables without the index entries by namespace. An opening adds these entries to a database of this
+/// version.
 pub(super) const WITHOUT_NAMESPACES: u64 = 4;
 const SCHEMA_NAME: &[u8] = b"schema";
-/// The name of the number by which a journal recognizes its database.
+/// The key of the store's random number in the table of meta data. A journal recognizes its database by the number.
 const STORE_NAME: &[u8] = b"store";
-/// The name of the number of the last batch that the database contains.
+/// The key of a batch number in the table of meta data: the number of the last batch that the database contains.
 pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
-/// The name of the number of the last batch when the store was closed. While no batch follows, the journal has nothing
-/// to add.
+/// The key of a batch number in the table of meta data: the number of the last batch when the store was closed. Unless
+/// a later batch follows, the database has all operations of the journal.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
-/// Makes the error for a store whose database is gone, while its journal is there.
+/// Makes the error for a database that is missing beside its journal.
 fn without_database(path: Option<&Path>) -> StoreError {
     let path = path.unwrap_or(Path::new("timers"));
     let message = format!(
@@ -51,8 +52,8 @@ fn checksum(name: &[u8], number: [u8; 8]) -> [u8; 4] {
     crc32fast::hash(&[name, &number].concat()).to_le_bytes()
 }
 
-/// Returns the bytes of a number for the table of meta data, with a checksum of its name and itself. A wrong number of
-/// the last batch would make the opening skip batches of the journal.
+/// Returns the bytes of a number for the table of meta data: the number, and a checksum of its name and value. Without
+/// the checksum, a damaged batch number would make an opening skip batches of the journal.
 pub(super) fn number_value(name: &[u8], number: u64) -> Vec<u8> {
     let number = number.to_be_bytes();
     [&number[..], &checksum(name, number)].concat()
@@ -69,14 +70,14 @@ fn number_of(tables: &Reading, name: &[u8]) -> Result<Option<u64>, StoreError> {
     }
 }
 
-/// Opens the database, with the settings that an opening needs.
+/// Opens the database of a store. Keeps the settings for each opening.
 #[derive(Debug)]
 pub(super) struct Opener {
     pub(super) places: Places,
     pub(super) cache: usize,
 }
 
-/// An open database, with the numbers that it has stored.
+/// An open database, with the numbers that the database has stored.
 pub(super) struct Opened {
     pub(super) database: Database,
     pub(super) place: WatchedBackend,
@@ -84,7 +85,7 @@ pub(super) struct Opened {
     pub(super) sequence: u64,
     /// Whether the store was closed after the last batch.
     pub(super) is_closed: bool,
-    /// Whether the database was made by this opening.
+    /// Whether this opening has made the database.
     pub(super) is_new: bool,
 }
 
@@ -95,8 +96,9 @@ impl Opener {
         builder
     }
 
-    /// Opens the database, or makes it. redb makes a database in several steps, and a crash between them leaves a file
-    /// that is not a database. The journal's file shows that, and the database is made again.
+    /// Opens the database, or makes the database. redb makes a database in several steps, and a crash between the steps
+    /// leaves a file that is not a database. While a database is being made, the journal's file has a note. After such
+    /// a crash, an opening finds the note and makes the database again.
     pub(super) fn open_or_make(&self, operations: &WatchedBackend) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;
@@ -104,7 +106,7 @@ impl Opener {
             return Err(without_database(self.places.path().as_deref()));
         }
         if is_new || was_making {
-            // The note is written even if it was there: its sync may have failed.
+            // The note is written again even if the file has it, since its sync may have failed.
             journal::making(operations)?;
             reach(Point::MakingNoted);
         }
@@ -134,8 +136,8 @@ impl Opener {
         Ok(Opened { database, place, store, sequence, is_closed, is_new })
     }
 
-    /// Fails if the schema's version is unknown, before anything is written to the file. A database that needs a repair
-    /// is not checked here.
+    /// Fails if the version of the database's schema is unknown, before anything is written to the file. Does not check
+    /// a database that needs a repair by redb.
     fn refuse_newer(&self) -> Result<(), StoreError> {
         let place = self.places.timers()?;
         if place.len()? == 0 {
@@ -154,7 +156,8 @@ impl Opener {
 }
 
 /// Returns the version of a database's schema; `None` if the database has no version. Fails for a version that this
-/// library cannot bring up to date. The stored version has no checksum, since nearly all other values are refused.
+/// library cannot bring up to date. The stored version needs no checksum, because nearly all damaged values are
+/// refused.
 pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);
@@ -165,7 +168,7 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
         let message = format!("version {schema} of the schema, and {SCHEMA} is the last one known");
         (StoreErrorKind::NewerSchema, message)
     } else {
-        // No release wrote it.
+        // No release of this crate has written so old a version.
         let message = format!(
             "version {schema} of the schema is not read any more, {SCHEMA} is: write a backup with the version that made \
              the store, and restore it"
@@ -175,7 +178,8 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     Err(StoreError::new(kind, message))
 }
 
-/// Adds the entries by namespace to a database of the version without them, in one transaction. Reads all timers.
+/// Adds the index entries by namespace to a database of an earlier version, because it has no such entries. Reads all
+/// timers, in one transaction.
 fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     let mut transaction = database.begin_write().map_err(converted)?;
     transaction.set_quick_repair(true);
@@ -193,13 +197,14 @@ fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     transaction.commit().map_err(converted)
 }
 
-/// Returns the number of records that were set aside.
+/// Returns the number of unreadable records that the store has set aside.
 pub(super) fn set_aside(opened: &Opened) -> Result<u64, StoreError> {
     let tables = Reading::new(opened.database.begin_read().map_err(converted)?);
     Ok(Ledger::new(tables, UtcMillis::ZERO).counts()?.quarantined)
 }
 
-/// Removes the records that were set aside, in a database that was closed. Returns their number.
+/// Removes the records that were set aside because they could not be read. The store must have been closed. Returns the
+/// number of removed records.
 pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     if !opened.is_closed {
         return Err(StoreError::new(
@@ -214,7 +219,7 @@ pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     Ok(forgotten)
 }
 
-/// The numbers that a database has stored about itself.
+/// The numbers about a store that its database contains.
 struct Numbers {
     store: u64,
     sequence: u64,
@@ -222,7 +227,7 @@ struct Numbers {
     is_new: bool,
 }
 
-/// Reads the store's number and the number of its last batch. A new database gets its tables and numbers.
+/// Reads the number of the store and the number of its last batch. A new database gets its tables and numbers.
 fn numbers(database: &Database) -> Result<Numbers, StoreError> {
     let tables = Reading::new(database.begin_read().map_err(converted)?);
     let schema = schema_of(&tables)?;

@@ -2,13 +2,13 @@
 //!
 //! Two threads share this part. The thread that commits makes batches, writes them, and says when a sync begins. On a
 //! slow disk the second thread waits for the sync, and answers the callers that waited. So a batch is made while the
-//! batch before it is synced. A request that need not wait for the disk, a claim or the end of a delivery for example,
-//! is answered at once.
+//! batch before it is synced. Requests that need not wait for the disk are answered at once: claims and ends of
+//! deliveries, for example.
 //!
-//! On a quick disk the hand-over between the threads takes about as long as the sync. There the thread that commits
-//! syncs the journal itself when callers wait for a sync, and makes no batch until the disk has answered. After a sync
-//! that fails or takes more than a millisecond, the disk counts as slow, for sixty times the length of that sync. So a
-//! disk that stalls now and then holds the thread that commits up for a sixtieth of the time at most.
+//! On a quick disk the change from one thread to the other takes about as long as the sync. So the thread that commits
+//! syncs the journal itself when callers wait for a sync. It makes no batch until the disk has answered. A sync that
+//! fails or takes more than a millisecond makes the disk count as slow, for sixty times the sync's length. So a disk
+//! that stalls now and then delays the thread that commits for at most a sixtieth of the time.
 //!
 //! # The states of a batch
 //!
@@ -24,20 +24,20 @@
 //!
 //! # When a sync begins
 //!
-//! The thread that commits orders a sync once a caller waits for the disk, or 20 ms after the first batch that nobody
-//! waits for. While a sync is under way it makes further batches. It does so at once if a request need not wait for the
-//! disk. Otherwise it makes a batch in the middle of the sync, since no other sync could begin earlier. When the sync
-//! has ended, the callers that it answered get a moment to come back, and their requests are in the next sync.
+//! The thread that commits orders a sync once a caller waits for the disk. For batches without such a caller it does so
+//! 20 ms after the first. While a sync is under way it makes further batches. It does so at once if a request need not
+//! wait for the disk. Otherwise it makes a batch in the middle of the sync, since no other sync could begin earlier.
+//! When the sync has ended, its callers get a moment to send their next requests. These requests are in the next sync.
 //!
 //! # A sync that fails
 //!
-//! After an error nothing is known of the bytes that were written, so all notes since the checkpoint count as not
-//! written. The thread that commits makes a checkpoint: then the database has the batches without the journal, and all
-//! callers are answered. If the checkpoint fails, too, all callers that wait for the disk get
-//! [`Unknown`](crate::store::StoreErrorKind::Unknown), also those of batches that were made after the sync that failed.
-//! Their batches stay: they are run again in the database that is opened again, and their notes are written again. A
-//! batch whose note was written cannot be taken back. Later batches, some of them answered, depend on it: the claim of
-//! a timer, for example, whose creation waits for the disk.
+//! After an error nothing is known of the written bytes. So all notes since the checkpoint count as not written. The
+//! thread that commits makes a checkpoint: then the database has the batches without the journal, and all callers are
+//! answered. If the checkpoint fails, too, all callers that wait for the disk get
+//! [`Unknown`](crate::store::StoreErrorKind::Unknown). This includes the callers of batches that were made after the
+//! failed sync. Their batches stay: they are run again in the database that is opened again, and their notes are
+//! written again. A batch whose note was written cannot be taken back. Later batches, some of them answered, depend on
+//! it: the claim of a timer, for example, whose creation waits for the disk.
 //!
 //! # Checkpoints
 //!
@@ -48,7 +48,7 @@
 //! # Invariants
 //! P1. An answer that waits is kept in a single place, and is sent once: after the sync, the checkpoint or the error
 //!     that decides about its batch.
-//! P2. No caller's code runs under the lock. A caller is woken by the thread that sends its answer, so a waker that
+//! P2. No caller's code runs under the lock. The thread that sends an answer also wakes the caller. So a waker that
 //!     blocks holds up all other callers.
 //! P3. A thread that syncs changes the journal only under the lock, and waits for the disk outside of it.
 
@@ -67,17 +67,18 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The time after which a sync begins for changes that nobody waits for.
+/// The time after which a sync begins for changes whose callers do not wait for the disk.
 const LATE: Duration = Duration::from_millis(20);
 
 /// The length of a sync beyond which the disk counts as slow.
 const QUICK: Duration = Duration::from_millis(1);
-/// The longest length with which a sync counts in [`PipeState::slow_until`].
+/// The greatest length of a sync that counts in the computation of [`PipeState::slow_until`].
 const LONGEST: Duration = Duration::from_secs(60);
-/// The factor by which the length of a slow sync is multiplied: for this time the disk counts as slow.
+/// The factor between the length of a slow sync and the time for which the disk then counts as slow.
 const WARY: u32 = 60;
 
-/// Keeps the batches on their way to the disk, for the two threads.
+/// Keeps the batches on their way to the disk. The thread that commits adds batches. The thread that syncs brings the
+/// batches to the disk.
 pub(super) struct Pipe {
     state: Mutex<PipeState>,
     changed: Condvar,
@@ -85,34 +86,36 @@ pub(super) struct Pipe {
 
 struct PipeState {
     journal: Journal<WatchedBackend>,
-    /// The answers that wait for the disk, with the numbers of their batches.
+    /// The answers that wait until the disk has the changes, with the numbers of their batches.
     waiting: VecDeque<(u64, Vec<Pending>)>,
-    /// The moment by which a sync must begin, if the disk lacks a note.
+    /// The moment by which a sync must begin, because the disk lacks records of the journal. `None` if no sync must
+    /// begin.
     sync_at: Option<Instant>,
     is_ordered: bool,
-    /// The moment at which the sync that is under way began.
+    /// The moment at which the present sync began. `None` while no sync is under way.
     under_way: Option<Instant>,
-    /// The length of the last sync.
+    /// The length of the last sync. Zero before the first sync.
     last: Duration,
     /// The moment until which the disk counts as slow.
     slow_until: Instant,
-    /// The number of times that the journal was cleared. A sync of an earlier epoch says nothing about the present
-    /// records.
+    /// The number of times that the journal was cleared. A sync that began before the last clearing does not cover the
+    /// present records.
     epoch: u64,
     failed: Option<StoreError>,
     is_over: bool,
 }
 
-/// A sync that is under way.
+/// A sync of the journal's file that is under way.
 struct Sync {
     file: WatchedBackend,
-    /// The number of the last batch in the file when the sync began.
+    /// The number of the last batch that the file had when the sync began.
     last: u64,
     epoch: u64,
 }
 
 impl PipeState {
-    /// Begins a sync: writes all notes. Returns `None` if they cannot be written, which counts as a failed sync.
+    /// Begins a sync: writes the records of all batches to the journal's file. Returns `None` if the write fails. A
+    /// failed write counts as a failed sync.
     fn begin(&mut self) -> Option<Sync> {
         (self.is_ordered, self.sync_at) = (false, None);
         // A file that the caller supplies may panic, and the thread that syncs must go on.
@@ -127,14 +130,15 @@ impl PipeState {
         Some(Sync { file: self.journal.file(), last: self.journal.last_written(), epoch: self.epoch })
     }
 
-    /// Takes the answers that wait for batches up to `synced`.
+    /// Takes the waiting answers to the batches up to number `synced`.
     fn answers(&mut self, synced: u64) -> Vec<Pending> {
         let count = self.waiting.iter().take_while(|(sequence, _)| *sequence <= synced).count();
         self.waiting.drain(..count).flat_map(|(_, answers)| answers).collect()
     }
 }
 
-/// Sends answers with this error, or else with their results. A panic of a caller's waker is caught.
+/// Sends answers to their callers. If `error` is given, each caller gets the error in place of the result. A panic of a
+/// caller's waker is caught.
 pub(super) fn send(answers: Vec<Pending>, error: Option<&StoreError>) {
     for answer in answers {
         let _panic = catch_unwind(AssertUnwindSafe(|| answer(error.cloned())));
@@ -165,7 +169,8 @@ impl Pipe {
 
     // --- For the thread that commits ---
 
-    /// Returns the number of bytes of notes since the last checkpoint.
+    /// Returns the number of bytes of the journal's records that follow the last checkpoint, the commit of the database
+    /// to the disk.
     pub(super) fn len(&self) -> usize {
         self.lock().journal.len()
     }
@@ -175,12 +180,12 @@ impl Pipe {
         self.lock().journal.file_len()
     }
 
-    /// Returns the notes that follow batch `last`.
+    /// Returns the records of the journal that follow batch `last`.
     pub(super) fn records(&self, last: u64) -> Result<Vec<Record>, StoreError> {
         self.lock().journal.records(last)
     }
 
-    /// Adds a note of a batch, in memory. Returns the number of bytes of notes before it.
+    /// Adds the record of a batch to the journal, in memory. Returns the number of bytes of all earlier records.
     pub(super) fn note(&self, sequence: u64, now: UtcMillis, notes: &[u8]) -> usize {
         let mut state = self.lock();
         let len = state.journal.len();
@@ -189,8 +194,8 @@ impl Pipe {
         len
     }
 
-    /// Removes the note of the last batch. `len` is the number of bytes of notes before it. Returns whether the note
-    /// was removed: a note that was written stays.
+    /// Removes the record of the last batch from the journal's memory, unless the file has the record. `len` is the
+    /// number of bytes of all earlier records. Returns whether the record was removed.
     pub(super) fn retract(&self, sequence: u64, len: usize) -> bool {
         let mut state = self.lock();
         let may_retract = state.journal.last_written() < sequence;
@@ -200,14 +205,16 @@ impl Pipe {
         may_retract
     }
 
-    /// Writes all notes to the file. The flag of an error says whether a byte of the last note may be in the file.
+    /// Writes the records of all batches to the journal's file. The flag beside an error says whether a byte of the
+    /// last record may be in the file.
     pub(super) fn write_out(&self) -> Result<(), (StoreError, bool)> {
         let mut state = self.lock();
         state.journal.reserve().map_err(|error| (error, false))?;
         state.journal.write_out().map_err(|error| (error, true))
     }
 
-    /// Keeps answers until the disk has all notes up to this batch. Returns the answers if they need not wait.
+    /// Keeps answers until the disk has the records of all batches up to `sequence`. Returns the answers if the disk
+    /// already has the records.
     pub(super) fn wait_for_disk(&self, sequence: u64, answers: Vec<Pending>) -> Vec<Pending> {
         let mut state = self.lock();
         if answers.is_empty() || state.journal.has_synced(sequence) {
@@ -217,8 +224,8 @@ impl Pipe {
         Vec::new()
     }
 
-    /// Starts a sync if it is wanted and none is under way. Makes the sync on this thread if callers wait for it and
-    /// the disk is quick. Otherwise orders it from the thread that syncs.
+    /// Starts a sync if the journal needs a sync and none is under way. If callers wait and the disk is quick, makes
+    /// the sync on this thread. Otherwise the thread that syncs gets the order.
     pub(super) fn sync_if_wanted(&self, common: &Common, bell: &Bell) {
         let mut state = self.lock();
         let is_late = state.sync_at.is_some_and(|at| at <= Instant::now());
@@ -237,7 +244,8 @@ impl Pipe {
         }
     }
 
-    /// Returns the moment until which requests that wait for the disk are gathered, if a sync is under way or ordered.
+    /// Returns the moment until which the thread that commits gathers requests for a batch. `None` unless a sync is
+    /// under way or ordered.
     pub(super) fn gathers_until(&self) -> Option<Instant> {
         let state = self.lock();
         match state.under_way {
@@ -247,35 +255,37 @@ impl Pipe {
         }
     }
 
-    /// Returns whether answers wait for the disk.
+    /// Returns whether answers wait until the disk has their changes.
     pub(super) fn has_waiting(&self) -> bool {
         !self.lock().waiting.is_empty()
     }
 
-    /// Returns the moment at which a sync must begin that nobody has ordered yet.
+    /// Returns the moment at which the next sync must begin. `None` if the journal needs no sync, or if a sync is
+    /// ordered, is under way, or has failed.
     pub(super) fn wakes_at(&self) -> Option<Instant> {
         let state = self.lock();
         let may_begin = state.under_way.is_none() && !state.is_ordered && state.failed.is_none();
         state.sync_at.filter(|_| may_begin)
     }
 
-    /// Takes the error of the last sync that failed.
+    /// Takes the error of the last sync if that sync has failed.
     pub(super) fn take_failure(&self) -> Option<StoreError> {
         self.lock().failed.take()
     }
 
-    /// Takes all answers that wait for the disk, to be sent with an error.
+    /// Takes all answers that wait for the disk. The caller sends an error in their place.
     pub(super) fn give_up(&self) -> Vec<Pending> {
         self.lock().answers(u64::MAX)
     }
 
-    /// Sets the next sync to this time from now.
+    /// Sets the moment of the next sync to the time `rest` from now.
     pub(super) fn retry_in(&self, rest: Duration) {
         let mut state = self.lock();
         state.sync_at = state.sync_at.or(Some(Instant::now())).map(|_| Instant::now() + rest);
     }
 
-    /// Forgets all notes, since the database has them durably, up to batch `durable`. Returns the answers that waited.
+    /// Forgets the journal's records, because the database on the disk has all batches up to `durable`. Returns the
+    /// answers that waited for these batches.
     pub(super) fn clear(&self, durable: u64) -> Vec<Pending> {
         let mut state = self.lock();
         state.journal.clear(durable);
@@ -284,7 +294,7 @@ impl Pipe {
         state.answers(durable)
     }
 
-    /// Makes the thread that syncs end.
+    /// Tells the thread that syncs to end.
     pub(super) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_one();
@@ -292,15 +302,15 @@ impl Pipe {
 
     // --- For a thread that syncs ---
 
-    /// Syncs the journal whenever a sync is ordered. This is the work of the thread that syncs.
+    /// Syncs the journal whenever a sync is ordered, until the store is closed. The thread that syncs runs this method.
     pub(super) fn run(&self, common: &Common, bell: &Bell) {
         while let Some(begun) = self.await_order() {
             self.sync(begun, common, bell);
         }
     }
 
-    /// Waits until a sync is ordered, and begins it. The inner `None` says that the beginning failed, and the outer
-    /// that the thread must end.
+    /// Waits until a sync is ordered, and begins the sync. The inner `None` says that the sync could not begin. The
+    /// outer `None` says that the thread must end.
     fn await_order(&self) -> Option<Option<Sync>> {
         let mut state = self.lock();
         loop {
@@ -314,7 +324,7 @@ impl Pipe {
         }
     }
 
-    /// Waits for the disk, and sends the answers that waited for it.
+    /// Waits until the disk has the written records. Then sends the answers that waited for the records.
     fn sync(&self, begun: Option<Sync>, common: &Common, bell: &Bell) {
         let Some(Sync { file, last, epoch }) = begun else { return bell.ring(true) };
         let started = Instant::now();
@@ -332,7 +342,8 @@ impl Pipe {
         if state.epoch == epoch {
             match synced {
                 Ok(()) => {
-                    // The seal is for the next start; a file of the caller's may panic when it is written.
+                    // The seal is only for the next start. A file that a caller supplies may panic when the seal is
+                    // written.
                     let seal = AssertUnwindSafe(|| state.journal.synced(last));
                     let _panic = catch_unwind(seal);
                     answers = state.answers(last);

@@ -1,8 +1,8 @@
 //! Carries requests to the thread that commits.
 //!
 //! The thread takes all requests that wait as a batch. While it waits for more it sleeps until the wanted number has
-//! come, or until its time is over. So a batch wakes the thread once. A channel of the standard library would wake it
-//! for each message.
+//! come, or until its time is over. So the thread wakes once for a batch. A channel of the standard library would wake
+//! the thread for each message.
 //!
 //! The thread that syncs notifies the queue by a [`Bell`] at the end of a sync. The thread that commits may itself be
 //! the thread that syncs.
@@ -16,18 +16,18 @@ use std::time::Instant;
 #[derive(Default)]
 struct QueueState {
     requests: VecDeque<Request>,
-    /// The number of requests in the queue that can be answered without the disk.
+    /// The number of queued requests whose answers do not wait for the disk.
     urgent: usize,
-    /// The condition for which the thread that commits sleeps; `None` while it does not sleep.
+    /// The condition that wakes the thread that commits. `None` while the thread does not sleep.
     awaits: Option<Wanted>,
-    /// Whether a sync has ended since the last requests were taken.
+    /// Whether a sync has ended after requests were last taken from the queue.
     has_ended: bool,
-    /// The expected number of requests, once the callers that the last sync has answered send their next requests.
-    /// `None` if requests were taken since.
+    /// The expected number of queued requests, if all callers that the last sync has answered send another request.
+    /// `None` if requests were taken after that sync.
     gathered: Option<usize>,
-    /// Whether the thread that commits has work other than requests.
+    /// Whether the thread that commits must look for work other than requests.
     is_called: bool,
-    /// Whether the sender or the receiver was dropped.
+    /// Whether the sender or the receiver of the queue was dropped.
     is_closed: bool,
 }
 
@@ -43,41 +43,44 @@ impl Queue {
     }
 }
 
-/// The callers' side of a queue. After it is dropped, the thread serves the remaining requests and ends.
+/// The callers' side of a queue of requests. After the sender is dropped, the thread that commits serves the remaining
+/// requests and ends.
 pub(super) struct Sender(Arc<Queue>);
 
-/// The thread's side of a queue. When it is dropped, the requests that remain are lost.
+/// The side of a queue of requests that belongs to the thread that commits. When the receiver is dropped, the remaining
+/// requests are lost.
 pub(super) struct Receiver(Arc<Queue>);
 
-/// The side of the thread that syncs, for the notice that a sync has ended.
+/// The side of a queue of requests that belongs to the thread that syncs. The bell tells the queue that a sync has
+/// ended.
 #[derive(Clone)]
 pub(super) struct Bell(Arc<Queue>);
 
-/// Makes a queue, and returns its three sides.
+/// Makes a queue of requests, and returns its three sides.
 pub(super) fn queue() -> (Sender, Receiver, Bell) {
     let queue = Arc::<Queue>::default();
     (Sender(Arc::clone(&queue)), Receiver(Arc::clone(&queue)), Bell(queue))
 }
 
-/// The condition that ends a wait of the thread.
+/// A condition for which the thread that commits can wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// A request, or other work that a [`Bell`] has announced.
+    /// The queue has a request, or a [`Bell`] has announced other work.
     Work,
-    /// At least this number of requests.
+    /// The queue has at least this number of requests.
     Requests(usize),
-    /// A request that can be answered without the disk, or the end of a sync.
+    /// The queue has a request whose answer does not wait for the disk, or a sync has ended.
     Urgent,
 }
 
-/// Says why a wait has ended.
+/// The reason why a wait of the thread that commits has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// The condition is met.
+    /// The awaited condition is met.
     Enough,
-    /// The moment has come before the condition was met.
+    /// The last moment of the wait came before the awaited condition was met.
     Timeout,
-    /// The sender was dropped: no more requests come.
+    /// The sender was dropped, so no more requests come.
     Closed,
 }
 
@@ -90,7 +93,8 @@ impl QueueState {
         }
     }
 
-    /// Returns whether the thread sleeps for a condition that is now met. Returns true only once for each sleep.
+    /// Returns whether the thread that commits sleeps and its awaited condition is now met. Returns true only once for
+    /// each sleep.
     fn wakes(&mut self) -> bool {
         let wakes = self.awaits.is_some_and(|wanted| self.has(wanted));
         if wakes {
@@ -101,7 +105,7 @@ impl QueueState {
 }
 
 impl Sender {
-    /// Sends a request, unless the thread has ended. Returns whether it was sent.
+    /// Adds a request to the queue, unless the thread that commits has ended. Returns whether the request was added.
     pub(super) fn send(&self, request: Request) -> bool {
         let mut state = self.0.lock();
         if state.is_closed {
@@ -126,14 +130,14 @@ impl Drop for Sender {
 }
 
 impl Bell {
-    /// Notes the number of callers that are about to be answered, and may send further requests at once.
+    /// Notes the number of callers that get their answers next. These callers may send further requests at once.
     pub(super) fn expect(&self, callers: usize) {
         let mut state = self.0.lock();
         state.gathered = Some(state.requests.len() + callers);
     }
 
-    /// Tells the queue that a sync has ended. With `calls` it also tells the thread that commits that there is work for
-    /// it.
+    /// Notes that a sync has ended. With `calls`, also tells the thread that commits to look for work other than
+    /// requests.
     pub(super) fn ring(&self, calls: bool) {
         let mut state = self.0.lock();
         state.has_ended = true;
@@ -147,7 +151,7 @@ impl Bell {
 }
 
 impl Receiver {
-    /// Waits until the condition is met, until the moment, or until no more requests can come.
+    /// Waits until the condition `wanted` is met, the moment `until` has come, or the sender was dropped.
     pub(super) fn wait(&self, wanted: Wanted, until: Option<Instant>) -> Waited {
         let mut state = self.0.lock();
         let waited = loop {
@@ -174,18 +178,19 @@ impl Receiver {
         waited
     }
 
-    /// Returns the number of requests that is worth a wait, as [`Bell::expect`] has noted it. `None` if requests were
-    /// taken since.
+    /// Returns the number of requests for which the thread that commits should wait. [`Bell::expect`] sets the number.
+    /// `None` if requests were taken after the call of `expect`.
     pub(super) fn gathered(&self) -> Option<usize> {
         self.0.lock().gathered
     }
 
-    /// Returns whether no request waits.
+    /// Returns whether the queue has no request.
     pub(super) fn is_empty(&self) -> bool {
         self.0.lock().requests.is_empty()
     }
 
-    /// Takes requests in their order, until they have `most` operations together.
+    /// Takes requests in their order, until the taken requests have `most` operations together. The last request may
+    /// exceed `most`.
     pub(super) fn take(&self, most: usize) -> VecDeque<Request> {
         let mut state = self.0.lock();
         let mut operations = 0;
@@ -208,7 +213,7 @@ impl Drop for Receiver {
         state.is_closed = true;
         let lost = mem::take(&mut state.requests);
         drop(state);
-        // The drop calls wakers of callers, so it comes after the lock's release.
+        // The drop calls wakers of callers, so the lock is released before.
         drop(lost);
     }
 }

@@ -1,5 +1,5 @@
-//! Opens the database again after an error. redb is useless after an error, so the database is closed. It is opened
-//! again after pauses that grow.
+//! Opens the database again after an error. redb is useless after an error, so the database is closed and opened again.
+//! Between failed attempts are pauses that grow.
 //!
 //! | state | begins with | ends with |
 //! |---|---|---|
@@ -18,25 +18,26 @@ use std::time::Instant;
 /// The first and the longest pause between attempts to open the database again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// Describes why the database is closed, and when it may be opened again.
+/// The error that closed the database, and the moment from which the database may be opened again.
 struct Outage {
     error: StoreError,
     again: Instant,
     pause: Duration,
 }
 
-/// Knows whether the database is open, and opens it again after an error.
+/// Knows whether the database is open, and opens the database again after an error.
 pub(super) struct Recovery {
     common: Arc<Common>,
     opener: Opener,
-    /// The number of the database that the journal belongs to.
+    /// The number of the store, by which the store recognizes its own database.
     store: u64,
-    /// The reason why the database is closed; `None` while it is open.
+    /// The error that closed the database, and the moment of the next attempt to open the database. `None` while the
+    /// database is open.
     outage: Option<Outage>,
 }
 
 impl Recovery {
-    /// Begins with an open database.
+    /// Makes the state of recovery for a database that is open.
     pub(super) fn new(common: Arc<Common>, opener: Opener, store: u64) -> Self {
         Self { common, opener, store, outage: None }
     }
@@ -45,17 +46,17 @@ impl Recovery {
         self.outage.is_none()
     }
 
-    /// Returns the moment, or the end of the present pause if that is later.
+    /// Returns the later of `moment` and the end of the present pause between attempts to open the database.
     pub(super) fn after_pause(&self, moment: Instant) -> Instant {
         self.outage.as_ref().map_or(moment, |outage| outage.again.max(moment))
     }
 
-    /// Ends the present pause, so that the next attempt may come at once.
+    /// Ends the present pause, so that the next attempt to open the database may come at once.
     pub(super) fn end_pause(&mut self) {
         self.outage.iter_mut().for_each(|outage| outage.again = Instant::now());
     }
 
-    /// Closes the database after an error. The first attempt to open it again may come at once.
+    /// Closes the database after an error. The first attempt to open the database again may come at once.
     pub(super) fn fall(&mut self, error: StoreError) {
         self.close();
         if error.kind() == StoreErrorKind::Full {
@@ -71,8 +72,8 @@ impl Recovery {
         drop(catch_unwind(AssertUnwindSafe(|| drop(taken))));
     }
 
-    /// Returns whether the database is closed and may be opened now. Closes the database if a read has failed. During a
-    /// pause it fails with the error that has closed the database.
+    /// Returns whether the database is closed and may be opened now. Closes the database if a read has failed. During
+    /// the pause after a failed attempt, fails with the error that has closed the database.
     pub(super) fn must_open(&mut self) -> Result<bool, StoreError> {
         if self.outage.is_none() && self.common.take_read_error() {
             self.outage = Some(Outage { error: being_opened(), again: Instant::now(), pause: PAUSES.0 });
@@ -85,7 +86,8 @@ impl Recovery {
         }
     }
 
-    /// Opens the database. Returns the number of its last batch, and whether the store was closed after that batch.
+    /// Opens the database. Returns the number of the database's last batch, and whether the store was closed after that
+    /// batch.
     pub(super) fn open(&self) -> Result<(u64, bool), StoreError> {
         let opened = self.opener.open()?;
         if opened.store != self.store {
@@ -96,7 +98,7 @@ impl Recovery {
         Ok((opened.sequence, opened.is_closed))
     }
 
-    /// Notes the result of an attempt to open the database. If the attempt has failed, the next pause begins.
+    /// Notes the result of an attempt to open the database. After a failed attempt, the next pause begins.
     pub(super) fn note_attempt(
         &mut self,
         opened: std::thread::Result<Result<(), StoreError>>,

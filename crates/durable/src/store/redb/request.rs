@@ -14,23 +14,23 @@ use tourbillon_words::UtcMillis;
 
 pub(super) type Reply<T> = Sender<Result<T, StoreError>>;
 
-/// A request to the thread that commits. Each has one reply.
+/// A request to the thread that commits. Each request gets a single reply.
 pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
     ClaimInTurn(Claimant, u64, Limit, Shares, Reply<Claimed>),
-    /// A claim whose timers were chosen by the shares of namespaces.
+    /// A claim of timers that were already chosen by the shares of namespaces.
     ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
     Renew(Claimant, Vec<(TimerId, Token)>, Reply<Vec<TimerId>>),
     Reap(u32, Reply<Reaped>),
     Import(Vec<Timer>, Reply<()>),
     Compact(Reply<bool>),
-    /// Mends entries that a scrub has found.
+    /// Mends the damaged entries that the scrub, the search for damage, has found.
     Mend(Vec<Suspect>, Reply<u64>),
 }
 
-/// A request that changes the store, as it is in the journal. Its effect follows from the store and the time alone.
+/// A request that changes the store, as the journal stores it. The effect follows from the store and the time alone.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Logged {
     Apply(Vec<Op>),
@@ -40,7 +40,7 @@ pub(super) enum Logged {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: Vec<(UtcMillis, TimerId)> },
 }
 
-/// [`Logged`] without ownership of its parts, for writing.
+/// The borrowed form of [`Logged`], a request in the journal. Only for writing.
 #[derive(Serialize)]
 enum Logging<'a> {
     Apply(&'a [Op]),
@@ -50,8 +50,9 @@ enum Logging<'a> {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: &'a [(UtcMillis, TimerId)] },
 }
 
-/// The part of a request that remains once its changes are made. Called without an error, it sends the reply, when the
-/// changes are as durable as asked for. Otherwise it sends the error.
+/// The last step of a request whose changes were made: the sending of the reply. Called without an error, the function
+/// sends the result. The caller does so once the changes are as durable as the request asks for. Called with an error,
+/// the function sends the error.
 pub(super) type Pending = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
 /// The result of a request whose changes were made.
@@ -59,19 +60,20 @@ pub(super) struct Done {
     pub(super) pending: Pending,
     /// The durability that the changes must have before the reply.
     pub(super) durability: Durability,
-    /// For a claim: the moment from which the next claim takes something. The outer `None`: the request is not a claim.
+    /// For a claim, the moment from which the next claim takes a timer. The outer `None` says that the request is not a
+    /// claim. The inner `None` says that no such moment is known.
     pub(super) next_due: Option<Option<UtcMillis>>,
-    /// The digest of the outcome, if the request is noted in the journal.
+    /// The digest of the outcome, if the journal has the request. Zero for other requests.
     pub(super) digest: u32,
 }
 
 fn pending<T: Send + 'static>(reply: Reply<T>, value: T) -> Pending {
-    // If the caller does not wait any more, the answer is lost.
+    // If the caller does not wait any more, the answer is dropped.
     Box::new(move |error| drop(reply.send(error.map_or(Ok(value), Err))))
 }
 
 impl Request {
-    /// Returns the number of operations, by which batches are bounded.
+    /// Returns the number of operations in the request. A batch has a limit of operations.
     pub(super) fn operations(&self) -> usize {
         match self {
             Self::Apply(ops, ..) => ops.len(),
@@ -87,7 +89,7 @@ impl Request {
         }
     }
 
-    /// Replies with an error.
+    /// Replies to the request with an error.
     pub(super) fn fail(self, error: StoreError) {
         match self {
             Self::Apply(.., reply) => drop(reply.send(Err(error))),
@@ -103,24 +105,24 @@ impl Request {
         }
     }
 
-    /// Returns whether the request is too large for the journal, or cannot be run again.
+    /// Returns whether the journal cannot have the request. The request is too large, or cannot be run again.
     pub(super) fn is_large(&self) -> bool {
         matches!(self, Self::Import(..) | Self::Mend(..))
     }
 
-    /// Returns whether the answer may come before the disk has the changes, as far as the request tells. It may for
-    /// claims, ends of deliveries, and changes that need not survive a loss of power.
+    /// Returns whether the answer may come before the disk has the changes. The answer to a claim may. So may the
+    /// answer to ends of deliveries and other changes that need not survive a loss of power.
     pub(super) fn is_urgent(&self) -> bool {
         !matches!(self, Self::Apply(_, Durability::PowerLoss, _) | Self::Import(..) | Self::Compact(_))
     }
 
-    /// Returns whether the request ends a delivery.
+    /// Returns whether the request ends a delivery by success or failure.
     pub(super) fn is_end(&self) -> bool {
         matches!(self, Self::Apply(ops, ..) if ops.iter().any(|op| matches!(op, Op::Ack(..) | Op::Fail(..))))
     }
 
-    /// Adds the request to the notes of the batch, in the form of the journal. Adds nothing for a request that is never
-    /// noted.
+    /// Adds the request to `notes`, the batch's record for the journal. Kinds of requests that the journal never has
+    /// add nothing.
     pub(super) fn note(&self, notes: &mut Vec<u8>) -> Result<(), postcard::Error> {
         let logging = match self {
             Self::Apply(ops, ..) => Logging::Apply(ops),
@@ -151,8 +153,8 @@ impl Request {
         Ok(())
     }
 
-    /// Chooses the timers of a claim by shares of namespaces, so that the journal can have the claim's effect. Returns
-    /// other requests as they are.
+    /// Chooses the timers of a claim by shares of namespaces. Returns a claim of the chosen timers, which the journal
+    /// can note. Returns other requests as they are.
     pub(super) fn chosen(
         self,
         ledger: &mut Ledger<Writing<'_>>,
@@ -173,7 +175,7 @@ impl Request {
         }
     }
 
-    /// Makes the changes of the request.
+    /// Makes the changes of the request in the tables. Returns the result, or an error with the failed reply.
     pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<Done, (StoreError, Pending)> {
         let mut durability = Durability::Volatile;
         let mut next_due = None;
@@ -225,12 +227,12 @@ fn apply(ledger: &mut Ledger<Writing<'_>>, ops: Vec<Op>) -> Result<Vec<Outcome>,
     ops.into_iter().map(|op| ledger.apply(op)).collect()
 }
 
-/// Returns the same result, and stores the digest of an outcome in `sum`.
+/// Returns `result` as it is. Stores the digest of a successful outcome in `sum`.
 fn noting<T: Digested>(result: Result<T, StoreError>, sum: &mut u32) -> Result<T, StoreError> {
     result.inspect(|outcome| *sum = digest(outcome))
 }
 
-/// Returns the reply with its value. For an error, returns the error and the reply that will carry it.
+/// Returns the pending reply with its value. For an error, returns the error, and a pending reply with the error.
 fn answer<T: Send + 'static>(
     reply: Reply<T>,
     result: Result<T, StoreError>,
@@ -245,7 +247,7 @@ fn answer<T: Send + 'static>(
 }
 
 impl Logged {
-    /// Makes the changes of a noted request again. Returns the digest of the outcome.
+    /// Makes the changes of a request from the journal again. Returns the digest of the new outcome.
     pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<u32, StoreError> {
         Ok(match self {
             Self::Apply(ops) => digest(&apply(ledger, ops)?),
@@ -263,7 +265,7 @@ impl Logged {
         })
     }
 
-    /// Returns the name of the request, for an error.
+    /// Returns the name of the request, for the message of an error.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Apply(_) => "operations",
@@ -292,7 +294,8 @@ mod tests {
         Address::Key(KeyOf { namespace: "n".into(), key: "k".into() })
     }
 
-    /// Returns each operation in all of its forms. A new operation does not compile without a line here.
+    /// Returns samples of each operation, in all forms of the operation. The `match` below does not compile without a
+    /// line for a new operation.
     fn ops() -> Vec<Op> {
         let place = |if_present| {
             match if_present {
@@ -372,7 +375,7 @@ mod tests {
         requests
     }
 
-    /// An earlier process may have written the notes, so the bytes of each are fixed.
+    /// Asserts the fixed bytes of each request in the journal, because an earlier process may have written the journal.
     #[test]
     fn the_bytes_of_a_noted_request_stay_for_every_operation() {
         let rows = requests().into_iter().map(|request| {

@@ -4,12 +4,12 @@
 //! before it is answered. So two amounts of bytes are kept back for these changes:
 //!
 //! - the *mark*: while fewer bytes than this are free, no new timer is stored;
-//! - the *reserve*: a file beside the database, half as long as the mark, in case other programs fill the disk to the
-//!   last byte. It is removed when almost nothing is free, or when a change fails for want of room. It is made again
-//!   once there is room for it.
+//! - the *reserve*: a file beside the database, half as long as the mark. It helps if other programs fill the disk to
+//!   the last byte. It is removed when almost nothing is free, or when a change fails for want of room. It is made
+//!   again once there is room for it.
 //!
-//! On a small file system the mark is reduced to an eighth of it, but at least 24 MiB. For a checkpoint writes as many
-//! bytes as the journal has, and half the mark must suffice for it. The mark is never more than half of the file
+//! On a small file system the mark is reduced to an eighth of its size, but not below 24 MiB. A checkpoint writes as
+//! many bytes as the journal has, and half the mark must suffice for that. The mark is never more than half of the file
 //! system. Quotas and limits of file sizes are not seen in advance. They show when a change fails.
 
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -23,22 +23,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The time for which the last reading of the file system's free bytes is used.
+/// The time for which the last reading of the file system's free bytes counts.
 const LOOK: Duration = Duration::from_millis(5);
-/// The time for which the last check that the files are in their places is trusted.
+/// The time for which the last look at the place of the database's file counts.
 const IN_PLACE: Duration = Duration::from_millis(500);
-/// The pause between attempts to make the reserve.
+/// The pause between attempts to make the reserve, a file that keeps bytes of the disk.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The mark is at most this part of the file system (one divided by this number), but not below [`LEAST`].
+/// The divisor for small file systems. The mark, the number of bytes to keep free, is at most the size divided by this
+/// number. But the mark is not below [`LEAST`].
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
-/// Decides whether the disk has room for a store's changes.
+/// Decides whether the disk has room for the changes of a store.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// The database's file. `None` for a store without files.
+    /// The path of the database's file. `None` for a store without files.
     path: Option<PathBuf>,
-    /// The number of bytes that the user wants to keep free (the mark). Zero for none.
+    /// The number of bytes that the user wants to keep free (the mark). Zero sets no limit.
     mark: u64,
     state: Mutex<RoomState>,
 }
@@ -46,10 +47,11 @@ pub(super) struct Room {
 #[derive(Debug, Default)]
 struct RoomState {
     looked: Option<Instant>,
-    /// While the free bytes are below the mark: the number of free bytes, and the mark on this file system.
+    /// The number of free bytes and the mark (the number of bytes to keep free). `None` while at least the mark is
+    /// free.
     low: Option<(u64, u64)>,
     tried: Option<Instant>,
-    /// The metadata of the database's file when it was opened.
+    /// The metadata of the database's file from the last opening. `None` before the first opening.
     file: Option<Metadata>,
     seen: Option<Instant>,
     is_gone: bool,
@@ -62,31 +64,32 @@ impl Room {
         room
     }
 
-    /// Notes the file that is now in the database's place.
+    /// Notes the identity of the file that is now in the database's place.
     pub(super) fn is_opened(&self) {
         let mut state = self.lock();
         state.file = self.path.as_ref().and_then(|path| std::fs::metadata(path).ok());
         (state.seen, state.is_gone) = (None, false);
     }
 
-    /// Returns the reason for which changes with these operations are refused, if they are.
+    /// Returns the reason for which the store refuses the operations. `None` if the store permits the operations.
     pub(super) fn refusal(&self, ops: &[Op]) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| has_new(ops).then(|| low(&state)).flatten())
     }
 
-    /// Returns the reason for which no change at all is made: the database's file is gone.
+    /// Returns the reason for which the store refuses every change: the database's file is gone. `None` if the file is
+    /// still there.
     pub(super) fn absence(&self) -> Option<StoreError> {
         self.gone(&self.look())
     }
 
-    /// Returns the reason for which no new timer is stored, if there is a reason.
+    /// Returns the reason for which the store refuses new timers. `None` if the store permits new timers.
     pub(super) fn reason(&self) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| low(&state))
     }
 
-    /// Removes the reserve, to free its bytes. Returns whether there was a reserve.
+    /// Removes the reserve, a file beside the database, to free its bytes. Returns whether the reserve existed.
     pub(super) fn release(&self) -> bool {
         let mut state = self.lock();
         (state.looked, state.tried) = (None, Some(Instant::now()));
@@ -97,7 +100,7 @@ impl Room {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the state of the file system, unless it was read just now.
+    /// Reads the state of the file system, unless the last reading still counts.
     fn look(&self) -> MutexGuard<'_, RoomState> {
         let mut state = self.lock();
         let Some(path) = &self.path else { return state };
@@ -119,7 +122,7 @@ impl Room {
     }
 
     fn judge(&self, state: &mut RoomState, path: &Path, mut free: u64, all: u64, now: Instant) {
-        let mark = self.mark.min((all / PART).max(LEAST).min(all / 2));
+        let mark = mark(self.mark, all);
         let kept = mark / 2;
         let reserve = reserve(path);
         if free < kept / 4 && std::fs::remove_file(&reserve).is_ok() {
@@ -131,7 +134,7 @@ impl Room {
         if has_room && state.tried.is_none_or(|tried| now - tried >= AGAIN) {
             state.tried = Some(now);
             if !reserve.exists() && make(&reserve, kept).is_err() {
-                // A file system that cannot reserve bytes for a file has the mark alone.
+                // On a file system that cannot reserve bytes, only the mark keeps bytes free.
                 drop(std::fs::remove_file(&reserve));
             }
         }
@@ -159,11 +162,17 @@ fn low(state: &RoomState) -> Option<StoreError> {
     Some(StoreError::new(StoreErrorKind::Full, message))
 }
 
-/// Returns whether the operations store a timer that does not follow from stored timers. A schedule's occurrences do
-/// follow: they come in one batch with the schedule's own timer, which replaces its predecessor.
+/// Returns whether the operations store a new timer that does not follow from stored timers. The occurrences of a
+/// schedule follow from the schedule's timer. Such occurrences come in one batch with an operation that replaces the
+/// schedule's timer.
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)
+}
+
+/// Returns the mark, the number of bytes to keep free, on a file system of `all` bytes. `wanted` is the user's number.
+pub(super) fn mark(wanted: u64, all: u64) -> u64 {
+    wanted.min((all / PART).max(LEAST).min(all / 2))
 }
 
 fn reserve(path: &Path) -> PathBuf {
@@ -172,7 +181,7 @@ fn reserve(path: &Path) -> PathBuf {
     reserve.into()
 }
 
-/// Makes a file and reserves its bytes on the file system.
+/// Makes a file, and reserves `len` bytes for the file on the file system.
 #[cfg(target_os = "linux")]
 fn make(path: &Path, len: u64) -> io::Result<()> {
     let mut options = OpenOptions::new();
@@ -188,7 +197,7 @@ fn make(_path: &Path, _len: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Returns the number of free bytes on a file's file system, and the number of all its bytes.
+/// Returns the number of free bytes and the number of all bytes of the file system that has the file `path`.
 #[cfg(target_os = "linux")]
 fn free(path: &Path) -> Option<(u64, u64)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! Runs the thread that scrubs: it looks at all records and indexes, slowly and again and again.
+//! Runs the thread that scrubs: it looks for damage in all records and indexes, slowly and again and again.
 //!
 //! The thread reads as any reader does, a thousand entries at a time. The thread that commits mends the damage. If redb
 //! cannot read some pages, the walk goes on with the next table.
@@ -17,15 +17,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// The number of entries that are read in one step.
+/// The number of entries that the scrub, the search for damage, reads in one step.
 const STEP: u32 = 1_000;
-/// The pause between two walks.
+/// The pause after the scrub, the search for damage, has gone through the whole store.
 const REST: Duration = Duration::from_secs(60);
 
-/// The number of consecutive failures after which the walk goes on with the next table.
+/// The number of consecutive failed steps after which the scrub, the search for damage, goes on with the next table.
 const MOST_FAILURES: u32 = 10;
 
-/// Runs the thread that scrubs. The thread ends when this is dropped.
+/// Runs the thread that scrubs: that searches all tables for damage. The thread ends when the `Scrubber` is dropped.
 pub(super) struct Scrubber {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -38,7 +38,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// Waits for the pause, or until a stop is wanted. Returns whether a stop is wanted.
+    /// Waits until the pause is over or the thread must stop. Returns whether the thread must stop.
     fn wait(&self, pause: Duration) -> bool {
         let wanted = self.is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(wanted, pause, |wanted| !*wanted);
@@ -47,7 +47,7 @@ impl Stop {
 }
 
 impl Scrubber {
-    /// Starts the thread, which looks at `rate` entries a second.
+    /// Starts the thread that scrubs. The thread checks `rate` entries a second.
     pub(super) fn start(common: Arc<Common>, requests: Arc<Sender>, rate: u32) -> io::Result<Self> {
         let stop = Arc::<Stop>::default();
         let stopped = Arc::clone(&stop);
@@ -83,7 +83,7 @@ fn run(common: &Common, requests: &Sender, stop: &Stop, pause: Duration) {
                     common.count(|stats| stats.scrub.damaged += damaged);
                     false
                 }
-                // The next walk finds the damage again.
+                // If the mending failed, the next walk finds the damage again.
                 Ok(Some(Err(_))) | Err(_) => false,
             }
         });

@@ -15,12 +15,12 @@ use redb::{
 use std::sync::Arc;
 
 type Bytes = &'static [u8];
-/// The bytes of an id.
+/// The bytes of a timer's id.
 type Id = &'static [u8; 16];
-/// The bytes of a moment and an id.
+/// The bytes of a moment and of a timer's id.
 type MomentAndId = &'static [u8; 22];
 
-/// Opens tables in a transaction that reads or writes.
+/// Opens tables of the database in a transaction that reads or writes.
 trait Open {
     type Opened;
 
@@ -30,7 +30,7 @@ trait Open {
     ) -> Result<Self::Opened, TableError>;
 }
 
-/// Opens a table with the types of its keys and values.
+/// Opens a table of the database with the types of the table's keys and values.
 fn open<O: Open>(transaction: &O, table: Table) -> Result<O::Opened, TableError> {
     fn definition<K: Key, V: Value>(table: Table) -> TableDefinition<'static, K, V> {
         TableDefinition::new(table.name())
@@ -51,7 +51,7 @@ fn open<O: Open>(transaction: &O, table: Table) -> Result<O::Opened, TableError>
     }
 }
 
-/// Returns whether these bytes can be a key or value of the type.
+/// Returns whether the length of `bytes` is right for a key or value of the type `T`.
 fn fits<T: Value>(bytes: &[u8]) -> bool {
     T::fixed_width().is_none_or(|width| width == bytes.len())
 }
@@ -60,7 +60,7 @@ fn bytes_of<T: Value>(value: &T::SelfType<'_>) -> Vec<u8> {
     T::as_bytes(value).as_ref().to_vec()
 }
 
-/// Reads the entries of an open table, as bytes.
+/// Reads the entries of an open table, with keys and values as bytes.
 trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
 
@@ -69,12 +69,12 @@ trait Entries {
     fn scan_back(&self, below: Option<&[u8]>, each: &mut Each<'_>) -> Result<(), StorageError>;
 }
 
-/// The function that is called for each entry, until it returns false.
+/// The function that a scan calls with each key and value. The scan stops once the function returns false.
 type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 
-/// Changes the entries of an open table.
+/// Changes the entries of an open table, with keys and values as bytes.
 trait EntriesMut: Entries {
-    /// Returns whether the lengths of the key and the value are right for the table.
+    /// Returns whether the lengths of a key and a value are right for the table.
     fn takes(&self, key: &[u8], value: &[u8]) -> bool;
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
@@ -93,8 +93,8 @@ fn get<K: Key + 'static, V: Value + 'static>(
     Ok(found.map(|value| bytes_of::<V>(&value.value())))
 }
 
-/// Cuts or pads a key to the length of the table's keys. Returns true with it if the key was longer. Such a key lies
-/// directly behind the key of its first bytes.
+/// Cuts or pads a key to the length of the table's keys. Also returns whether the given key was longer. A longer key
+/// lies directly behind the cut key.
 fn fitted<K: Key + 'static>(key: &[u8]) -> (Vec<u8>, bool) {
     let width = K::fixed_width().unwrap_or(key.len());
     let mut padded = key.to_vec();
@@ -188,11 +188,11 @@ impl<K: Key + 'static, V: Value + 'static> EntriesMut for redb::Table<'_, K, V> 
     }
 }
 
-/// The tables in a transaction that writes. Each table is opened when it is first used.
+/// The tables of the database in a transaction that writes. Each table is opened at its first use.
 pub(super) struct Writing<'t> {
     transaction: &'t WriteTransaction,
     tables: [OnceCell<Box<dyn EntriesMut + 't>>; Table::ALL.len()],
-    /// The entries that the present request has changed, with their old values.
+    /// The entries that the present request has changed, with their old values. `None` for an entry that did not exist.
     undo: Vec<(Table, Vec<u8>, Option<Vec<u8>>)>,
     has_changed: bool,
     has_failed: Cell<bool>,
@@ -220,7 +220,7 @@ impl<'t> Writing<'t> {
         }
     }
 
-    /// Opens all tables, and so makes those that do not exist.
+    /// Opens all tables. Makes the tables that do not exist.
     pub(super) fn open_all(&self) -> Result<(), StoreError> {
         Table::ALL.into_iter().try_for_each(|table| self.table(table).map(drop))
     }
@@ -230,17 +230,18 @@ impl<'t> Writing<'t> {
         self.has_changed
     }
 
-    /// Returns whether redb has failed. After that the transaction is useless.
+    /// Returns whether redb has failed. A failed transaction is useless.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.get()
     }
 
-    /// Makes the changes so far permanent in the transaction: [`undo`](Self::undo) does not take them back.
+    /// Makes the changes so far permanent within the transaction. A later [`undo`](Self::undo) does not take these
+    /// changes back.
     pub(super) fn keep(&mut self) {
         self.undo.clear();
     }
 
-    /// Gives the entries that were changed since the last [`keep`](Self::keep) their old values.
+    /// Takes changes back. All entries that were changed after the last [`keep`](Self::keep) get their old values.
     pub(super) fn undo(&mut self) -> Result<(), StoreError> {
         for (table, key, value) in core::mem::take(&mut self.undo).into_iter().rev() {
             match value {
@@ -321,7 +322,7 @@ impl Tables for Writing<'_> {
     }
 }
 
-/// The tables in a transaction that only reads.
+/// The tables of the database in a transaction that only reads.
 pub(super) struct Reading {
     tables: [OnceCell<Option<Box<dyn Entries>>>; Table::ALL.len()],
     transaction: Arc<ReadTransaction>,
@@ -343,7 +344,7 @@ impl Reading {
         Self::of(Arc::new(transaction))
     }
 
-    /// Uses a transaction that other readers use as well.
+    /// Makes the tables of a read transaction that other readers share.
     pub(super) fn of(transaction: Arc<ReadTransaction>) -> Self {
         Self { tables: Default::default(), transaction }
     }

@@ -1,8 +1,8 @@
 //! Checks the pages of the database without changing the file.
 //!
-//! redb keeps a checksum of each page, but compares the checksums only when it is asked to. If it then finds faults, it
-//! mends them by going back to the commit before. Here redb works on an overlay: all changes stay in memory. Its check
-//! ends at the first damaged page, which is the last page that it has read.
+//! redb keeps a checksum of each page, but compares the checksums only when it is asked to. If redb then finds faults,
+//! it mends them by going back to the commit before. Here redb works on an overlay, which keeps all changes in memory.
+//! The check of redb ends at the first damaged page, the last page that redb has read.
 
 use super::backend::{Places, WatchedBackend};
 use super::error::{converted, damaged_pages};
@@ -19,13 +19,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_words::UtcMillis;
 
-/// The number of bytes of the database that redb keeps in memory.
+/// The number of bytes of the database that redb keeps in memory during a verification.
 const CACHE: usize = 16 * 1024 * 1024;
 
-/// The name of the table in faults that concern pages.
+/// The name in faults of pages. Other faults have a table's name in its place.
 const PAGES: &str = "pages";
 
-/// A file that is only read, with changes that stay in memory.
+/// A file that is only read. Bytes that redb changes stay in memory.
 #[derive(Clone, Debug)]
 struct Overlay {
     file: WatchedBackend,
@@ -36,7 +36,7 @@ struct Overlay {
 struct Changed {
     len: u64,
     writes: BTreeMap<u64, Vec<u8>>,
-    /// The offset of the last read, and its length in bytes.
+    /// The offset of the last read in the file, and its length in bytes.
     last: (u64, usize),
 }
 
@@ -100,7 +100,7 @@ impl StorageBackend for Overlay {
         self.with(|changed| {
             changed.len = changed.len.max(offset + data.len() as u64);
             let old = changed.writes.insert(offset, data.to_vec());
-            // Pages are written whole. A shorter write leaves the rest of the longer write before it.
+            // Pages are written whole. A shorter write at an offset keeps the rest of an earlier, longer write.
             if let (Some(old), Some(new)) = (old, changed.writes.get_mut(&offset))
                 && old.len() > new.len()
             {
@@ -111,8 +111,8 @@ impl StorageBackend for Overlay {
     }
 }
 
-/// Returns the faults of the pages. If there are any, also returns those of the records. A store whose pages are
-/// undamaged is checked elsewhere, after its journal was run again.
+/// Returns the faults of the database's pages. If a page is damaged, also returns the faults of the records. Without a
+/// damaged page, the check of an open store looks for faults of the records.
 pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
     // The lock is kept until the end, so that no store opens the files.
     let _operations = match places.missing_operations() {
@@ -134,7 +134,7 @@ pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
         "the {length} bytes at offset {offset} of {name} are damaged, or name others that are: {error}"
     );
     let mut faults = vec![Fault::new(PAGES, None, text)];
-    // The names of the damaged timers, as far as redb reads the pages.
+    // The faults of the records name the damaged timers, as far as redb can read the pages.
     let records = open(Overlay::new(file)?, false).and_then(check);
     match records {
         Ok(records) => faults.extend(records),

@@ -1,4 +1,4 @@
-//! Since when a client has been silent.
+//! Keeps since when the client of a connection has been silent.
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use std::io;
@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 
-/// The activity of a connection: whether it waits for a handler, and its last sign of life. Only the connection's task
-/// uses it, so that no ordering is needed.
+/// Whether a connection waits for a handler, and when bytes last came or went. Only the connection's task uses this
+/// value, so its atomics need no ordering.
 #[derive(Debug)]
 pub(super) struct Activity {
     engine: Handle<Wakeup>,
@@ -26,7 +26,8 @@ impl Activity {
         Self { engine, last_sign, is_handling: AtomicBool::new(false) }
     }
 
-    /// Since when the client has been waited for; the end of time while it waits for us.
+    /// Returns the moment from which on the server has waited for the client. Returns the end of time while a handler
+    /// works.
     pub(super) fn silent_since(&self) -> Timestamp {
         if self.is_handling.load(Ordering::Relaxed) {
             return Timestamp::MAX;
@@ -39,7 +40,7 @@ impl Activity {
     }
 }
 
-/// A request is with its handler for as long as this is alive.
+/// Marks the connection as handling a request until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Handling(Arc<Activity>);
 
@@ -57,7 +58,7 @@ impl Drop for Handling {
     }
 }
 
-/// A socket for hyper that notes each time that bytes came or went.
+/// A socket for hyper. The socket notes the time whenever bytes come or go.
 #[derive(Debug)]
 pub(super) struct ObservedStream {
     stream: TcpStream,
@@ -82,7 +83,7 @@ impl Read for ObservedStream {
         cx: &mut Context<'_>,
         mut cursor: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        // A copy: hyper lends memory that it has not initialised to unsafe code only.
+        // The bytes are copied, since hyper lends its uninitialised memory only to unsafe code.
         let mut bytes = [0; 4_096];
         let room = cursor.remaining().min(bytes.len());
         let mut buffer = ReadBuf::new(&mut bytes[..room]);

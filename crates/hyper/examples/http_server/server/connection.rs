@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its end.
+//! Serves one connection, from its first byte to its end.
 
 use super::Timeouts;
 use super::activity::{Activity, Handling, ObservedStream};
@@ -17,10 +17,10 @@ use tourbillon::future::Wakeup;
 use tourbillon::{Handle, Timestamp};
 use tourbillon_hyper::TourbillonTimer;
 
-/// How a connection ended.
+/// The way in which a connection ended.
 #[derive(Debug)]
 pub(crate) enum Ending {
-    /// Both sides were done with it.
+    /// The connection ended in order, after all of its requests were answered.
     Closed,
     /// The client was silent for the idle timeout.
     Idle,
@@ -40,7 +40,7 @@ impl Ending {
     }
 }
 
-/// Serves requests until either side has had enough.
+/// Serves the requests of a connection until it ends, and returns how it ended.
 pub(super) async fn serve(stream: TcpStream, engine: Handle<Wakeup>, timeouts: Timeouts) -> Ending {
     let activity = Arc::new(Activity::new(engine.clone()));
     let service = service_fn(|request| {
@@ -60,7 +60,7 @@ pub(super) async fn serve(stream: TcpStream, engine: Handle<Wakeup>, timeouts: T
     );
     let mut idle = engine.sleep(timeouts.idle);
     poll_fn(|cx| {
-        // First, so that bytes which are there count before the timeout does.
+        // The connection is polled before the timeout, so that bytes that have arrived count as a sign of life.
         if let Poll::Ready(result) = connection.as_mut().poll(cx) {
             return Poll::Ready(Ending::of(result));
         }
@@ -73,7 +73,7 @@ pub(super) async fn serve(stream: TcpStream, engine: Handle<Wakeup>, timeouts: T
     .await
 }
 
-/// The handler's answer, or the answer that the body or the handler took too long.
+/// Returns the handler's answer. If the body or the handler takes too long, returns an answer that says so.
 async fn answer(engine: Handle<Wakeup>, deadline: Timestamp, request: Request<Incoming>) -> Reply {
     let (head, body) = request.into_parts();
     let body = match engine.timeout_at(deadline, routes::read(body)).await {

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A block of bytes that repeats until all bytes have been sent.
+/// The body of an answer: a block of bytes that repeats until `left` bytes have been sent.
 #[derive(Debug)]
 pub(super) struct Content {
     block: Bytes,
@@ -19,7 +19,7 @@ impl Content {
         Self { block, left }
     }
 
-    /// `count` bytes, of which at most a block is in memory.
+    /// Makes a body of `count` dots. The memory holds a single block, which is sent again and again.
     pub(super) fn dots(count: u64) -> Self {
         Self { block: Bytes::from_static(&[b'.'; 1 << 16]), left: count }
     }

@@ -6,13 +6,13 @@
 //! | idle | with each byte in either direction, or with the end of a handler | with the next byte | disconnected |
 //! | request | with the last byte of the header | with the last byte of the body; with the answer of the handler | answered 408; answered 503 |
 //!
-//! The header timeout is hyper's own, on a [`TourbillonTimer`](tourbillon_hyper::TourbillonTimer). hyper counts the
-//! wait for the first byte as part of it, so an idle timeout that is longer never passes between requests. A client is
-//! not idle while the handler has a request of it: the request timeout is for that. Sending the answer is limited by
-//! silence alone, so that a long answer may take its time.
+//! The header timeout is hyper's own, on a [`TourbillonTimer`](tourbillon_hyper::TourbillonTimer). hyper includes the
+//! wait for the first byte in this timeout. So an idle timeout that is longer never passes between requests. A client
+//! is not idle while a handler works on its request: the request timeout limits the handler. Only silence limits the
+//! sending of an answer, so a long answer may take its time.
 //!
-//! A connection has one timer for being idle, moved by each byte: that is a store and a load. A request has another, if
-//! its handler does not answer at once.
+//! A connection has one timer for the idle timeout. Each byte moves that timer, which costs a store and a load. A
+//! request has a second timer, if its handler does not answer at once.
 
 mod activity;
 mod connection;
@@ -30,21 +30,21 @@ use tokio::net::TcpListener;
 use tourbillon::Handle;
 use tourbillon::future::Wakeup;
 
-/// How long the server waits, when no connection can be accepted, before it tries again.
+/// The pause after a connection could not be accepted, before the server accepts again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long each stage of a connection may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeouts {
-    /// For a header, and the wait for it.
+    /// How long a header may take, including the wait for its first byte.
     pub header: Duration,
-    /// Between two bytes, while the client is waited for.
+    /// How long a client may be silent while the server waits for it.
     pub idle: Duration,
-    /// For the body of a request and its handler.
+    /// How long the body of a request and its handler may take together.
     pub request: Duration,
 }
 
-/// A server that listens.
+/// A server that listens at an address. The server accepts connections only while [`run`](Self::run) runs.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: TcpListener,
@@ -53,11 +53,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens on `address`; port 0 is any free port.
+    /// Listens on `address`. Port 0 stands for any free port.
     ///
     /// # Errors
     ///
-    /// When the system refuses the address.
+    /// Fails if the system refuses the address.
     pub(crate) async fn bind(
         address: SocketAddr,
         engine: Handle<Wakeup>,
@@ -66,16 +66,17 @@ impl Server {
         Ok(Self { listener: TcpListener::bind(address).await?, engine, timeouts })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     ///
     /// # Errors
     ///
-    /// When the system does not say.
+    /// Fails if the system does not tell the address.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves each connection in a task of its own, and tells `on_end` how it ended. Runs until it is dropped.
+    /// Serves each connection in a task of its own. Calls `on_end` when a connection has ended. Runs until the future
+    /// is dropped.
     pub(crate) async fn run(self, on_end: impl Fn(SocketAddr, Ending) + Send + Sync + 'static) -> Infallible {
         let on_end = Arc::new(on_end);
         loop {

@@ -11,10 +11,10 @@ use tourbillon::future::Wakeup;
 
 pub(super) type Reply = Response<Content>;
 
-/// The longest body of a request.
+/// The longest body that a request may have, in bytes.
 const MOST_RECEIVED: usize = 1 << 20;
 
-/// The whole body, or what to answer instead.
+/// Reads the whole body of a request. If the body is too long or broken, returns an answer for the client that says so.
 pub(super) async fn read(body: Incoming) -> Result<Bytes, Reply> {
     if body.size_hint().lower() > MOST_RECEIVED as u64 {
         return Err(close_with(StatusCode::PAYLOAD_TOO_LARGE));
@@ -26,7 +26,7 @@ pub(super) async fn read(body: Incoming) -> Result<Bytes, Reply> {
     }
 }
 
-/// Answers a request: `/`, `/echo`, `/slow?ms=`, `/bytes?count=`.
+/// Answers a request for one of the routes `/`, `/echo`, `/slow?ms=` and `/bytes?count=`.
 pub(super) async fn handle(engine: &Handle<Wakeup>, method: &Method, uri: &Uri, body: Bytes) -> Reply {
     match (method, uri.path()) {
         (&Method::GET, "/") => Reply::new(Content::once("hello\n")),
@@ -46,20 +46,20 @@ pub(super) async fn handle(engine: &Handle<Wakeup>, method: &Method, uri: &Uri, 
     }
 }
 
-/// The number that the query gives to `key`.
+/// Returns the number that stands after `key=` in the query of `uri`.
 fn number(uri: &Uri, key: &str) -> Option<u64> {
     let mut pairs = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|&(name, _)| name == key)?.1.parse().ok()
 }
 
-/// An answer that is a status.
+/// Makes an answer whose body is the text of a status.
 pub(super) fn status(status: StatusCode) -> Reply {
     let mut reply = Reply::new(Content::once(format!("{status}\n")));
     *reply.status_mut() = status;
     reply
 }
 
-/// An answer that is a status, and the last answer of its connection, because the request was not read to its end.
+/// Makes the last answer of a connection. The connection must end, because the request was not read to its end.
 pub(super) fn close_with(code: StatusCode) -> Reply {
     let mut reply = status(code);
     reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

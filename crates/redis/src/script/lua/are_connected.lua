@@ -1,4 +1,4 @@
--- Whether nodes have their channels open, and so their connections.
+-- Tells which nodes have their channels open. An open channel shows that the node is connected.
 --
 -- KEYS: 1 the deployment.
 -- ARGV: 1 the time in a test deployment, then the channels of nodes.

@@ -1,4 +1,4 @@
--- Whether timers are stored in a shard.
+-- Tells which of some timers are stored in a shard.
 --
 -- KEYS: 1 records.
 -- ARGV: 1 the time in a test deployment, then the ids.

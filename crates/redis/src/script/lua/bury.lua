@@ -1,4 +1,4 @@
--- Ends the time of a node whose process has died: its channel is closed.
+-- Declares a node dead if its channel is closed, which shows that its process has lost its connection.
 --
 -- KEYS: 1 the deployment, 2 the nodes by the moments of their last signs.
 -- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 the node, 4 its channel, 5 the channel of hints, 6

@@ -33,7 +33,8 @@
 local token, lease, limit, most, taken = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local node, ttl, names = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
 local lanes, free, late_after, late_each = tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
--- How long before their first timers are due slices are in the answer, and the most slices in it that are passed over.
+-- A slice is in the answer from this number of milliseconds before its first timer is due. The second number is the
+-- greatest number of slices in the answer that are passed over.
 local soon, most_passed = 60000, 4
 
 local lane_of, given, place = {}, 0, 18
@@ -63,7 +64,7 @@ local function is_late(due)
   return late_after and due < now - late_after
 end
 
--- Whether a lane may take a timer with this due moment. The deliveries of a lane may be three times the free places.
+-- Returns whether a lane may take a timer with this due moment. A lane may have three deliveries for a free place.
 local is_over = false
 local function permits(lane, due)
   if lane.most and lane.most <= 0 and not is_over then return false end
@@ -76,10 +77,10 @@ local function give(lane, due)
   if is_late(due) then lane.late = lane.late - 1 end
 end
 
--- The most slices in the answer of a shard.
+-- The greatest number of slices in the answer for a shard.
 local most_slices = math.max(8, math.min(64, math.floor(512 / shards)))
 
--- The beginning of a directory:
+-- Returns the beginning of a shard's directory:
 -- `found`: the slices whose timers may be leased, as a list of number and first due moment;
 -- `passed`: the numbers of slices that are passed over;
 -- `first`: the first due moment of all slices;
@@ -201,7 +202,7 @@ local wanted = math.max(limit, names)
 local chunk = wanted
 if #runs > 1 and chunk > 8 then chunk = math.max(8, math.floor(1.5 * wanted / #runs)) end
 
--- Reads the due moment and the id of the first timer of a run; nil if it has no more.
+-- Reads the due moment and the id of the first timer of a run. They are nil if the run has no more timers.
 local function look(run)
   if run.at > #run.has and not run.is_read then
     run.has = redis.call('ZRANGE', KEYS[run.slice], '-inf', now, 'BYSCORE', 'LIMIT', run.from, chunk, 'WITHSCORES')
@@ -249,8 +250,8 @@ local function pass()
   if run.id then sink(1) else drop() end
 end
 
--- The record of the first timer of a run. Timers that are due at one moment are often neighbours among the records as
--- well. So several short records are read at once, as long as the last ones that were read at once were used.
+-- Returns the record of the first timer of a run. Timers that are due at one moment are often neighbours among the
+-- records as well. So several short records are read at once, if the records that were last read at once were used.
 local number, is_short = 0, false
 local function record_of(run)
   local record = run.records and run.records[run.nth]
@@ -267,7 +268,7 @@ local function record_of(run)
 end
 
 local answer, leased, counted, named = {}, {}, {}, {}
--- The lanes of each shard of which a timer was passed over.
+-- For each shard, the lanes of which some timer was passed over.
 local closed = {}
 for shard = 1, shards do closed[shard] = {} end
 local is_cut = 0

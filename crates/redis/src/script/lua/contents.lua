@@ -1,4 +1,4 @@
--- The whole content of a shard at one moment, for a check of the structure.
+-- Reads the whole content of a shard at one moment, for a check of the structure.
 --
 -- KEYS: 1 records, 2 tokens of leases, 3 ends of leases, 4 labels, 5 parked, 6 dead, 7 counts, 8 directory of slices,
 --       9 parked and dead timers by namespace, 10 places of namespaces, then the slices, then the sets of keys,

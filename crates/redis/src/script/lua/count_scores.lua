@@ -1,4 +1,4 @@
--- The numbers of members of sorted sets up to some scores, of any number of shards of one server.
+-- Counts the members of sorted sets between some scores, for any number of shards of one server.
 --
 -- KEYS: the sorted sets.
 -- ARGV: 1 the time in a test deployment, then scores that rise.

@@ -1,4 +1,4 @@
--- The numbers of timers, of any number of shards of one server.
+-- Reads the numbers of timers, for any number of shards of one server.
 --
 -- KEYS: 2 for each shard: 1 counts, 2 records that were set aside.
 -- ARGV: 1 the time in a test deployment.

@@ -1,4 +1,4 @@
--- All timers of one shard at one moment.
+-- Reads all timers of one shard at one moment.
 --
 -- KEYS: 1 records, 2 tokens of leases, 3 ends of leases.
 -- ARGV: 1 the time in a test deployment.

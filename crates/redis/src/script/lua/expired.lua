@@ -1,4 +1,4 @@
--- The leases whose end has come, of any number of shards of one server.
+-- Lists the leases whose end has come, for any number of shards of one server.
 --
 -- KEYS: 3 for each shard: 1 records, 2 tokens of leases, 3 ends of leases.
 -- ARGV: 1 the time in a test deployment, 2 the greatest number for each shard.

@@ -1,4 +1,4 @@
--- A sign of life of a node. Answers all nodes, and forgets nodes that have been silent for an hour.
+-- Stores a sign of life of a node. Answers all nodes, and forgets nodes that have been silent for an hour.
 --
 -- KEYS: 1 the deployment, 2 the nodes by the moments of their last signs, 3 the registration records of the nodes.
 -- ARGV: 1 the time in a test deployment, 2 the deployment's id, 3 the node, 4 its registration record, 5 the channel of

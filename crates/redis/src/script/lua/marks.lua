@@ -1,4 +1,4 @@
--- The marks of shards: the id of the deployment to which each shard belongs.
+-- Reads the marks of shards. A mark is the id of the deployment to which the shard belongs.
 --
 -- KEYS: the shards themselves.
 -- ARGV: 1 the time in a test deployment.

@@ -1,4 +1,4 @@
--- Members of sorted sets without scores, in order, of any number of shards of one server.
+-- Lists members of sorted sets without scores, in order, for any number of shards of one server.
 --
 -- KEYS: the sorted sets.
 -- ARGV: 1 the time in a test deployment, 2 the first member, after ZRANGEBYLEX, 3 the beginning of all members, 4 the

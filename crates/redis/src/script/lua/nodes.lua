@@ -1,4 +1,4 @@
--- The nodes of a deployment.
+-- Lists the nodes of a deployment.
 --
 -- KEYS: 1 the nodes by the moments of their last signs, 2 the registration records of the nodes.
 -- ARGV: 1 the time in a test deployment.

@@ -1,4 +1,4 @@
--- The owners of shards, and the due moments of their first timers.
+-- Reads the owners of shards, and the due moments of the shards' first timers.
 --
 -- KEYS: 2 for each shard: 1 the shard itself, 2 directory of slices.
 -- ARGV: 1 the time in a test deployment.

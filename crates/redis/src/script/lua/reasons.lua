@@ -1,4 +1,4 @@
--- The reasons for which timers are parked, in the order of the shards, of any number of shards of one server.
+-- Lists the reasons for which timers are parked, shard by shard, for any number of shards of one server.
 --
 -- KEYS: the sorted sets of parked timers.
 -- ARGV: 1 the time in a test deployment, 2 the member at which to begin in the first set, after ZRANGEBYLEX, 3 the

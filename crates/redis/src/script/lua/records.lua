@@ -1,4 +1,4 @@
--- The records of timers in one shard.
+-- Reads the records of timers in one shard.
 --
 -- KEYS: 1 records, 2 tokens of leases, 3 ends of leases.
 -- ARGV: 1 the time in a test deployment, then the ids.

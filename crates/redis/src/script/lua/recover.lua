@@ -1,4 +1,4 @@
--- The timers that a claim has leased, of any number of shards of one server.
+-- Lists the timers that a claim has leased, for any number of shards of one server.
 --
 -- KEYS: 3 for each shard: 1 records, 2 tokens of leases, 3 ends of leases.
 -- ARGV: 1 the time in a test deployment, 2 the token.

@@ -1,4 +1,4 @@
--- Members of sorted sets by score and member, of any number of shards of one server.
+-- Lists members of sorted sets by score and member, for any number of shards of one server.
 --
 -- KEYS: the sorted sets.
 -- ARGV: 1 the time in a test deployment, 2 the least score, 3 the greatest score, 4 the member after which to begin

@@ -1,4 +1,4 @@
--- The sums of some counts over shards of one server.
+-- Adds up some counts over shards of one server.
 --
 -- KEYS: the counts.
 -- ARGV: 1 the time in a test deployment, then the fields.

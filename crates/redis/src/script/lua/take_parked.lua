@@ -1,4 +1,4 @@
--- Leases parked timers of some shards, whichever nodes own these.
+-- Leases parked timers of some shards. Any nodes may own these shards.
 --
 -- KEYS: 1 a key with the deployment's id: the deployment itself, or a shard in a cluster; then 6 for each shard: 1
 --       parked timers, 2 records, 3 tokens of leases, 4 ends of leases, 5 counts, 6 parked and dead timers by

@@ -1,4 +1,4 @@
-//! Calls to one server, with lost replies, ended connections and errors.
+//! Tests calls to a server with lost replies, ended connections and errors.
 
 use super::{COUNT, count, counted, open, run, single};
 use crate::link::Link;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_fault::{Fate, Proxy, Server, eventually, eventually_some, free_port};
 
-/// A script that writes and then fails.
+/// A script that makes a change and then fails.
 static HALF: Script = Script::new("half", "redis.call('INCR', KEYS[1]) return redis.call('NONSENSE')");
 static OWN_ERROR: Script = Script::new("own_error", "return redis.error_reply('FENCED by another')");
 static LARGE: Script = Script::new("large", "redis.call('SET', KEYS[1], string.rep('x', ARGV[1])) return 1");
@@ -24,7 +24,7 @@ fn a_script_is_sent_by_name_and_with_its_text_where_the_server_does_not_have_it(
     assert_eq!(count(&session, "a").expect("a count"), 2);
     assert_eq!(count(&session, "a").expect("a count"), 3);
     let sent: String = server.query(&["INFO", "commandstats"]);
-    // There were two calls by name that failed, two calls with the text, and a call by name.
+    // Two calls by name have failed. Two calls with the text and another call by name have run.
     assert!(sent.contains("cmdstat_eval:calls=2"), "{sent}");
     assert!(sent.contains("cmdstat_evalsha:calls=3"), "{sent}");
 }
@@ -159,7 +159,7 @@ fn a_stopped_server_is_waited_for_no_longer_than_the_limit() {
     server.stop();
     let error = count(&session, "a").expect_err("no reply");
     assert!(error.may_have_run(), "{error}");
-    // There is no connection now. The system accepts a connection for the stopped server, which does not answer the
+    // There is no connection now. For the stopped server the system accepts a new connection, but nobody answers the
     // greeting.
     let error = eventually_some("calls that have surely not run", || {
         count(&session, "b").err().filter(|error| !error.may_have_run())

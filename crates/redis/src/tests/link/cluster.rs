@@ -1,4 +1,4 @@
-//! Calls to clusters while slots move and primaries die.
+//! Tests calls to clusters while slots move and primaries die.
 
 use super::{LONG, connect_to, count, open, run, single};
 use crate::examine::check;
@@ -63,7 +63,7 @@ fn a_cluster_is_followed_where_its_slots_move() {
     eventually("a call succeeds", || count(&session, "{dead}").is_ok());
     let other = (0..3).find(|node| *node != victim).expect("three primaries");
     let slot = cluster.nodes[other].query(&["CLUSTER", "KEYSLOT", "{dead}"]);
-    // The node that took over answers before the others know it.
+    // The new primary answers before the other nodes know that it is the primary.
     eventually("the others see the takeover", || cluster.owner(other, slot) == Some(victim + 3));
 }
 
@@ -87,7 +87,7 @@ fn a_cluster_that_is_silent_is_left_and_found_again() {
         3,
         "{report}"
     );
-    // As a single server it is refused.
+    // A node of the cluster is refused as a single server.
     let report = block_on(check(&single(&urls[0]))).expect("a report");
     assert!(report.is_refused() && report.to_string().contains("connect to it as a cluster"), "{report}");
 }
@@ -122,7 +122,7 @@ fn a_dead_primary_holds_up_the_calls_to_itself_and_no_others() {
         assert_eq!(succeeded.load(Ordering::Relaxed), 0, "the primary is dead");
         cluster.nodes[victim].restart();
         for call in to_dead {
-            // A call that was under way when the server was killed is lost. All others waited.
+            // The killed server may have lost a call that was under way. All other calls have waited.
             let lost = call.join().expect("a call").err();
             assert!(lost.is_none_or(|error| error.may_have_run()));
         }

@@ -1,4 +1,4 @@
-//! The link on real servers, partly through a proxy that disturbs connections.
+//! Tests the link on real servers, partly through a proxy that disturbs connections.
 
 mod access;
 mod calls;
@@ -13,7 +13,7 @@ use redis::Value;
 use tourbillon_fault::Server;
 
 static COUNT: Script = Script::new("count", "return redis.call('INCRBY', KEYS[1], ARGV[1])");
-/// A long wait, for tests in which the length makes no difference.
+/// A wait that is longer than any test, for tests in which the length makes no difference.
 const LONG: Duration = Duration::from_secs(120);
 
 fn open(connect: &Connect) -> Session {
@@ -45,7 +45,8 @@ fn count(session: &Session, key: &str) -> Result<i64, LinkError> {
     }
 }
 
-/// Adds 1 to a number on the server, and waits until the change is as safe as the policy asks.
+/// Adds 1 to a number on the server, and waits until the change is as safe as the session's
+/// [`SyncPolicy`](crate::SyncPolicy) asks. Returns the sum.
 fn count_safely(session: &Session, key: &str) -> Result<i64, LinkError> {
     let (keys, one) = (vec![key.as_bytes().to_vec()], vec![b"1".to_vec()]);
     let (count, witness) = block_on(session.run_before_witness(&COUNT, keys, one.into()))?;
@@ -54,7 +55,7 @@ fn count_safely(session: &Session, key: &str) -> Result<i64, LinkError> {
     Ok(count)
 }
 
-/// Returns the number that the script has counted on the server.
+/// Returns the number under a key of the server, to which the tests' script adds.
 fn counted(server: &Server, key: &str) -> i64 {
     server.query::<Option<i64>>(&["GET", key]).unwrap_or(0)
 }

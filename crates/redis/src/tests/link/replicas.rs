@@ -1,4 +1,4 @@
-//! Calls during failovers by Sentinel, and changes that wait for replicas or files.
+//! Tests calls during failovers by Sentinel, and changes that wait for replicas or files.
 
 use super::{COUNT, LONG, count, count_safely, counted, open, single};
 use crate::examine::check;
@@ -61,7 +61,8 @@ fn a_change_waits_for_replicas() {
     assert!(report.to_string().contains("min-replicas-to-write 0") && !report.is_refused(), "{report}");
 }
 
-/// The roles change between a script and its wait. A replica of the new primary then proves nothing about the change.
+/// The roles of primary and replica change between a script and the wait for its safety. A replica of the new primary
+/// then proves nothing about the script's change.
 #[test]
 fn no_other_server_vouches_for_a_change() {
     let Some(watched) = Watched::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Nodes that start, stop, die and come back, and the shards that each node owns.
+//! Tests nodes that start, stop, die and come back, and the shards that each node owns.
 
 use super::{
     ALL, LEASE, NEVER, Runner, SLACK, builder, by, ids, is_divided, nodes, open, place, shares, takeovers,
@@ -37,7 +37,7 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     let owner = Some(node.incarnation);
     assert!(seen.shards.iter().all(|shard| shard.owner == owner && shard.epoch == 1 && shard.takeovers == 0));
     assert!(seen.shards.iter().all(|shard| shard.polled.is_some()));
-    // Another process sees the same, but not when the owner looked at the shards.
+    // Another process sees the same node and shards. It does not see when the owner looked at the shards.
     let there = nodes(&other);
     assert!(!there.nodes[0].is_this && there.shards.iter().all(|shard| shard.polled.is_none()));
     let kind = |builder| plain::open(builder, server.port()).map(drop).unwrap_err().kind();
@@ -45,8 +45,8 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     assert_eq!(kind(builder(8).ttl(Duration::ZERO)), StoreErrorKind::Limit);
 }
 
-/// The test imitates a node of a later version of the program. Its record has unknown parts, and it sends unknown
-/// messages.
+/// The test imitates a node of a later version of the program. The node's record has unknown parts, and the node sends
+/// unknown messages.
 #[test]
 fn a_node_of_a_later_version_has_its_share_of_the_shards() {
     let Some(server) = Server::start(&[]) else { return };
@@ -119,20 +119,20 @@ fn a_killed_node_is_taken_over_when_its_time_is_over_and_the_takeovers_are_count
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
-/// Returns the channel by which other nodes see that this node is connected.
+/// Returns the channel by which other nodes see that this store's node is connected.
 fn own_channel(store: &RedisStore) -> String {
     let nodes = &store.node;
     String::from_utf8(nodes.channel_of(nodes.incarnation)).unwrap()
 }
 
-/// Waits until each node has seen the other node connected.
+/// Waits until each of two nodes has seen that the other node is connected.
 fn see_each_other([one, other]: [&Runner; 2]) {
     let sees =
         |by: &Runner, node: &Runner| by.store.node.state().sights.contains_key(&node.store.node.incarnation);
     eventually("each has seen the other", || sees(one, other) && sees(other, one));
 }
 
-/// Kills a node, and waits until the other node has taken its shards.
+/// Kills the node `one`, and waits until the node `other` has taken its shards.
 fn kill_beside(one: Runner, other: &Runner) {
     let before = takeovers(&other.store);
     drop(one.kill());
@@ -144,7 +144,7 @@ fn kill_beside(one: Runner, other: &Runner) {
     assert!(takeovers(&other.store) > before);
 }
 
-/// No `ttl` ends in this test, so a dead node is noticed only by its connection.
+/// No `ttl` ends in this test. So a dead node is noticed only by the end of its connection.
 #[test]
 fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_is_a_node_again() {
     let Some(server) = Server::start(&[]) else { return };
@@ -170,8 +170,8 @@ fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
-/// A dead node is also noticed in a cluster, whose servers know only their own connections. The test does this after
-/// the slot of the deployment has moved to another primary, and again after a replica has taken over.
+/// A dead node is also noticed in a cluster, whose servers know only their own connections. The test checks this again
+/// after the slot of the deployment has moved, and after a replica has taken over.
 #[test]
 fn in_a_cluster_a_node_whose_connection_ends_is_replaced_at_once_and_no_other_when_slots_move() {
     let Some(cluster) = Cluster::start(&[]) else { return };
@@ -217,7 +217,7 @@ fn in_a_cluster_a_node_whose_connection_ends_is_replaced_at_once_and_no_other_wh
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
-/// F-20.
+/// F-20: two nodes have the same name, and the epoch of a shard goes back.
 #[test]
 fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     let Some(server) = Server::start(&[]) else { return };
@@ -236,7 +236,7 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!(seen.nodes.len(), 2);
     assert_ne!(seen.nodes[0].incarnation, seen.nodes[1].incarnation);
     assert_eq!((&*seen.nodes[0].name, &*seen.nodes[1].name), ("same", "same"));
-    // This is the state after a failover that lost the takeover by `one`: the other node owns the shard, in the same
+    // The state is now as after a failover that lost the takeover by `one`. The other node owns the shard, in the same
     // epoch.
     let meta = String::from_utf8(Layout::new("d", 1).key(0, Part::Meta)).unwrap();
     let wanted = [one, other].map(|store| store.node.state().shards.is_wanted(0));
@@ -244,12 +244,12 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
         let owner = String::from_utf8(store.node.id.clone()).unwrap();
         server.command(&["HSET", &meta, "owner", &owner, "epoch", "1"]);
         place(store, 10 + u128::from(number) + u128::from(incarnation), UtcMillis::from_millis(6));
-        // Both nodes regard themselves as the owner, as a node that was paused may.
+        // Both nodes now regard themselves as the owner, as a paused node may.
         store.node.state().shards.want_all();
         let leased = claim(store, incarnation, number);
         assert_eq!(leased.len(), 1, "what is leased is leased by one node: {leased:?}");
         assert_eq!(nodes(one).shards[0].epoch, 1);
-        // A node that takes another node's lease for its own cannot end it.
+        // If a node mistakes another node's lease for its own, it cannot end the lease.
         let wrong = Token { incarnation, claim: number };
         let ack =
             |token| block_on(store.apply(vec![Op::Ack(first[0].timer.id, token)], Durability::PowerLoss));
@@ -263,7 +263,7 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!(block_on(one.check()).unwrap(), []);
 }
 
-/// F-19, without killed nodes, which the test of takeovers has.
+/// F-19, without killed nodes. The test of takeovers covers killed nodes.
 #[test]
 fn shards_are_divided_anew_and_each_timer_is_delivered_once() {
     let Some(server) = Server::start(&[]) else { return };
@@ -318,7 +318,8 @@ fn a_node_whose_handlers_are_all_busy_steps_back_until_it_claims_again() {
         place(&idle, id, idle.now());
     }
     let idle = Runner::start(idle);
-    // On a slow machine the other node may own all shards by now, but only a node with due timers steps back.
+    // On a slow machine the other node may own all shards by now. Only a node with due timers steps back, so the test
+    // places timers until it does.
     let mut placed = 40;
     eventually("the busy one has stepped back", || {
         placed += 1;

@@ -1,4 +1,4 @@
-//! Nodes: who owns the shards, and how timers are delivered when a node, a clock or a server fails.
+//! Tests nodes: who owns the shards, and how timers are delivered when a node, a clock or a server fails.
 
 mod cost;
 mod membership;
@@ -22,9 +22,9 @@ use tourbillon_fault::{Server, eventually};
 
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const LEASE: Duration = Duration::from_secs(60);
-/// A time that does not end during a test.
+/// A time that is longer than any test.
 const NEVER: Duration = Duration::from_secs(3_600);
-/// How late a busy machine may be.
+/// The lateness that a busy machine may add to a timer.
 const SLACK: Duration = Duration::from_secs(10);
 
 fn builder(shards: u16) -> RedisBuilder {
@@ -39,14 +39,14 @@ fn nodes(store: &RedisStore) -> Nodes {
     block_on(store.nodes()).unwrap().unwrap()
 }
 
-/// Counts the shards of each owner.
+/// Returns the number of shards of each owner. `None` stands for shards without an owner.
 fn shares(store: &RedisStore) -> BTreeMap<Option<u64>, usize> {
     let mut shares = BTreeMap::new();
     nodes(store).shards.iter().for_each(|shard| *shares.entry(shard.owner).or_default() += 1);
     shares
 }
 
-/// Returns whether these stores own all shards, and each store owns some.
+/// Returns whether these stores together own all shards, and each store owns some.
 fn is_divided(stores: &[&RedisStore]) -> bool {
     let owners: Vec<u64> = stores.iter().map(|store| store.node.incarnation).collect();
     let shares = shares(stores[0]);
@@ -76,7 +76,8 @@ fn ids(leased: &[Leased]) -> Vec<u128> {
 
 type Seen = Arc<Mutex<Vec<(u128, Duration)>>>;
 
-/// A runtime without handlers. It claims when it is woken or a timer is due, and ends all claimed timers.
+/// A runtime without handlers. The runtime claims when the store wakes it or a timer is due, and ends all claimed
+/// timers.
 struct Runner {
     store: Arc<RedisStore>,
     /// The ids of the delivered timers, each with its lateness.
@@ -135,7 +136,7 @@ impl Runner {
         Self { store, seen, ends, thread: Some(thread) }
     }
 
-    /// Stops claiming without leaving, like a process that is killed.
+    /// Stops the claims without leaving the deployment, like a process that is killed.
     fn kill(mut self) -> (Arc<RedisStore>, Seen) {
         self.ends.store(true, Ordering::Relaxed);
         self.store.deployment.alarm.wake();

@@ -1,4 +1,4 @@
-//! Clocks that differ, servers that stall or die, and connections that are cut.
+//! Tests clocks that differ, servers that stall or die, and connections that are cut.
 
 use super::{ALL, LEASE, NEVER, Runner, SLACK, builder, by, ids, is_divided, nodes, open, place, takeovers};
 use crate::layout::{Layout, Part};
@@ -21,7 +21,7 @@ use tourbillon_durable::store::{Durability, Op, Outcome, TimerStore};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_fault::{Cluster, Fate, Proxy, Server, eventually};
 
-/// A link that sends calls and subscribes to messages on different connections.
+/// A link that uses separate connections for calls and for the subscription to messages.
 struct Ways {
     calls: Arc<Session>,
     hints: Arc<Session>,
@@ -41,7 +41,7 @@ impl Link for Ways {
     }
 }
 
-/// A link that adds this number of milliseconds to the time in each answer. For the store, the server's clock is then
+/// A link that adds a number of milliseconds to the time in each answer. So the store sees a server's clock that is
 /// ahead or behind.
 struct Skewed(Arc<Session>, i64);
 
@@ -83,7 +83,7 @@ fn the_clocks_of_nodes_decide_nothing() {
     assert_eq!(ids(&leased), [2], "no timer is early");
     assert_eq!(block_on(ahead.reap(10)).unwrap().returned, []);
     for claim in 1..=3 {
-        // For the store whose clock is behind, the last signs are in the future. It must not take the owner's shards
+        // To this store, whose clock is behind, the last signs are in the future. It must not take the owner's shards
         // all the same.
         let leased = block_on(behind.claim(by(2, LEASE), claim, ALL)).unwrap().leased;
         assert_eq!(leased, []);
@@ -92,7 +92,7 @@ fn the_clocks_of_nodes_decide_nothing() {
     assert_eq!((takeovers(ahead), takeovers(behind)), (0, 0));
 }
 
-/// T-02: the server is slow for a time, and then stands still, while timers are created and delivered.
+/// T-02: the server is slow for a time, and then does not answer at all, while timers are created and delivered.
 #[test]
 fn the_engine_goes_on_after_stalls_without_a_restart() {
     let Some(server) = Server::start(&[]) else { return };
@@ -123,7 +123,7 @@ fn the_engine_goes_on_after_stalls_without_a_restart() {
     thread::sleep(Duration::from_secs(1));
     proxy.delay(Duration::ZERO);
     all_seen(load(10));
-    // When the server goes on, the `ttl` of the nodes is over, and their calls have failed.
+    // The stop is longer than the `ttl` of the nodes, and their calls fail.
     server.stop();
     thread::sleep(Duration::from_secs(3));
     server.go_on();
@@ -149,7 +149,7 @@ fn hints_bring_the_timers_of_others_long_before_a_poll() {
     eventually("the shards are divided", || is_divided(&[&owner.store, &second.store]));
 }
 
-/// T-01: the connection for messages is cut, or half open. The poll still finds every timer.
+/// T-01: the connection for messages is cut, or half open. Every timer is still found by the poll of the shards.
 #[test]
 fn without_hints_no_timer_is_later_than_a_poll() {
     let Some(server) = Server::start(&[]) else { return };
@@ -185,8 +185,8 @@ fn without_hints_no_timer_is_later_than_a_poll() {
     lateness("with hints again");
 }
 
-/// Opens two stores. The first store leases a timer, and is cut off for `time`. During the cut, the function gets the
-/// second store.
+/// Opens two stores. The first store leases a timer and loses its connection for `time`. In that time, calls
+/// `meanwhile` with the second store.
 fn cut(time: Duration, lease: Duration, meanwhile: impl Fn(&RedisStore)) -> Option<CutOff> {
     let server = Server::start(&[])?;
     let proxy = Proxy::start(server.address());
@@ -229,7 +229,7 @@ fn ack(store: &RedisStore, id: TimerId, token: Token) -> Outcome {
     block_on(store.apply(vec![Op::Ack(id, token)], Durability::PowerLoss)).unwrap().remove(0)
 }
 
-/// T-09, for a cut that is shorter than a lease.
+/// T-09: the connection of a node is cut for a shorter time than a lease lasts.
 #[test]
 fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     let meanwhile = |other: &RedisStore| {
@@ -248,7 +248,7 @@ fn a_cut_that_is_shorter_than_a_lease_loses_nothing_and_steals_nothing() {
     assert!(matches!(ack(&store, id, token), Outcome::Ended { phase: Phase::Done, .. }));
 }
 
-/// T-09, for a cut of two leases.
+/// T-09: the connection of a node is cut for twice the time that a lease lasts.
 #[test]
 fn after_a_cut_of_two_leases_the_timer_is_another_nodes_and_the_token_stale() {
     let lease = Duration::from_secs(1);
@@ -339,7 +339,7 @@ fn on_cluster(cluster: &Cluster) -> Arc<RedisStore> {
     Arc::new(block_on(builder(16).open(&connect)).unwrap())
 }
 
-/// F-23, for the nodes: a primary is killed, and its replica takes over.
+/// F-23, for the nodes of a cluster. A primary is killed, and its replica takes over.
 #[test]
 #[ignore = "a minute: a cluster, one of whose primaries dies"]
 fn a_dead_primary_makes_no_timer_of_other_shards_late() {
@@ -363,7 +363,8 @@ fn a_dead_primary_makes_no_timer_of_other_shards_late() {
         place(&far, *id, start + Duration::from_secs(3));
     }
     cluster.node_timeout(Duration::from_secs(2));
-    // The primary is killed between two claims. Another test covers timers that were claimed there and have not ended.
+    // The primary is killed between two claims. Another test covers timers of the killed primary that were claimed and
+    // have not ended.
     thread::sleep((start - far.now()).saturating_sub(Duration::from_secs(1)));
     cluster.nodes[0].kill();
     let all_seen = |ids: &[u128]| ids.iter().all(|id| runner.has_seen(*id));

@@ -1,4 +1,4 @@
-//! A limiter counts the deliveries that run and that wait, to one host or of one namespace.
+//! Counts the running and the waiting deliveries to a host, or of a namespace. Each of these has its own limiter.
 
 use super::pool::QUICK;
 use crate::delivery::reason::Reason;
@@ -6,12 +6,14 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// The length of one span of time in which a limiter counts its ended deliveries.
+/// The length of the spans of time in which a limiter counts the ended deliveries. A limiter gives the permits of one
+/// limit.
 const SPAN: Duration = Duration::from_millis(50);
-/// The least and the greatest number of deliveries that may wait in one limiter.
+/// The least and the greatest number of deliveries that may wait in one limiter. A limiter gives the permits of one
+/// limit.
 pub(super) const ROOM: (usize, usize) = (16, 512);
 
-/// How fast a host answers, and so whether its deliveries count among those to slow hosts.
+/// How fast a callback's host answers. If the pace is not `Quick`, deliveries to the host need a further permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
     Unknown,
@@ -23,22 +25,26 @@ pub(super) enum Pace {
 pub(super) struct Limiter {
     pub(super) limit: usize,
     pub(super) running: usize,
-    /// The numbers of the deliveries that wait, in order. Some of these deliveries may have given up.
+    /// The numbers of the waiting deliveries, in the order of their arrival. The list may still have deliveries that
+    /// have given up.
     pub(super) waiting: VecDeque<u64>,
-    /// The number of timers that were unparked and have not arrived. It counts until the moment `coming_until`.
+    /// The number of timers that were made due again for this limit's permits, but have not arrived at their handler.
+    /// From the moment `coming_until` on, the number counts as zero.
     pub(super) coming: usize,
     pub(super) coming_until: Instant,
     pub(super) shut_until: Option<Instant>,
     pub(super) is_careful: bool,
-    /// How fast the host answers. `None` if the limiter does not belong to a host.
+    /// How fast the host answers. `None` if the limiter (one limit's permits) belongs to no host.
     pub(super) pace: Option<Pace>,
-    /// The moment of the last end of a delivery, or of the last start of a delivery while no other ran.
+    /// The moment at which a delivery last ended, or last began while no other delivery ran. Only deliveries with this
+    /// limit's permits count.
     pub(super) moved: Instant,
-    /// Whether the limiter is in the list of its pool's starved limiters.
+    /// Whether the limiter (one limit's permits) is in its pool's list of limiters without a free permit. A pool is a
+    /// set of permits that namespaces share.
     pub(super) is_starved: bool,
-    /// The start of the present span.
+    /// The moment at which the present span of counting ended deliveries began.
     pub(super) span: Instant,
-    /// The number of deliveries that ended in the present span, and in the span before.
+    /// The number of deliveries that ended in the present span of 50 ms, and the number for the span before.
     pub(super) ends: (usize, usize),
 }
 
@@ -60,7 +66,8 @@ impl Limiter {
         }
     }
 
-    /// Marks the host as quick if `is_quick`, which says that the host has answered other namespaces quickly.
+    /// Sets the host's pace to quick if `is_quick` is set. The caller sets `is_quick` if the host has answered other
+    /// namespaces quickly.
     pub(super) fn known_as(mut self, is_quick: bool) -> Self {
         if is_quick && self.pace.is_some() {
             self.pace = Some(Pace::Quick);
@@ -72,15 +79,15 @@ impl Limiter {
         self.shut_until.is_some_and(|until| now < until)
     }
 
-    /// Returns how fast the host answers at this moment. A quick host becomes slow, too, if a running delivery waits
-    /// for it for too long.
+    /// Returns how fast the host answers at this moment. A quick host counts as slow while deliveries run and none has
+    /// ended for two seconds.
     pub(super) fn pace(&self, now: Instant) -> Option<Pace> {
         let hangs = self.running > 0 && now.saturating_duration_since(self.moved) > QUICK;
         self.pace.map(|pace| if hangs && pace == Pace::Quick { Pace::Slow } else { pace })
     }
 
-    /// Returns the number of deliveries that may run if no share limits them. `grown` is the number of permits that
-    /// were added for prompt answers.
+    /// Returns the greatest number of deliveries that this limit permits at the same time. `grown` is the number of
+    /// permits that the host has gained by prompt answers.
     pub(super) fn most(&self, grown: usize, now: Instant) -> usize {
         match (self.is_shut(now), self.is_careful, self.pace(now)) {
             (true, _, _) => 0,
@@ -90,7 +97,8 @@ impl Limiter {
         }
     }
 
-    /// Returns whether a path still needs its limiter: the path has failed, and has not worked since.
+    /// Returns whether a path of a host has failed, and no delivery to the path has succeeded since. Otherwise
+    /// deliveries to the path need no permit of the path.
     pub(super) fn holds_back(&self, now: Instant) -> bool {
         self.is_careful || self.is_shut(now)
     }
@@ -99,7 +107,7 @@ impl Limiter {
         if now < self.coming_until { self.coming } else { 0 }
     }
 
-    /// Begins a new span for the count of ends if the present span is over.
+    /// Begins a new span of 50 ms for counting ended deliveries, if the present span is over.
     pub(super) fn turn(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.span);
         if passed >= SPAN {
@@ -108,7 +116,7 @@ impl Limiter {
         }
     }
 
-    /// Returns the number of deliveries that may wait in this limiter.
+    /// Returns the number of deliveries that may wait in memory for a permit of this limit.
     pub(super) fn room(&self, now: Instant) -> usize {
         let is_slow = matches!(self.pace(now), Some(Pace::Unknown | Pace::Slow));
         if is_slow || self.is_shut(now) || self.is_careful {

@@ -1,8 +1,9 @@
-//! Permits limit how many deliveries run at a time in the service, in a namespace, and at a host.
+//! Limits how many deliveries run at a time in the service, in a namespace, and at a host. Each of these limits has a
+//! *limiter*, which gives permits.
 //!
-//! A delivery needs a permit of each of its limiters and takes all of them at once. So a delivery that waits for one
-//! limiter holds nothing of another. A delivery whose limiter is full waits in memory if few other deliveries wait
-//! there, and is parked otherwise:
+//! A delivery needs a permit of each limiter that concerns it, and takes all these permits at once. So a delivery that
+//! waits for one limiter holds no permit of another limiter. If a limiter is full, the delivery waits in memory. If too
+//! many deliveries wait in that limiter already, the delivery is parked:
 //!
 //! ```text
 //!              all limiters have a permit
@@ -13,30 +14,30 @@
 //!                 └────────────────┴──► parked under the limiter's reason, which costs no attempt
 //! ```
 //!
-//! The deliveries that wait bridge the time from an unpark to the next arrival. Their number follows the limiter's
-//! speed: as many may wait as the limiter has ended within a twentieth of a second lately. So a fast host never runs
-//! out of work, and a host that hangs keeps no deliveries in memory. The number of waiting deliveries in all limiters
-//! together is bounded.
+//! The waiting deliveries bridge the time from an unpark to the arrival of the unparked timers. Their number follows
+//! the speed of the limiter: as many deliveries may wait as have ended within a twentieth of a second lately. So a fast
+//! host never runs out of work, and a host that hangs keeps no deliveries in memory. The number of waiting deliveries
+//! of all limiters together is bounded.
 //!
-//! A host whose breaker is open has a *shut* limiter: no delivery runs. Once the limiter opens again it is *careful*:
-//! one delivery at a time, until the host answers. A path whose breaker has opened has a limiter of its own, which is
-//! careful until the path works.
+//! If the breaker of a host is open, the limiter of the host is *shut*: no delivery runs. When the limiter opens again,
+//! it is *careful*: one delivery runs at a time, until the host answers. If the breaker of a path has opened, the path
+//! has its own limiter. That limiter is careful until the path works.
 //!
 //! # Shares
-//! A permit is held for as long as a host does not answer, so hosts that hang must not get all permits:
+//! A delivery holds its permits until its host answers, so hosts that hang must not get all permits:
 //!
-//! - The limiter of a host belongs to one namespace: the host's answers to other namespaces do not matter. The
-//!   namespaces share the host's permits: a namespace alone has as many as a host may have, and several have a third
-//!   more together.
-//! - A host that answers within a tenth of a second *grows*: each such answer adds a permit while all are taken, up to
-//!   a limit. A later answer takes half of the added permits away, and silence takes all.
-//! - A host is *quick* if it answered its last delivery within two seconds, and no delivery has waited for it for
-//!   longer since. For a namespace that has not called the host yet, the last answer to another namespace decides. The
-//!   hosts that are slow, or not known yet, share three quarters of the permits, and each of them has a quarter of a
-//!   host's permits. So quick hosts always have a quarter of the permits, however many others hang.
-//! - A namespace has a share ([`free_for`]) of all permits, and a share of those for hosts that are not quick.
-//!   Namespaces that press for long come to have equally many. The backlog of a namespace is parked under the reason of
-//!   that namespace, where no other namespace waits behind it.
+//! - A limiter of a host belongs to one namespace, so the host's answers to other namespaces do not matter. The
+//!   namespaces share the permits of the host. A single namespace may have the host's limit, and several namespaces
+//!   together may have a third more.
+//! - A host that answers within a tenth of a second *grows*: each such answer adds a permit if all permits are taken,
+//!   up to a limit. A later answer removes half of the added permits, and no answer removes all of them.
+//! - A host is *quick* if it answered its last delivery within two seconds, and no delivery has waited longer for it
+//!   since. If a namespace has not called the host yet, the last answer to another namespace decides. The hosts that
+//!   are slow or not known share three quarters of the permits. Each of these hosts may have a quarter of a host's
+//!   permits. So a quarter of the permits always remains for quick hosts, even if all other hosts hang.
+//! - A namespace may have only a part ([`free_for`]) of all permits, and a part of the permits for hosts that are not
+//!   quick. If namespaces always want more permits, they come to have equally many. A namespace's backlog is parked
+//!   under that namespace's reason, so no other namespace waits behind the backlog.
 
 mod limiter;
 mod pool;
@@ -53,39 +54,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// The longest time for which a delivery waits for a permit in memory.
+/// The longest time for which a delivery waits in memory for its permits.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The time within which an unparked timer should have arrived at its handler.
+/// The time within which a timer should arrive at its handler after the unparker (the task that puts timers back) has
+/// made the timer due again.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
-/// The greatest number of deliveries that wait in all limiters together.
+/// The greatest number of deliveries that wait for permits in memory, over all limits together.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The time for which an idle host is remembered as quick, and the number of limiters beyond which no idle host is
-/// remembered.
+/// The time for which a host without deliveries is remembered as quick. The second value bounds the memory. If more
+/// limits than this number have permits in use or remembered, hosts without deliveries are forgotten.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// The number of waiting namespaces to which a free permit is offered.
+/// The greatest number of other namespaces to which the permit of an ended delivery is offered.
 const LOOKS: usize = 4;
 
-/// A delivery's request for a permit of the limiter that `reason` names.
+/// The request of a delivery for a permit. `reason` names the limit that gives the permit.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
-    /// The limiter's present limit. For a `Share` or `Slow` reason, it is the limit of all namespaces together.
+    /// The number of permits that the limit has. For the reasons `Share` and `Slow`, all namespaces together have this
+    /// number.
     pub(crate) limit: usize,
 }
 
-/// Returns how many of the service's `all` permits slow hosts and hosts that are not known may have together.
+/// Returns the greatest number of permits for slow and unknown hosts together. `all` is the number of the service's
+/// permits.
 pub(crate) fn slow_permits(all: usize) -> usize {
     all - all / 4
 }
 
-/// The number of parked timers that may be unparked for a reason, or the time to ask again.
+/// Says how many timers that are parked (held in the store) for a reason may become due again, or when to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// This many timers may be unparked.
+    /// The number of timers that may become due again now.
     Now(usize),
-    /// None can be unparked now. The unparker must ask again at this moment.
+    /// No timer may become due again now. The unparker (the task that puts timers back) must ask again at this moment.
     At(Instant),
-    /// None can be unparked now. An event will make the unparker ask again.
+    /// No timer may become due again now. A later event makes the unparker (the task that puts timers back) ask again.
     Nothing,
 }
 
@@ -101,19 +105,21 @@ struct State {
     waiters: HashMap<u64, Waiter>,
     next_waiter: u64,
     pools: HashMap<PoolName, Pool>,
-    /// The greatest number of permits of a namespace at a host that answers promptly.
+    /// The greatest number of permits that a namespace may have at a host that answers promptly.
     most_at_host: usize,
 }
 
 #[derive(Debug)]
 struct Waiter {
     limiters: Vec<Reason>,
-    /// Tells the waiting delivery that its permits are taken. Dropped if the delivery must be parked.
+    /// Sends a message to the waiting delivery once it has its permits. Dropped if the timer must be parked (held in
+    /// the store).
     sender: oneshot::Sender<()>,
 }
 
 impl State {
-    /// Returns the number of deliveries that may run in a limiter now.
+    /// Returns the number of deliveries that may run in a limiter (one limit's permits) now. Both the limit of the
+    /// limiter and the permits that namespaces share bound this number.
     fn most(&self, reason: &Reason, limiter: &Limiter, now: Instant) -> usize {
         let pool = PoolName::of(reason).and_then(|name| self.pools.get_key_value(&name));
         let Some((name, pool)) = pool else { return limiter.most(0, now) };
@@ -136,12 +142,14 @@ impl State {
         self.limiters.get(reason).is_none_or(|limiter| limiter.running < self.most(reason, limiter, now))
     }
 
-    /// Returns the first of these limiters that has no free permit, if there is such a limiter.
+    /// Returns the first of the limiters in `reasons` (one limit's permits each) that has no free permit. Returns
+    /// `None` if each limiter has a free permit.
     fn full<'r>(&self, reasons: &'r [Reason], now: Instant) -> Option<&'r Reason> {
         reasons.iter().find(|reason| !self.has_permit(reason, now))
     }
 
-    /// Returns the number of deliveries that may wait in a limiter.
+    /// Returns the number of deliveries that may wait in a limiter (one limit's permits). Both the limiter and the
+    /// total number of waiting deliveries bound this number.
     fn room(&self, limiter: &Limiter, now: Instant) -> usize {
         limiter.room(now).min(limiter.waiting.len() + MOST_WAITING.saturating_sub(self.waiters.len()))
     }
@@ -160,8 +168,9 @@ impl State {
         }
     }
 
-    /// Puts a limiter that has no free permit into the list of its pool, so that it is offered the permits that other
-    /// namespaces give back. Does nothing for a limiter without a pool.
+    /// Lists a limiter (one limit's permits) that has no free permit in its pool, the set of permits that namespaces
+    /// share. When other namespaces give permits back to the pool, the listed limiters may take them. Does nothing for
+    /// a limiter without a pool.
     fn starve(&mut self, reason: &Reason) {
         let State { limiters, pools, .. } = self;
         if let Some(pool) = PoolName::of(reason).and_then(|name| pools.get_mut(&name))
@@ -173,15 +182,16 @@ impl State {
         }
     }
 
-    /// Gives the free permits of a limiter to the deliveries that wait for it.
+    /// Gives the free permits of a limiter (one limit's permits) to the deliveries that wait in the limiter.
     fn pump(&mut self, reason: &Reason, now: Instant) {
         while self.has_permit(reason, now)
             && let Some(limiter) = self.limiters.get_mut(reason)
             && let Some(number) = limiter.waiting.pop_front()
         {
-            // A delivery that has given up leaves its number in the limiter.
+            // A delivery that has given up leaves its number in the list.
             let Some(waiter) = self.waiters.remove(&number) else { continue };
-            // A delivery takes all its permits at once. So it now waits in the other limiter, which is full.
+            // A delivery takes all its permits at once. Another limiter of this delivery is full, so the delivery now
+            // waits in that limiter.
             if let Some(other) = self.full(&waiter.limiters, now).cloned() {
                 if let Some(limiter) = self.limiters.get_mut(&other) {
                     limiter.waiting.push_back(number);
@@ -212,8 +222,9 @@ impl State {
         }
     }
 
-    /// Gives permits back after a delivery, first to the deliveries that wait. Returns the limiters of other namespaces
-    /// to which the free permits were offered.
+    /// Gives the permits of an ended delivery back: first to waiting deliveries of the same limiters (one limit's
+    /// permits each), then to limiters of other namespaces. Returns the limiters of other namespaces to which permits
+    /// were offered.
     fn end(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) -> Vec<Reason> {
         self.note(reasons, outcome, now);
         self.give_back(reasons);
@@ -223,7 +234,7 @@ impl State {
         let mut others = Vec::new();
         for reason in reasons {
             let starved = self.pool_mut(reason).map_or(0, |pool| pool.starved.len());
-            // A limiter that still gets no permit goes to the end of the list, so that each limiter is tried after a
+            // If a limiter still gets no permit, it goes to the end of the list. So each limiter is tried after a
             // while.
             for _ in 0..starved.min(LOOKS) {
                 let other = self.pool_mut(reason).and_then(|pool| pool.starved.pop_front());
@@ -238,8 +249,8 @@ impl State {
         others
     }
 
-    /// Notes how the host behaved in a delivery that has ended. Must be called before the permits are given back: the
-    /// host's permits grow only if all were taken.
+    /// Notes how the host behaved in an ended delivery. Must be called before the delivery's permits are given back. A
+    /// host's permits can grow only while all of them are taken.
     fn note(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) {
         for reason in reasons {
             let most = self.limiters.get(reason).map_or(0, |limiter| self.most(reason, limiter, now));
@@ -248,7 +259,7 @@ impl State {
             limiter.turn(now);
             limiter.ends.0 += 1;
             limiter.moved = now;
-            // Any answer shows that the host is back. A path is back once a delivery succeeds.
+            // Any answer shows that a host has recovered. A path has recovered once a delivery succeeds.
             let shows_recovery = match reason {
                 Reason::Host(..) => outcome.has_answered,
                 _ => outcome.works,
@@ -268,8 +279,8 @@ impl State {
 }
 
 impl Permits {
-    /// Makes the permits without a limiter. `most_at_host` is the greatest number of permits of a namespace at a host
-    /// that answers promptly.
+    /// Makes the permits of a service, before any delivery. `most_at_host` is the greatest number of permits that a
+    /// namespace may have at a host that answers promptly.
     pub(crate) fn new(parked: Arc<ParkedIndex>, most_at_host: usize) -> Self {
         Self { state: Mutex::new(State { most_at_host, ..State::default() }), parked }
     }
@@ -278,11 +289,11 @@ impl Permits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the requested permits, and waits for them for a short time if few others wait. Fails with the reason for
-    /// which the timer must be parked.
+    /// Takes the permits that a delivery requests. Waits a few seconds for permits that are not free, unless too many
+    /// deliveries wait already. Fails with the reason for which the timer must be parked (held in the store).
     ///
-    /// Two requests are left out at times: the request for the limiter of slow hosts if the delivery's host is quick,
-    /// and the request for a path if the path has not failed lately.
+    /// Some requests are left out. A delivery to a quick host needs no permit of those for slow hosts. A delivery to a
+    /// path that has not failed lately needs no permit of the path.
     pub(crate) async fn enter(self: &Arc<Self>, mut requests: Vec<PermitRequest>) -> Result<Permit, Reason> {
         let (number, news, limiter, reasons) = {
             let now = Instant::now();
@@ -330,8 +341,8 @@ impl Permits {
             state.next_waiter += 1;
             let (sender, news) = oneshot::channel();
             state.waiters.insert(number, Waiter { limiters: reasons.clone(), sender });
-            // The delivery waits behind others in this limiter. Those may wait for another limiter only, so this
-            // limiter may be free.
+            // The delivery now waits behind other deliveries in this limiter. All of these may wait for other limiters,
+            // so this limiter may have free permits.
             state.pump(queue, now);
             (number, news, queue.clone(), reasons)
         };
@@ -342,8 +353,8 @@ impl Permits {
         }
     }
 
-    /// Lets no delivery run in a limiter for the time `rest`. The deliveries that wait in it are parked. Afterwards one
-    /// delivery at a time may run, until the host answers or the path works.
+    /// Stops the deliveries under a limit for the time `rest`. Parks the timers whose deliveries wait for the limit's
+    /// permits. After that time one delivery at a time may run, until the host answers or the path works.
     pub(crate) fn shut(&self, reason: &Reason, rest: Duration) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -360,8 +371,8 @@ impl Permits {
         self.parked.look_at(reason);
     }
 
-    /// Opens the limiters of a host and of its paths, for one delivery at a time until the host answers or the path
-    /// works.
+    /// Ends the pause of deliveries to a host and to its paths. At first one delivery at a time may run, until the host
+    /// answers or the path works.
     pub(crate) fn reopen(&self, host: &str) {
         let reasons: Vec<Reason> = {
             let state = self.lock();
@@ -370,7 +381,8 @@ impl Permits {
         reasons.iter().for_each(|reason| self.shut(reason, Duration::ZERO));
     }
 
-    /// Returns how many of the timers that are parked for a limiter have room now.
+    /// Returns how many of the timers that are parked for a limit's permits may become due again now. `reason` names
+    /// the limit.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let Some(limiter) = state.limiters.get(reason) else { return Wanted::Now(ROOM.0) };
@@ -389,7 +401,8 @@ impl Permits {
         }
     }
 
-    /// Counts timers that are about to be unparked for a limiter, so that the same room is not given twice.
+    /// Counts timers that are parked for a limit's permits and are about to become due again. Until these timers arrive
+    /// at their handler, [`wanted`](Self::wanted) subtracts the count.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -399,21 +412,22 @@ impl Permits {
         limiter.coming_until = now + ON_THE_WAY;
     }
 
-    /// Corrects [`expect`](Self::expect) by the number of timers that were expected and not unparked.
+    /// Lowers the count of [`expect`](Self::expect) by `timers`, the number of counted timers that the store did not
+    /// make due again.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(limiter) = self.lock().limiters.get_mut(reason) {
             limiter.coming = limiter.coming.saturating_sub(timers);
         }
     }
 
-    /// Forgets the limiters in which nothing happens. Limiters of quick hosts are kept for an hour unless there are too
-    /// many limiters.
+    /// Removes the limiters (one limit's permits each) that are not in use. Limiters of quick hosts are kept for an
+    /// hour, unless there are too many.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut state = self.lock();
         let State { limiters, waiters, pools, .. } = &mut *state;
         let remembers = limiters.len() <= REMEMBERED.1;
-        // A waiting delivery counts in its other limiters once it runs.
+        // A waiting delivery is not counted in its other limiters before it runs, so these limiters are kept here.
         let needed: HashSet<&Reason> = waiters.values().flat_map(|waiter| &waiter.limiters).collect();
         limiters.retain(|reason, limiter| {
             let is_known = limiter.pace == Some(Pace::Quick)
@@ -435,7 +449,8 @@ impl Permits {
     }
 }
 
-/// A delivery that waits for its permits. Dropping it ends the wait and returns permits that came too late.
+/// A delivery that waits for its permits. Dropping the value ends the wait. If the delivery has just got its permits,
+/// the drop gives them back.
 struct Wait<'p> {
     permits: &'p Permits,
     number: u64,
@@ -444,7 +459,7 @@ struct Wait<'p> {
 }
 
 impl Wait<'_> {
-    /// Waits for the permits. Returns whether they were taken for this delivery in time.
+    /// Waits for the permits of the delivery. Returns whether the delivery got its permits in time.
     async fn await_news(&mut self) -> bool {
         let Some(news) = &mut self.news else { return false };
         match tokio::time::timeout(LONGEST_WAIT, &mut *news).await {
@@ -461,7 +476,7 @@ impl Wait<'_> {
     }
 }
 
-/// A delivery may get its permits at the moment at which it gives up. Then it returns them.
+/// Ends the wait for permits. If the delivery got its permits just when it gave up, gives the permits back.
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let Some(mut news) = self.news.take() else { return };
@@ -488,7 +503,7 @@ struct Noted {
     took: Option<Took>,
 }
 
-/// Holds a delivery's permits in all its limiters. Dropping this value gives the permits back.
+/// The permits of a running delivery. Dropping this value gives the permits back.
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<Permits>,
@@ -502,7 +517,8 @@ impl Permit {
         Self { permits: Arc::clone(permits), reasons, since: Instant::now(), noted: Noted::default() }
     }
 
-    /// Notes how a called host has answered: whether it works, or `None` if it gave no answer.
+    /// Notes how a called host answered the delivery. `works` says whether the host works, and is `None` if the host
+    /// gave no answer.
     pub(crate) fn note(&mut self, works: Option<bool>) {
         let time = self.since.elapsed();
         let took = match works {

@@ -1,16 +1,16 @@
-//! Keeps pools of permits that namespaces share, and limits the permits that each namespace takes.
+//! Keeps pools of permits that namespaces share, and limits the part of a pool that a namespace may take.
 
 use crate::delivery::reason::Reason;
 use crate::share::free_for;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// The time within which a quick host answers.
+/// The longest time for an answer of a host that counts as quick.
 pub(super) const QUICK: Duration = Duration::from_secs(2);
-/// The time within which an answer adds a permit.
+/// The longest time for an answer after which its host may get a further permit.
 pub(super) const PROMPT: Duration = Duration::from_millis(100);
 
-/// How long a host took to answer: at most [`PROMPT`], at most [`QUICK`], or longer.
+/// How long a host took for an answer: at most [`PROMPT`], at most [`QUICK`], or longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Took {
     Prompt,
@@ -18,33 +18,35 @@ pub(super) enum Took {
     Slow,
 }
 
-/// Names a set of permits that namespaces share.
+/// The name of a pool, a set of permits that namespaces share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PoolName {
-    /// All permits of the service.
+    /// The set of all permits of the service. All namespaces share it.
     All,
-    /// The permits for hosts that are slow or not known.
+    /// The set of the permits for hosts that are slow or unknown. All namespaces share it.
     Slow,
-    /// The permits for this host.
+    /// The set of the permits for this host. All namespaces share it.
     Host(Box<str>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// The greatest number of permits in the pool. In the pool of a host, the greatest number of one namespace.
+    /// The greatest number of permits that namespaces share. For the permits of a host, the field is the greatest
+    /// number for a single namespace.
     pub(super) limit: usize,
     pub(super) running: usize,
-    /// Whether the host answered its last delivery quickly, whichever namespace the delivery came from.
+    /// Whether the host answered its last delivery quickly. The delivery may belong to any namespace.
     pub(super) is_quick: bool,
-    /// The number of permits that were added for the prompt answers of a host.
+    /// The number of permits that the host has gained by prompt answers.
     pub(super) grown: usize,
-    /// The limiters of namespaces that had no free permit when they were last tried, each of them once.
+    /// The limiters (one limit's permits each) of namespaces that found no free permit in this pool. Each limiter is
+    /// listed once.
     pub(super) starved: VecDeque<Reason>,
 }
 
 impl PoolName {
-    /// Returns the pool from which a limiter takes its permits. `None` if the limiter shares its permits with no other
-    /// namespace.
+    /// Returns the pool that gives the permits of the limiter `reason`. Returns `None` if the limiter shares no permits
+    /// with other namespaces.
     pub(super) fn of(reason: &Reason) -> Option<Self> {
         match reason {
             Reason::Share(_) => Some(Self::All),
@@ -56,19 +58,21 @@ impl PoolName {
 }
 
 impl Pool {
-    /// Returns how many more permits a namespace that has `has` permits may take.
+    /// Returns how many further permits of this shared set a namespace may take. `has` is the number of permits that
+    /// the namespace has already.
     pub(super) fn free_for(&self, name: &PoolName, has: usize) -> usize {
         let all = match name {
             PoolName::All | PoolName::Slow => self.limit,
-            // The pool is a third larger than the limit of one namespace, since one namespace gets three quarters of
-            // it.
+            // The pool is a third larger than the limit of one namespace, because a single namespace gets three
+            // quarters of the pool.
             PoolName::Host(_) => (self.limit + self.grown).saturating_mul(4).div_ceil(3),
         };
         free_for(has, all.saturating_sub(self.running))
     }
 
-    /// Adds or removes permits of a host by its last answer. `was_full` says whether the namespace used all its permits
-    /// at the host.
+    /// Adds a permit for a host after a prompt answer, or removes permits after a slower answer. `took` is the time of
+    /// the answer. `was_full` says whether the namespace used all its permits at the host. `most` is the greatest
+    /// number of permits of one namespace.
     pub(super) fn grow(&mut self, took: Took, was_full: bool, most: usize) {
         self.is_quick = took != Took::Slow;
         self.grown = match took {

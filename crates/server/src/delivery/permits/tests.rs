@@ -8,7 +8,7 @@ fn host(name: &str) -> Reason {
     Reason::host("n", name)
 }
 
-/// Makes the host answer quickly once, so that it counts as quick.
+/// Makes the host answer a delivery quickly. The host then counts as quick.
 async fn answer(permits: &Arc<Permits>, host: &Reason) {
     enter(permits, &[(host, 1)]).await.unwrap().note(Some(true));
 }
@@ -132,13 +132,15 @@ async fn a_delivery_that_is_dropped_while_it_waits_leaves_no_trace() {
     }
 }
 
-/// Enters the limiters of a callback to a host, in the order in which the admission requests them.
+/// Requests the permits of a callback to a host, in the order of the requests in
+/// [`Admission::enter`](super::super::admission::Admission::enter).
 async fn call(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) -> Result<Permit, Reason> {
     let (slow, share) = (Reason::Slow(namespace.into()), Reason::Share(namespace.into()));
     enter(permits, &[(to, 16), (&slow, slow_permits(all)), (&share, all)]).await
 }
 
-/// Calls a host until a call is refused at once. Returns the permits and the reason of the refusal.
+/// Calls a host until a call is refused at once. Returns the permits of the permitted calls, and the reason of the
+/// refusal.
 async fn press(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize) -> (Vec<Permit>, Reason) {
     let mut taken = Vec::new();
     loop {
@@ -146,7 +148,7 @@ async fn press(permits: &Arc<Permits>, namespace: &str, to: &Reason, all: usize)
         match tokio::time::timeout(Duration::ZERO, answer).await {
             Ok(Ok(permit)) => taken.push(permit),
             Ok(Err(reason)) => return (taken, reason),
-            // It waits in memory.
+            // The call waits in memory for a permit.
             Err(_) => return (taken, Reason::Share(namespace.into())),
         }
     }
@@ -164,7 +166,7 @@ async fn hosts_that_hang_leave_a_quarter_to_those_that_answer() {
         assert!(taken.len() == 4 || reason != host(&number.to_string()), "{reason:?}");
         held.extend(taken);
     }
-    // Three quarters of three quarters: other namespaces may have slow hosts, too.
+    // A namespace gets three quarters of the three quarters for slow hosts: other namespaces may have slow hosts, too.
     assert_eq!((held.len(), permits.lock().pools[&PoolName::Slow].running), (36, 36));
     let (taken, _) = press(&permits, "other", &host("new"), 64).await;
     assert!(!taken.is_empty(), "another namespace calls a host that is not known");
@@ -190,7 +192,8 @@ async fn namespaces_leave_places_to_others_and_share_when_they_press() {
         others.extend(press(&permits, "b", &host(&number.to_string()), 64).await.0);
     }
     assert_eq!(others.len(), 12, "three quarters of the rest");
-    // A delivery of the second namespace waits for the end of one of the first, which has more than its share.
+    // A delivery of the second namespace waits until a delivery of the first namespace ends, which has more than its
+    // share.
     let waits = tokio::spawn({
         let permits = Arc::clone(&permits);
         async move { call(&permits, "b", &host("19"), 64).await.map(drop) }
@@ -199,7 +202,7 @@ async fn namespaces_leave_places_to_others_and_share_when_they_press() {
     assert_eq!(permits.lock().waiters.len(), 1);
     held.truncate(47);
     assert_eq!(waits.await.unwrap(), Ok(()), "the permit of another namespace wakes it");
-    // Both press, and deliveries of both end: they come to have as many.
+    // Both namespaces always want more, and deliveries of both end. They come to have about equally many permits.
     for _ in 0..40 {
         held.pop();
         others.pop();

@@ -1,4 +1,5 @@
-//! Finds a receiver for a timer that is due.
+//! Finds a receiver for a due timer. If no receiver waits, a fetched timer may wait for a receiver in the queue's
+//! buffer.
 
 use super::buffers::BufferKey;
 use super::claim::OpenClaim;
@@ -10,44 +11,46 @@ use tokio::sync::oneshot;
 use tourbillon_api::Claim;
 use tourbillon_durable::UtcMillis;
 
-/// The longest time for which a fetched timer waits in the buffer for a receiver.
+/// The longest time for which a fetched timer waits for a receiver in the memory of this node.
 pub(super) const BUFFERED: Duration = Duration::from_secs(1);
 
-/// A due timer for which a receiver is searched.
+/// A due timer for which a receiver is searched. Receivers fetch such timers from a queue.
 #[derive(Debug)]
 pub(crate) struct Arrival<'d> {
     pub(super) queues: &'d Arc<PullQueues>,
     pub(super) reason: &'d Reason,
     pub(super) namespace: &'d str,
     pub(super) key: BufferKey,
-    /// The moment until which the timer may wait in the buffer. `None` if the timer was not fetched.
+    /// The moment until which the timer may wait in memory for a receiver. `None` if the timer was not fetched from the
+    /// store for receivers. Such a timer does not wait.
     pub(super) buffered_until: Option<tokio::time::Instant>,
     pub(super) counted: Counted,
 }
 
-/// Says which count includes a timer. The counts keep a second timer from being unparked for the same receiver.
+/// Says in which of the queue's counts a timer is included. By these counts, the unparker (the task that puts timers
+/// back) does not make too many parked timers due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
-    /// The timer is counted as on its way to the queue.
+    /// The timer was made due again or fetched, and counts as on its way to the queue.
     Coming,
-    /// The timer is counted as on its way, after it was woken in the buffer.
+    /// The timer was woken in the buffer, where timers wait for a receiver. It counts as on its way to the queue again.
     Woken,
-    /// The timer has found a receiver and is counted as about to be handed over.
+    /// The timer has found a receiver. It counts as a timer that is about to be handed over.
     Arriving,
     Nowhere,
 }
 
-/// The result of a search for a receiver.
+/// The result of a search for a receiver of a due timer.
 pub(super) enum Found {
-    /// A receiver waits, and the namespace may open a claim.
+    /// A receiver waits, and the receiver's namespace may open a claim (a hold on a timer).
     Receiver,
-    /// The timer is in the buffer until this moment. The channel wakes it for a receiver.
+    /// The timer waits in memory for a receiver, until this moment. The channel gets a message when a receiver comes.
     Buffered(oneshot::Receiver<()>, tokio::time::Instant),
     Nobody,
 }
 
 impl PullQueues {
-    /// Begins the search for a receiver for a due timer.
+    /// Begins the search for a receiver of a due timer. `reason` names the timer's queue.
     pub(crate) fn arrive<'d>(
         self: &'d Arc<Self>,
         reason: &'d Reason,
@@ -60,8 +63,9 @@ impl PullQueues {
 }
 
 impl Arrival<'_> {
-    /// Waits for a receiver: a fetched timer for a second from its arrival on, any other timer not at all. Returns
-    /// whether a receiver waits and the namespace may open a claim.
+    /// Waits for a receiver of the timer. If the timer was fetched from the store for receivers, waits for at most a
+    /// second after its arrival. Otherwise does not wait. Returns whether a receiver waits whose namespace may open a
+    /// claim.
     pub(crate) async fn is_awaited(&mut self) -> bool {
         loop {
             match self.find() {
@@ -70,8 +74,8 @@ impl Arrival<'_> {
                 Found::Buffered(woken, until) => {
                     let mut buffered = BufferedArrival { arrival: self, has_left: false };
                     let woken = tokio::time::timeout_at(until, woken).await;
-                    // A receiver may have woken the timer at the moment of the timeout. Then the timer has left the
-                    // buffer.
+                    // A receiver may have woken the timer at the moment of the timeout. In this case the timer is no
+                    // longer in the buffer.
                     let was_there = buffered.leave();
                     drop(buffered);
                     if matches!(woken, Ok(Err(_))) || was_there {
@@ -90,7 +94,7 @@ impl Arrival<'_> {
         let is_fetched = self.buffered_until.is_some();
         let queue = state.receivers.queue_mut(self.reason).filter(|queue| queue.len() > 0);
         match (queue, has_room) {
-            // The timers that are about to be handed over suffice for the receivers. A fetched timer can wait for the
+            // The timers that are about to be handed over suffice for the receivers. A fetched timer may wait for the
             // next receiver.
             (Some(queue), true) if is_fetched && queue.arriving >= queue.wants() => {}
             (Some(queue), true) => {
@@ -109,8 +113,8 @@ impl Arrival<'_> {
         Found::Buffered(state.buffers.enter(self.reason, self.key), until)
     }
 
-    /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits, or if no claim may
-    /// be opened.
+    /// Hands the timer to the receiver that has waited longest. Returns `None` if no receiver waits, or if the
+    /// namespace may not open a further claim (a hold on a timer).
     pub(crate) fn hand_over(&mut self, claim: &Claim) -> Option<OpenClaim> {
         let mut state = self.queues.lock();
         self.leave(&mut state);
@@ -125,7 +129,8 @@ impl Arrival<'_> {
         Some(OpenClaim { queues: Arc::clone(self.queues), name: claim.claim.as_str().into(), requests })
     }
 
-    /// Removes the timer from the count that includes it.
+    /// Removes the timer from the queue's count in which it is included. If the timer was fetched and has just arrived,
+    /// sets the moment until which it may wait for a receiver.
     fn leave(&mut self, state: &mut State) {
         let counted = core::mem::replace(&mut self.counted, Counted::Nowhere);
         if counted == Counted::Coming && state.buffers.has_come(self.reason) {
@@ -141,7 +146,8 @@ impl Arrival<'_> {
     }
 }
 
-/// A timer that has found a receiver may go away without it. Then the receiver gets the first timer in the buffer.
+/// Wakes the first timer in the queue's buffer if the dropped timer had found a receiver. The woken timer can go to
+/// that receiver.
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let was_arriving = self.counted == Counted::Arriving;
@@ -155,23 +161,23 @@ impl Drop for Arrival<'_> {
     }
 }
 
-/// A timer in the buffer. Dropping this value removes the timer from the buffer.
+/// A timer that waits for a receiver in its queue's buffer. Dropping this value removes the timer from the buffer.
 struct BufferedArrival<'a, 'd> {
     arrival: &'a Arrival<'d>,
     has_left: bool,
 }
 
 impl BufferedArrival<'_, '_> {
-    /// Removes the timer from the buffer. Returns whether it was there: otherwise it was woken, or the queues are
-    /// closed.
+    /// Removes the timer from its queue's buffer. Returns false if the timer was not in the buffer any more. In that
+    /// case a receiver has woken the timer, or the queues are closed.
     fn leave(&mut self) -> bool {
         self.has_left = true;
         self.arrival.queues.lock().buffers.leave(self.arrival.reason, self.arrival.key)
     }
 }
 
-/// A timer whose wait is dropped may have been woken for a receiver just before. Then the next timer in the buffer is
-/// woken.
+/// Ends the timer's wait in the buffer. If the timer was just woken for a receiver, wakes the next timer in the buffer
+/// for that receiver.
 impl Drop for BufferedArrival<'_, '_> {
     fn drop(&mut self) {
         if !self.has_left && !self.leave() {

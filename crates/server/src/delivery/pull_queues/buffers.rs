@@ -1,4 +1,4 @@
-//! Buffers keep fetched timers that wait for a receiver.
+//! Keeps fetched timers that wait for a receiver, in a buffer for each queue.
 
 use super::coming::{Coming, ON_THE_WAY};
 use crate::delivery::reason::Reason;
@@ -8,53 +8,55 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
 
-/// The longest time for which timers of a fetch that has no answer yet are expected.
+/// The longest time for which fetched timers count as on their way to a queue while the store has not answered the
+/// fetch.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 
-/// The due moment of a timer in a buffer, and a number that makes the key unique.
+/// The key of a timer in a buffer: its due moment, and a number that makes the key unique.
 pub(super) type BufferKey = (UtcMillis, u64);
 
-/// The buffers of all queues, by the reason for which a queue's timers are parked.
+/// The buffers of all queues. In a buffer, fetched timers wait for a receiver. A queue's key is the reason for which
+/// its timers are parked.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     by_reason: HashMap<Reason, Buffer>,
     next: u64,
 }
 
-/// The buffer of a queue.
+/// The buffer of a queue, in which fetched timers wait for a receiver.
 #[derive(Debug, Default)]
 struct Buffer {
-    /// The fetched timers that have not arrived yet.
+    /// The number of fetched timers of the queue that have not arrived at this node's handler.
     coming: Coming,
-    /// The channels that wake the waiting timers. The timer that was due first comes first.
+    /// The channels that wake the timers in the buffer, ordered by the due moments of the timers.
     waiting: BTreeMap<BufferKey, oneshot::Sender<()>>,
 }
 
 impl Buffers {
-    /// Makes the key under which a timer with this due moment may enter a buffer.
+    /// Makes the key that a timer with this due moment has in a buffer.
     pub(super) fn key(&mut self, due: UtcMillis) -> BufferKey {
         let number = self.next;
         self.next += 1;
         (due, number)
     }
 
-    /// Notes that a fetch begins, which takes at most `most` timers.
+    /// Notes that a fetch from a queue begins. From then on, at most `most` timers count as on their way to the queue.
     pub(super) fn begin_fetch(&mut self, reason: &Reason, most: usize) {
         self.by_reason.entry(reason.clone()).or_default().coming.more(most, LONGEST_FETCH);
     }
 
-    /// Takes all buffers away. Later keys stay unique.
+    /// Takes all buffers away. The timers in the buffers then stop waiting. Keys that are made later are still unique.
     pub(super) fn close(&mut self) -> impl Sized + use<> {
         core::mem::take(&mut self.by_reason)
     }
 
-    /// Forgets the buffers in which no timer waits and for which no timer is expected.
+    /// Removes the buffer of each queue for which no fetched timer waits or is on its way.
     pub(super) fn forget_unused(&mut self) {
         let now = Instant::now();
         self.by_reason.retain(|_, buffer| buffer.coming.at(now) > 0 || !buffer.waiting.is_empty());
     }
 
-    /// Notes that a fetch has ended. It took `fewer` timers less than its greatest number.
+    /// Notes that a fetch from a queue has ended. The fetch took fewer timers than expected: `fewer` is the difference.
     pub(super) fn end_fetch(&mut self, reason: &Reason, fewer: usize) {
         if let Some(buffer) = self.by_reason.get_mut(reason) {
             buffer.coming.fewer(fewer);
@@ -62,12 +64,14 @@ impl Buffers {
         }
     }
 
-    /// Returns the number of fetched timers of a queue that have not arrived yet, and how long they are expected.
+    /// Returns the number of fetched timers that are on their way to a queue, and the moment until which they are
+    /// expected.
     pub(super) fn coming(&self, reason: &Reason) -> Coming {
         self.by_reason.get(reason).map_or_else(Coming::default, |buffer| buffer.coming)
     }
 
-    /// Counts an arrived timer as fetched if the queue expects fetched timers. Returns whether it does.
+    /// Counts a timer that arrives at its handler as a fetched timer, if the queue still expects fetched timers.
+    /// Returns whether the timer was counted.
     pub(super) fn has_come(&mut self, reason: &Reason) -> bool {
         let buffer = self.by_reason.get_mut(reason);
         let Some(buffer) = buffer.filter(|buffer| buffer.coming.at(Instant::now()) > 0) else { return false };
@@ -75,20 +79,20 @@ impl Buffers {
         true
     }
 
-    /// Puts a timer into the buffer of its queue. The returned channel wakes the timer when a receiver comes to the
-    /// queue.
+    /// Puts a timer into the buffer of its queue, where it waits for a receiver. The returned channel gets a message
+    /// when a receiver comes to the queue.
     pub(super) fn enter(&mut self, reason: &Reason, key: BufferKey) -> oneshot::Receiver<()> {
         let (sender, woken) = oneshot::channel();
         self.by_reason.entry(reason.clone()).or_default().waiting.insert(key, sender);
         woken
     }
 
-    /// Removes a timer from the buffer. Returns whether it was there.
+    /// Removes a timer from the buffer of its queue. Returns whether the timer was in the buffer.
     pub(super) fn leave(&mut self, reason: &Reason, key: BufferKey) -> bool {
         self.by_reason.get_mut(reason).is_some_and(|buffer| buffer.waiting.remove(&key).is_some())
     }
 
-    /// Wakes at most `most` timers in the buffer of a queue, first those that were due first. Returns the number of
+    /// Wakes at most `most` timers in the buffer of a queue, in the order of their due moments. Returns the number of
     /// woken timers.
     pub(super) fn wake(&mut self, reason: &Reason, most: usize) -> usize {
         let mut woken = 0;

@@ -1,4 +1,4 @@
-//! Ends and prolongs open claims: the timers that receivers have got.
+//! Ends and prolongs open claims. A claim is open while a receiver holds a timer that it has fetched.
 
 use super::endings::{EndAnswer, EndTicket, ended, unknown};
 use super::open_claims::{ClaimRequest, OpenEntry};
@@ -9,25 +9,27 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tourbillon_api::{Moment, Problem};
 use tourbillon_durable::Verdict;
 
-/// The time for which a caller that ends a claim waits for the store. It is shorter than clients wait, since an answer
-/// says more than no answer.
+/// The time for which a request to end a claim (a receiver's hold on a fetched timer) waits for the store's answer.
+/// Clients wait longer, so they get an answer that explains the delay.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The result of [`PullQueues::begin_end`].
+/// The result of [`PullQueues::begin_end`]: whether a request is the first that wants to end the claim (a hold on a
+/// fetched timer).
 enum EndBegun {
-    /// This is the first request to end the claim.
+    /// The present request is the first that wants to end the claim (a hold on a fetched timer).
     Now(OpenEntry, EndTicket, watch::Receiver<EndAnswer>),
-    /// The end of the claim was requested before. If this request names another end, it gets a problem.
+    /// An earlier request has asked to end the claim (a hold on a fetched timer). If the earlier request asked for
+    /// another outcome of the delivery, the present request gets a problem.
     Before(Result<watch::Receiver<EndAnswer>, Problem>),
 }
 
 impl PullQueues {
-    /// Ends the delivery of an open claim, and waits until the store has the end. Returns `None` if this node has no
-    /// such claim.
+    /// Ends the delivery of an open claim (a receiver's hold on a fetched timer). Waits until the store has the end.
+    /// Returns `None` if the claim is not open at this node.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the end goes on.
+    /// If the future is dropped, the claim still ends.
     pub(crate) async fn end(
         &self,
         namespace: &str,
@@ -36,7 +38,7 @@ impl PullQueues {
     ) -> Option<Result<(), Problem>> {
         let mut answer = match self.begin_end(namespace, claim, &verdict)? {
             EndBegun::Now(open, ticket, answer) => {
-                // If the handler has gone, this drops the ticket.
+                // If the handler has gone, the channel drops the ticket, which answers the receiver.
                 let _the_handler_has_gone = open.requests.send(ClaimRequest::End(verdict, ticket));
                 answer
             }
@@ -68,7 +70,7 @@ impl PullQueues {
         Some(EndBegun::Now(open, ticket, answer))
     }
 
-    /// Prolongs an open claim. Returns the moment at which the claim expires.
+    /// Prolongs an open claim (a receiver's hold on a fetched timer). Returns the moment at which the claim expires.
     pub(crate) async fn renew(&self, namespace: &str, claim: &str) -> Result<Moment, Problem> {
         let (sender, until) = oneshot::channel();
         {
@@ -80,7 +82,8 @@ impl PullQueues {
     }
 }
 
-/// An open claim as the handler of its timer holds it. Dropping this value closes the claim.
+/// An open claim (a receiver's hold on a fetched timer). The timer's handler keeps this value. Dropping the value
+/// closes the claim.
 #[derive(Debug)]
 pub(crate) struct OpenClaim {
     pub(super) queues: Arc<PullQueues>,
@@ -89,7 +92,8 @@ pub(crate) struct OpenClaim {
 }
 
 impl OpenClaim {
-    /// Waits for the receiver's next request. Returns `None` if the timer must be parked again without an end.
+    /// Waits for the receiver's next request about its claim (its hold on a fetched timer). Returns `None` if the timer
+    /// must be parked again without an end.
     pub(crate) async fn request(&mut self) -> Option<ClaimRequest> {
         self.requests.recv().await
     }

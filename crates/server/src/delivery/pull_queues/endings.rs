@@ -1,4 +1,4 @@
-//! Keeps claims while their ends are on their way to the store.
+//! Keeps claims that receivers have asked to end, until the store has confirmed the ends.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,17 +6,18 @@ use tokio::sync::watch;
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_durable::Verdict;
 
-/// The pause in milliseconds after which a receiver may ask again if a limit was reached.
+/// The pause in milliseconds before a receiver that a limit refused should ask again.
 pub(super) const AGAIN_MS: u64 = 1_000;
 
-/// The outcome of an end that a receiver has requested. `None` until the outcome is known.
+/// The answer to a receiver's request to end its claim (its hold on a fetched timer). `None` until the outcome is
+/// known.
 pub(super) type EndAnswer = Option<Result<(), Problem>>;
 
-/// The claims that are ending, by their names.
+/// The claims (receivers' holds on fetched timers) whose ends the store has not confirmed, by their names.
 #[derive(Debug, Default)]
 pub(super) struct Endings(Mutex<HashMap<Box<str>, Ending>>);
 
-/// A claim whose end is on its way to the store.
+/// A claim (a receiver's hold on a fetched timer) whose end the store has not confirmed.
 #[derive(Debug)]
 struct Ending {
     namespace: Box<str>,
@@ -29,8 +30,9 @@ impl Endings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the answer to an end of this claim that was requested before, if that end is the same. Fails if the
-    /// former request named another end. Returns `None` if the claim is not ending.
+    /// Returns the channel that gets the answer to an earlier request to end this claim (a hold on a fetched timer).
+    /// Fails if the earlier request asked for another outcome, or came from another namespace. Returns `None` if no
+    /// request has asked to end the claim.
     pub(super) fn again(
         &self,
         namespace: &str,
@@ -43,7 +45,8 @@ impl Endings {
         Some(if is_the_same { Ok(ending.answer.clone()) } else { Err(ended()) })
     }
 
-    /// Marks a claim as ending. Returns the ticket by which the handler's side answers, and the channel of the answer.
+    /// Notes that a request has asked to end a claim (a hold on a fetched timer). Returns the ticket by which the
+    /// timer's handler sends the answer. Also returns the channel that gets the answer.
     pub(super) fn begin(
         self: &Arc<Self>,
         namespace: &str,
@@ -62,8 +65,8 @@ impl Endings {
     }
 }
 
-/// Answers a receiver that has ended a claim. If the ticket is dropped without an answer, the receiver learns that no
-/// such claim is open here.
+/// Answers a receiver that wants to end a claim (a hold on a fetched timer). If the ticket is dropped without an
+/// answer, the receiver learns that the claim is not open at this node.
 #[derive(Debug)]
 pub(crate) struct EndTicket {
     endings: Arc<Endings>,
@@ -72,17 +75,17 @@ pub(crate) struct EndTicket {
 }
 
 impl EndTicket {
-    /// Answers that the store has the end.
+    /// Answers the receiver that the store has the end of the claim (a hold on a fetched timer).
     pub(crate) fn stored(self) {
         self.answer.send_replace(Some(Ok(())));
     }
 
-    /// Answers that the delivery had ended before.
+    /// Answers the receiver that the delivery had ended before its request.
     pub(crate) fn came_late(self) {
         self.answer.send_replace(Some(Err(ended())));
     }
 
-    /// Answers that the outcome is not known, since the store did not answer and is not asked again.
+    /// Answers the receiver that the outcome is unknown: the store did not answer, and is not asked again.
     pub(crate) fn lost(self) {
         let detail =
             "the store did not say whether it has the end; if it has not, the timer is delivered again";
@@ -96,7 +99,7 @@ impl Drop for EndTicket {
     }
 }
 
-/// Makes the problem for a claim that is not open.
+/// Makes the problem for a request about a claim (a hold on a fetched timer) that is not open.
 pub(crate) fn ended() -> Problem {
     Problem::new(ProblemKind::ClaimEnded, "it was acknowledged or refused, or its time is over")
 }

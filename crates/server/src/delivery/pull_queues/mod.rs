@@ -1,8 +1,9 @@
-//! The queues from which receivers fetch timers by long polls.
+//! Keeps the queues from which receivers fetch timers by long polls.
 //!
-//! A timer with a queue goes to the receiver that has waited longest, and is parked if no receiver waits. When a
-//! receiver comes, parked timers are unparked, as many as the receiver asks for. After the hand-over, the future of the
-//! handler keeps the timer's lease until the receiver acknowledges or refuses the timer, or its time is over.
+//! A due timer goes to the receiver of its queue that has waited longest. If no receiver waits, the timer is *parked*:
+//! it stays in the store without a delivery. A new receiver has parked timers unparked, up to the number that it asks
+//! for. The receiver's hold on a timer is a *claim*. While a claim is open, the handler keeps the timer's lease. The
+//! claim ends when the receiver acknowledges or refuses the timer, or when its time is over.
 //!
 //! ```text
 //!   timer is due ── a receiver waits ──► open claim ── ack ──► done
@@ -12,12 +13,14 @@
 //! ```
 //!
 //! # Beside other nodes
-//! The timers of a queue are parked in shards of all nodes. So a new receiver has them *fetched*: the queue claims them
-//! at any node ([`Timers::fetch`](tourbillon_durable::Timers::fetch)), and a park at any node makes the nodes with
-//! receivers fetch again. A fetch takes more than the receivers ask for if many timers are parked, since a larger fetch
-//! costs the server less for each timer. A fetched timer without a receiver waits in the queue's *buffer* for the next
-//! receiver, the longest due first, and is parked again after a second. A receiver that does not want to wait is sent
-//! away as soon as a fetch has found nothing.
+//! The timers of a queue are parked in the shards of all nodes. So a new receiver has timers *fetched*: the queue
+//! claims them at any node ([`Timers::fetch`](tourbillon_durable::Timers::fetch)). A park at any node makes the nodes
+//! with receivers fetch again.
+//!
+//! If many timers are parked, a fetch takes more than the receivers ask for, because a larger fetch costs the server
+//! less for each timer. A fetched timer without a receiver waits in the queue's *buffer* for the next receiver. The
+//! timer with the earliest due moment is woken first. After a second, a timer in the buffer is parked again. A receiver
+//! that does not want to wait is sent away as soon as a fetch has found nothing.
 //!
 //! ```text
 //!   fetched ── a receiver waits ──► open claim
@@ -26,12 +29,12 @@
 //!      └─────── none waits ────────► buffer ── a second is over, the service stops ──► parked: all nodes learn
 //! ```
 //!
-//! Under one lock, a timer looks for a receiver and otherwise enters the buffer. So a timer waits in the buffer beside
-//! a receiver only if enough other timers are about to be handed over to it. If such another timer goes away instead,
-//! it wakes the first timer in the buffer.
+//! A timer looks for a receiver and enters the buffer under one lock. So if a receiver waits, a timer stays in the
+//! buffer only while enough other timers are about to be handed over. If a timer that is about to be handed over goes
+//! away instead, it wakes the first timer in the buffer.
 //!
 //! # The end of a claim
-//! An `ack` and a `nack` are answered once the store has the end of the delivery. The claim is *ending* until then:
+//! The requests `ack` and `nack` are answered once the end of the delivery is stored. Until then the claim is *ending*:
 //!
 //! ```text
 //!   open ── ack, nack ──► ending ── the store has this end ──► answered: done
@@ -41,12 +44,13 @@
 //!                           └── the same end again ──► waits for the same answer; another end: the claim has ended
 //! ```
 //!
-//! A caller that has waited for 8 s gets the answer that the outcome is not known. The end goes on.
+//! A request that has waited for 8 s gets the answer that the outcome is not known. The claim goes on ending.
 //!
 //! # Shares
-//! A namespace has a share ([`free_for`](crate::share::free_for)) of the open claims and of the receivers that wait.
+//! Each namespace may have only a part ([`free_for`](crate::share::free_for)) of the open claims and of the waiting
+//! receivers.
 //!
-//! No wake-up is lost between a timer that is about to be parked and a new receiver: see
+//! A new receiver may come while a timer is about to be parked. No wake-up is lost in this case: see
 //! [`ParkedIndex`](super::parked_index).
 //!
 //! # Parts
@@ -57,8 +61,8 @@
 //! | `OpenClaims` | the open claims, their number by namespace, the queues that could not get more |
 //! | `Endings` | the claims whose ends are on their way to the store |
 //!
-//! [`PullQueues`] has the first three under one lock. A timer is in one place at a time: counted as coming or arriving,
-//! in the buffer, or under an open claim. `Endings` has a lock of its own, which is taken last.
+//! [`PullQueues`] keeps the first three parts under one lock. At any time a timer is in a single part: it counts as
+//! coming or arriving, waits in the buffer, or has an open claim. `Endings` has its own lock, which is taken last.
 
 mod arrival;
 mod buffers;

@@ -1,4 +1,4 @@
-//! Keeps the open claims and limits the share that each namespace has of them.
+//! Keeps the open claims, and limits the part of them that a namespace may have.
 
 use super::endings::EndTicket;
 use super::tally::Tally;
@@ -9,23 +9,24 @@ use tokio::sync::{mpsc, oneshot};
 use tourbillon_api::Moment;
 use tourbillon_durable::Verdict;
 
-/// A receiver's request about its open claim.
+/// A receiver's request about its open claim, its hold on a fetched timer. The handler of the timer gets the request.
 #[derive(Debug)]
 pub(crate) enum ClaimRequest {
-    /// Ends the delivery. The receiver gets its answer once the store has the end.
+    /// Asks to end the delivery with this outcome. The ticket answers the receiver once the store has the end.
     End(Verdict, EndTicket),
-    /// Prolongs the claim. The channel takes the moment at which the claim expires.
+    /// Asks to prolong the claim (a hold on a fetched timer). The handler sends the new moment of expiry on this
+    /// channel.
     Renew(oneshot::Sender<Moment>),
 }
 
-/// The open claims by their names.
+/// The open claims (receivers' holds on fetched timers), by their names.
 #[derive(Debug)]
 pub(super) struct OpenClaims {
     by_name: HashMap<Box<str>, OpenEntry>,
     by_namespace: Tally,
     most: usize,
-    /// The queues whose receivers could not get as many timers as they asked for, since their namespace had its share
-    /// of claims.
+    /// The queues whose receivers want more timers than the namespace may have claims. Once a claim (a hold on a
+    /// fetched timer) ends, the unparker (the task that puts timers back) checks these queues again.
     starved: HashSet<Reason>,
 }
 
@@ -44,12 +45,12 @@ impl OpenClaims {
         self.by_name.len()
     }
 
-    /// Returns how many more claims a namespace may open.
+    /// Returns how many further claims (holds on fetched timers) a namespace may open.
     pub(super) fn free(&self, namespace: &str) -> usize {
         free_for(self.by_namespace.get(namespace), self.most.saturating_sub(self.by_name.len()))
     }
 
-    /// Returns how many more claims the namespace of a queue may open.
+    /// Returns how many further claims (holds on fetched timers) the namespace of a queue may open.
     pub(super) fn free_at(&self, reason: &Reason) -> usize {
         match reason {
             Reason::Queue(namespace, _) => self.free(namespace),
@@ -57,7 +58,8 @@ impl OpenClaims {
         }
     }
 
-    /// Opens a claim. Returns the channel on which the delivery gets the requests of the claim's receiver.
+    /// Opens a claim, a receiver's hold on a fetched timer. Returns the channel from which the timer's handler takes
+    /// the receiver's requests.
     pub(super) fn open(&mut self, name: &str, namespace: &str) -> mpsc::UnboundedReceiver<ClaimRequest> {
         let (sender, requests) = mpsc::unbounded_channel();
         let entry = OpenEntry { namespace: namespace.into(), requests: sender };
@@ -67,36 +69,38 @@ impl OpenClaims {
         requests
     }
 
-    /// Returns the open claim of this name if it belongs to the namespace.
+    /// Returns the open claim (a hold on a fetched timer) with this name. Returns `None` if no such claim is open in
+    /// the namespace.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&OpenEntry> {
         self.by_name.get(name).filter(|open| *open.namespace == *namespace)
     }
 
-    /// Removes an open claim. Returns `None` if it was not open.
+    /// Removes an open claim, a receiver's hold on a fetched timer. Returns `None` if the claim is not open.
     pub(super) fn remove(&mut self, name: &str) -> Option<OpenEntry> {
         let open = self.by_name.remove(name)?;
         self.by_namespace.remove(&open.namespace);
         Some(open)
     }
 
-    /// Removes all open claims.
+    /// Removes all open claims, the receivers' holds on fetched timers. Returns them by their names.
     pub(super) fn close(&mut self) -> HashMap<Box<str>, OpenEntry> {
         self.by_namespace = Tally::default();
         core::mem::take(&mut self.by_name)
     }
 
-    /// Notes a queue whose receivers cannot get more timers until a claim ends.
+    /// Notes a queue whose receivers cannot get more timers until a claim (a hold on a fetched timer) of the namespace
+    /// ends.
     pub(super) fn starve(&mut self, reason: &Reason) {
         self.starved.insert(reason.clone());
     }
 
-    /// Takes the queues that [`starve`](Self::starve) has noted: their receivers may get more timers after the end of a
-    /// claim.
+    /// Takes the queues that [`starve`](Self::starve) has noted. Called when a claim (a hold on a fetched timer) has
+    /// ended, because receivers of these queues may now get timers.
     pub(super) fn take_starved(&mut self) -> HashSet<Reason> {
         core::mem::take(&mut self.starved)
     }
 
-    /// Returns whether no claim is left, and no count of a namespace.
+    /// Returns whether no claim is open and no namespace has a count of claims (holds on fetched timers).
     #[cfg(test)]
     pub(super) fn are_gone(&self) -> bool {
         self.by_name.is_empty() && self.by_namespace.is_empty()

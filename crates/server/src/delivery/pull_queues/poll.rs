@@ -1,4 +1,4 @@
-//! Long polls, by which a receiver waits for timers of a queue.
+//! Serves long polls, by which receivers wait for timers of a queue.
 
 use super::coming::ON_THE_WAY;
 use super::endings::AGAIN_MS;
@@ -11,18 +11,18 @@ use tokio::sync::mpsc;
 use tourbillon_api::{Claim, Problem, ProblemKind};
 use tourbillon_durable::UtcMillis;
 
-/// The time for which a receiver that has got a timer waits for further timers.
+/// The time for which a receiver that has got a first timer waits for further timers.
 const GATHERING: Duration = Duration::from_millis(20);
-/// The time for which a receiver that does not want to wait is kept if timers are parked, since these must be unparked
-/// first.
+/// The time for which a receiver waits if timers of the queue are parked, even if the receiver asks not to wait. Parked
+/// timers need some time to become due again.
 const PARKED_WAIT: Duration = Duration::from_millis(500);
 
 impl PullQueues {
-    /// Fetches at most `max` timers of a queue. Waits for the first timer for at most `wait`.
+    /// Fetches at most `max` timers of a queue for a receiver. Waits for the first timer for at most `wait`.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, its timers are parked again, which does not count as an attempt.
+    /// If the future is dropped, the timers that it has got are parked again. The drop does not count as an attempt.
     pub(crate) async fn fetch(
         &self,
         namespace: &str,
@@ -77,20 +77,20 @@ impl PullQueues {
     }
 }
 
-/// A receiver that waits, and the claims that it has got. If this value is dropped, the claims are given back.
+/// A waiting receiver, with the claims (holds on timers) that it has got. Dropping this value gives the claims back.
 pub(super) struct Poll<'d> {
     pub(super) queues: &'d PullQueues,
     pub(super) namespace: &'d str,
     pub(super) reason: &'d Reason,
     pub(super) number: u64,
     pub(super) claims: mpsc::UnboundedReceiver<Got>,
-    /// The claims, with the due moments of their timers.
+    /// The claims (holds on fetched timers) that the receiver has got, each with the due moment of its timer.
     pub(super) got: Vec<(UtcMillis, Claim)>,
 }
 
 impl Poll<'_> {
-    /// Waits for the first timer for the span `first`, and then shortly for more timers. Waits only for `wait` once it
-    /// is known that nothing is parked.
+    /// Waits for the receiver's first timer for the time `first`, and then briefly for more timers. If a message says
+    /// that no timer is parked, waits only for the time `wait`.
     pub(super) async fn gather(&mut self, max: usize, wait: Duration, first: Duration) {
         let begun = tokio::time::Instant::now();
         let mut until = begun + first;
@@ -103,8 +103,8 @@ impl Poll<'_> {
                     self.got.push((due, claim));
                 }
                 Ok(Some(Got::Nothing)) => until = until.min(begun + wait.max(GATHERING)),
-                // Timers were unparked for this receiver and have not come. The next receiver would get them after
-                // later timers.
+                // Timers that were unparked for this receiver have not arrived. Otherwise the next receiver would get
+                // them, after timers with later due moments.
                 Err(_)
                     if !self.got.is_empty()
                         && begun.elapsed() < ON_THE_WAY
@@ -117,8 +117,8 @@ impl Poll<'_> {
         }
     }
 
-    /// Returns the claims, which belong to the receiver from now on. Handlers hand timers over in any order, so the
-    /// claims are sorted by the due moments.
+    /// Returns the claims (holds on fetched timers) that the receiver has got, sorted by the due moments of their
+    /// timers. From then on the claims belong to the receiver.
     pub(super) fn leave(mut self) -> Vec<Claim> {
         self.close();
         let mut got = core::mem::take(&mut self.got);
@@ -126,7 +126,8 @@ impl Poll<'_> {
         got.into_iter().map(|(_, claim)| claim).collect()
     }
 
-    /// Closes the channel of claims, and takes the claims that came at the last moment.
+    /// Closes the receiver's channel of claims (holds on fetched timers), and takes the claims that are still in the
+    /// channel.
     fn close(&mut self) {
         self.claims.close();
         while let Ok(got) = self.claims.try_recv() {
@@ -137,7 +138,8 @@ impl Poll<'_> {
     }
 }
 
-/// When a receiver goes, it leaves the queue, and its claims are given back.
+/// Removes the receiver from its queue. Gives back the claims (holds on fetched timers) that the receiver has not
+/// taken.
 impl Drop for Poll<'_> {
     fn drop(&mut self) {
         self.close();

@@ -11,17 +11,17 @@ use crate::delivery::reason::Reason;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// How many more timers a fetch takes than receivers ask for: at most this multiple of the largest request, and at most
-/// this number.
+/// Bounds the number of timers that a fetch takes beyond those that receivers want. The first value is a multiple of
+/// the largest request. The second value is a number of timers. The smaller bound counts.
 const SPARE: (usize, usize) = (7, 350);
 
-/// The queues of all namespaces: the receivers that wait at them, and the claims that are open.
+/// The queues of all namespaces. Each queue has waiting receivers, a buffer of fetched timers, and open claims.
 #[derive(Debug)]
 pub(crate) struct PullQueues {
     state: Mutex<State>,
     pub(super) endings: Arc<Endings>,
     pub(super) parked: Arc<ParkedIndex>,
-    /// Whether other nodes may have parked timers of the same queues.
+    /// Whether other nodes share the store, and may have parked timers of the queues.
     pub(super) has_others: bool,
 }
 
@@ -34,7 +34,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Wakes the first timer in a queue's buffer if a receiver waits at the queue.
+    /// Wakes the first timer in a queue's buffer, where fetched timers wait. Does nothing if no receiver waits at the
+    /// queue.
     pub(super) fn wake_one(&mut self, reason: &Reason) {
         if let Some(queue) = self.receivers.queue_mut(reason).filter(|queue| queue.len() > 0) {
             queue.note_woken(self.buffers.wake(reason, 1));
@@ -57,7 +58,7 @@ impl PullQueues {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how many parked timers of a queue can be unparked for the receivers that wait there.
+    /// Returns how many parked timers of a queue may become due again for the waiting receivers.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let State { is_closed, receivers, buffers, claims } = &mut *state;
@@ -79,13 +80,13 @@ impl PullQueues {
 
     // --- Beside other nodes ---
 
-    /// Begins a fetch for `wanted` timers, which may arrive before the store's answer. Returns the greatest number of
-    /// timers that the fetch may take.
+    /// Begins a fetch of at least `wanted` timers of a queue. Returns the greatest number of timers that the fetch may
+    /// take. This number counts as on its way from now on, because timers may arrive before the store's answer.
     pub(crate) fn begin_fetch(&self, reason: &Reason, wanted: usize) -> usize {
         let mut state = self.lock();
         state.buffers.forget_unused();
         let largest = state.receivers.queue(reason).map_or(0, Queue::largest);
-        // Timers beyond the claims that the namespace may open would be parked again.
+        // The namespace could not open claims for more timers. They would be parked again.
         let free = state.claims.free_at(reason);
         let spare = largest.saturating_mul(SPARE.0).min(SPARE.1).min(free.saturating_sub(wanted));
         let most = wanted + spare;
@@ -95,29 +96,32 @@ impl PullQueues {
         most
     }
 
-    /// Ends a fetch of at most `most` timers, which has taken `taken` timers.
+    /// Ends a fetch of timers of a queue. `most` is the number of timers that the fetch might have taken, and `taken`
+    /// is the number that it took.
     pub(crate) fn end_fetch(&self, reason: &Reason, most: usize, taken: usize) {
         self.lock().buffers.end_fetch(reason, most.saturating_sub(taken));
     }
 
-    /// Returns whether timers are on their way to the receivers of a queue, or about to be handed over.
+    /// Returns whether timers are on their way to the receivers of a queue, or are about to be handed over to a
+    /// receiver.
     pub(super) fn awaits(&self, reason: &Reason) -> bool {
         self.lock().receivers.queue(reason).is_some_and(|queue| queue.awaited(Instant::now()) > 0)
     }
 
-    /// Returns the number of waiting receivers for each queue.
+    /// Returns the queues at which receivers wait, each with the number of its receivers.
     pub(crate) fn receivers(&self) -> Vec<(Reason, u64)> {
         let state = self.lock();
         state.receivers.awaited().map(|(reason, queue)| (reason.clone(), queue.len() as u64)).collect()
     }
 
-    /// Returns the queues at which receivers wait.
+    /// Returns the queues at which receivers wait for timers.
     pub(crate) fn awaited(&self) -> Vec<Reason> {
         self.lock().receivers.awaited().map(|(reason, _)| reason.clone()).collect()
     }
 
-    /// Notes that some node has parked a timer for this reason, and fetches it if a receiver waits. Without a reason,
-    /// messages about parked timers may have been missed, so all queues with receivers are fetched from.
+    /// Notes that some node has parked a timer (kept it in the store) for this queue. If a receiver waits, makes the
+    /// unparker (the task that puts timers back) fetch the timer. `None` means that such a note may have been lost. The
+    /// unparker then fetches timers for all queues with receivers.
     pub(crate) fn heard(&self, reason: Option<&Reason>) {
         match reason {
             Some(reason) => {
@@ -134,8 +138,8 @@ impl PullQueues {
         }
     }
 
-    /// Tells the receivers of a queue that nothing is parked for the queue, unless timers are on their way. Receivers
-    /// that do not want to wait go away.
+    /// Tells the receivers of a queue that no timer is parked for the queue. Receivers that do not want to wait then go
+    /// away. Does nothing if timers are on their way to the queue.
     pub(crate) fn nothing_is_parked(&self, reason: &Reason) {
         let (state, now) = (self.lock(), Instant::now());
         let coming = state.buffers.coming(reason).at(now);
@@ -144,32 +148,35 @@ impl PullQueues {
         }
     }
 
-    /// Counts timers that are about to be unparked for a queue, so that no more are unparked for the same receivers.
+    /// Counts timers of a queue that are about to become due again. Until these timers arrive, no further timers become
+    /// due for the same receivers.
     pub(crate) fn expect(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().receivers.queue_mut(reason) {
             queue.coming.more(timers, ON_THE_WAY);
         }
     }
 
-    /// Corrects [`expect`](Self::expect) by the number of timers that were expected and not unparked.
+    /// Lowers the count of [`expect`](Self::expect) by `timers`, the number of counted timers that the store did not
+    /// make due again.
     pub(crate) fn expect_no_more(&self, reason: &Reason, timers: usize) {
         if let Some(queue) = self.lock().receivers.queue_mut(reason) {
             queue.coming.fewer(timers);
         }
     }
 
-    /// Returns the number of open claims.
+    /// Returns the number of open claims, the receivers' holds on fetched timers.
     pub(crate) fn open(&self) -> usize {
         self.lock().claims.len()
     }
 
-    /// Sends all receivers away and parks the timers of open claims again.
+    /// Sends all receivers away. Parks (keeps in the store) the fetched timers whose claims are open.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         let left = (state.receivers.close(), state.claims.close(), state.buffers.close());
         drop(state);
-        // Dropped outside of the lock: the handlers see that nobody can end their claims any more, and take the lock.
+        // The values are dropped outside of the lock. The handlers then notice that nobody can end their claims, and
+        // take the lock.
         drop(left);
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps the receivers that wait at each queue, and counts the timers that are on their way to them.
+//! Keeps the receivers that wait at each queue, and counts the timers on their way to these receivers.
 
 use super::coming::{Coming, ON_THE_WAY};
 use super::tally::Tally;
@@ -13,35 +13,36 @@ use tourbillon_durable::UtcMillis;
 /// The greatest number of receivers that wait at all queues together.
 const MOST_WAITING: usize = 10_000;
 
-/// A message to a receiver.
+/// A message to a receiver that waits at a queue.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "it is on its way from a timer to a receiver, and nowhere stored"
 )]
 pub(super) enum Got {
-    /// A claim for the receiver, and the due moment of the claim's timer.
+    /// A claim (a hold on a timer) for the receiver, and the due moment of the claim's timer.
     Claim(Claim, UtcMillis),
-    /// Nothing is parked for the queue at any node.
+    /// Says that no node has parked timers (timers in the store) of the queue.
     Nothing,
 }
 
-/// The receivers of all queues.
+/// The receivers that wait at any queue.
 #[derive(Debug, Default)]
 pub(super) struct Receivers {
     by_reason: HashMap<Reason, Queue>,
-    /// The number of receivers that have not left yet: of each namespace, and in all.
+    /// The number of receivers of each namespace, until they leave. The next field is the number of all receivers.
     by_namespace: Tally,
     all: usize,
     next: u64,
 }
 
-/// The receivers that wait at one queue, and the timers that were unparked for them and have not arrived.
+/// The receivers that wait at a queue. `coming` counts the timers that were made due again for these receivers, but
+/// have not arrived.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     receivers: VecDeque<Receiver>,
     pub(super) coming: Coming,
-    /// The number of timers that have found a receiver and are not handed over yet.
+    /// The number of timers that have found a receiver, but are not handed over yet.
     pub(super) arriving: usize,
 }
 
@@ -49,18 +50,19 @@ pub(super) struct Queue {
 struct Receiver {
     number: u64,
     max: usize,
-    /// The number of timers that the receiver still wants, of `max`.
+    /// The number of timers that the receiver still wants: `max`, minus the number of timers that it has got.
     wants: usize,
     sender: mpsc::UnboundedSender<Got>,
 }
 
 impl Receivers {
-    /// Returns whether one more receiver of a namespace may wait.
+    /// Returns whether a further receiver of this namespace may wait.
     pub(super) fn may_enter(&self, namespace: &str) -> bool {
         free_for(self.by_namespace.get(namespace), MOST_WAITING.saturating_sub(self.all)) > 0
     }
 
-    /// Adds a receiver that wants at most `max` timers. Returns its number.
+    /// Adds a receiver that wants at most `max` timers. Returns the receiver's number. [`leave`](Self::leave) finds the
+    /// receiver by this number.
     pub(super) fn enter(
         &mut self,
         reason: &Reason,
@@ -76,7 +78,8 @@ impl Receivers {
         number
     }
 
-    /// Removes a receiver that leaves. It may have left its queue before, after it got as many timers as it wanted.
+    /// Removes a receiver that leaves its queue. A receiver that has got all wanted timers is not in the queue any
+    /// more, but is counted until this call.
     pub(super) fn leave(&mut self, reason: &Reason, namespace: &str, number: u64) {
         self.all -= 1;
         self.by_namespace.remove(namespace);
@@ -88,7 +91,7 @@ impl Receivers {
         }
     }
 
-    /// Takes all queues. Their receivers are still counted until they leave.
+    /// Takes all queues away. Their receivers are still counted until each calls [`leave`](Self::leave).
     pub(super) fn close(&mut self) -> HashMap<Reason, Queue> {
         core::mem::take(&mut self.by_reason)
     }
@@ -101,18 +104,18 @@ impl Receivers {
         self.by_reason.get_mut(reason)
     }
 
-    /// Returns the queues at which receivers wait.
+    /// Returns the queues at which receivers wait, each with the reason that names the queue.
     pub(super) fn awaited(&self) -> impl Iterator<Item = (&Reason, &Queue)> {
         self.by_reason.iter().filter(|(_, queue)| !queue.receivers.is_empty())
     }
 
-    /// Returns whether all receivers have left.
+    /// Returns whether all receivers have left their queues.
     #[cfg(test)]
     pub(super) fn are_gone(&self) -> bool {
         self.all == 0 && self.by_namespace.is_empty()
     }
 
-    /// Replaces the receivers of a queue by this receiver.
+    /// Puts a single receiver in place of all receivers of a queue.
     #[cfg(test)]
     pub(super) fn replace(&mut self, reason: &Reason, wants: usize, sender: mpsc::UnboundedSender<Got>) {
         let queue = self.by_reason.entry(reason.clone()).or_default();
@@ -121,35 +124,36 @@ impl Receivers {
 }
 
 impl Queue {
-    /// Returns the number of receivers that want more timers.
+    /// Returns the number of receivers in this queue that want more timers.
     pub(super) fn len(&self) -> usize {
         self.receivers.len()
     }
 
-    /// Returns the number of timers that all receivers of this queue still want.
+    /// Returns the total number of timers that the receivers of this queue still want.
     pub(super) fn wants(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.wants).sum()
     }
 
-    /// Returns the largest number of timers that a receiver of this queue has asked for.
+    /// Returns the largest number of timers for which a receiver of this queue has asked.
     pub(super) fn largest(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.max).max().unwrap_or(0)
     }
 
-    /// Returns the number of timers that were unparked and have not arrived, with those that are about to be handed
-    /// over.
+    /// Returns the number of timers that the receivers of this queue will get soon. The number includes timers on their
+    /// way, and timers that are about to be handed over.
     pub(super) fn awaited(&self, now: Instant) -> usize {
         self.coming.at(now) + self.arriving
     }
 
-    /// Counts timers that were woken in the buffer as on their way.
+    /// Counts `timers` as on their way to this queue, because they were woken in the queue's buffer.
     pub(super) fn note_woken(&mut self, timers: usize) {
         if timers > 0 {
             self.coming.more(timers, ON_THE_WAY);
         }
     }
 
-    /// Hands a claim to the receiver that has waited longest. Returns whether a receiver got it.
+    /// Hands a claim (a hold on a fetched timer) to the receiver that has waited longest. Returns whether a receiver
+    /// got the claim.
     pub(super) fn hand_over(&mut self, claim: &Claim, due: UtcMillis) -> bool {
         while let Some(receiver) = self.receivers.front_mut() {
             let is_there = receiver.sender.send(Got::Claim(claim.clone(), due)).is_ok();
@@ -164,7 +168,7 @@ impl Queue {
         false
     }
 
-    /// Tells all receivers of this queue that nothing is parked.
+    /// Tells all receivers of this queue that no node has parked timers of the queue.
     pub(super) fn send_nothing(&self) {
         for receiver in &self.receivers {
             let _has_gone = receiver.sender.send(Got::Nothing);

@@ -1,8 +1,8 @@
-//! Counts the receivers or the claims of each namespace.
+//! Counts something for each namespace, such as receivers or claims.
 
 use std::collections::HashMap;
 
-/// A count for each namespace. A namespace is forgotten when its count is zero.
+/// A count for each namespace, for example of receivers. A namespace with the count zero is removed.
 #[derive(Debug, Default)]
 pub(super) struct Tally(HashMap<Box<str>, usize>);
 

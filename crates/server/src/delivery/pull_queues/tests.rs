@@ -20,7 +20,7 @@ fn claim(number: usize) -> Claim {
     .unwrap()
 }
 
-/// Opens claims of a namespace until the queues permit no more.
+/// Opens claims (holds on fetched timers) of a namespace until the namespace may not open more.
 fn fill(queues: &Arc<PullQueues>, namespace: &str, number: &mut usize) -> Vec<OpenClaim> {
     let reason = Reason::Queue(namespace.into(), "q".into());
     let (sender, _claims) = mpsc::unbounded_channel();
@@ -146,8 +146,8 @@ fn no_timer_waits_in_the_buffer_beside_a_receiver() {
     }
 }
 
-/// Ends an open claim with this verdict, as a receiver does. Returns the receiver's wait for the answer, and the ticket
-/// that the claim's handler gets.
+/// Asks to end an open claim (a hold on a fetched timer) with this verdict, as a receiver does. Returns the task in
+/// which the receiver waits for the answer. Also returns the ticket by which the claim's handler sends the answer.
 async fn ordered(queues: &Arc<PullQueues>, open: &mut OpenClaim, verdict: &Verdict) -> (Waiting, EndTicket) {
     let (at, name, wanted) = (Arc::clone(queues), open.name.clone(), verdict.clone());
     let waiting = tokio::spawn(async move { at.end("a", &name, wanted).await });

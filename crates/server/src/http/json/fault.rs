@@ -1,7 +1,7 @@
-//! Describes the faults of a JSON text in the words of the interface.
+//! Describes the faults of a JSON text in the words of the HTTP interface.
 //!
-//! serde gives the parts of a fault to the error type before it writes a message. So no message of serde is parsed
-//! here.
+//! serde passes the parts of a fault to the error type, which here is [`Fault`]. So the messages of serde need not be
+//! parsed.
 
 use crate::similar::similar;
 use core::fmt;
@@ -9,17 +9,17 @@ use serde::de::{self, Unexpected};
 use std::borrow::Cow;
 use tourbillon_api::Problem;
 
-/// The greatest number of characters that an answer quotes from a request.
+/// The greatest number of characters that an error quotes from a request's text.
 const LONGEST_QUOTE: usize = 64;
 
-/// The kind of value that was expected at a place of the text.
+/// The kind of value that a type expects at a position in a JSON text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     Anything,
     List,
-    /// An object for a derived type, which itself refuses a field that occurs twice.
+    /// An object for a type with a derived `Deserialize`. The derived code refuses a field that occurs twice.
     Fields,
-    /// An object with any keys.
+    /// An object whose keys may be any texts.
     Map,
     OneOf(&'static [&'static str]),
     Kind(&'static str),
@@ -37,14 +37,14 @@ impl fmt::Display for Expected {
     }
 }
 
-/// A fault of a JSON text, or of a value in it.
+/// An error in a JSON text: a wrong value, or a text that is not JSON.
 #[derive(Debug)]
 pub(super) struct Fault {
-    /// The names of fields and numbers of items that lead to the value, the innermost first.
+    /// The path to the faulty value: the names of fields and the numbers of list items around it, the innermost first.
     way: Vec<String>,
     detail: Cow<'static, str>,
-    /// Whether `detail` names only the found value. [`expecting`](Self::expecting) then adds the expected kind of
-    /// value, which the value's own reader does not know.
+    /// Whether `detail` names only the value that was found. If so, [`expecting`](Self::expecting) adds the kind of
+    /// value that was expected.
     is_mismatch: bool,
 }
 
@@ -53,7 +53,7 @@ impl Fault {
         Self { way: Vec::new(), detail: detail.into(), is_mismatch: false }
     }
 
-    /// Makes the fault for a value of the wrong kind.
+    /// Makes the fault for a value of the wrong kind. `value` describes the value that was found.
     pub(super) fn mismatch(value: impl Into<Cow<'static, str>>) -> Self {
         Self { is_mismatch: true, ..Self::new(value) }
     }
@@ -63,12 +63,12 @@ impl Fault {
         Self::new(format!("not JSON: {error}"))
     }
 
-    /// Makes the fault for an object that has a field twice.
+    /// Makes the fault for an object in which the field `name` occurs twice.
     pub(super) fn twice(name: &str) -> Self {
         Self::new(format!("the field `{}` is there twice", quote(name)))
     }
 
-    /// Adds the expected kind of value to a fault that has named only the found value.
+    /// Adds the expected kind of value to the message. Does so only if the message names just the value that was found.
     pub(super) fn expecting(mut self, expected: Expected) -> Self {
         if core::mem::take(&mut self.is_mismatch) {
             self.detail = format!("expected {expected}, not {}", self.detail).into();
@@ -76,7 +76,8 @@ impl Fault {
         self
     }
 
-    /// Adds a step to the way to the faulty value: the name or the number that it has in the value around it.
+    /// Adds an outer step to the path that leads to the faulty value. `name` is the name of a field or the number of a
+    /// list item.
     pub(super) fn inside(mut self, name: impl Into<String>) -> Self {
         self.way.push(name.into());
         self
@@ -98,7 +99,8 @@ fn quote(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Makes the fault for an unknown name, with the known name that was probably meant, or with all known names.
+/// Makes the fault for a name that no type knows. The message proposes the most similar name of `known`, or lists all
+/// of `known`.
 fn unknown(fault: &str, name: &str, known: &'static [&'static str]) -> Fault {
     Fault::new(match similar(name, known.iter().copied()) {
         Some(meant) => format!("{fault}; is `{meant}` meant?"),

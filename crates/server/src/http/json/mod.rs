@@ -1,9 +1,13 @@
 //! Reads JSON from clients in one pass, and more strictly than serde's derived types read it.
 //!
-//! A derived type takes a list for an object: each item becomes a field, in the order of the type. A map keeps the last
-//! of two values with the same key. A sender meant neither. [`Strict`] stands between the text and the types, and
-//! refuses both. It knows the place of each fault, and the kind of value that was expected there. A value that is kept
-//! as it was written ([`RawJson`](tourbillon_api::RawJson)) is not checked in this way: any valid JSON passes.
+//! Types whose `Deserialize` is derived accept two texts that a sender did not mean. They read a list in the place of
+//! an object: each item becomes a field, in the order of the fields. A map reads a key that occurs twice, and keeps the
+//! last value.
+//!
+//! [`Strict`] stands between the text and the types, and refuses both texts. A fault names its place in the text, and
+//! the kind of value that was expected at this place.
+//!
+//! Any valid JSON passes for a [`RawJson`](tourbillon_api::RawJson), which keeps its value as it was written.
 
 mod fault;
 
@@ -18,7 +22,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use tourbillon_api::Problem;
 
-/// Reads a value from a JSON text. Fails with a problem that names the place of the fault.
+/// Reads a value from a JSON text. Fails with a problem that says where in the text the fault is.
 pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Problem> {
     if bytes.trim_ascii().is_empty() {
         return Err(Problem::field("", "the body is empty"));
@@ -29,7 +33,8 @@ pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Prob
     Ok(value)
 }
 
-/// A deserializer that refuses a list for an object, and a key that occurs twice in a map.
+/// A deserializer that is stricter than its inner deserializer. It refuses a list in the place of an object, and a map
+/// with a repeated key.
 struct Strict<D>(D);
 
 impl<'de, D: Deserializer<'de>> Strict<D> {
@@ -38,14 +43,14 @@ impl<'de, D: Deserializer<'de>> Strict<D> {
     }
 }
 
-/// Calls the inner deserializer. If the call has left a [`Fault`], that fault replaces the inner error, which could
-/// carry it only as a text.
+/// Calls the inner deserializer through `part`. If the call fails and has left a [`Fault`] in the slot, returns this
+/// fault. The inner error could carry the fault only as a text.
 fn catch<T, E: fmt::Display>(part: impl FnOnce(&mut Option<Fault>) -> Result<T, E>) -> Result<T, Fault> {
     let mut fault = None;
     part(&mut fault).map_err(|error| fault.unwrap_or_else(|| Fault::syntax(error)))
 }
 
-/// Puts a fault into `place`, where [`catch`] finds it, and returns an empty error instead.
+/// Moves the fault of a result to `place`, where [`catch`] finds it. Returns an empty error in the place of the fault.
 fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -> Result<T, E> {
     result.map_err(|fault| {
         *place = Some(fault);
@@ -53,8 +58,8 @@ fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -
     })
 }
 
-/// Writes methods that let the text decide which kind of value the visitor gets. `$expected` names the expected kind
-/// for a message.
+/// Writes methods of a deserializer. Each method reads whichever kind of value the text has. `$expected` is the kind
+/// that the error names.
 macro_rules! expect {
     ($($method:ident($($argument:ident: $type:ty),*) => $expected:expr,)*) => {
         $(fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, Fault> {
@@ -101,7 +106,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, Fault> {
-        // The name lets the inner deserializer recognise the type that keeps its text as written.
+        // The name of the type lets the inner deserializer recognise the type that keeps its text as written.
         let expected = Expected::Anything;
         catch(|fault| self.0.deserialize_newtype_struct(name, Reader { visitor, expected, fault }))
     }
@@ -111,7 +116,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     }
 }
 
-/// Passes a value to the visitor of a type, or refuses the value.
+/// Passes a value of a JSON text to the visitor of a type. Refuses a value whose kind the type does not expect.
 struct Reader<'f, V> {
     visitor: V,
     expected: Expected,
@@ -141,7 +146,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Reader<'_, V> {
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<V::Value, E> {
-        // The OpenAPI document gives numbers 64 bits with a sign, and readers of stored values rely on that.
+        // The OpenAPI document describes numbers as 64 bits with a sign, and readers of stored values rely on it.
         let is_beyond = i64::try_from(number).is_err();
         let fault = || Fault::mismatch(number.to_string());
         self.visit(|visitor| if is_beyond { Err(fault()) } else { visitor.visit_u64(number) })
@@ -189,7 +194,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Reader<'_, V> {
     }
 }
 
-/// Makes the reading of an inner value strict, too.
+/// Reads a value inside another value, as strictly as [`Strict`] reads the outer value.
 struct Inside<'f, S> {
     seed: S,
     fault: &'f mut Option<Fault>,
@@ -203,7 +208,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Inside<'_, S> {
     }
 }
 
-/// Reads the items of a list, and adds the number of an item to the fault in it.
+/// Reads the items of a JSON list. If an item has a fault, adds the item's number to the fault's path.
 struct Items<A> {
     inner: A,
     count: usize,
@@ -220,17 +225,18 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<A> {
     }
 }
 
-/// A key of an object, borrowed if it has no escapes.
+/// A key of a JSON object. The text is borrowed if it has no escapes.
 #[derive(serde::Deserialize)]
 #[serde(transparent)]
 struct Key<'k>(#[serde(borrow)] Cow<'k, str>);
 
-/// Reads the fields of an object, and adds the key of a field to the fault in it.
+/// Reads the fields of a JSON object. If a field has a fault, adds the field's key to the fault's path.
 struct Entries<'de, A> {
     inner: A,
-    /// The key that was read last.
+    /// The key of the field that was read last.
     key: Cow<'de, str>,
-    /// The keys so far, if the object is a map. A derived type itself refuses a key that occurs twice.
+    /// The keys that were read so far, to refuse a repeated key. `None` for a type with derived code, because this code
+    /// refuses a repeated key by itself.
     known: Option<HashSet<Cow<'de, str>>>,
 }
 
@@ -253,7 +259,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'de, A> {
     }
 }
 
-/// Reads a variant of an enum: a word, or an object with one field.
+/// Passes a variant of an enum to the visitor of the enum. In JSON a variant is a word, or an object with a single
+/// field.
 struct Variant<V>(V);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Variant<V> {
@@ -282,7 +289,7 @@ mod tests {
     use serde::de::DeserializeOwned;
     use tourbillon_api::{Batch, NamespaceLimits, NewSchedule, NewTimer, RawJson};
 
-    /// Returns the place and the message of a text's fault.
+    /// Reads a JSON text that must have a fault. Returns the fault's place in the text and its message.
     fn fault<T: DeserializeOwned>(text: &str) -> (String, String) {
         let problem = read::<T>(text.as_bytes()).map(drop).unwrap_err();
         assert_eq!(problem.status, 400, "{text}");

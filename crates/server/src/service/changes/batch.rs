@@ -1,4 +1,4 @@
-//! Changes many timers in one transaction. Each change gets its own answer.
+//! Makes many changes of timers in one transaction. Each change gets its own answer.
 
 use super::{Changes, moment};
 use crate::audit::{Deed, End};
@@ -14,7 +14,7 @@ use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Change, Effect, Rejection};
 
 impl Changes {
-    /// Makes changes in one transaction. Returns an answer for each change, in the same order.
+    /// Makes the changes of a batch in one transaction. Returns an answer for each change, in the order of the changes.
     pub(crate) async fn batch(
         &self,
         namespace: &str,
@@ -29,7 +29,7 @@ impl Changes {
         if let Some(note) = note {
             let cancelled = answer.iter().flatten().filter(|result| is_cancelled(result)).count();
             match cancelled {
-                // At most one timer was cancelled: the trail has room for cancellations of many only.
+                // At most one timer was cancelled. The trail only records cancellations of several timers.
                 0 | 1 if answer.is_ok() => note.forget(),
                 _ => note.end(End::from(&answer).count(cancelled as u64)).await,
             }
@@ -43,7 +43,7 @@ impl Changes {
         trace: Option<Trace>,
         changes: &[api::Change],
     ) -> Result<Vec<BatchResult>, Problem> {
-        // The namespace is not removed while timers are being stored in it.
+        // While this value is held, the namespace is not removed.
         let _stays = self.namespaces.require(namespace)?;
         let (mut asked, mut orders) = (Vec::with_capacity(changes.len()), Vec::new());
         for (index, change) in changes.iter().enumerate() {
@@ -71,7 +71,8 @@ impl Changes {
         Ok(results)
     }
 
-    /// Prepares a change for the store. Fails with the change's answer if the answer is known without the store.
+    /// Prepares a change of a batch for the store. If the client's answer is known without the store, fails with this
+    /// answer.
     async fn ask<'c>(
         &self,
         namespace: &str,
@@ -123,8 +124,8 @@ impl Changes {
         }
     }
 
-    /// Makes the answer to a change from the store's answer. `holders` has the timers that earlier changes of the batch
-    /// have found under their keys.
+    /// Converts the store's answer to a change of a batch into the client's answer. `holders` has the timers that
+    /// earlier changes of the same batch found or created, by their keys.
     async fn answer<'c>(
         &self,
         namespace: &str,
@@ -149,7 +150,8 @@ impl Changes {
                 };
                 let id = match id {
                     Some(id) => id,
-                    // When the batch was prepared, no timer had the key. Another caller has made the timer since.
+                    // No timer had the key when the batch was prepared. Another caller has created the timer since
+                    // then.
                     None => self.stored.find(namespace, named).await?.ok_or_else(not_found)?.id,
                 };
                 self.moved(namespace, id, key, changed).map(BatchResult::Changed)
@@ -169,12 +171,12 @@ impl Changes {
     }
 }
 
-/// Returns whether a change has cancelled a timer.
+/// Returns whether the result of a change says that a timer was cancelled.
 fn is_cancelled(result: &BatchResult) -> bool {
     matches!(result, BatchResult::Cancelled(Cancelled { result }) if *result != CancelResult::NotFound)
 }
 
-/// A prepared change, until the store has answered.
+/// A change of a batch that was prepared for the store, but has no answer yet.
 #[derive(Debug)]
 enum Question<'c> {
     Put {
@@ -185,7 +187,7 @@ enum Question<'c> {
     Cancel(Named<'c>),
     Move {
         named: Named<'c>,
-        /// The timer that had the name before the batch.
+        /// The timer that had the name `named` before the batch. `None` if no timer had it.
         before: Option<TimerId>,
     },
 }

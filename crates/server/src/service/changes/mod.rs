@@ -1,4 +1,4 @@
-//! Changes stored timers: single timers here, and many timers in a transaction in `batch`.
+//! Changes stored timers. This file changes single timers, and `batch` changes many timers in one transaction.
 
 mod batch;
 
@@ -17,7 +17,7 @@ use tourbillon_api::{CancelResult, Cancelled, Changed, Delay, Problem, ProblemKi
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{self as durable, Due, Timers, UtcMillis};
 
-/// A change of one timer that needs no argument.
+/// A kind of change of a single timer that needs no argument besides the timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb {
     Fire,
@@ -37,7 +37,7 @@ impl Verb {
     }
 }
 
-/// Carries out requests to change stored timers.
+/// Fulfils requests to change stored timers.
 pub(crate) struct Changes {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -51,7 +51,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Cancels a timer. A dead timer is dropped.
+    /// Cancels a timer of a namespace. Removes the timer if it is dead.
     pub(crate) async fn cancel(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
         let note = self.audit.begin_on_page(|| named.deed(namespace, "cancel"));
         let answer = self.cancel_one(namespace, named).await;
@@ -72,7 +72,7 @@ impl Changes {
         Ok(self.cancelled(namespace, named, &cancelled))
     }
 
-    /// Records a cancellation that the store has answered, and makes the answer to the request.
+    /// Records a cancellation after the store's answer. Returns the answer for the client.
     fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &durable::Cancelled) -> Cancelled {
         self.recorder.cancelled(namespace, named, cancelled);
         let result = match cancelled {
@@ -83,7 +83,7 @@ impl Changes {
         Cancelled { result }
     }
 
-    /// Moves a timer's due moment.
+    /// Changes the due moment of a timer.
     pub(crate) async fn move_timer(
         &self,
         namespace: &str,
@@ -109,7 +109,7 @@ impl Changes {
         Ok(answer)
     }
 
-    /// Fires, pauses, resumes or replays a timer.
+    /// Changes a timer as `verb` says: fires, pauses, resumes or replays the timer.
     pub(crate) async fn change(
         &self,
         namespace: &str,
@@ -140,13 +140,14 @@ impl Changes {
         Ok(changed)
     }
 
-    /// Fails if the namespace does not permit this due moment.
+    /// Fails if the limits of the namespace forbid this due moment.
     fn check_due(&self, namespace: &str, due: UtcMillis) -> Result<(), Problem> {
         self.limits.check_due(&self.namespaces.require(namespace)?.limits, due)
     }
 }
 
-/// Returns the due moment that a request to move a timer gives. Fails if it is too far away.
+/// Returns the due moment that a request to move a timer gives. Fails if the moment is more than `longest` from the
+/// present moment.
 fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Result<UtcMillis, Problem> {
     let now = timers.timer_store().now();
     let to = match due(to.due, to.delay_ms, pointer)? {

@@ -1,10 +1,12 @@
-//! Remembers requests by their idempotency keys, and refuses a key that comes with another request.
+//! Remembers requests by their idempotency keys. Refuses a key if another request has used it.
 //!
-//! The id of a timer comes from its idempotency key, and the store makes no second timer of an id while the timer is
-//! stored and for an hour after its end. So a repeated request never makes a second timer, even after a restart. This
-//! module serves the other promise: a key is refused for another request. For stored timers, the fingerprint of the
-//! request is stored with the timer. For timers that have ended, the fingerprints of the last hour are in memory, and a
-//! restart forgets them. Then the key of an ended timer is answered with `repeated`, also for another request.
+//! The id of a timer is derived from its idempotency key. The store creates no second timer with an id while the timer
+//! is stored, and for an hour after its end. So a repeated request never creates a second timer, even after a restart.
+//!
+//! This module refuses a key that comes with another request. It compares the *fingerprints* of the two requests, which
+//! are hashes. The fingerprint of a stored timer is stored with the timer. The fingerprints of timers that ended within
+//! the last hour are in memory. After a restart the latter are unknown. A request with the key of an ended timer is
+//! then answered with `repeated`, even if it is another request.
 
 use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -13,21 +15,25 @@ use std::time::Instant;
 use tourbillon_api::{NewTimer, Problem, ProblemKind};
 use uuid::Uuid;
 
-/// The time for which a fingerprint is remembered: as long as the store remembers the id.
+/// The time for which the fingerprint of a request with an idempotency key is remembered. The store remembers the ids
+/// of ended timers for the same time.
 const WINDOW: Duration = Duration::from_secs(3_600);
-/// The greatest number of remembered fingerprints, which take about 10 MB. A new fingerprint displaces the oldest.
+/// The greatest number of remembered fingerprints (hashes of requests), about 10 MB. If there are more, the oldest
+/// fingerprint is forgotten.
 const MOST: usize = 100_000;
 
-/// The UUID namespace from which fingerprints are made.
+/// The UUID namespace in which the fingerprints of requests are made.
 const FINGERPRINTS: Uuid = Uuid::from_u128(0x58a1_6c43_8f0e_4b7d_8a2b_1e64_90d3_77c5);
 
-/// Returns the fingerprint of a request. It is the same for equal requests, after a restart and in later versions, too.
+/// Returns the fingerprint (hash) of a request to create a timer. Equal requests have the same fingerprint, even after
+/// a restart and in later versions.
 pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
     let request = serde_json::to_vec(&(key, timer)).unwrap_or_default();
     Uuid::new_v5(&FINGERPRINTS, &request).as_u128()
 }
 
-/// The idempotency keys in use, by the timer ids that the keys give. Clones share one state.
+/// The idempotency keys of running requests, and the remembered keys of earlier requests. A key is represented by the
+/// timer id that follows from it. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 
@@ -35,11 +41,11 @@ pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 struct Inner {
     under_way: HashSet<u128>,
     known: HashMap<u128, u128>,
-    /// The ids of `known`, the oldest first.
+    /// The timer ids in `known`, each with the moment at which it was added. The oldest comes first.
     order: VecDeque<(Instant, u128)>,
 }
 
-/// A running request with an idempotency key. Until this value is dropped, no other request with the key begins.
+/// A running request with an idempotency key. While this value exists, other requests with the same key are refused.
 #[derive(Debug)]
 pub(crate) struct Entered {
     all: Idempotency,
@@ -53,7 +59,8 @@ impl Idempotency {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a request. Fails if the key is known from another request, or if a request with the key is under way.
+    /// Begins a request with an idempotency key. Fails if an earlier request with other contents had the key, or if a
+    /// request with the key is running.
     pub(crate) fn enter(&self, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
         let mut inner = self.lock();
         let known = inner.known.get(&id);
@@ -68,7 +75,7 @@ impl Idempotency {
         Ok(Entered { all: self.clone(), id, fingerprint, is_known })
     }
 
-    /// Returns the number of fingerprints in memory.
+    /// Returns the number of remembered fingerprints (hashes of requests).
     pub(crate) fn len(&self) -> usize {
         self.lock().known.len()
     }
@@ -79,13 +86,13 @@ impl Entered {
         self.fingerprint
     }
 
-    /// Returns whether the request repeats a fulfilled request. The store then gives the first request's answer and
-    /// makes no timer, so limits do not apply.
+    /// Returns whether an equal request was fulfilled before. The store then repeats the first answer and creates no
+    /// timer, so limits do not apply.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// Remembers the request. Called after it was fulfilled.
+    /// Remembers the fingerprint of this request. Called after the request was fulfilled.
     pub(crate) fn remember(&self) {
         let now = Instant::now();
         let mut inner = self.all.lock();

@@ -1,4 +1,4 @@
-//! Checks the limits of namespaces when timers are created.
+//! Checks the limits of the namespace and of the service when timers are created.
 
 use super::count_cache::{CountCache, Numbers};
 use super::naming::{Naming, id_of};
@@ -16,30 +16,31 @@ use tourbillon_callback::Callback;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Timers, UtcMillis};
 
-/// The time for which a count of timers is used again, if the count is far from all limits.
+/// The time for which the last count of stored timers may be used again, if the count is also far from all limits.
 const FRESH: Duration = Duration::from_millis(100);
-/// The distance below each limit that a count needs to be used again. Fewer timers are created while it is used.
+/// The least distance of a count of timers from each limit for which the count may be used again. During [`FRESH`],
+/// fewer timers are created.
 const FAR: u64 = 20_000;
-/// The pause in milliseconds after which a refused creation may be tried again.
+/// The pause in milliseconds before a client should try a refused creation again.
 const AGAIN_MS: u64 = 1_000;
 
-/// A timer that a request wants to create.
+/// A timer that a request wants to create, for the check of the limits.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub(crate) namespace: &'a str,
-    /// The limits of the namespace.
+    /// The limits of the timer's namespace.
     pub(crate) limits: &'a NamespaceLimits,
     pub(crate) naming: Naming<'a>,
     pub(crate) timer: &'a NewTimer,
-    /// The timer's callback, if it has one.
+    /// The callback of the timer. `None` if receivers fetch the timer from a queue.
     pub(crate) callback: Option<&'a Callback>,
-    /// The JSON pointer to the timer in the request.
+    /// The JSON pointer to the timer within the request, for errors.
     pub(crate) pointer: &'a str,
-    /// The number of creations before this timer in the same transaction.
+    /// The number of timers that the same transaction creates before this timer.
     pub(crate) ahead: u64,
 }
 
-/// Checks the limits of the namespace and of the service when timers are created.
+/// Checks the limits for new timers: the limits of the namespace, and the limits of the service.
 pub(crate) struct CreationLimits {
     settings: Arc<Settings>,
     timers: Timers,
@@ -52,15 +53,15 @@ impl CreationLimits {
         Self { settings, timers, counts: CountCache::default(), rate: CreationRate::default() }
     }
 
-    /// Fails if a limit does not permit this timer.
+    /// Fails if a limit of the namespace or of the service forbids the new timer.
     pub(crate) async fn admit(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
         let Candidate { limits, timer, pointer, .. } = candidate;
         check_delay(limits, due(timer.due, timer.delay_ms, pointer)?, self.timers.timer_store().now())?;
         check_body(limits, timer, pointer)?;
         self.check_host(candidate)?;
         self.check_room(candidate).await?;
-        // This check comes last, since it uses something up: a creation that another limit refuses must not use up the
-        // rate.
+        // The rate is checked last, because this check uses up a part of the rate. A creation that another limit
+        // refuses must not do so.
         let per_second = limits.creations_per_second.unwrap_or(self.settings.creations);
         self.rate.take(candidate.namespace, per_second, Instant::now()).map_err(|rest| {
             let detail = format!("the namespace makes {per_second} timers in a second at most");
@@ -69,12 +70,13 @@ impl CreationLimits {
         })
     }
 
-    /// Fails if the limits of a namespace do not permit this due moment.
+    /// Fails if the limits of a namespace forbid the due moment `due`.
     pub(crate) fn check_due(&self, limits: &NamespaceLimits, due: UtcMillis) -> Result<(), Problem> {
         check_delay(limits, Some(Due::At(due)), self.timers.timer_store().now())
     }
 
-    /// Fails if the callback may not go to its host. Checks only the text of the URL, without resolving the host.
+    /// Fails if the timer's callback may not go to its host. Checks only the text of the URL, and resolves no host
+    /// name.
     fn check_host(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
         let Candidate { limits, pointer, .. } = candidate;
         let (Some(callback), Some(sent)) = (candidate.callback, &candidate.timer.callback) else {
@@ -96,8 +98,8 @@ impl CreationLimits {
         }
     }
 
-    /// Fails if the namespace or the service has its greatest number of timers. A creation is still admitted if its
-    /// timer is stored already, or if it replaces another timer.
+    /// Fails if the namespace or the service has its greatest number of timers already. Does not fail if the timer is
+    /// already stored, or if it replaces a timer.
     async fn check_room(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
         let Candidate { namespace, limits, naming, ahead, .. } = candidate;
         let full = |most: u64| {
@@ -122,8 +124,8 @@ impl CreationLimits {
         full(reached)
     }
 
-    /// Returns the number of stored timers of each namespace. Uses the last count again if that is recent and far from
-    /// all limits, since a count reads all shards.
+    /// Returns the number of stored timers in each namespace. A new count reads all shards. So the last count is used
+    /// again if it is recent and far from all limits.
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;
         let known = self.counts.last();

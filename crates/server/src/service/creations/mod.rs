@@ -1,4 +1,4 @@
-//! Creates timers: checks the limits of the namespace and the idempotency key, and stores the timer.
+//! Creates timers. Checks the limits of the namespace and the idempotency key, and stores the timer.
 
 mod count_cache;
 mod idempotency;
@@ -12,8 +12,9 @@ pub(super) use limits::{Candidate, CreationLimits};
 pub(crate) use naming::Naming;
 
 use super::recorder::ChangeRecorder;
-use crate::asker::{self, RequestId};
+use crate::asker;
 use crate::convert::{Order, order, rejected, unavailable};
+use crate::request_id::RequestId;
 use crate::settings::Settings;
 use crate::state::{Namespace, Namespaces};
 use crate::telemetry::Telemetry;
@@ -26,17 +27,18 @@ use tourbillon_durable::{self as durable, Timers};
 
 const LONGEST_IDEMPOTENCY_KEY: usize = 255;
 
-/// A creation that has passed all checks and can be stored.
+/// A new timer that has passed all checks and is ready for the store.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) order: Order,
-    /// Keeps other requests with the same idempotency key out. `None` if the request has no such key.
+    /// Keeps other requests with the same idempotency key out while this value exists. `None` if the request has no
+    /// idempotency key.
     pub(super) entered: Option<Entered>,
-    /// The timer's namespace, which cannot be removed while this value is held.
+    /// The namespace of the timer. While this value is held, the namespace cannot be removed.
     pub(super) namespace: Arc<Namespace>,
 }
 
-/// Carries out requests to create timers.
+/// Fulfils requests to create timers.
 pub(crate) struct Creations {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -48,8 +50,8 @@ pub(crate) struct Creations {
 }
 
 impl Creations {
-    /// Checks a creation before it is stored. `pointer` is the JSON pointer to the timer in the request. `ahead` is the
-    /// number of creations before it in the same transaction.
+    /// Checks a new timer before it is stored. `pointer` is the JSON pointer to the timer within the request. `ahead`
+    /// is the number of timers that the same transaction creates before this timer.
     pub(super) async fn ready(
         &self,
         namespace: &str,
@@ -92,7 +94,7 @@ impl Creations {
         Ok(Ready { order: (kind, spec), entered, namespace: owner })
     }
 
-    /// Checks and stores a new timer.
+    /// Checks a new timer and stores it.
     pub(crate) async fn place(
         &self,
         namespace: &str,
@@ -117,7 +119,7 @@ impl Creations {
         self.placed(namespace, naming.key, placed, entered.as_ref()).await
     }
 
-    /// Records a creation that the store has answered, and makes the answer to the request.
+    /// Records the creation of a timer after the store's answer. Returns the answer for the client.
     pub(super) async fn placed(
         &self,
         namespace: &str,
@@ -129,7 +131,7 @@ impl Creations {
             if let durable::Placed::Repeated(id) = placed {
                 let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
                 let mark = stored.and_then(|timer| work::head(&timer.payload.0).fingerprint);
-                // A timer that has ended is not stored, and its fingerprint neither. Its request is remembered in
+                // A timer that has ended is no longer stored, nor is its fingerprint. Its request is remembered in
                 // memory, unless the service was restarted.
                 if mark.is_some_and(|mark| mark != entered.fingerprint()) {
                     return Err(mismatch());

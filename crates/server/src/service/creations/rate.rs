@@ -1,4 +1,4 @@
-//! Limits how many timers a namespace creates in a second. Without this limit, one namespace could take the whole
+//! Limits how many timers a namespace may create in a second. Without this limit, one namespace could use the whole
 //! capacity of the store.
 
 use core::time::Duration;
@@ -6,14 +6,15 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// The number of remembered namespaces beyond which those are forgotten that have created nothing for a second.
+/// The greatest number of namespaces whose rates of creations are remembered. If there are more, namespaces that have
+/// created nothing for a second are forgotten.
 const MOST: usize = 10_000;
 
-/// Counts the recent creations of each namespace.
+/// Limits the rate at which each namespace creates timers.
 #[derive(Debug, Default)]
 pub(super) struct CreationRate(Mutex<HashMap<Box<str>, Bucket>>);
 
-/// A token bucket that holds the creations of a second.
+/// The creations that a namespace may still make now. A full bucket has the creations of one second.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     /// The number of creations that were left at the moment `at`.
@@ -22,18 +23,19 @@ struct Bucket {
 }
 
 impl CreationRate {
-    /// Takes a creation from the namespace's rate. Fails with the time until a creation is possible.
+    /// Counts a creation of a namespace that may create `per_second` timers a second. If the namespace has used up its
+    /// rate, fails with the time until a creation is possible.
     pub(super) fn take(&self, namespace: &str, per_second: u32, now: Instant) -> Result<(), Duration> {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let most = f64::from(per_second.max(1));
-        if !buckets.contains_key(namespace) {
+        let Some(bucket) = buckets.get_mut(namespace) else {
             if buckets.len() >= MOST {
                 let is_recent = |at: Instant| now.saturating_duration_since(at) < Duration::from_secs(1);
                 buckets.retain(|_, bucket| is_recent(bucket.at));
             }
-            buckets.insert(namespace.into(), Bucket { left: most, at: now });
-        }
-        let Some(bucket) = buckets.get_mut(namespace) else { return Ok(()) };
+            buckets.insert(namespace.into(), Bucket { left: most - 1.0, at: now });
+            return Ok(());
+        };
         let since = now.saturating_duration_since(bucket.at).as_secs_f64();
         *bucket = Bucket { left: (bucket.left + since * most).min(most), at: now.max(bucket.at) };
         if bucket.left < 1.0 {

@@ -1,4 +1,4 @@
-//! Groups dead timers by their destination and their last error, and changes the timers of a group.
+//! Groups dead timers by their destination and their last error. Changes the timers of a group together.
 
 use crate::convert::shown;
 use crate::text::cut;
@@ -8,26 +8,27 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::timer::Timer;
 use url::Url;
 
-/// The greatest length of a group's error, in bytes.
+/// The greatest length of the error that names a group of dead timers, in bytes. Errors with the same first bytes
+/// belong to one group.
 const LONGEST_ERROR: usize = 120;
 
-/// A group of dead timers: those with the same destination and the same last error.
+/// A group of dead timers with the same destination and the same last error.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct DeadGroup {
-    /// The host and port of the callbacks, or `queue` and the queue's name; `elsewhere` for a timer that cannot be
-    /// read.
+    /// The destination of the timers: the host and port of their callbacks, or the word `queue` and the queue's name.
+    /// `elsewhere` if the timers' work cannot be read.
     pub(crate) place: Box<str>,
-    /// The beginning of the last error.
+    /// The first bytes of the timers' last error.
     pub(crate) error: Box<str>,
 }
 
 impl DeadGroup {
-    /// Makes the group of this destination and this error. The error is cut to its greatest length.
+    /// Makes the group of dead timers with this destination and this last error. Cuts the error to its greatest length.
     pub(crate) fn new(place: &str, error: &str) -> Self {
         Self { place: place.into(), error: cut(error, LONGEST_ERROR).into() }
     }
 
-    /// Returns the group to which a dead timer belongs.
+    /// Returns the group to which a dead timer belongs, by its destination and its last error.
     pub(crate) fn of(timer: &Timer) -> Self {
         let timer = shown(timer, false);
         let host = |url: &str| {
@@ -43,7 +44,8 @@ impl DeadGroup {
         Self::new(&place, error.unwrap_or("without an error"))
     }
 
-    /// Returns whether a timer is dead and belongs to the group. An empty place, or an empty error, matches any.
+    /// Returns whether a timer is dead and belongs to this group. An empty destination of the group matches each
+    /// destination, and an empty error matches each error.
     pub(crate) fn has(&self, timer: &Timer) -> bool {
         if !matches!(timer.state, State::Dead(_)) {
             return false;
@@ -54,7 +56,8 @@ impl DeadGroup {
     }
 }
 
-/// Replays or drops dead timers: all of the namespace, or those that have the label and are in the group.
+/// The work of replaying or dropping the dead timers of a namespace. If `label` or `group` is set, only timers that
+/// match it are changed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DeadWork {
     pub(crate) label: Option<Box<str>>,
@@ -63,7 +66,7 @@ pub(crate) struct DeadWork {
 }
 
 impl DeadWork {
-    /// Returns the change of a dead timer, or `None` if the timer is not in the group.
+    /// Returns the change that this work makes to a dead timer. Returns `None` if the timer does not belong to `group`.
     pub(super) fn change(&self, timer: &Timer) -> Option<Change> {
         let is_meant = self.group.as_ref().is_none_or(|group| group.has(timer));
         is_meant

@@ -1,8 +1,8 @@
-//! Runs operations on many timers. They go on after the answer to their request, and after a restart.
+//! Runs operations on many timers. An operation goes on after the answer to its request, and after a restart.
 //!
-//! An operation walks over a list of timers, a page at a time, and changes each page in one transaction. It changes no
-//! timer that was created, or has died, after the operation's start. So a timer that is created after the answer to the
-//! request stays, even if it has the label.
+//! An operation reads a list of timers page by page, and changes the timers of each page. It leaves out timers that
+//! were created or have died after the operation's start. So a timer that is created after the answer to the request is
+//! kept, even if it has the label.
 
 mod dead_group;
 mod records;
@@ -25,11 +25,11 @@ use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::timer::TimerId;
 use work::Unfinished;
 
-/// The greatest difference between two nodes' estimates of the Redis server's time. An estimate is late by at most the
-/// time that the server's answer takes.
+/// The greatest difference between two nodes' estimates of the Redis server's time. An estimate can lag by the time
+/// that the server took for an answer.
 const SKEW: Duration = Duration::from_millis(200);
 
-/// Starts operations on many timers, and knows how far they are.
+/// Runs operations that change many timers, and reports their progress.
 pub(crate) struct Operations {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
@@ -41,15 +41,15 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    /// Begins an operation. The operation begins even if the future is dropped.
+    /// Begins an operation that changes many timers of a namespace. The operation begins even if the future is dropped.
     pub(crate) async fn begin(self: &Arc<Self>, namespace: &str, work: Work) -> Result<Operation, Problem> {
         self.namespaces.require(namespace)?;
         let (this, namespace, author) = (Arc::clone(self), namespace.to_owned(), self.audit.author());
         let begun = tokio::spawn(async move {
             let deed = work.deed(&namespace);
             let begun = this.begin_whole(&namespace, work, author.clone()).await;
-            // A refusal by a limit changes nothing, and a client may cause refusals without end: they would fill the
-            // trail.
+            // A refusal by a limit changes nothing, so it gets no entry. A client could cause refusals without end,
+            // which would fill the trail.
             if begun.as_ref().is_err_and(|problem| problem.kind != ProblemKind::LimitReached) {
                 this.audit.write(deed.entry(author, End::from(&begun))).await;
             }
@@ -59,7 +59,8 @@ impl Operations {
         begun.unwrap_or_else(|error| Err(Problem::new(ProblemKind::Internal, error.to_string())))
     }
 
-    /// Returns the operations of a namespace that run, or have ended within the last hour, the latest first.
+    /// Returns the operations of a namespace that are running, or that ended within the last hour. The latest comes
+    /// first.
     pub(crate) async fn list(&self, namespace: &str) -> Result<Vec<Operation>, Problem> {
         self.namespaces.require(namespace)?;
         Ok(self.records.list(namespace).await)
@@ -86,10 +87,11 @@ impl Operations {
             return Err(Problem::new(ProblemKind::StoreUnavailable, detail).with_retry_after_ms(1_000));
         }
         if self.namespaces.is_shared() {
-            // The clock of another node may be a little behind: its next timers would count as made before the start.
+            // The clock of another node may be a little behind. Without this wait, that node's next timers would count
+            // as created before the start.
             tokio::time::sleep(SKEW).await;
         }
-        // A timer that is made after the answer is made at a later millisecond.
+        // The moment of the start must be over. Timers that are created after the answer then have a later moment.
         for _ in 0..100 {
             if store.now() > begun {
                 break;
@@ -101,7 +103,7 @@ impl Operations {
         Ok(operation)
     }
 
-    /// Writes an entry about an operation into the audit trail, if the operation's author is known.
+    /// Writes the entry of an operation into the audit trail. Does nothing if the operation's author is unknown.
     async fn record_audit(&self, id: &str, unfinished: &Unfinished, end: End) {
         if let Some(author) = unfinished.by.clone() {
             let deed = unfinished.work.deed(&unfinished.namespace).target(id);
@@ -109,39 +111,41 @@ impl Operations {
         }
     }
 
-    /// Continues the operations that a former process of this service has not finished.
+    /// Continues the operations that an earlier process of this service has left unfinished.
     pub(crate) fn resume(self: &Arc<Self>) {
         for (id, unfinished) in self.records.unfinished() {
             self.run(id, unfinished);
         }
     }
 
-    /// Continues the operations of nodes that are gone. After a failure the next call tries again.
+    /// Continues the operations of nodes that have stopped or died. After an error, the next call tries again.
     pub(crate) async fn take_over(self: &Arc<Self>) {
         for (id, unfinished) in self.records.take_over().await.unwrap_or_default() {
             self.run(id, unfinished);
         }
     }
 
-    /// Writes the operations into the file, or into the shared document. Each write has all operations, so a failed
-    /// write loses nothing.
+    /// Writes all operations into the file, or into the document that nodes share. After a failed write, the next write
+    /// has all operations again.
     async fn write_records(self: &Arc<Self>) -> io::Result<()> {
         let (this, stops) = (Arc::clone(self), self.stop.has_begun());
         let written = tokio::task::spawn_blocking(move || this.records.write(stops)).await;
         written.map_err(io::Error::other).and_then(|written| written)
     }
 
-    /// Returns an operation by its id, whichever node runs it. `None` if the namespace has no such operation.
+    /// Returns the operation with this id, even if another node runs it. Returns `None` if the namespace has no such
+    /// operation.
     pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
         self.records.find(namespace, id).await
     }
 
-    /// Returns the number of operations that this process runs.
+    /// Returns the number of operations that are running in this process.
     pub(crate) fn running(&self) -> usize {
         self.records.running()
     }
 
-    /// Waits until no operation runs here, for at most the time `patience`. Returns whether none runs. Blocks.
+    /// Waits for at most `patience` until no operation runs in this process. Returns whether all operations have ended.
+    /// Blocks the calling thread.
     pub(crate) fn await_end(&self, patience: Duration) -> bool {
         self.records.await_end(patience)
     }

@@ -1,12 +1,12 @@
-//! Keeps the progress of operations, and the file of the operations that have not ended.
+//! Keeps the progress of operations, and writes the unfinished operations into a file.
 //!
-//! The file has the operations with their places in their lists. It is written at the start of an operation, at its
-//! end, and once a second in between. After a kill the operation goes on from an earlier place. The timers that it has
-//! cancelled since that place are gone by then, and are not counted.
+//! The file has the unfinished operations, with the positions that they have reached in their lists. It is written when
+//! an operation starts or ends, and once a second in between. After a kill, an operation goes on from the position in
+//! the file. Timers that it cancelled after that position are gone, and are not counted.
 //!
-//! Beside other nodes a shared document of the deployment takes the place of the file, and is written at the same
-//! moments. So each node shows the operations of all nodes, and the last hundred that have ended. An operation of a
-//! node that has stopped or died is taken over by the first node that replaces the document:
+//! Beside other nodes, a shared document of the deployment replaces the file, and is written whenever the file would be
+//! written. So each node shows the operations of all nodes, and the last hundred operations that have ended. If a node
+//! has stopped or died, another node takes its operations over. The first node that replaces the document gets them:
 //!
 //! | event | ends as |
 //! |---|---|
@@ -32,30 +32,33 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::TimerStore as _;
 use tourbillon_redis::RedisStore;
 
-/// The greatest number of operations that run at a time. Each namespace has a share of them.
+/// The greatest number of operations on many timers that run at the same time. A single namespace may run only some of
+/// them.
 const MOST_RUNNING: usize = 16;
-/// The greatest number of ended operations that are remembered.
+/// The greatest number of ended operations that this process remembers.
 const MOST_ENDED: usize = 1_000;
 /// The time for which an operation is shown after its end.
 const SHOWN: Duration = Duration::from_secs(3_600);
-/// The greatest number of ended operations that the shared document has.
+/// The greatest number of ended operations in the document in Redis that nodes share.
 const MOST_SHARED: usize = 100;
-/// The name of the shared document with the operations of all nodes.
+/// The name of the document in Redis that has the operations of all nodes.
 const DOCUMENT: &str = "operations";
-/// The number of attempts to change the document while other nodes change it.
+/// The greatest number of attempts to change the shared document of operations. An attempt fails if another node
+/// changes the document first.
 const TURNS: usize = 64;
-/// The time between two writes of the file, unless an operation starts or ends.
+/// The least time between two writes of the operations' progress.
 const WRITTEN: Duration = Duration::from_secs(1);
 
-/// An operation in the shared document.
+/// An operation in the document in Redis that nodes share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SharedRecord {
     namespace: Box<str>,
     operation: Operation,
     unfinished: Option<Unfinished>,
-    /// The node that runs the operation. `None` if that node has stopped.
+    /// The incarnation (number of the run) of the node that runs or ran the operation. `None` if the node has stopped
+    /// before the end.
     node: Option<u64>,
-    /// The moment at which the operation ended.
+    /// The moment at which the operation ended. `None` if the operation has not ended.
     ended: Option<UtcMillis>,
 }
 
@@ -70,20 +73,21 @@ struct Record {
     ended: Option<Instant>,
 }
 
-/// The operations of a service. Keeps their file or shared document.
+/// The operations of a service on many timers, with the file or the shared document that keeps them.
 pub(crate) struct OperationRecords {
     path: PathBuf,
-    /// The deployment with the shared document. `None` if no nodes share the timers.
+    /// The deployment on Redis with the document that nodes share. `None` if the timers are in a file or in the memory
+    /// of this process.
     shared: Option<Arc<RedisStore>>,
     records: Mutex<BTreeMap<Box<str>, Record>>,
-    /// The moment at which the file was last written. The lock is held during a write, so that writes do not overlap.
+    /// The moment at which the operations were last written. Locked during a write, so two writes never overlap.
     written: Mutex<Instant>,
-    /// The number of running tasks, for those that wait until none runs.
+    /// The number of tasks that run operations.
     tasks: watch::Sender<usize>,
 }
 
 impl OperationRecords {
-    /// Reads the operations that have not ended from the file.
+    /// Reads the unfinished operations from the file `path`.
     pub(crate) fn open(path: &Path, shared: Option<Arc<RedisStore>>) -> io::Result<Self> {
         let file: File = files::read(path)?.unwrap_or_default();
         let records = file.into_iter().map(|(id, unfinished)| {
@@ -104,7 +108,7 @@ impl OperationRecords {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the operations that have not ended.
+    /// Returns the unfinished operations by their ids.
     pub(super) fn unfinished(&self) -> File {
         let records = self.lock();
         records.iter().filter_map(|(id, record)| Some((id.clone(), record.unfinished.clone()?))).collect()
@@ -114,14 +118,15 @@ impl OperationRecords {
         self.lock().values().filter(|record| record.ended.is_none()).count()
     }
 
-    /// Writes the file, or the shared document. With `stops`, gives up this node's operations, so that other nodes take
-    /// them over. Blocks.
+    /// Writes the operations into the file or the shared document. With `stops`, gives this node's operations up, so
+    /// other nodes can continue them. Blocks the calling thread.
     pub(super) fn write(&self, stops: bool) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.shared {
             Some(store) => {
                 block_on(self.write_shared(store, stops))?;
-                // The file was left from the time before the service moved to Redis.
+                // A file may be left from the time before the service moved to Redis. Its operations are now in the
+                // document.
                 if self.path.exists() {
                     std::fs::remove_file(&self.path)?;
                 }
@@ -144,7 +149,7 @@ impl OperationRecords {
         store.replace_document(DOCUMENT, version, Some(&value)).await.map_err(io::Error::other)
     }
 
-    /// Writes this node's operations into the shared document.
+    /// Writes the operations of this node into the document that nodes share. With `stops`, gives them up.
     async fn write_shared(&self, store: &RedisStore, stops: bool) -> io::Result<()> {
         let this = store.incarnation();
         for _ in 0..TURNS {
@@ -152,7 +157,7 @@ impl OperationRecords {
             let now = store.now();
             {
                 let mut records = self.lock();
-                // An operation that another node has taken over is no longer this node's.
+                // If another node has taken an operation over, this node gives it up.
                 let is_others =
                     |id: &str| all.get(id).and_then(|noted| noted.node).is_some_and(|node| node != this);
                 records.retain(|id, record| record.unfinished.is_none() || !is_others(id));
@@ -180,7 +185,7 @@ impl OperationRecords {
         Err(io::Error::other(format!("other nodes noted operations during {TURNS} attempts")))
     }
 
-    /// Takes over the operations whose nodes have stopped or are gone. Returns them.
+    /// Takes the operations of nodes that have stopped or died. Returns the taken operations by their ids.
     pub(super) async fn take_over(&self) -> io::Result<File> {
         let Some(store) = &self.shared else { return Ok(File::new()) };
         let (version, mut all) = Self::read_shared(store).await?;
@@ -211,12 +216,13 @@ impl OperationRecords {
         Ok(taken)
     }
 
-    /// Returns whether this node still runs an operation. Another node may have taken it over.
+    /// Returns whether this node still runs the operation. Returns false once another node has taken the operation.
     pub(super) fn has(&self, id: &str) -> bool {
         self.lock().get(id).is_some_and(|record| record.unfinished.is_some())
     }
 
-    /// Returns an operation by its id, whichever node runs it. `None` if the namespace has no such operation.
+    /// Returns the operation with this id, even if another node runs it. Returns `None` if the namespace has no such
+    /// operation.
     pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
         let known = self.get(namespace, id);
         let Some(store) = self.shared.as_ref().filter(|_| known.is_none()) else { return known };
@@ -224,7 +230,7 @@ impl OperationRecords {
         all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
     }
 
-    /// Returns all remembered operations of a namespace, of all nodes, the latest first.
+    /// Returns the remembered operations of a namespace, from all nodes. The latest operation comes first.
     pub(super) async fn list(&self, namespace: &str) -> Vec<Operation> {
         let mut all = BTreeMap::new();
         if let Some(store) = &self.shared
@@ -235,7 +241,7 @@ impl OperationRecords {
         }
         let mut records = self.lock();
         Self::forget(&mut records);
-        // The records of this node are newer than the document.
+        // The records of this node are newer than the document, so they replace its entries.
         let here = records.iter().filter(|(_, record)| *record.namespace == *namespace);
         all.extend(here.map(|(id, record)| (id.clone(), record.operation.clone())));
         let mut all: Vec<_> = all.into_values().collect();
@@ -243,18 +249,19 @@ impl OperationRecords {
         all
     }
 
-    /// Returns whether the last write is so old that the file must be written again.
+    /// Returns whether the operations were last written more than a second ago. If so, their progress must be written
+    /// again.
     pub(super) fn is_old(&self) -> bool {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > WRITTEN
     }
 
-    /// Counts a running task, until the returned value is dropped.
+    /// Counts a task that runs an operation, until the returned value is dropped.
     pub(super) fn begin_task(&self) -> Task {
         self.tasks.send_modify(|tasks| *tasks += 1);
         Task(self.tasks.clone())
     }
 
-    /// Adds an operation. Fails if too many operations run, or if the namespace has its share of them.
+    /// Adds an operation that begins. Fails if too many operations run in the process, or in the namespace.
     pub(super) fn add(&self, id: &str, unfinished: &Unfinished) -> Result<(), Problem> {
         let mut records = self.lock();
         Self::forget(&mut records);
@@ -271,12 +278,12 @@ impl OperationRecords {
         Ok(())
     }
 
-    /// Removes an operation that could not be begun.
+    /// Removes an operation that failed to begin.
     pub(super) fn remove(&self, id: &str) {
         self.lock().remove(id);
     }
 
-    /// Updates the progress of an operation.
+    /// Replaces the progress of an operation by the progress in `unfinished`.
     pub(super) fn update(&self, id: &str, unfinished: &Unfinished) {
         if let Some(record) = self.lock().get_mut(id) {
             record.operation = unfinished.shown(id);
@@ -284,7 +291,7 @@ impl OperationRecords {
         }
     }
 
-    /// Marks an operation as ended. It has failed if `error` is given.
+    /// Marks an operation as ended. Marks it as failed if `error` is given.
     pub(super) fn end(&self, id: &str, error: Option<String>) {
         if let Some(record) = self.lock().get_mut(id) {
             record.operation.state =
@@ -295,7 +302,8 @@ impl OperationRecords {
         }
     }
 
-    /// Returns an operation that this process remembers. `None` if the namespace has no such operation.
+    /// Returns an operation that this process remembers. Returns `None` if the namespace has no operation with this id
+    /// here.
     fn get(&self, namespace: &str, id: &str) -> Option<Operation> {
         let mut records = self.lock();
         Self::forget(&mut records);
@@ -303,7 +311,8 @@ impl OperationRecords {
         Some(record.operation.clone())
     }
 
-    /// Waits until no task runs, for at most the time `patience`. Returns whether none runs. Blocks.
+    /// Waits for at most `patience` until no task runs an operation. Returns whether all tasks have ended. Blocks the
+    /// calling thread.
     pub(super) fn await_end(&self, patience: Duration) -> bool {
         let begun = Instant::now();
         while *self.tasks.borrow() > 0 {
@@ -315,7 +324,8 @@ impl OperationRecords {
         true
     }
 
-    /// Forgets operations that ended an hour ago, and the oldest ended operations beyond the limit.
+    /// Forgets the operations that ended more than an hour ago. If too many ended operations are left, also forgets the
+    /// oldest of them.
     fn forget(records: &mut BTreeMap<Box<str>, Record>) {
         records.retain(|_, record| record.ended.is_none_or(|ended| ended.elapsed() < SHOWN));
         let mut ended: Vec<_> =
@@ -329,7 +339,7 @@ impl OperationRecords {
     }
 }
 
-/// Counts one running task. Dropped when the task ends.
+/// Counts one task that runs an operation. Dropping the value ends the count.
 pub(super) struct Task(watch::Sender<usize>);
 
 impl Drop for Task {

@@ -1,4 +1,4 @@
-//! Runs one operation: walks through its lists of timers and changes them page by page.
+//! Runs one operation. Reads its lists of timers page by page, and changes the timers of each page.
 
 use super::Operations;
 use super::work::{BackfillWork, Unfinished, Work};
@@ -11,32 +11,33 @@ use tourbillon_durable::store::{Durability, Filter, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Cancelled, Changed, Effect, UtcMillis};
 
-/// The number of timers that an operation changes in one transaction.
+/// The number of timers that an operation reads and changes in one step if the store is a file.
 const AT_ONCE: u32 = 200;
-/// The number of timers in a page on Redis. Pages are larger there: no transaction has all timers of a page, and a page
-/// by the beginning of the key asks every set of keys.
+/// The number of timers that an operation reads and changes in one step if the store is on Redis. The number is larger
+/// than [`AT_ONCE`], because a step on Redis is more than one transaction. Larger steps also save requests, because a
+/// list by key prefix asks all sets of keys in each step.
 const AT_ONCE_SHARED: u32 = 1_000;
-/// The number of occurrences that a backfill creates in one transaction.
+/// The number of timers that a backfill of a schedule creates in one step.
 const OCCURRENCES_AT_ONCE: usize = 100;
-/// The shortest pause after an error of the store. Each further error doubles the pause.
+/// The pause after the first error of the store. Each further error doubles the pause.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause after an error of the store.
+/// The longest pause of an operation after an error of the store.
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
 impl Operations {
-    /// Runs an operation in a task of its own.
+    /// Starts a task that runs an operation on many timers.
     pub(super) fn run(self: &Arc<Self>, id: Box<str>, unfinished: Unfinished) {
         let (scan, task) = (BulkScan::new(Arc::clone(self), id, unfinished), self.records.begin_task());
         tokio::spawn(async move {
             scan.run().await;
-            // The scan is dropped by now. So once no task is counted, no task holds the store, and the store may be
-            // opened again.
+            // The scan is already dropped here. So once no task is counted, no task holds the store, and the store may
+            // be opened again.
             drop(task);
         });
     }
 }
 
-/// Walks over the timers of one operation.
+/// A running operation that reads and changes many timers.
 struct BulkScan {
     operations: Arc<Operations>,
     id: Box<str>,
@@ -48,7 +49,7 @@ impl BulkScan {
         Self { operations, id, unfinished }
     }
 
-    /// Runs until the operation ends or the service stops.
+    /// Runs the operation until it ends, the service stops, or another node takes the operation.
     async fn run(mut self) {
         let lists = self.unfinished.work.lists(&self.unfinished.namespace);
         let operations = Arc::clone(&self.operations);
@@ -61,7 +62,7 @@ impl BulkScan {
             let Some(list) = lists.get(self.unfinished.list) else { break None };
             let step = self.step(list).await;
             if !operations.records.has(&self.id) {
-                // Another node has taken the operation over.
+                // Another node has taken over the operation.
                 return;
             }
             operations.records.update(&self.id, &self.unfinished);
@@ -73,7 +74,8 @@ impl BulkScan {
                         () = operations.stop.begun() => {}
                     }
                 }
-                // A store that is being closed fails for good: the next start goes on.
+                // While the service stops, the store is closed, and every call fails. The next start continues the
+                // operation.
                 Err(_) if operations.stop.has_begun() => {}
                 Err(error) => break Some(unavailable(&error).detail),
             }
@@ -85,11 +87,12 @@ impl BulkScan {
         let end = error.clone().map_or_else(End::done, End::failed).count(self.unfinished.changed);
         operations.records.end(&self.id, error);
         operations.record_audit(&self.id, &self.unfinished, end).await;
-        // If the file cannot be written, the next start finds nothing left to do.
+        // If this write fails, the next start runs the operation again and finds nothing left to do.
         drop(operations.write_records().await);
     }
 
-    /// Takes one step: changes a page of timers, or creates some occurrences of a backfill.
+    /// Makes one step of the operation. Changes a page of timers, or creates some timers of a schedule for past
+    /// instants.
     async fn step(&mut self, list: &Filter) -> Result<(), StoreError> {
         if let Work::Backfill(backfill) = &self.unfinished.work {
             let backfill = backfill.clone();
@@ -116,8 +119,8 @@ impl BulkScan {
         Ok(())
     }
 
-    /// Counts and records the effect of a change. `before` is the timer before the change, and `at` a moment before the
-    /// change.
+    /// Counts and records the effect of the operation's change of a timer. `before` is the timer before the change.
+    /// `at` is a moment before the change.
     fn count(&mut self, before: &Timer, at: UtcMillis, effect: Option<Effect>) {
         let (unfinished, recorder) = (&mut self.unfinished, &self.operations.recorder);
         match effect {
@@ -131,7 +134,7 @@ impl BulkScan {
                 unfinished.in_flight += 1;
                 recorder.cancelled_in_bulk(&unfinished.namespace, before.id, None);
             }
-            // Only a replay has this effect among these changes.
+            // A replay is the only change of an operation with this effect.
             Some(Effect::Changed(Changed::Changed)) => {
                 unfinished.changed += 1;
                 recorder.replayed(before, at);
@@ -142,7 +145,7 @@ impl BulkScan {
         }
     }
 
-    /// Creates the next occurrences of a backfill.
+    /// Creates the next timers of a schedule for past instants.
     async fn backfill(&mut self, work: BackfillWork) -> Result<(), StoreError> {
         let at = ScheduleKey::new(self.unfinished.namespace.clone(), work.key.clone());
         let schedules = self.operations.schedules.clone();

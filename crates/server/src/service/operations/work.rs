@@ -1,4 +1,4 @@
-//! Describes the work of operations on many timers, and their progress.
+//! Describes the work of operations on many timers, and the progress of this work.
 
 use super::dead_group::DeadWork;
 use crate::audit::Deed;
@@ -9,7 +9,7 @@ use tourbillon_durable::store::{Cursor, Filter};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Change, UtcMillis};
 
-/// The work of an operation: which timers it changes, and how.
+/// The work of an operation on many timers. It selects the timers, and says how they are changed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Work {
     Cancel(CancelMany),
@@ -18,17 +18,18 @@ pub(crate) enum Work {
     Backfill(BackfillWork),
 }
 
-/// The range of a schedule's instants for which a backfill creates occurrences.
+/// The range of past instants for which an operation creates the timers of a schedule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BackfillWork {
     pub(crate) key: Box<str>,
-    /// The range begins after this moment.
+    /// The moment after which the range of instants begins. The moment itself does not belong to the range.
     pub(crate) after: UtcMillis,
     pub(crate) until: UtcMillis,
 }
 
 impl Work {
-    /// Returns the lists of timers over which the operation walks, one after the other.
+    /// Returns filters for the timers that the operation may change. The operation reads one list for each filter, in
+    /// turn.
     pub(super) fn lists(&self, namespace: &str) -> Vec<Filter> {
         let namespace = Some(namespace.into());
         let text = |text: &Option<String>| text.as_deref().map(Into::into);
@@ -37,12 +38,12 @@ impl Work {
                 vec![Filter { namespace, label: text(label), ..Filter::default() }]
             }
             Self::Cancel(CancelMany { key_prefix, .. }) => {
-                // Dead timers are not listed by their keys, so they have a list of their own.
+                // A list by key has no dead timers, so dead timers have a list of their own.
                 let living = Filter { namespace, key_prefix: text(key_prefix), ..Filter::default() };
                 let dead = Filter { phase: Some(Phase::Dead), ..living.clone() };
                 vec![living, dead]
             }
-            // This list is not read: a backfill creates occurrences instead.
+            // This list is never read, because a backfill creates occurrences instead of changing timers.
             Self::Backfill(_) => vec![Filter { namespace, ..Filter::default() }],
             Self::Replay(ReplayMany { label }) => {
                 vec![Filter { namespace, label: text(label), phase: Some(Phase::Dead), ..Filter::default() }]
@@ -85,7 +86,8 @@ impl Work {
         Deed::new(action).namespace(namespace).detail(detail)
     }
 
-    /// Returns the change of a timer, or `None` if the operation leaves the timer alone.
+    /// Returns the change that the operation makes to a timer. Returns `None` if the operation leaves the timer
+    /// unchanged.
     pub(super) fn change(&self, timer: &Timer, begun: UtcMillis) -> Option<Change> {
         match (self, &timer.state) {
             (Self::Cancel(_), _) if timer.created <= begun => Some(Change::Cancel(timer.id.into())),
@@ -96,7 +98,7 @@ impl Work {
     }
 }
 
-/// An operation that has not ended, as the file keeps it.
+/// An operation on many timers that has not ended, as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Unfinished {
     pub(super) namespace: Box<str>,
@@ -105,11 +107,11 @@ pub(super) struct Unfinished {
     pub(super) changed: u64,
     pub(super) in_flight: u64,
     pub(super) refused: u64,
-    /// The index of the list of timers that is walked now, in [`Work::lists`].
+    /// The index in [`Work::lists`] of the list that the operation reads at present.
     pub(super) list: usize,
-    /// The place that the walk has reached in that list. `None` at the list's start.
+    /// The position up to which the operation has read the present list. `None` at the beginning of the list.
     pub(super) cursor: Option<Cursor>,
-    /// The person or program that asked for the operation.
+    /// The person or program that requested the operation. `None` if an earlier version has stored the operation.
     #[serde(default)]
     pub(super) by: Option<AuditAuthor>,
 }

@@ -1,4 +1,4 @@
-//! Judges the service's condition: its health, its readiness, and its counts.
+//! Judges the service's condition: whether it is alive, healthy and ready. Also counts its timers.
 
 use super::hosts::hosts_now;
 use super::liveness::Liveness;
@@ -16,14 +16,14 @@ use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Health, Timers, UtcMillis};
 
-/// The time within which the store must answer a small read.
+/// The longest time for a small read of the store when the service checks whether it is ready.
 const SLOW: Duration = Duration::from_secs(2);
-/// The time for which a shared store may fail before the node counts as cut off from it.
+/// The time for which a shared store must have failed until this node counts as cut off.
 const OUT: Duration = Duration::from_secs(2);
-/// The greatest number of shown hosts.
+/// The greatest number of callback hosts that the statistics show.
 const MOST_HOSTS: usize = 100;
 
-/// Judges the condition of a service.
+/// Judges whether the service works, and reports its numbers.
 pub(crate) struct Condition {
     pub(crate) timers: Timers,
     pub(crate) namespaces: Arc<Namespaces>,
@@ -33,7 +33,8 @@ pub(crate) struct Condition {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) stop: Stop,
-    /// The greatest number of running handlers. With this number, the loop that delivers timers claims no more.
+    /// The greatest number of timers that are handled at the same time. When this number is reached, the loop that
+    /// delivers timers claims no further timers.
     pub(crate) capacity: usize,
     pub(crate) liveness: Mutex<Liveness>,
     pub(crate) begun: Instant,
@@ -45,13 +46,15 @@ impl Condition {
         self.begun.elapsed()
     }
 
-    /// Checks that the loop that delivers timers polls the store: see [`Service::alive`](crate::Service::alive).
+    /// Checks that the loop that delivers timers polls the store. [`Service::alive`](crate::Service::alive) describes
+    /// the check.
     pub(crate) fn alive(&self) -> Result<(), Box<str>> {
         let (health, stats) = (self.timers.health(), self.timers.stats());
         self.liveness().judge(&health, stats.claims, stats.running, self.capacity, Instant::now())
     }
 
-    /// Checks that the service does its work: see [`Service::healthy`](crate::Service::healthy).
+    /// Checks that the service delivers timers and reaches a shared store.
+    /// [`Service::healthy`](crate::Service::healthy) describes the check.
     pub(crate) fn healthy(&self) -> Result<(), Box<str>> {
         self.alive()?;
         match self.timers.health() {
@@ -62,14 +65,15 @@ impl Condition {
         }
     }
 
-    /// Returns for how long the loop that delivers timers has not polled although timers were due, or for how long the
-    /// store fails. `overdue` is the time since the oldest pending timer was due.
+    /// Returns for how long the loop that delivers timers has not polled the store although timers were due. If the
+    /// store fails, returns for how long it has failed. `overdue` is the time since the due moment of the oldest
+    /// pending timer.
     pub(crate) fn poll_age(&self, overdue: Duration) -> Duration {
         let silent = self.liveness().silence(self.timers.stats().claims, Instant::now());
         match self.timers.health() {
             Health::StoreHangs(time) => time,
             Health::StoreFails { since, .. } => since,
-            // The loop has not seen the timers that became due after its last claim.
+            // The age is at most the time since the last claim, and at most the time for which a timer has been due.
             _ => overdue.min(silent),
         }
     }
@@ -78,7 +82,8 @@ impl Condition {
         self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks whether the store can be used, by a small read and by its last errors. Returns all reasons against it.
+    /// Returns whether the service is ready, with all reasons against it. The check looks at the last errors of the
+    /// store, and makes a small read.
     pub(crate) async fn readiness(&self) -> Readiness {
         let mut reasons = Vec::new();
         if self.stop.has_begun() {
@@ -109,7 +114,8 @@ impl Condition {
             Err(_) => reasons.push(format!("a read takes longer than {} s", SLOW.as_secs())),
         }
         if let Some(error) = self.refusal() {
-            // A refusal may come from a part of the store that is away. It says nothing of the other parts.
+            // The refusal may come from a part of the store that cannot be reached. The other parts may still take
+            // changes.
             let may_be_of_part = matches!(error.kind(), StoreErrorKind::Io | StoreErrorKind::Unknown);
             if !(is_part_away && may_be_of_part) {
                 reasons.push(format!("changes are refused: {error}"));
@@ -118,13 +124,15 @@ impl Condition {
         Readiness { ok: reasons.is_empty(), reasons }
     }
 
-    /// Returns why the store refuses changes of all callers. A refusal lasts until a change of its kind succeeds.
+    /// Returns the reason why the store refuses changes at present. A refusal of a kind of changes lasts until such a
+    /// change succeeds.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.refusals.lasting(self.timers.timer_store().refuses_new()).map(|refusal| refusal.error)
     }
 
-    /// Reads a little from the store. Returns how many parts of the store cannot be used, and how many parts it has. If
-    /// more than half can be used, this service does most of its work, and every other node is in the same state.
+    /// Makes a small read of the store. Returns the number of the store's parts that cannot be used, and the number of
+    /// all parts. If more than half of the parts can be used, the node counts as ready, because other nodes could not
+    /// do more.
     async fn parts_away(&self) -> Result<(usize, usize), StoreError> {
         let Some(nodes) = self.timers.timer_store().nodes().await? else {
             return self.timers.get(TimerId::from_u128(0)).await.map(|_| (0, 1));
@@ -140,7 +148,7 @@ impl Condition {
         Ok(counts)
     }
 
-    /// Returns the time since the oldest pending timer was due.
+    /// Returns the time since the due moment of the oldest pending timer. Returns zero if no pending timer is due.
     pub(crate) async fn overdue(&self, now: UtcMillis) -> Result<Duration, StoreError> {
         let store = self.timers.timer_store();
         let first = store.upcoming(UtcMillis::ZERO, now, 1).await?;
@@ -158,7 +166,13 @@ impl Condition {
         view.collect()
     }
 
-    /// Returns the service's counts for a person.
+    /// Returns the number of users' timers among `done` successful deliveries. The other deliveries are internal timers
+    /// of schedules.
+    pub(crate) fn delivered(&self, done: u64) -> u64 {
+        done.saturating_sub(self.counters.decisions.get())
+    }
+
+    /// Returns the numbers of the service for a person.
     pub(crate) async fn stats(&self) -> Result<ServiceStats, StoreError> {
         let counts = self.counts().await?;
         let stats = self.timers.stats();
@@ -174,7 +188,7 @@ impl Condition {
             damaged: counts.quarantined,
             overdue_ms: millis(self.overdue(now).await?),
             created: self.counters.created.get(),
-            delivered: stats.done.saturating_sub(self.counters.decisions.get()),
+            delivered: self.delivered(stats.done),
             failed: stats.retried + stats.dead,
             cancelled: self.counters.cancelled.get(),
             last_fire: self.in_flight.last_fire().map(moment),

@@ -1,4 +1,4 @@
-//! Counts dead timers in groups: by their destination and their last error.
+//! Counts dead timers in groups. The timers of a group have the same destination and the same last error.
 
 use super::Reports;
 use crate::convert::unavailable;
@@ -9,12 +9,12 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::Filter;
 
-/// The number of dead timers after which no more are counted.
+/// The greatest number of dead timers that a report counts.
 const MOST: usize = 2_000;
-/// The number of dead timers that are read at once.
+/// The number of dead timers in one read of the store.
 const AT_ONCE: u32 = 50;
 
-/// The number of timers that a group has in a namespace, and when the first and the last of them died.
+/// The number of a namespace's dead timers in one group, with the moments of the first and the last death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deaths {
     pub(crate) count: u64,
@@ -22,19 +22,21 @@ pub(crate) struct Deaths {
     pub(crate) last: UtcMillis,
 }
 
-/// The dead timers in groups. If there are many, only those count that died last.
+/// The dead timers in groups with the same destination and the same error. If there are too many dead timers, only the
+/// last deaths are counted.
 #[derive(Debug, Default)]
 pub(crate) struct DeadGroups {
-    /// The groups with their namespaces and counts, the largest group first.
+    /// The groups with their namespaces and their numbers of timers. The largest group comes first.
     pub(crate) groups: Vec<(Box<str>, DeadGroup, Deaths)>,
-    /// The number of dead timers that were counted.
+    /// The number of dead timers that were counted for the groups.
     pub(crate) looked: u64,
-    /// Whether all dead timers were counted.
+    /// Whether all dead timers were counted. False if there were too many.
     pub(crate) is_whole: bool,
 }
 
 impl Reports {
-    /// Groups the dead timers of a namespace, or of all namespaces. If there are many, only those count that died last.
+    /// Groups the dead timers of a namespace, or of all namespaces if `namespace` is `None`. If there are too many dead
+    /// timers, groups only those with the last deaths.
     pub(crate) async fn dead_groups(&self, namespace: Option<&str>) -> Result<DeadGroups, Problem> {
         let filter = Filter {
             namespace: namespace.map(Into::into),

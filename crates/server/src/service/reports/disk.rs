@@ -1,35 +1,38 @@
-//! Measures how full the disk is.
+//! Measures how full the disk with the data folder is.
 
 use super::Reports;
+#[cfg(unix)]
+use tourbillon_durable::store::RedbBuilder;
 
-/// The room on the file system of the data folder, in bytes.
+/// The use of the data folder and of its file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Disk {
-    /// The bytes of all files in the data folder.
+    /// The size of all files in the data folder, in bytes.
     pub(crate) used: u64,
-    /// The bytes that the service can still use.
+    /// The number of bytes on the file system that the service may still use.
     pub(crate) free: u64,
-    /// All bytes of the file system.
+    /// The size of the file system in bytes.
     pub(crate) size: u64,
-    /// The service stores nothing new if fewer bytes than this are free.
+    /// The number of bytes that must stay free. If fewer bytes are free, the service stores nothing new.
     pub(crate) keep_free: u64,
 }
 
 impl Disk {
-    /// Returns whether nothing new is stored, since too little is free.
+    /// Returns whether too few bytes are free for storing anything new.
     pub(crate) fn is_full(&self) -> bool {
         self.free < self.keep_free
     }
 
-    /// Returns whether less is free than a tenth of the file system, or than twice the bytes that must stay free.
+    /// Returns whether the free bytes are below a tenth of the file system, or below twice the bytes that must stay
+    /// free.
     pub(crate) fn is_nearly_full(&self) -> bool {
         self.free < self.size / 10 || self.free < 2 * self.keep_free
     }
 }
 
 impl Reports {
-    /// Measures the disk. `None` if the timers are in Redis, or if the system does not tell. Blocks until the disk has
-    /// answered.
+    /// Measures the file system of the data folder. Returns `None` if the timers are in Redis, or if the system does
+    /// not tell the numbers. Blocks until the disk answers.
     #[cfg(unix)]
     pub(crate) fn disk(&self) -> Option<Disk> {
         if self.namespaces.is_shared() {
@@ -39,15 +42,16 @@ impl Reports {
         let found = rustix::fs::statvfs(folder).ok()?;
         let files = std::fs::read_dir(folder).ok()?.filter_map(Result::ok);
         let bytes = |entry: std::fs::DirEntry| entry.metadata().ok().filter(std::fs::Metadata::is_file);
+        let size = found.f_blocks.saturating_mul(found.f_frsize);
         Some(Disk {
             used: files.filter_map(bytes).map(|metadata| metadata.len()).sum(),
             free: found.f_bavail.saturating_mul(found.f_frsize),
-            size: found.f_blocks.saturating_mul(found.f_frsize),
-            keep_free: self.settings.keep_free,
+            size,
+            keep_free: RedbBuilder::kept_free(self.settings.keep_free, size),
         })
     }
 
-    /// Returns `None`: on this system the disk is not measured.
+    /// Returns `None`, because file systems cannot be measured on this operating system.
     #[cfg(not(unix))]
     pub(crate) fn disk(&self) -> Option<Disk> {
         None

@@ -1,28 +1,31 @@
-//! Sums up the present state of each callback host over all namespaces.
+//! Adds up the present state of each callback host over all namespaces.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_callback::{Caller, HostReport};
 
-/// The present state of a host, over all namespaces.
+/// The present state of a callback host, over all namespaces.
 #[derive(Debug, Default)]
 pub(super) struct HostNow {
-    /// The number of running callbacks to the host.
+    /// The number of callbacks to the host that are running.
     pub(super) running: u64,
-    /// The greatest number of failures in a row. Each namespace counts separately, and so does each path that is shut.
+    /// The greatest number of failed callbacks in a row, over all namespaces and over the host's paths that are counted
+    /// apart.
     pub(super) failures: u32,
-    /// The breakers that are not closed, those first that stay open for the longest time.
+    /// The breakers of the host that are not closed, so they hold callbacks back. The breaker with the longest
+    /// remaining time comes first.
     pub(super) open: Vec<HostReport>,
 }
 
 impl HostNow {
-    /// Returns the longest time for which a breaker stays open. `None` if all breakers are closed.
+    /// Returns the longest time for which a breaker of the host will hold callbacks back. Returns `None` if all
+    /// breakers are closed.
     pub(super) fn open_for(&self) -> Option<Duration> {
         self.open.first().and_then(|report| report.open_for)
     }
 }
 
-/// Returns the hosts that have had callbacks, by their names.
+/// Returns the present state of each host that has got callbacks, by the host's name.
 pub(super) fn hosts_now(caller: &Caller) -> BTreeMap<Box<str>, HostNow> {
     let mut hosts: BTreeMap<Box<str>, HostNow> = BTreeMap::new();
     for report in caller.hosts() {

@@ -4,10 +4,10 @@ use core::time::Duration;
 use std::time::Instant;
 use tourbillon_durable::Health;
 
-/// The time after which a loop that does not poll counts as dead.
+/// The time without a poll of the store after which the delivery loop counts as dead, if timers are due.
 const DEAD: Duration = Duration::from_secs(30);
 
-/// Remembers how often the loop has claimed timers, and when that number was last seen to grow.
+/// Remembers how often the delivery loop has claimed timers, and when this number last grew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Liveness {
     claims: u64,
@@ -19,7 +19,8 @@ impl Liveness {
         Self { claims: 0, grew: Instant::now() }
     }
 
-    /// Returns the time since the number of claims was last seen to grow.
+    /// Returns the time from the last claim of timers by the delivery loop to `now`. The present number `claims` shows
+    /// whether the loop has claimed timers since the last call.
     pub(super) fn silence(&mut self, claims: u64, now: Instant) -> Duration {
         if self.claims != claims {
             *self = Self { claims, grew: now };
@@ -27,8 +28,8 @@ impl Liveness {
         now.saturating_duration_since(self.grew)
     }
 
-    /// Fails with the reason if the loop does not poll although it should. While `capacity` handlers run, the loop
-    /// claims nothing and need not poll.
+    /// Fails with the reason if the delivery loop waits too long for the store, or does not poll the store although
+    /// timers are due. While `capacity` timers are handled, the loop need not poll.
     pub(super) fn judge(
         &mut self,
         health: &Health,
@@ -57,12 +58,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Returns the verdict on a loop that has been silent for a time, while a timer has been overdue for another time.
+    /// Returns the judgement on a delivery loop that has not claimed timers for the time `silent`. A timer has been due
+    /// for the time `overdue`.
     fn verdict(silent: Duration, overdue: Duration, running: usize) -> Result<(), Box<str>> {
         let begin = Instant::now();
         let mut liveness = Liveness { claims: 0, grew: begin };
         liveness.judge(&Health::Healthy, 7, running, 10, begin).unwrap();
-        // The same number as before: no poll since.
+        // The number of claims has not grown, so there was no poll.
         liveness.judge(&Health::Overdue(overdue), 7, running, 10, begin + silent)
     }
 
@@ -74,7 +76,7 @@ mod tests {
         for (silent, overdue, running) in [
             (30 * SECOND, 31 * SECOND, 0),
             (31 * SECOND, 30 * SECOND, 0),
-            // As many handlers run as may: the loop has nothing to poll for.
+            // The greatest number of handlers runs, so the loop need not poll.
             (31 * SECOND, 31 * SECOND, 10),
         ] {
             assert_eq!(verdict(silent, overdue, running), Ok(()), "{silent:?}, {overdue:?}, {running}");

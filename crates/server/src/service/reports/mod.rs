@@ -1,4 +1,4 @@
-//! Reports the past, the present and the near future of the service to people and programs.
+//! Reports the past, the present and the near future of the service.
 
 mod condition;
 mod dead;
@@ -38,10 +38,10 @@ use tourbillon_durable::store::Span;
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Timers, UtcMillis};
 
-/// The greatest number of breakers that are shown for one host.
+/// The greatest number of breakers that a report shows for a host. A breaker stops callbacks to a host that fails.
 const MOST_BREAKERS: usize = 20;
 
-/// Makes the reports on a service.
+/// Makes the reports about a service that people and programs read.
 pub(crate) struct Reports {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -55,7 +55,8 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Returns the nodes that share the timers, and their shards. Both are empty if the service runs alone.
+    /// Returns the nodes that share the timers, and the shards of the timers. Returns empty lists if this process uses
+    /// the timers alone.
     pub(crate) async fn nodes(&self) -> Result<Nodes, Problem> {
         let now = moment(self.timers.timer_store().now());
         let nodes = self.timers.timer_store().nodes().await.map_err(|error| unavailable(&error))?;
@@ -64,17 +65,18 @@ impl Reports {
         Ok(nodes.map_or_else(alone, |nodes| nodes::shown(&nodes)))
     }
 
-    /// Returns the service's numbers from `since` on, in at most `points` intervals.
+    /// Returns the history of the service's numbers from the moment `since` on, in at most `points` intervals.
     pub(crate) fn history(&self, since: Option<Moment>, points: usize) -> History {
         self.history.show(moment(self.timers.timer_store().now()), since, points)
     }
 
-    /// Returns how late deliveries were in the last hour, for each second of the minute for which they were due.
+    /// Returns how late the deliveries of the last hour began, with an entry for each second of a minute. A delivery
+    /// counts in the second for which it was due.
     pub(crate) fn lateness_by_second(&self) -> LatenessBySecond {
         LatenessBySecond { seconds: self.in_flight.lateness_by_second() }
     }
 
-    /// Returns the past of a timer that is stored or remembered.
+    /// Returns the past of a timer: its attempts and its end. Fails if the timer is neither stored nor remembered.
     pub(crate) async fn past(&self, namespace: &str, id: TimerId) -> Result<Past, Problem> {
         let found = self.stored.get(namespace, id.into()).await;
         let (entry, under_way) = self.in_flight.past(namespace, id);
@@ -83,13 +85,14 @@ impl Reports {
             Err(problem) if problem.kind == ProblemKind::NotFound => problem,
             Err(problem) => return Err(problem),
         };
-        // A namespace that is gone has no past, and the past of another namespace is not shown.
+        // A removed namespace has no past. The past of another namespace's timer is not shown.
         self.namespaces.require(namespace)?;
         let entry = entry.filter(|entry| *entry.known.namespace == *namespace).ok_or(not_found)?;
         Ok(ended(id, entry, under_way))
     }
 
-    /// Returns the past of the timer that has the key, or else of the last remembered timer that had it.
+    /// Returns the past of the stored timer that has this key. If no stored timer has the key, returns the past of the
+    /// remembered timer that had the key last.
     pub(crate) async fn past_of_key(&self, namespace: &str, key: &str) -> Result<Past, Problem> {
         let found = self.stored.get(namespace, by_key(namespace, key)).await;
         let id = match found {
@@ -102,14 +105,14 @@ impl Reports {
         self.past(namespace, id).await
     }
 
-    /// Returns the namespace of the timer with this id, if the timer is stored or remembered.
+    /// Returns the namespace of the timer with this id. Returns `None` if the timer is neither stored nor remembered.
     pub(crate) async fn namespace_of(&self, id: TimerId) -> Result<Option<Box<str>>, Problem> {
         let stored = self.timers.get(id).await.map_err(|error| unavailable(&error))?;
         Ok(stored.map(|timer| timer.namespace).or_else(|| self.in_flight.namespace_of(id)))
     }
 
-    /// Returns a page of remembered timers that have ended, the latest first. Also returns the number that asks for the
-    /// next page, as `before`.
+    /// Returns a page of remembered timers that have ended, beginning with the latest. If more timers may follow, also
+    /// returns the number for the next call's `before`.
     pub(crate) fn ended_lately(
         &self,
         before: Option<u64>,
@@ -120,7 +123,7 @@ impl Reports {
         (entries.into_iter().map(|(id, entry)| ended(id, entry, None)).collect(), next)
     }
 
-    /// Returns the hosts of the latest callbacks, in the order of their names.
+    /// Returns the hosts that had the latest callbacks, ordered by name.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let now = self.timers.timer_store().now();
         let mut met = self.endpoints.all();
@@ -142,18 +145,19 @@ impl Reports {
         endpoints
     }
 
-    /// Returns the breakers of all callback hosts, for each namespace.
+    /// Returns the breakers of all callback hosts. A breaker stops the callbacks of a namespace to a host that fails.
     pub(crate) fn breakers(&self) -> Vec<HostReport> {
         self.caller.hosts()
     }
 
-    /// Allows callbacks to a host at once: closes its breakers, and puts the timers back that are parked for it.
+    /// Allows callbacks to a host at once. Closes the host's breakers, which stop callbacks after failures. The timers
+    /// that wait for the host in the store become due again.
     pub(crate) fn reopen_host(&self, host: &str) {
         self.caller.close_breakers(host);
         self.deliveries.reopen(host);
     }
 
-    /// Returns the number of pending timers by the time until they are due.
+    /// Returns how many pending timers become due within each of several spans of time from now on.
     pub(crate) async fn horizon(&self) -> Result<Horizon, Problem> {
         let horizon = self.timers.horizon().await.map_err(|error| unavailable(&error))?;
         let bucket = |span: &Span| HorizonBucket {
@@ -213,7 +217,7 @@ fn open_breaker(report: HostReport, now: UtcMillis) -> OpenBreaker {
     }
 }
 
-/// Takes the remembered attempts of a timer, and adds its running attempt.
+/// Takes the remembered attempts out of a timer's history, and appends the attempt `under_way` that is running.
 fn attempts(entry: &mut Entry, under_way: Option<PastAttempt>) -> Vec<PastAttempt> {
     core::mem::take(&mut entry.attempts).into_iter().chain(under_way).collect()
 }
@@ -222,7 +226,7 @@ fn moments(moments: &[UtcMillis]) -> Vec<Moment> {
     moments.iter().copied().map(moment).collect()
 }
 
-/// Makes the report on the past of a stored timer.
+/// Makes the report on the past of a timer that is still stored.
 fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -> Past {
     let mut entry = entry.unwrap_or_default();
     let end = match &timer.state {
@@ -255,7 +259,7 @@ fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -
     }
 }
 
-/// Makes the report on the past of a timer that is not stored any more.
+/// Makes the report on the past of a timer that has ended and is not stored any more.
 fn ended(id: TimerId, mut entry: Entry, under_way: Option<PastAttempt>) -> Past {
     let end = entry.end.take();
     let is_withdrawn = matches!(end, Some((_, EndKind::Cancelled | EndKind::Replaced, _)));

@@ -1,4 +1,4 @@
-//! Reports on the queues: how many timers wait in each, for how long, and how many receivers wait for timers.
+//! Reports on the queues: how many timers wait in a queue, for how long, and how many receivers wait.
 
 use super::Reports;
 use crate::convert::{moment, unavailable};
@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use tourbillon_api::{Problem, QueueView};
 use tourbillon_durable::store::Filter;
 
-/// The greatest number of shown queues.
+/// The greatest number of queues that a report shows.
 const MOST: usize = 1_000;
-/// The number of queues whose oldest timers are read at the same time.
+/// The number of queues for which the oldest timer is read from the store at the same time.
 const READ_AT_ONCE: usize = 16;
 
-/// The number of timers that wait in a queue, and of receivers that wait for timers of the queue.
+/// The number of timers that wait in a queue, and the number of receivers that wait at the queue.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
     timers: u64,
@@ -21,8 +21,8 @@ struct Waiting {
 }
 
 impl Reports {
-    /// Returns the queues of the wanted namespaces, in the order of namespace and name. A queue is shown if timers wait
-    /// in it, or if receivers wait at this process.
+    /// Returns the queues of the namespaces that `is_wanted` selects, ordered by namespace and name. A queue is shown
+    /// if timers wait in it, or if receivers wait for it at this process.
     pub(crate) async fn queues(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<QueueView>, Problem> {
         let mut queues: BTreeMap<(Box<str>, Box<str>), Waiting> = BTreeMap::new();
         let mut note = |reason: Reason, timers: u64, receivers: u64| {
@@ -55,7 +55,7 @@ impl Reports {
         Ok(QueueView {
             namespace: namespace.to_owned(),
             queue: queue.to_owned(),
-            // The count of the parked index may be too high for a while, but an empty list from the store is sure.
+            // The count of the parked index may be too high for a while. An empty list from the store is exact.
             depth: if oldest.is_some() { timers.max(1) } else { 0 },
             oldest_due: oldest.map(moment),
             age_ms: oldest.map(|due| u64::try_from((now - due).as_millis()).unwrap_or(u64::MAX)),

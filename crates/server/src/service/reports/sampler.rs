@@ -1,4 +1,4 @@
-//! Takes the samples of the history: every ten seconds, the service's numbers since the last sample.
+//! Takes a sample for the history every ten seconds: the service's numbers since the last sample.
 
 use super::Condition;
 use crate::convert::moment;
@@ -13,19 +13,19 @@ fn short(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Takes samples of the service's numbers for the history.
+/// Takes a sample of the service's numbers each ten seconds, for the history.
 pub(crate) struct Sampler {
     pub(crate) timers: Timers,
     pub(crate) condition: Arc<Condition>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) history: Arc<History>,
-    /// The service's totals at the last sample.
+    /// The totals of the service at the moment of the last sample.
     pub(crate) sampled: Mutex<Totals>,
     pub(crate) stop: Stop,
 }
 
 impl Sampler {
-    /// Starts a task that takes samples until the service stops or is dropped.
+    /// Starts a task that takes samples of the service's numbers until the service stops or is dropped.
     pub(crate) fn begin(self: &Arc<Self>) {
         let (this, stop) = (Arc::downgrade(self), self.stop.clone());
         let store_time = self.timers.timer_store().now();
@@ -39,7 +39,7 @@ impl Sampler {
                     () = stop.begun() => return,
                 }
                 let Some(this) = this.upgrade() else { return };
-                // Some systems do not announce steps of the clock.
+                // Some systems do not report that their clock was set, so the clock is checked here.
                 this.timers.look_at_clock();
                 this.sample().await;
                 let now = this.timers.timer_store().now().as_millis();
@@ -48,7 +48,7 @@ impl Sampler {
         }));
     }
 
-    /// Takes the sample of the ten seconds that have ended.
+    /// Takes the sample of the service's numbers for the ten seconds that have just ended.
     pub(crate) async fn sample(&self) {
         let now = self.timers.timer_store().now();
         let pending = self.condition.counts().await.ok().map(|counts| counts.of(Phase::Pending));
@@ -62,13 +62,13 @@ impl Sampler {
         }
     }
 
-    /// Adds a sample to the history. Returns whether the file of the history must be written.
+    /// Adds a sample of the service's numbers to the history. Returns whether the history's file must be written now.
     fn note(&self, pending: Option<u64>, overdue: Duration) -> bool {
         let stats = self.timers.stats();
         let mut before = self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Totals {
             created: self.counters.created.get(),
-            delivered: stats.done,
+            delivered: self.condition.delivered(stats.done),
             failed: stats.retried + stats.dead,
             cancelled: self.counters.cancelled.get(),
             dead: stats.dead,
@@ -76,7 +76,8 @@ impl Sampler {
         };
         let sample = Sample {
             created: short(now.created - before.created),
-            delivered: short(now.delivered - before.delivered),
+            // A decision may be counted before the delivery that it is subtracted from.
+            delivered: short(now.delivered.saturating_sub(before.delivered)),
             failed: short(now.failed - before.failed),
             cancelled: short(now.cancelled - before.cancelled),
             dead: short(now.dead - before.dead),
@@ -87,7 +88,7 @@ impl Sampler {
         self.history.note(moment(self.timers.timer_store().now()), sample)
     }
 
-    /// Writes the last samples at the end of the service.
+    /// Writes the last samples into the history's file, at the end of the service.
     pub(crate) fn end(&self) {
         if self.history.write().is_err() {
             self.counters.history_errors.add(1);
@@ -101,12 +102,36 @@ mod tests {
     use crate::settings::Settings;
     use core::time::Duration;
     use std::sync::Arc;
+    use std::time::Instant;
     use tourbillon::ManualClock;
-    use tourbillon_api::{NewTimer, Pull};
+    use tourbillon_api::{NewSchedule, NewTimer, Pull};
     use tourbillon_durable::store::MemoryStore;
 
     async fn stop(service: Service) {
         tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn decisions_of_schedules_are_not_counted_as_deliveries() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new();
+        clock.advance(Duration::from_secs(1_800_000_000));
+        let store = MemoryStore::new(clock.clone());
+        let service = Service::open_on(Settings::new(folder.path()), Arc::new(store)).unwrap();
+        let pull = Some(Pull { queue: "q".into(), ..Pull::default() });
+        let each_second = NewSchedule { every_ms: Some(1_000), pull, ..NewSchedule::default() };
+        service.schedules().put("default", "k", &each_second, true).await.unwrap();
+        let begun = Instant::now();
+        while service.counters().decisions.get() < 3 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the schedule does not fire");
+            clock.advance(Duration::from_secs(1));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        service.sampler().sample().await;
+        let shown = service.reports().history(None, 1_000_000);
+        let delivered: u64 = shown.points.iter().map(|point| point.delivered).sum();
+        assert_eq!(delivered, 0, "each occurrence waits in the queue");
+        stop(service).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

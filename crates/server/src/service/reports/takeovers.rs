@@ -1,15 +1,15 @@
-//! Logs the shards that this node has taken over from nodes that are gone.
+//! Logs when this node has taken over shards of nodes that have stopped or died.
 
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Nodes;
 use tracing::warn;
 
-/// The number of takeovers of each shard at the last check. `None` before the first check.
+/// The number of times that this node has taken over each shard, as of the last check. `None` before the first check.
 #[derive(Debug, Default)]
 pub(crate) struct Takeovers(Option<BTreeMap<u32, u64>>);
 
 impl Takeovers {
-    /// Logs how many shards this node has taken over since the last check. The first check logs nothing.
+    /// Logs how many shards this node has taken over since the last check. Logs nothing at the first check.
     pub(crate) fn look(&mut self, nodes: &Nodes) {
         let shards = self.taken(nodes);
         if shards > 0 {

@@ -1,4 +1,4 @@
-//! Carries out requests to make, change, show and remove schedules.
+//! Fulfils requests to make, change, show and remove schedules.
 
 mod words;
 
@@ -19,14 +19,16 @@ use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Timers, UtcMillis};
 use words::{SHOWN, plan_problem, refused, request, rule, shown_occurrence, shown_view, with_upcoming};
 
-/// The number of instants that a backfill covers by default.
+/// The greatest number of instants of a backfill, if the request sets no limit. A backfill creates the timers of a
+/// schedule for past instants.
 const BACKFILLED: u32 = 1_000;
-/// The greatest number of instants that a backfill covers.
+/// The greatest limit that a request for a backfill may set, in instants. A backfill creates the timers of a schedule
+/// for past instants.
 const MOST_BACKFILLED: u32 = 10_000;
 const MOST_LABELS: usize = 8;
 const LONGEST_LABEL: usize = 64;
 
-/// Carries out requests about the schedules of all namespaces.
+/// Fulfils requests about the schedules of all namespaces.
 pub(crate) struct ScheduleAdmin {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -38,7 +40,7 @@ pub(crate) struct ScheduleAdmin {
 }
 
 impl ScheduleAdmin {
-    /// Runs a call of the schedules on a thread that may block.
+    /// Runs a call on the schedules of the store, on a thread that may block.
     async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Schedules) -> Result<T, ScheduleFault> + Send + 'static,
@@ -53,7 +55,7 @@ impl ScheduleAdmin {
         self.timers.timer_store().now()
     }
 
-    /// Makes a schedule, or changes it as a whole. Returns whether it is new.
+    /// Makes a schedule, or replaces all fields of an existing schedule. Returns whether the schedule is new.
     pub(crate) async fn put(
         &self,
         namespace: &str,
@@ -67,13 +69,14 @@ impl ScheduleAdmin {
         let at = ScheduleKey::new(namespace, key);
         let most = owner.limits.max_schedules.unwrap_or(self.settings.max_schedules);
         let put = self.call(move |schedules| schedules.put_within(&at, schedule, template, most)).await;
-        // A removal of the namespace waits for those that hold it. The schedule is stored by now.
+        // A removal of the namespace waits until this value is dropped. By now the schedule is stored.
         drop(owner);
         let (is_new, view) = put?;
         Ok((is_new, with_upcoming(&view, self.now(), sees_payloads)))
     }
 
-    /// Makes the template of the timers that a schedule creates. Fails if the limits do not permit such a timer.
+    /// Makes the template of the timers that a schedule creates. Fails if the limits of the namespace forbid such a
+    /// timer.
     async fn template(&self, namespace: &str, new: &NewSchedule) -> Result<Template, Problem> {
         let owner = self.namespaces.require(namespace)?;
         let (timer, convert::Work { kind, payload, policy, callback }) = self.work_of(new)?;
@@ -91,8 +94,8 @@ impl ScheduleAdmin {
         Ok(Template { kind: kind.into(), payload: Payload(payload.into()), labels, policy })
     }
 
-    /// Makes the timer that a schedule creates for each instant, and the timer's work. Leaves out the checks that need
-    /// the store.
+    /// Makes the timer that a schedule creates for each instant, and the timer's callback or queue entry for the store.
+    /// Makes only the checks that need no store.
     fn work_of(&self, new: &NewSchedule) -> Result<(NewTimer, convert::Work), Problem> {
         if new.policy.misfire_within_ms.is_some() || new.policy.jitter_ms.is_some() {
             return Err(Problem::field("/policy", "`missed`, `grace_ms` and `jitter_ms` are the schedule's"));
@@ -112,7 +115,7 @@ impl ScheduleAdmin {
         Ok((timer, work))
     }
 
-    /// Changes some fields of a schedule.
+    /// Changes those fields of a schedule that the patch sets.
     pub(crate) async fn patch(
         &self,
         namespace: &str,
@@ -127,12 +130,12 @@ impl ScheduleAdmin {
         Ok(self.put(namespace, key, &new, sees_payloads).await?.1)
     }
 
-    /// Returns the next instants of a schedule, without storing it.
+    /// Returns the next instants of a schedule without storing the schedule.
     pub(crate) fn preview(&self, namespace: &str, new: &NewSchedule) -> Result<api::Preview, Problem> {
         self.namespaces.require(namespace)?;
         let mut whole = new.clone();
-        // A preview may lack the callback or the pull. Any queue takes its place, since the instants do not depend on
-        // it.
+        // A preview needs neither a callback nor a queue. This queue replaces them, because the instants do not depend
+        // on the queue.
         if whole.callback.is_none() && whole.pull.is_none() {
             whole.pull = Some(api::Pull { queue: "preview".to_owned(), ..api::Pull::default() });
         }
@@ -142,7 +145,7 @@ impl ScheduleAdmin {
         Ok(api::Preview { upcoming: upcoming.iter().map(shown_occurrence).collect() })
     }
 
-    /// Makes a call that returns a schedule, and returns that schedule as it is shown.
+    /// Runs a call that returns a schedule. Returns the schedule in the form for the client.
     pub(crate) async fn see(
         &self,
         namespace: &str,
@@ -172,7 +175,7 @@ impl ScheduleAdmin {
         Ok((schedules.iter().map(|view| shown_view(view, sees_payloads)).collect(), next))
     }
 
-    /// Removes a schedule. Returns whether it was there.
+    /// Removes a schedule. The answer says whether the schedule existed.
     pub(crate) async fn remove(&self, namespace: &str, key: &str) -> Result<api::Removed, Problem> {
         self.namespaces.require(namespace)?;
         let at = ScheduleKey::new(namespace, key);
@@ -180,7 +183,7 @@ impl ScheduleAdmin {
         Ok(api::Removed { removed })
     }
 
-    /// Creates an occurrence of a schedule at once.
+    /// Creates a timer of a schedule now, besides the timers of the schedule's plan.
     pub(crate) async fn trigger(&self, namespace: &str, key: &str) -> Result<api::Triggered, Problem> {
         let stays = self.namespaces.require_fresh(namespace).await?;
         let at = ScheduleKey::new(namespace, key);
@@ -190,7 +193,7 @@ impl ScheduleAdmin {
         Ok(api::Triggered { id: id.to_string() })
     }
 
-    /// Begins an operation that creates the occurrences of a range of past instants.
+    /// Begins an operation that creates the timers of a schedule for a range of past instants.
     pub(crate) async fn backfill(
         &self,
         namespace: &str,

@@ -1,4 +1,4 @@
-//! Translates schedules between the words of the HTTP interface and those of the store.
+//! Converts schedules between the types of the HTTP interface and the types of the store.
 
 use crate::convert::{moment, shown, unavailable};
 use core::time::Duration;
@@ -9,12 +9,12 @@ use tourbillon_durable::schedule::{ClockChange, Occurrence, Schedule, ScheduleFa
 use tourbillon_durable::state::State;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The number of next instants that are shown.
+/// The number of coming instants of a schedule that an answer shows.
 pub(super) const SHOWN: usize = 10;
-/// The shortest fixed period, in milliseconds.
+/// The shortest fixed period that a schedule may have, in milliseconds.
 const SHORTEST_PERIOD_MS: u64 = 100;
 
-/// Makes the problem for a failed call of the schedules.
+/// Converts the error of a call on schedules into the problem that the client gets.
 pub(super) fn refused(fault: &ScheduleFault) -> Problem {
     match fault {
         ScheduleFault::NotFound => Problem::new(ProblemKind::NotFound, fault.to_string()),
@@ -42,7 +42,7 @@ pub(super) fn plan_problem(error: &PlanError) -> Problem {
     Problem::field(pointer, detail)
 }
 
-/// Reads a time of the day, such as `09:00` or `09:00:30`, as the number of seconds since midnight.
+/// Parses a time of day, such as `09:00` or `09:00:30`. Returns the number of seconds from midnight.
 fn second_of_day(text: &str) -> Option<u32> {
     let mut parts = text.split(':').map(|part| {
         let is_two_digits = part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -78,7 +78,8 @@ fn plan(new: &NewSchedule) -> Result<Plan, Problem> {
     }
 }
 
-/// Makes the schedule that a request describes.
+/// Makes the plan of the schedule that a request describes, without the callback or queue entry of the schedule's
+/// timers.
 pub(super) fn rule(new: &NewSchedule) -> Result<Schedule, Problem> {
     let mut schedule = Schedule::new(plan(new)?);
     (schedule.missed, schedule.overlap) = (new.missed.unwrap_or_default(), new.overlap.unwrap_or_default());
@@ -104,7 +105,8 @@ pub(super) fn shown_occurrence(occurrence: &Occurrence) -> api::Occurrence {
     }
 }
 
-/// Makes the request that would create a stored schedule.
+/// Makes the request that would create the stored schedule again. `with_payload` adds the headers and bodies of
+/// callbacks.
 pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
     let ScheduleView { schedule, template, .. } = view;
     let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
@@ -141,7 +143,8 @@ pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
     request
 }
 
-/// Shows a stored schedule in the words of the HTTP interface.
+/// Converts a stored schedule into the form for the client, without its coming instants. `with_payload` adds the
+/// headers and bodies of callbacks.
 pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::ScheduleView {
     let progress = &view.progress;
     let state = match (&progress.fault, progress.paused, progress.next.or(progress.queued)) {
@@ -169,7 +172,8 @@ pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::Schedu
     }
 }
 
-/// Shows a stored schedule with its next instants.
+/// Converts a stored schedule into the form for the client, with its coming instants. `with_payload` adds the headers
+/// and bodies of callbacks.
 pub(super) fn with_upcoming(view: &ScheduleView, now: UtcMillis, with_payload: bool) -> api::ScheduleView {
     let after = view.progress.last_scheduled.map_or(now, |last| last.max(now));
     let upcoming = view.schedule.preview(view.progress.created, after, SHOWN).unwrap_or_default();

@@ -13,14 +13,14 @@ pub struct Delayed(pub(super) TimerId);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DueItem<T> {
-    /// The item as it was pushed.
+    /// The item itself, unchanged from the push.
     pub item: T,
     /// The item's id, which is stale now.
     pub id: Delayed,
     /// The moment at which the item became due.
     pub deadline: Timestamp,
-    /// The time between the deadline and the moment at which the queue found the item due. A receiver finds it, or the
-    /// queue's timer, which then wakes a receiver. The item may have waited for its receiver after that. The present
-    /// moment minus the deadline includes that wait.
+    /// The time between the deadline and the moment at which the queue found the item due. Either a receiver or the
+    /// queue's timer finds the item due. More time may pass until the item is received. The present moment minus the
+    /// deadline includes that time.
     pub lateness: Duration,
 }

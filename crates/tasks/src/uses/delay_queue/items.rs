@@ -22,9 +22,7 @@
 //!              └── an earlier item ──► the alarm, at the earlier tick
 //! ```
 //!
-//! # Invariants
-//! Q1. While a receiver stands in line, the number of receivers that were woken and have not looked yet is at least the
-//!     number of due items.
+//! Q1. While a receiver stands in line, each due item has its own woken receiver that has not looked yet.
 //! Q2. While a receiver stands in line and items wait, there is a watch at a tick that is not after the first item's. A
 //!     thread in line sleeps until that tick, or the alarm is set to it, or a thread is about to set the alarm to it.
 //! Q3. A queue that was ended has no waiting item. It is over once no due item is left.
@@ -32,16 +30,16 @@
 //!     these happens.
 //!
 //! Q1 holds for three reasons. A receiver lines up only if no item is due. A look wakes a receiver in line for each
-//! item that it finds and does not take itself. A woken receiver that leaves without a look wakes the next receiver. A
-//! receiver in line may look without being woken. It leaves the line before its look wakes others, since the look would
-//! otherwise wake the looking receiver instead of another. A receiver may be woken between the two steps of its look.
-//! Then it takes the item of that wake-up, and its look wakes a receiver for each item that the look finds.
+//! item that it finds and does not take itself. A woken receiver that leaves without a look wakes the next receiver.
+//! A receiver in line may look without being woken. It leaves the line before its look wakes others. Otherwise its look
+//! could wake the looking receiver itself. A receiver may be woken between the two steps of its look. Then it takes the
+//! item of that wake-up, and its look wakes a receiver for each item that the look finds.
 //!
-//! Q2 holds since everything that could break it is seen under the lock: a push of an earlier item, a receiver that
+//! Q2 holds since everything that could break it happens under the lock: a push of an earlier item, a receiver that
 //! lines up, a ring of the alarm, a thread that leaves the line. Each of these notes the new watch under the lock, and
-//! sets the alarm afterwards. Two threads may set the alarm in another order than they noted their ticks. So a thread
-//! that has set the alarm reads the note again, and sets the alarm again if the note has changed. The last thread to
-//! set the alarm finds its own tick in the note.
+//! sets the alarm afterwards. Two threads may note their ticks in an order, and set the alarm in another order. So
+//! after setting the alarm, a thread reads the note again. If the note has changed, the thread sets the alarm again.
+//! The last thread to set the alarm finds its own tick in the note.
 //!
 //! # Races and their legal endings
 //! - push x poll: (a) the poll finds the item, if it is due; (b) the receiver stands in line first, and the push sets
@@ -55,7 +53,7 @@
 //! - ring x leave: (a) the receiver that leaves is not woken, and the ring wakes the next receiver; (b) the receiver
 //!   was woken, and wakes the next.
 //! - push x end: (a) the end returns the item, or leaves it to the receivers if it is due; (b) the push is refused.
-//! - The thread that keeps the watch leaves x push, x ring: the alarm is set for the others in line.
+//! - leave x push, leave x ring, if the thread that leaves keeps the watch: the alarm is set for the others in line.
 //! - The alarm may ring too early, or for nothing: when the first item was removed or moved, or another receiver has
 //!   taken it.
 //!
@@ -74,7 +72,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tourbillon::wheel::{Tick, TickLength, Wheel};
 use tourbillon::{Refusal, Timestamp};
 
-/// A timer that calls [`Items::ring`] at a moment or later. Setting it again replaces the earlier moment.
+/// A timer that calls [`Items::ring`] at the moment to which it is set, or later. Setting the timer again replaces that
+/// moment.
 pub(crate) trait Alarm {
     fn set(&self, moment: Timestamp) -> Result<(), Refusal>;
 }
@@ -93,12 +92,12 @@ struct State<T> {
     is_ended: bool,
 }
 
-/// The keeper of the watch for the receivers in line, which is the alarm or a thread in line, and the tick of the next
-/// look.
+/// The next search for due items on behalf of all waiting receivers. The alarm or a waiting thread makes it. The tick
+/// is that of the search.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Alarm(Tick),
-    /// A thread in line, by the number of its place.
+    /// A waiting thread searches for due items at this tick. The number is that of the thread's place in line.
     Receiver(Tick, Number),
 }
 
@@ -110,7 +109,7 @@ impl Watch {
     }
 }
 
-/// The moment of a look, and the tick of that moment.
+/// The present moment, and the tick in which it lies. A search for due items uses both.
 #[derive(Clone, Copy)]
 struct Present {
     now: Timestamp,
@@ -131,9 +130,9 @@ pub(crate) enum NotPushed {
 /// The next due item, or `None` if the queue has ended.
 type Received<T> = Option<DueItem<T>>;
 
-/// How many items a look makes due before it stops, since it runs under the lock.
+/// The number of items after which a search for due items stops. The search holds the queue's lock.
 const LOOK: usize = 256;
-/// The number of items at which the wheel is full.
+/// The number of waiting items at which the queue refuses further items.
 const TOO_MANY: usize = u32::MAX as usize;
 
 impl<T, A: Alarm> Items<T, A> {
@@ -183,7 +182,7 @@ impl<T, A: Alarm> Items<T, A> {
         due.drain(..).map(|due| due.item).chain(waited).collect()
     }
 
-    /// Moves a waiting item to another deadline. Returns false if the item does not wait.
+    /// Moves a waiting item to another deadline. Returns false if no waiting item has this id.
     pub(crate) fn reset(&self, Delayed(id): Delayed, deadline: Timestamp) -> bool {
         let tick = self.ticks.due_tick(deadline.as_nanos());
         let ring_at = {
@@ -212,7 +211,7 @@ impl<T, A: Alarm> Items<T, A> {
         items.min_by_key(|(_, deadline)| *deadline)
     }
 
-    /// Finds the due items when the alarm rings, and wakes a receiver for each.
+    /// Searches for due items, because the alarm has rung. Wakes a receiver for each item that it finds.
     pub(crate) fn ring(&self, now: Timestamp) {
         let (called, ring_at) = {
             let mut state = self.lock();
@@ -227,8 +226,8 @@ impl<T, A: Alarm> Items<T, A> {
         }
     }
 
-    /// Takes the next due item, or finds the end of the queue. Returns `None` if there is neither. Calls `now` only if
-    /// a look is needed.
+    /// Takes the next due item, or finds the end of the queue. Returns `None` if the queue has no due item and has not
+    /// ended. Calls `now` only if the list of due items is empty.
     pub(crate) fn take(&self, now: impl FnOnce() -> Timestamp) -> Option<Received<T>> {
         let at_once = self.lock().take(&mut None, 0);
         let taken = at_once.or_else(|| {
@@ -239,8 +238,7 @@ impl<T, A: Alarm> Items<T, A> {
     }
 
     /// Works as [`take`](Self::take), for a task that waits in line. If the task gets an item or finds the end, it
-    /// gives up its place. Otherwise it stands in line: at its present place, or at the end of the line if it was
-    /// woken.
+    /// loses its place. Otherwise it keeps its place. A task that was woken gets a new place at the end of the line.
     pub(crate) fn poll(
         &self,
         place: &mut Option<Place>,
@@ -250,8 +248,8 @@ impl<T, A: Alarm> Items<T, A> {
         self.take_or_stand(place, waker, now, false).ok()
     }
 
-    /// Works as [`poll`](Self::poll), for a thread that can sleep until a moment. If the thread must wait and gets a
-    /// moment as the error, it keeps the watch, and must look again at that moment.
+    /// Works as [`poll`](Self::poll), for a thread that can sleep until a moment. If there is nothing to take, the
+    /// error may have a moment. Then the thread must call again at that moment, on behalf of all receivers in line.
     pub(crate) fn wait(
         &self,
         place: &mut Option<Place>,
@@ -288,7 +286,8 @@ impl<T, A: Alarm> Items<T, A> {
         Err(watch)
     }
 
-    /// Gives up a place in line. If its receiver was woken and has not looked, wakes the next receiver instead.
+    /// Gives up a receiver's place in line. If that receiver was woken but has not taken an item, wakes the next
+    /// receiver instead.
     pub(crate) fn leave(&self, place: Place) {
         let (_waker, next, ring_at) = {
             let mut state = self.lock();
@@ -303,8 +302,8 @@ impl<T, A: Alarm> Items<T, A> {
         drop(wake(next));
     }
 
-    /// Ends the queue, and returns the items that are not due. In the child of a fork the lock may be lost. Then the
-    /// queue stays as it is.
+    /// Ends the queue, and returns the items that are not due. In the child of a fork the queue may stay locked for
+    /// ever. Then the queue stays as it is.
     pub(crate) fn end(&self, now: Timestamp, is_in_child: bool) -> Vec<T> {
         let mut left = Vec::new();
         let called = {
@@ -321,7 +320,7 @@ impl<T, A: Alarm> Items<T, A> {
         left
     }
 
-    /// Returns the number of items that wait or are due.
+    /// Returns the number of items in the queue, waiting and due.
     pub(crate) fn len(&self) -> usize {
         let state = self.lock();
         state.waiting.len() + state.due.len()
@@ -340,7 +339,8 @@ impl<T, A: Alarm> Items<T, A> {
         received
     }
 
-    /// Sets the alarm to the start of `tick`. If another tick has been noted since, sets it again.
+    /// Sets the alarm to the start of `tick`. During the call, another thread may note another tick in `watch`. Then
+    /// sets the alarm again, to that tick.
     fn set_alarm(&self, tick: Option<Tick>) -> Result<(), Refusal> {
         let mut wanted = tick;
         while let Some(tick) = wanted {
@@ -363,34 +363,35 @@ impl<T, A: Alarm> Items<T, A> {
 }
 
 impl<T> State<T> {
-    /// Takes the next due item, or finds the end of the queue. In both cases, also gives up the caller's place. `found`
-    /// is the number of items that the caller's look has made due.
+    /// Takes the next due item, or finds the end of the queue. In both cases the caller also loses its place in line.
+    /// The caller has just moved `found` waiting items to the due items.
     fn take(&mut self, place: &mut Option<Place>, found: usize) -> Option<Taken<T>> {
         let received = match self.due.pop_front() {
             None if !self.is_ended => {
-                // If the caller was woken, it was for an item that another receiver has taken.
+                // If the caller was woken, another receiver has taken the item of the wake-up. The caller has lost its
+                // place.
                 place.take_if(|place| !self.line.holds(place));
                 return None;
             }
             received => received,
         };
-        // The caller leaves the line before receivers are woken and before the watch is kept, since it will not look
-        // again.
+        // The caller takes an item and will not look again. So it leaves the line before receivers are woken and before
+        // the watch is kept.
         let was_called = place.as_ref().is_some_and(|place| !self.line.holds(place));
         let stood = place.take().and_then(|place| self.line.leave(place));
-        // The caller takes one item. If the caller had been woken, that was for an item that was due before its look.
-        // So a receiver is woken in its place.
+        // The caller takes one item. A caller that was woken takes the item of its wake-up, so each found item needs a
+        // receiver. Another caller takes a found item itself.
         let called = self.line.call(if was_called { found } else { found.saturating_sub(1) });
         Some(Taken { received, called, stood, ring_at: self.keep_watch() })
     }
 
-    /// Makes a look, and then works as [`take`](Self::take).
+    /// Moves waiting items that have become due to the due items. Then works as [`take`](Self::take).
     fn look_and_take(&mut self, present: Present, place: &mut Option<Place>) -> Option<Taken<T>> {
         let found = self.look(present);
         self.take(place, found)
     }
 
-    /// Moves items whose tick has come to the due items, tick by tick. Returns the number of items that it moved. It is
+    /// Moves waiting items whose tick has come to the due items, tick by tick. Returns the number of moved items. It is
     /// 0 only if no waiting item is due.
     fn look(&mut self, Present { now, tick }: Present) -> usize {
         let before = self.due.len();
@@ -406,8 +407,8 @@ impl<T> State<T> {
         self.due.len() - before
     }
 
-    /// Notes that the alarm keeps the watch at `tick`, and returns that tick, to which the caller must set the alarm.
-    /// Does nothing if nobody waits, or if there is a watch that is not later.
+    /// Notes that the alarm must ring at `tick`, and returns the tick. The caller must then set the alarm. Returns
+    /// `None` if no receiver stands in line, or if a search for due items is planned at `tick` or earlier.
     fn watch_at(&mut self, tick: Tick) -> Option<Tick> {
         if self.line.is_empty() || self.watch.is_some_and(|watch| watch.tick() <= tick) {
             return None;
@@ -416,8 +417,8 @@ impl<T> State<T> {
         Some(tick)
     }
 
-    /// Notes that the thread at this place keeps the watch for the first item, and returns the tick of the watch. Does
-    /// nothing if there is another watch that is not later.
+    /// Notes that the thread with this place in line searches for due items when the first waiting item is due. Returns
+    /// that item's tick. Returns `None` if the alarm or another thread will search at that tick or earlier.
     fn watch_by(&mut self, number: Number) -> Option<Tick> {
         let first = self.waiting.next_expiry()?;
         let is_kept = |watch: Watch| {
@@ -430,8 +431,8 @@ impl<T> State<T> {
         Some(first)
     }
 
-    /// If the thread with the watch has left the line, gives the watch to the alarm. Works as
-    /// [`watch_at`](Self::watch_at), for the first item.
+    /// Makes the alarm ring for the first waiting item, by [`watch_at`](Self::watch_at). Before that, forgets a thread
+    /// that should search for due items but has left the line.
     fn keep_watch(&mut self) -> Option<Tick> {
         let line = &self.line;
         self.watch.take_if(|watch| matches!(watch, Watch::Receiver(_, receiver) if !line.has(*receiver)));
@@ -443,14 +444,15 @@ impl<T> State<T> {
     }
 }
 
-/// The result of taking an item: the item or the end, and wakers that must be woken or dropped while nothing is locked.
+/// The result of taking an item, or of finding the queue's end. The caller must wake or drop the wakers while it holds
+/// no lock.
 struct Taken<T> {
     received: Received<T>,
-    /// The wakers of other receivers, for which there are items, too.
+    /// The wakers of other receivers. The caller must wake them, because more items are due.
     called: Vec<Waker>,
-    /// The waker that stood in line for this receiver.
+    /// The waker of the caller's own place in line. The caller must drop it without a lock.
     stood: Option<Waker>,
-    /// The tick to which the alarm must be set.
+    /// The tick to which the caller must set the alarm; `None` if the alarm stays as it is.
     ring_at: Option<Tick>,
 }
 

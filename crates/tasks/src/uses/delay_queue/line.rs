@@ -1,14 +1,14 @@
-//! The line of receivers that wait for an item: the first to come is the first to be woken. The queue's lock protects
-//! it.
+//! The line of receivers that wait for an item. Receivers are woken in the order in which they came. The queue's lock
+//! protects the line.
 
 use core::task::Waker;
 use std::collections::BTreeMap;
 
-/// A receiver's place in the line. No place is ever given out twice.
+/// A receiver's place in the line of receivers that wait for an item. Each place is given out once.
 #[derive(Debug)]
 pub(crate) struct Place(u64);
 
-/// The number of a place. It names the place, but does not own it.
+/// The number of a receiver's place in line. The number names the place, but does not own it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(u64);
 
@@ -19,9 +19,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Puts the waker at the caller's present place. If the caller was woken and so has no place, takes a new place at
-    /// the end of the line. Returns the place's number, and the waker that stood there before. The caller must drop
-    /// that waker while nothing is locked.
+    /// Stores `waker` at the caller's place in the line of waiting receivers. A caller that was woken has no place, and
+    /// gets a new place at the end of the line. Returns the place's number, and the earlier waker of the place. The
+    /// caller must drop that waker while nothing is locked.
     pub(super) fn stand(&mut self, place: &mut Option<Place>, waker: Waker) -> (Number, Option<Waker>) {
         let at = match place {
             Some(Place(at)) if self.wakers.contains_key(at) => *at,
@@ -34,7 +34,7 @@ impl Line {
         (Number(at), self.wakers.insert(at, waker))
     }
 
-    /// Gives a place up. Returns its waker, unless the receiver had been woken already.
+    /// Gives up a receiver's place in line. Returns the place's waker, unless the receiver had been woken already.
     pub(super) fn leave(&mut self, Place(at): Place) -> Option<Waker> {
         self.wakers.remove(&at)
     }
@@ -49,7 +49,7 @@ impl Line {
         self.wakers.contains_key(&at)
     }
 
-    /// Returns whether the holder of this place stands in line. If not, it was woken.
+    /// Returns whether the receiver with this place still stands in line. A receiver that was woken does not.
     pub(super) fn holds(&self, Place(at): &Place) -> bool {
         self.wakers.contains_key(at)
     }

@@ -1,12 +1,11 @@
 //! A queue whose items can be received when their delay has passed.
 //!
-//! An item waits in the queue's timing wheel. When it is due, it moves to a list of due items. The first receiver that
-//! comes takes it from there. Several receivers may wait at the same time: threads that block, tasks that await, or
-//! both.
+//! An item waits in the queue's timing wheel. When it is due, it moves to a list of due items. The next receiver takes
+//! it from that list. Several receivers may wait at the same time: threads that block, tasks that await, or both.
 //!
 //! A waiting thread sleeps until the first item is due. For waiting tasks, the queue has one timer of the engine. So an
-//! item costs no timer and no room in the engine, and a receiver that finds due items needs no thread of the engine.
-//! One lock protects the whole queue. It is held for some tens of nanoseconds.
+//! item costs no timer and no room in the engine. A receiver that finds due items needs no thread of the engine. One
+//! lock protects the whole queue. Each call holds the lock for some tens of nanoseconds.
 //!
 //! If items are mostly moved or taken back, and rarely received, a [`Timer`](tourbillon::Timer) is better: it has no
 //! lock.
@@ -18,8 +17,8 @@
 //! # The end
 //!
 //! [`DelayQueue::close`] ends the queue, and so does a shutdown of its engine. Items that were due by then are still
-//! received; after them a receiver gets [`TryRecvError::Closed`]. `close`, which may be called after a shutdown, too,
-//! returns the items that were not due. Dropping the last handle drops all items.
+//! received. After them a receiver gets [`TryRecvError::Closed`]. `close` returns the items that were not due, also
+//! after a shutdown. Dropping the last handle drops all items.
 //!
 //! # Races and their endings
 //!
@@ -27,9 +26,9 @@
 //! - push x close: the item is received, or comes back from the close, or comes back with the push's error. Exactly one
 //!   of these happens.
 //! - receive x receive: each item goes to one receiver.
-//! - An item that comes due wakes the first receiver in line. A receiver that was woken and is dropped instead of
-//!   looking, such as a future, wakes the next receiver. So no receiver sleeps while an item is due that no woken
-//!   receiver is about to take.
+//! - An item that comes due wakes the first receiver in line. A woken receiver, such as a future, may be dropped before
+//!   it has looked for the item. Then the next receiver is woken. So while receivers sleep, each due item has a woken
+//!   receiver that is about to take it.
 
 mod item;
 pub(crate) mod items;
@@ -55,9 +54,9 @@ use tourbillon::{ArmError, Refusal, Timestamp};
 ///
 /// # Coming from tokio-util
 ///
-/// tokio-util's `DelayQueue` ends when it is empty (`poll_expired` returns `None`), so that `while let Some(item) =
-/// queue.next().await` drains it. This queue is shared: an empty queue waits for the next push, and the queue ends when
-/// it is closed. This loop drains the pushed items:
+/// tokio-util's `DelayQueue` ends when it is empty: `poll_expired` returns `None`. So
+/// `while let Some(item) = queue.next().await` drains it. This queue is shared. When it is empty, it waits for the next
+/// push, and it ends when it is closed. This loop drains the pushed items:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -74,8 +73,9 @@ use tourbillon::{ArmError, Refusal, Timestamp};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The loop is for one receiver, and no other part of the program removes items. `insert` is [`push`](Self::push) here,
-/// `Key` is [`Delayed`], `Expired` is [`DueItem`], and `reset_at`, `peek`, `clear` and `deadline` have the same names.
+/// The loop is right if there is one receiver, and if no other part of the program removes items. `insert` is
+/// [`push`](Self::push) here, `Key` is [`Delayed`], `Expired` is [`DueItem`], and `reset_at`, `peek`, `clear` and
+/// `deadline` have the same names.
 ///
 /// # Examples
 ///
@@ -103,11 +103,11 @@ pub struct DelayQueue<T: Send + 'static> {
 struct Shared<T: Send + 'static> {
     tasks: TaskCore,
     items: Items<T, LateTimer>,
-    /// The items that were not due when the queue ended. The first call of `close` after the end fetches them.
+    /// The items that were not due when the queue ended. The first call of `close` after the end returns these items.
     left: Mutex<Vec<T>>,
 }
 
-/// The queue's timer. The first push makes it, since an empty queue waits for nothing.
+/// The queue's timer. The first push makes the timer, because an empty queue needs none.
 type LateTimer = OnceLock<TaskTimer>;
 
 impl Alarm for LateTimer {
@@ -188,8 +188,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.take(|| self.shared.tasks.true_now())
     }
 
-    /// Takes an item back. Returns `None` if the queue has found the item due, whether it was received or not. Also
-    /// returns `None` if the item was taken out before.
+    /// Takes a waiting item back. Returns `None` if the queue has found the item due, even if it was not received yet.
+    /// Also returns `None` if the item was taken out before.
     ///
     /// # Time complexity
     ///
@@ -209,7 +209,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.clear()
     }
 
-    /// Moves an item to `delay` from now. It cannot be received earlier.
+    /// Moves an item's deadline to `delay` from now. The item cannot be received earlier.
     ///
     /// # Errors
     ///
@@ -227,8 +227,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         if self.shared.items.reset(id, deadline) { Ok(()) } else { Err(MoveError::Absent) }
     }
 
-    /// Returns the waiting item with the earliest deadline. The result may be out of date at once, since other threads
-    /// push, take and reset items. Returns `None` if no item waits. Items that were found due do not count.
+    /// Returns the waiting item with the earliest deadline. The result may be out of date at once, because other
+    /// threads push, take and reset items. Returns `None` if no item waits. Items that were found due do not count.
     ///
     /// # Time complexity
     ///
@@ -244,7 +244,7 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.deadline(id)
     }
 
-    /// Returns the number of items that wait or are due, and were not received.
+    /// Returns the number of items in the queue: items that wait, and due items that were not received.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.items.len()
@@ -271,7 +271,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.shared.items.is_ended()
     }
 
-    /// Returns the kind of error for a refused push. If the queue or the engine has ended, that is the reason.
+    /// Returns the kind of error for a refused push. A shutdown of the engine takes precedence over a closed queue, and
+    /// a closed queue over `reason`.
     fn kind_of(&self, reason: NotPushed) -> PushErrorKind {
         match reason {
             _ if self.shared.tasks.is_shut_down() => PushErrorKind::Refused(Refusal::ShutDown),

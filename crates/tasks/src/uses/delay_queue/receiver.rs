@@ -12,8 +12,9 @@ use tourbillon::{Clock, SystemClock, Timestamp};
 
 /// A receiver of a [`DelayQueue`] for a task to poll. Several receivers share the items.
 ///
-/// A receiver that has returned [`Poll::Pending`] stands in line until it is polled again or dropped. A due item may
-/// wake its task. Then the item is left for this receiver, unless another receiver takes the item first.
+/// A receiver that has returned [`Poll::Pending`] stands in line until it is polled again or dropped. An item that
+/// becomes due may wake the receiver's task. Then the item stays in the queue for this receiver, unless another
+/// receiver takes it first.
 ///
 /// # Examples
 ///
@@ -35,13 +36,14 @@ use tourbillon::{Clock, SystemClock, Timestamp};
 /// ```
 pub struct Receiver<T: Send + 'static> {
     queue: DelayQueue<T>,
-    /// The place in line. It is set while the receiver waits, or was woken and has not looked for an item yet.
+    /// The receiver's place in line. A receiver has a place while it waits, and after its wake-up until its next poll.
+    /// Otherwise `None`.
     place: Option<Place>,
 }
 
 impl<T: Send + 'static> DelayQueue<T> {
-    /// Receives the next due item, and waits until an item is due. Must not be called from the engine's handlers: it
-    /// might wait for the calling handler itself.
+    /// Receives the next due item, and waits until an item is due. A handler of the engine must not call this method,
+    /// because it might wait for itself.
     ///
     /// # Errors
     ///
@@ -50,8 +52,8 @@ impl<T: Send + 'static> DelayQueue<T> {
         self.take().or_else(|| self.receiver().wait(|| None)).flatten().ok_or(RecvError)
     }
 
-    /// Works as [`recv`](Self::recv), but waits no longer than `timeout`. The timeout is real time, whatever the
-    /// engine's clock.
+    /// Works as [`recv`](Self::recv), but waits no longer than `timeout`. The timeout is real time, even if the
+    /// engine's clock is manual.
     ///
     /// # Errors
     ///
@@ -63,14 +65,15 @@ impl<T: Send + 'static> DelayQueue<T> {
         outcome.map_or(Err(TryRecvError::Empty), |item| item.ok_or(TryRecvError::Closed))
     }
 
-    /// Makes a receiver that is polled, with its own place in the line. With the feature `stream` it is a `Stream`.
+    /// Makes a receiver for a task to poll. The receiver has its own place in the line of waiting receivers. With the
+    /// feature `stream`, the receiver is a `Stream`.
     #[must_use]
     pub fn receiver(&self) -> Receiver<T> {
         Receiver::new(self.clone())
     }
 
-    /// Receives the next due item, as a future. The output is `None` if the queue has ended, as for the `next` of a
-    /// stream. A future that is dropped before it completes has taken no item.
+    /// Receives the next due item, as a future. Its output is `None` if the queue has ended, like the output of a
+    /// stream's `next`. A future that is dropped before it completes has taken no item.
     pub fn next(&self) -> impl Future<Output = Option<DueItem<T>>> + Send + use<T> {
         let mut receiver = self.receiver();
         core::future::poll_fn(move |cx| receiver.poll_recv(cx))
@@ -82,8 +85,8 @@ impl<T: Send + 'static> Receiver<T> {
         Self { queue, place: None }
     }
 
-    /// Receives the next due item, or `None` if the queue has ended. A pending receiver wakes the task that polled it
-    /// last.
+    /// Receives the next due item, or `None` if the queue has ended. While the receiver is pending, it wakes the task
+    /// that polled it last.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<DueItem<T>>> {
         let Shared { items, tasks, .. } = &*self.queue.shared;
         match items.poll(&mut self.place, cx.waker(), || tasks.true_now()) {
@@ -92,8 +95,8 @@ impl<T: Send + 'static> Receiver<T> {
         }
     }
 
-    /// Blocks this thread until an item is due or the queue ends. `left` returns the remaining time, or `None` for no
-    /// limit. Returns `None` when `left` returns zero.
+    /// Blocks the calling thread until an item is due or the queue ends. `left` returns the remaining time, or `None`
+    /// for no limit. Returns `None` when `left` returns zero.
     fn wait(mut self, left: impl Fn() -> Option<Duration>) -> Option<Option<DueItem<T>>> {
         let waker = Waker::from(StdArc::new(Unpark(thread::current())));
         let Shared { items, tasks, .. } = &*self.queue.shared;

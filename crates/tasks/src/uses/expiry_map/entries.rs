@@ -20,17 +20,17 @@ pub(super) struct Shared<K: Key, V: Send + Sync + 'static> {
 /// The value of a key, with its deadline and its timer.
 pub(super) struct Slot<K: Key, V: Send + Sync + 'static> {
     pub(super) value: V,
-    /// The deadline, in nanoseconds of the true clock. Every reader before the deadline sees the value. No reader at or
-    /// after the deadline sees it.
+    /// The deadline, in nanoseconds of the engine's true clock. Every reader before the deadline sees the value. No
+    /// reader at or after the deadline sees the value.
     deadline: AtomicU64,
     time_to_live: Duration,
-    /// The timer, armed for the deadline or an earlier moment.
+    /// The timer that ends the entry. It is armed for `deadline` or an earlier moment.
     timer: Timer<Job>,
     /// The owner of the timer. The timer itself has only a weak reference to it.
     _end: StdArc<End<K, V>>,
 }
 
-/// The owner of an entry's timer. It removes the entry when the timer is due.
+/// The owner of an entry's timer. When the timer is due, the owner removes the entry from the map.
 pub(super) struct End<K: Key, V: Send + Sync + 'static> {
     shared: Weak<Shared<K, V>>,
     key: K,
@@ -40,7 +40,7 @@ pub(super) struct End<K: Key, V: Send + Sync + 'static> {
 pub(super) enum Inserted<K, V> {
     New,
     Replaced(V),
-    /// The key had an entry that has expired, but whose timer is late. These are its key and value.
+    /// The key had an expired entry, because the entry's timer is late. These are the key and the value of that entry.
     Outlived(K, V),
 }
 
@@ -108,21 +108,22 @@ impl<K: Key, V: Send + Sync + 'static> Shared<K, V> {
 
 impl<K: Key, V: Send + Sync + 'static> Slot<K, V> {
     pub(super) fn deadline(&self) -> Timestamp {
-        // Ordering: Relaxed. The shard's lock publishes the value. If a refresh races with this load, either deadline
-        // is right.
+        // Ordering: Relaxed. The shard's lock publishes the value. If a refresh races with this load, the old and the
+        // new deadline are both right.
         Timestamp::from_nanos(self.deadline.load(Ordering::Relaxed))
     }
 
-    /// Returns whether the deadline is still to come. `now` may be ahead of the true clock. It only saves a reading of
-    /// the true clock in most cases: that clock alone decides that a deadline has passed.
+    /// Returns whether the entry's deadline is still to come. If `now` is at the deadline or later, the method reads
+    /// the true clock to decide. In most cases `now` saves that reading.
     pub(super) fn is_alive(&self, tasks: &TaskCore, now: Timestamp) -> bool {
         let deadline = self.deadline();
         now < deadline || !tasks.has_come(deadline)
     }
 
-    /// Moves the deadline to a whole time to live from `now`. The entry's shard must be locked, at least for reading:
-    /// several threads may refresh at once. The timer is armed first. After concurrent refreshes, the timer may be
-    /// armed earlier than the latest deadline, but never later. Then the timer's run arms it again.
+    /// Moves the entry's deadline to a whole time to live after `now`. The caller must hold the lock of the entry's
+    /// shard. A reader's lock suffices, so several threads may refresh at once. The timer is armed before the deadline
+    /// is stored. After concurrent refreshes, the timer may be armed for an earlier moment than the deadline, but never
+    /// for a later moment. A timer that fires too early is armed again.
     pub(super) fn refresh(&self, tasks: &TaskCore, now: Timestamp) -> bool {
         let deadline = now + self.time_to_live;
         if tasks.try_arm(&self.timer, deadline, WhenFull::Exceed).is_err() {

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-/// How long the entries of an [`ExpiryMap`](super::ExpiryMap) live, and whether reading an entry prolongs its life.
+/// The time for which the entries of an [`ExpiryMap`](super::ExpiryMap) live. A `Lifetime` also says whether reading an
+/// entry prolongs its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     pub(super) time_to_live: Duration,

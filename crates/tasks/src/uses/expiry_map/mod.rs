@@ -1,31 +1,33 @@
 //! A concurrent map whose entries expire.
 //!
-//! An entry is never returned at or after its deadline, even if its timer is late. A reader checks the clock as well,
-//! which costs about as much as the look-up itself. An entry is never hidden before its deadline, either. The fast
-//! clock, from which deadlines count, may be a little ahead: when it says that a deadline has passed, the true clock
-//! decides. The memory of an entry is freed when its timer fires, not at the next look-up.
+//! An entry is never returned at or after its deadline, even if its timer is late. So a reader also checks the clock,
+//! which costs about as much as the look-up itself. An entry is never hidden before its deadline, either. Deadlines
+//! count from a fast clock, which may be a little ahead. When the fast clock says that a deadline has passed, the true
+//! clock decides. The memory of an entry is freed when its timer fires, not at the next look-up.
 //!
 //! Each entry has an owned timer, while an entry of a [`Keyed`](crate::keyed) has a one-shot. A refresh arms the timer
-//! ([`Timer::arm`](tourbillon::Timer::arm)) under the shared lock of its shard, so that readers that refresh do not
-//! exclude each other. A one-shot would have to be scheduled again, under the exclusive lock. The costs were measured
-//! on one thread (`benches/uses.rs`), relative to a `Keyed`. A refresh, and an insert that replaces, take two thirds of
-//! the time. A million refreshes post one ticket. An insert of a new key takes 1.5 times as long, and a removal twice
-//! as long. For keys that are inserted once, and neither read nor refreshed, [`Keyed`](crate::keyed) is better.
+//! ([`Timer::arm`](tourbillon::Timer::arm)) under the shared lock of its shard. So readers that refresh do not exclude
+//! each other. A one-shot would have to be scheduled again, under the exclusive lock.
+//!
+//! The costs were measured on one thread (`benches/uses.rs`), relative to a `Keyed`. A refresh, and an insert that
+//! replaces, take two thirds of the time. A million refreshes send one message, a ticket, to the engine's threads. An
+//! insert of a new key takes 1.5 times as long, and a removal twice as long. For keys that are inserted once, and
+//! neither read nor refreshed, [`Keyed`](crate::keyed) is better.
 //!
 //! The map bounds the time of entries, not their number or weight. If the values live elsewhere anyway, such as in a
-//! connection, a [`Timer`](tourbillon::Timer) there is better.
+//! connection, a [`Timer`](tourbillon::Timer) beside the value is better.
 //!
 //! # Races and their endings
 //!
 //! The map decides, under the lock of the key's shard. Each inserted value ends in exactly one way: it expires, is
 //! replaced, is removed, or is dropped by [`clear`](ExpiryMap::clear), by a `retain` or with the map.
 //!
-//! - insert x expiry: (a) the insert comes first, and the entry stays for as long as its new value may; (b) the old
-//!   value expires, and the insert finds no entry. If the insert finds an entry whose deadline has passed, it lets the
-//!   old value expire itself.
-//! - refresh x expiry: (a) the refresh returns true, and the entry stays; (b) the refresh returns false: the deadline
-//!   has passed. A refresh that read the clock just before the deadline may bring back an entry that another thread
-//!   found expired.
+//! - insert x expiry: (a) the insert comes first, and the entry lives on with the new value; (b) the old value expires
+//!   first, and the insert finds no entry. If the insert finds an entry whose deadline has passed, the insert itself
+//!   makes the old value expire.
+//! - refresh x expiry: (a) the refresh returns true, and the entry stays; (b) the refresh returns false, since the
+//!   deadline has passed. If a refresh read the clock just before the deadline, it may restore an entry that another
+//!   thread found expired.
 //! - remove x expiry: either the removal returns the value, or the listener gets it.
 
 mod entries;
@@ -47,8 +49,9 @@ use tourbillon::{Refusal, ScheduleError};
 /// A concurrent map whose entries expire. Clones refer to the same map. Dropping the last clone drops the entries, and
 /// does not call the listener.
 ///
-/// Hashing, comparing and cloning keys, cloning values, and the closures of [`read`](Self::read) and
-/// [`retain`](Self::retain) run under the lock of a shard of the map, so they must not call the same map.
+/// Some user code runs under the lock of a shard of the map, so it must not call the same map. This applies to hashing,
+/// comparing and cloning keys, to cloning values, and to the closures of [`read`](Self::read) and
+/// [`retain`](Self::retain).
 ///
 /// # Examples
 ///
@@ -82,7 +85,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         Self { shared: StdArc::new(Shared { tasks, lifetime, entries, listener }) }
     }
 
-    /// Inserts an entry that lives for the map's time to live. Returns the value that it replaces.
+    /// Inserts an entry that lives for the map's time to live. Returns the value that the new value replaces.
     ///
     /// # Errors
     ///
@@ -96,7 +99,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.insert_for(key, value, self.shared.lifetime.time_to_live)
     }
 
-    /// Works as [`insert`](Self::insert), but sets a time to live for this entry. Refreshes of the entry use it, too.
+    /// Works as [`insert`](Self::insert), but sets a time to live for this entry. Refreshes of the entry use this time,
+    /// too.
     ///
     /// # Errors
     ///
@@ -116,7 +120,8 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
                     shared.call_listener(key, value);
                     return Ok(None);
                 }
-                // The lock is free during the wait: the shard's thread may need it to expire an entry.
+                // No lock is held while this call waits for room. The engine's thread may need the lock to expire an
+                // entry.
                 Err(ScheduleError { kind: Refusal::LaneFull, payload }) if when_full == WhenFull::Fail => {
                     if !shared.tasks.await_room(&mut rounds) {
                         when_full = WhenFull::Exceed;
@@ -128,7 +133,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         }
     }
 
-    /// Returns the value of a key, unless it has expired.
+    /// Returns the value of a key, or `None` if the key has no entry or the entry has expired.
     ///
     /// # Time complexity
     ///
@@ -189,7 +194,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         Some(slot.value)
     }
 
-    /// Returns whether a key has an entry that has not expired. Refreshes nothing.
+    /// Returns whether a key has an entry that has not expired. The call does not refresh the entry.
     #[must_use]
     pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
@@ -200,7 +205,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
     }
 
     /// Returns the time until a key's entry expires. Returns `None` if the key has no live entry. Returns zero in the
-    /// last microseconds of an entry. Refreshes nothing.
+    /// last microseconds of an entry. The call does not refresh the entry.
     #[must_use]
     pub fn remaining<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Duration>
     where
@@ -232,7 +237,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         keys
     }
 
-    /// Returns the number of entries, including expired entries whose timers are late.
+    /// Returns the number of entries. The number includes expired entries whose timers are late.
     ///
     /// # Time complexity
     ///
@@ -248,7 +253,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.shared.entries.is_empty()
     }
 
-    /// Drops the entries that have not expired and that `keep` rejects. Does not call the listener.
+    /// Drops the entries that have not expired and for which `keep` returns false. Does not call the listener.
     ///
     /// # Time complexity
     ///
@@ -268,7 +273,7 @@ impl<K: Key, V: Send + Sync + 'static> ExpiryMap<K, V> {
         self.take_out(|_, _| true);
     }
 
-    /// Takes entries out of the map, and drops them after the locks are released.
+    /// Takes out the entries for which `is_wanted` returns true. Drops them after the map's locks are released.
     fn take_out(&self, is_wanted: impl FnMut(&K, &Slot<K, V>) -> bool) {
         drop(self.shared.entries.extract_if(is_wanted));
     }

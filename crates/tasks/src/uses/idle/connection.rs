@@ -8,8 +8,8 @@ use crate::task::{Job, Key};
 use core::fmt;
 use tourbillon::{Handle, Timer, Timestamp};
 
-/// A connection among [`IdleTimeouts`](super::IdleTimeouts), held by its owner. Dropping it removes the connection,
-/// which then never expires. If its expiry has already begun, its callback still runs.
+/// A connection among [`IdleTimeouts`](super::IdleTimeouts), held by its owner. Dropping this handle removes the
+/// connection, which then never expires. If the expiry has already begun, the callback still runs.
 ///
 /// # Examples
 ///
@@ -33,26 +33,26 @@ use tourbillon::{Handle, Timer, Timestamp};
 /// ```
 #[must_use = "dropping a connection takes it out"]
 pub struct Connection<I: Key> {
-    /// The engine, whose clock is read. It is also in `shared`, but nearer here.
+    /// The engine. A touch reads its clock. `shared` refers to the same engine, but behind a pointer.
     pub(super) engine: Handle<Job>,
     pub(super) bounds: Bounds,
     pub(super) end: StdArc<End<I>>,
     pub(super) shared: StdArc<Shared<I>>,
-    /// Whether the owner has already removed the connection.
+    /// Whether the owner of this handle has already removed the connection.
     pub(super) was_taken_out: bool,
 }
 
 impl<I: Key> Connection<I> {
-    /// Records activity now. Returns true if the connection will not expire before its idle limit from now, or its
-    /// maximum age. Returns false if the connection has expired, if its expiry has begun and cannot be stopped, if it
-    /// was removed, or if the engine was shut down.
+    /// Records activity now. Returns true if the touch came in time: the connection does not expire before its idle
+    /// limit from now, or before its maximum age. Returns false if the connection has expired or was removed. Also
+    /// returns false if the expiry has begun and cannot be stopped, and after a shutdown.
     ///
-    /// This reads the engine's clock, which is most of the cost. A loop that knows the time should call
+    /// Reading the engine's clock is most of the cost of the call. A loop that knows the time should call
     /// [`touch_at`](Self::touch_at).
     ///
     /// # Time complexity
     ///
-    /// As for [`Timer::arm`].
+    /// The same as for [`Timer::arm`].
     #[expect(clippy::must_use_candidate, reason = "who touches need not care whether it was too late")]
     #[inline]
     pub fn touch(&self) -> bool {
@@ -63,7 +63,7 @@ impl<I: Key> Connection<I> {
     ///
     /// # Time complexity
     ///
-    /// As for [`Timer::arm_at`].
+    /// The same as for [`Timer::arm_at`].
     #[expect(clippy::must_use_candidate, reason = "who touches need not care whether it was too late")]
     #[inline]
     pub fn touch_at(&self, now: Timestamp) -> bool {
@@ -74,8 +74,9 @@ impl<I: Key> Connection<I> {
         })
     }
 
-    /// Removes the connection. Returns true if it has not expired and never will. Returns false if it had expired, so
-    /// that its callback has begun or is about to, or if it was removed by its id.
+    /// Removes the connection. Returns true if the connection has not expired and never will. Returns false if the
+    /// connection has expired: the callback for it has begun or is about to begin. Also returns false if the connection
+    /// was removed by its id.
     #[expect(clippy::must_use_candidate, reason = "whether it had expired is often all the same")]
     pub fn remove(mut self) -> bool {
         self.was_taken_out = true;
@@ -88,12 +89,14 @@ impl<I: Key> Connection<I> {
         &self.end.id
     }
 
-    /// Returns the moment at which the connection expires without further activity. Returns `None` if it has expired,
-    /// or if its expiry has begun and cannot be stopped. Also returns `None` if it was removed, and after a shutdown.
+    /// Returns the moment at which the connection expires without further activity. Returns `None` if the connection
+    /// has expired or was removed. Also returns `None` if the expiry has begun and cannot be stopped, and after a
+    /// shutdown.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         let deadline = self.end.timer().and_then(Timer::deadline).filter(|_| self.end.life.is_live());
-        // The deadline is read before the check for a shutdown, which disarms timers after it has begun.
+        // A shutdown begins, and then disarms timers. So the deadline is read first, and the shutdown is checked
+        // afterwards.
         if deadline.is_none() && !self.shared.tasks.is_shut_down() {
             self.end.life.expire();
         }
@@ -108,8 +111,8 @@ impl<I: Key> Connection<I> {
 impl<I: Key> Drop for Connection<I> {
     fn drop(&mut self) {
         // A touch by id that finds the connection in the map may arm the timer. This removal takes the map's lock after
-        // that touch, even if the connection is already out of the map. So the timer is dropped with the last reference
-        // to `end`.
+        // that touch, even if the connection is already out of the map. So the touch ends before the last reference to
+        // `end` drops the timer.
         if !self.was_taken_out {
             self.take_out();
         }

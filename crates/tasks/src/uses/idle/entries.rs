@@ -11,7 +11,7 @@ use tourbillon::{Armed, Refusal, Timer, Timestamp};
 /// The callback for an expired connection.
 pub(super) type Callback<I> = dyn Fn(Expired<I>) + Send + Sync;
 
-/// The state that the map's clones, its connections and their timers share.
+/// The state of a set of connections with idle limits. The set's clones, its connections and their timers share it.
 pub(super) struct Shared<I: Key> {
     pub(super) tasks: TaskCore,
     pub(super) limits: Limits,
@@ -19,18 +19,20 @@ pub(super) struct Shared<I: Key> {
     pub(super) callback: Box<Callback<I>>,
 }
 
-/// A connection's entry in the map, found by its id.
+/// A connection's entry in the map of connections by id.
 pub(super) struct Link<I: Key> {
     pub(super) bounds: Bounds,
     pub(super) end: StdArc<End<I>>,
 }
 
-/// The owner of a connection's timer: the timer calls it when due. The connection's handle and the map share it.
+/// The owner of a connection's timer. When the timer is due, it calls this owner. The connection's handle and the map
+/// share the owner.
 pub(super) struct End<I: Key> {
-    /// The timer, or the reason why it was refused. In the second case, the connection never joins the map.
+    /// The connection's timer, or the reason why the engine refused it. A connection without a timer never joins the
+    /// map.
     pub(super) timer: Result<Timer<Job>, Refusal>,
     pub(super) life: Life,
-    /// When the connection reaches its maximum age.
+    /// The moment at which the connection reaches its maximum age.
     last: Timestamp,
     pub(super) id: I,
     shared: Weak<Shared<I>>,
@@ -51,7 +53,7 @@ impl<I: Key> End<I> {
         self.timer.as_ref().ok()
     }
 
-    /// Arms the timer without waiting, since the caller holds a lock of the map.
+    /// Arms the connection's timer without waiting, because the caller holds a lock of the map.
     pub(super) fn try_arm_at(&self, tasks: &TaskCore, deadline: Timestamp) -> Result<Armed, Refusal> {
         tasks.try_arm(self.timer.as_ref().map_err(|kind| *kind)?, deadline, WhenFull::Exceed)
     }
@@ -68,8 +70,8 @@ impl<I: Key> OnDue for End<I> {
 }
 
 impl<I: Key> Shared<I> {
-    /// Takes a connection out of the map if `may_be` allows it. Returns the id to the caller that removes it, and
-    /// `None` to all others.
+    /// Takes a connection out of the map, if `may_be` allows it. Only the caller that takes the connection out gets the
+    /// id.
     pub(super) fn take_out(&self, end: &End<I>, may_be: impl FnOnce(&Life) -> bool) -> Option<I> {
         let is_it = |link: &mut Link<I>| core::ptr::eq(&*link.end, end) && may_be(&end.life);
         end.life.take_out(|| self.connections.remove_if(&end.id, is_it)).map(|(id, _)| id)

@@ -6,11 +6,12 @@
 //!    └────────────────┴──────end───────┴─────► ended
 //! ```
 //! *joining*: the connection is in the map, and its timer is not armed yet. *live*: it may be touched and removed.
-//! *expiring*: it is still in the map, but its owner has learnt that its expiry has begun, so no removal may succeed
-//! any more. *ended*: it is out of the map.
+//! *expiring*: it is still in the map, but its owner has seen that its expiry has begun. So no removal may succeed any
+//! more. *ended*: it is out of the map.
 //!
-//! The map's lock decides which thread takes a connection out, and that thread sets the state to *ended*. All other
-//! steps except the owner's touch happen under that lock, or do not depend on the steps of another thread.
+//! The map's lock decides which thread takes a connection out, and that thread sets the state to *ended*. The other
+//! steps happen under that lock too, or do not depend on the steps of another thread. Only the owner's touch is
+//! different: see the table.
 //!
 //! # Synchronisation
 //! | pair | one side | other side | ruled out         | model |
@@ -32,10 +33,10 @@ impl Life {
         Self(AtomicU32::new(JOINING))
     }
 
-    /// Makes a joining connection live, unless it has ended before.
+    /// Marks a connection that has joined the map as live, unless the connection has ended before.
     pub(crate) fn join(&self) {
-        // Ordering: Relaxed. If the handle goes to another thread, that transfer orders everything that depends on
-        // this.
+        // Ordering: Relaxed. If the handle goes to another thread, that transfer orders everything that depends on the
+        // new state.
         let _ = self.0.compare_exchange(JOINING, LIVE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -45,7 +46,8 @@ impl Life {
         self.0.load(Ordering::Relaxed) == LIVE
     }
 
-    /// Returns whether the connection is live. The caller must have armed its timer just before.
+    /// Returns whether the connection is live: it may be touched and removed. The caller must have armed the
+    /// connection's timer just before.
     #[inline]
     pub(crate) fn is_live_after_arming(&self) -> bool {
         // Ordering: Acquire fence [L1]. Pairs with `end` through the timer's state, which the arming read.
@@ -53,8 +55,8 @@ impl Life {
         self.is_live()
     }
 
-    /// Returns whether the owner's touch came in time, given the outcome of arming the timer. If it came too late,
-    /// `disarm` must undo the arming.
+    /// Returns whether the owner's touch came in time, given the outcome of arming the timer. If the touch came too
+    /// late, calls `disarm` to undo the arming.
     #[inline]
     pub(crate) fn is_touched(&self, armed: Result<Armed, ArmError>, disarm: impl FnOnce()) -> bool {
         if armed == Ok(Armed::Pending) && self.is_live_after_arming() {
@@ -74,25 +76,25 @@ impl Life {
 
     /// Marks a live connection as expiring: its expiry has begun and cannot be stopped.
     pub(crate) fn expire(&self) {
-        // Ordering: Relaxed. The caller's own removal comes after this. Between other threads' removals, the map's lock
-        // decides.
+        // Ordering: Relaxed. A later removal by this thread sees the state. Between removals by other threads, the
+        // map's lock decides.
         let _ = self.0.compare_exchange(LIVE, EXPIRING, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     pub(crate) fn may_be_removed(&self) -> bool {
-        // Ordering: Relaxed. As in `expire`.
+        // Ordering: Relaxed, for the same reason as in `expire`.
         self.0.load(Ordering::Relaxed) != EXPIRING
     }
 
-    /// Calls `take`, which takes the connection out of the map. If that succeeds, marks the connection as ended.
-    /// Returns the result of `take`.
+    /// Calls `take`, which takes the connection out of the map. If `take` returns a value, marks the connection as
+    /// ended. Returns the result of `take`.
     pub(crate) fn take_out<R>(&self, take: impl FnOnce() -> Option<R>) -> Option<R> {
         let taken = take()?;
         self.end();
         Some(taken)
     }
 
-    /// Marks the connection as ended, since it is out of the map.
+    /// Marks the connection as ended, because it is out of the map.
     pub(crate) fn end(&self) {
         // Ordering: Relaxed [L1]. The release at the end of the timer's run publishes it.
         self.0.store(ENDED, Ordering::Relaxed);

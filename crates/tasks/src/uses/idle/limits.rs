@@ -17,7 +17,7 @@ impl Limits {
         Self { idle, max_age: Duration::MAX }
     }
 
-    /// Lets a connection expire `max_age` after its insertion at the latest, whatever its activity.
+    /// Lets a connection expire `max_age` after its insertion at the latest, even if it is active.
     #[must_use]
     pub const fn max_age(self, max_age: Duration) -> Self {
         Self { max_age, ..self }
@@ -38,11 +38,11 @@ pub enum Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Expired<I> {
-    /// The connection's id. Another connection may already have it.
+    /// The connection's id. Another connection may already have the same id.
     pub id: I,
-    /// The limit that the connection reached. If it reached both at once, the maximum age.
+    /// The limit that the connection reached. If the connection reached both limits at once, this is the maximum age.
     pub limit: Limit,
-    /// When the connection reached the limit.
+    /// The moment at which the connection reached the limit.
     pub deadline: Timestamp,
     /// The time between the deadline and the start of the callback.
     pub lateness: Duration,
@@ -51,9 +51,9 @@ pub struct Expired<I> {
 /// The limits of an inserted connection, prepared for computing deadlines.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// How long the connection may be silent, in nanoseconds.
+    /// The time for which the connection may be silent, in nanoseconds.
     idle: u64,
-    /// When the connection reaches its maximum age.
+    /// The moment at which the connection reaches its maximum age.
     pub(super) last: Timestamp,
 }
 
@@ -63,7 +63,7 @@ impl Bounds {
         Self { idle: (Timestamp::ZERO + limits.idle).as_nanos(), last: now + limits.max_age }
     }
 
-    /// Returns when a connection expires whose last activity is at `now`.
+    /// Returns the moment at which a connection expires if its last activity was at `now`.
     #[inline]
     pub(super) fn deadline(self, now: Timestamp) -> Timestamp {
         Timestamp::from_nanos(now.as_nanos().saturating_add(self.idle)).min(self.last)

@@ -1,12 +1,12 @@
 //! Connections that expire when they are silent for too long.
 //!
 //! Of all timers, an idle timeout is moved most and fires least. A [`Connection`] has its own
-//! [`Timer`](tourbillon::Timer). [`Connection::touch`] is a [`Timer::arm`](tourbillon::Timer::arm) with one comparison
-//! before and one after. [`IdleTimeouts::touch`] does the same by id, through a map, for about twice the price. It is
-//! for callers that have only the id.
+//! [`Timer`](tourbillon::Timer). [`Connection::touch`] is a [`Timer::arm`](tourbillon::Timer::arm) and two comparisons.
+//! [`IdleTimeouts::touch`] finds the connection by its id, through a map. It costs about twice as much, for callers
+//! that have only the id.
 //!
-//! If no connection is looked up by an id and there is no maximum age, a [`Timer`](tourbillon::Timer) inside the
-//! connection does as well, without the map.
+//! A plain [`Timer`](tourbillon::Timer) inside the connection needs no map. It does as well if no connection is looked
+//! up by an id, and if there is no maximum age.
 //!
 //! # Races and their endings
 //!
@@ -15,11 +15,12 @@
 //! finds nothing.
 //!
 //! - touch x expiry: (a) the touch returns true, and the connection does not expire before the new deadline; (b) the
-//!   touch returns false: the expiry had begun, the callback runs, has run or is about to, and no removal prevents the
-//!   callback any more.
+//!   touch returns false. Then the expiry had begun. The callback runs, has run or is about to, and no removal prevents
+//!   it any more.
 //! - remove or drop x expiry: (a) `remove` returns true, and the callback does not run for the connection; (b) `remove`
 //!   returns false: the callback runs, has run or is about to. `remove` does not wait for the callback.
-//! - deadline x expiry: (a) `deadline` returns the deadline in force; (b) it returns `None`, as a touch returns false.
+//! - deadline x expiry: (a) `deadline` returns the deadline in force; (b) `deadline` returns `None` where a touch
+//!   returns false.
 //! - touch x remove: a touch that came before the removal is forgotten, a touch that comes after it returns false.
 //! - touch x touch: the deadline that was stored last is in force, as with [`Timer::arm`](tourbillon::Timer::arm).
 //! - touch by id x insert: before `insert` has returned, the touch may return false.
@@ -91,7 +92,7 @@ impl<I: Key> IdleTimeouts<I> {
         self.insert_with(id, self.shared.limits)
     }
 
-    /// Works as [`insert`](Self::insert), but sets limits for this connection.
+    /// Works as [`insert`](Self::insert), but sets other limits for this connection.
     ///
     /// # Errors
     ///
@@ -132,7 +133,8 @@ impl<I: Key> IdleTimeouts<I> {
         }
     }
 
-    /// Works as [`Connection::touch`], by id. Also returns false if no connection has this id.
+    /// Records activity of the connection with this id, as [`Connection::touch`] does. Also returns false if no
+    /// connection has this id.
     ///
     /// # Time complexity
     ///
@@ -144,7 +146,7 @@ impl<I: Key> IdleTimeouts<I> {
         let Shared { tasks, connections, .. } = &*self.shared;
         let now = tasks.now();
         let touch = |Link { bounds, end }: &Link<I>| {
-            // While the map's shard is locked, the timer cannot be dropped. If an expiry has begun, it waits for the
+            // While the map's shard is locked, the timer cannot be dropped. An expiry that has begun waits for the
             // lock.
             if !end.life.is_live() {
                 return false;
@@ -158,8 +160,8 @@ impl<I: Key> IdleTimeouts<I> {
         connections.read(id, touch).unwrap_or(false)
     }
 
-    /// Works as [`Connection::remove`], by id. Also returns false if no connection has this id. The owner's handle then
-    /// finds the connection gone.
+    /// Removes the connection with this id, as [`Connection::remove`] does. Also returns false if no connection has
+    /// this id. The owner's handle then finds the connection gone.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, id: &Q) -> bool
     where
         I: Borrow<Q>,

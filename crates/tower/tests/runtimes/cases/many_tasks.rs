@@ -33,7 +33,8 @@ pub(crate) fn ten_thousand_tasks_sleep_and_none_wakes_early<R: Runtime>(runtime:
     await_alive(&engine, 0);
 }
 
-/// Sleeps a little, over and over, until it has been polled on two threads or `is_over`; whether it has.
+/// Sleeps again and again, until two polls in a row come on different threads or `is_over` is set. Returns whether the
+/// task changed its thread.
 async fn sleep_until_moved(engine: Handle<Wakeup>, is_over: Arc<AtomicBool>) -> bool {
     let mut thread: Option<ThreadId> = None;
     while !is_over.load(Ordering::Relaxed) {
@@ -56,7 +57,7 @@ async fn sleep_until_moved(engine: Handle<Wakeup>, is_over: Arc<AtomicBool>) -> 
 
 pub(crate) fn a_task_that_moves_to_another_worker_still_wakes<R: Runtime>(runtime: &R) {
     let (engine, is_over) = (engine(), Arc::new(AtomicBool::new(false)));
-    // A task that finds its worker in here is taken by another worker.
+    // These tasks block their workers for a while. A task that waits for a blocked worker moves to another worker.
     let hogs: Vec<_> = (0..4)
         .map(|_| {
             let (engine, is_over) = (engine.handle().clone(), Arc::clone(&is_over));
@@ -99,7 +100,7 @@ pub(crate) fn a_read_from_a_socket_is_limited_request_by_request<R: Runtime>(run
             assert!(timeout.timeout(10 * MS, R::read(&mut stream)).await.is_err());
             assert!(engine.handle().now() >= begin + 10 * MS);
         }
-        // One for all requests.
+        // All requests of the loop have used a single timer.
         assert_eq!(engine.handle().stats().owned.alive, 1);
     });
     await_alive(&engine, 0);
@@ -120,7 +121,7 @@ pub(crate) fn a_sleep_is_put_off_by_each_byte<R: Runtime>(runtime: &R) {
             });
             match race.await {
                 Some(byte) => assert_eq!(byte.unwrap(), ANSWER),
-                // The answer was that late: it is still to come.
+                // The answer took longer than the sleep, and has not arrived yet.
                 None => {
                     assert!(engine.handle().now() >= idle.deadline());
                     read.await.unwrap();

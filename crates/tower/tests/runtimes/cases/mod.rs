@@ -1,6 +1,6 @@
 //! The same cases on each runtime: the traits that a runtime must implement, and the tests.
 //!
-//! Nothing may be early, on the engine's own clock; how late it is, is only bounded by patience.
+//! By the engine's own clock, nothing may be early. The tests set no limit on lateness except for their patience.
 
 pub(crate) mod many_tasks;
 pub(crate) mod one_task;
@@ -34,7 +34,7 @@ pub(crate) trait Runtime: BlockOn {
 
     async fn join<T: Send + 'static>(task: Self::Task<T>) -> T;
 
-    /// Ends a task where it waits; returns without waiting for that.
+    /// Cancels a task at its next wait. Returns without waiting for the end of the task.
     fn cancel(task: Self::Task<()>);
 
     async fn connect(address: SocketAddr) -> io::Result<Self::Stream>;
@@ -44,12 +44,12 @@ pub(crate) trait Runtime: BlockOn {
     async fn read(stream: &mut Self::Stream) -> io::Result<u8>;
 }
 
-/// An engine of the test's own.
+/// Starts an engine for one test.
 pub(crate) fn engine() -> Engine<Wakeup> {
     Builder::new().start_futures().unwrap()
 }
 
-/// Waits until that many futures have a timer.
+/// Waits until the futures of the engine have exactly `count` timers.
 pub(crate) fn await_alive(engine: &Engine<Wakeup>, count: u64) {
     let begin = Instant::now();
     while engine.handle().stats().owned.alive != count {
@@ -58,7 +58,7 @@ pub(crate) fn await_alive(engine: &Engine<Wakeup>, count: u64) {
     }
 }
 
-/// Makes a test of each of these cases, on that runtime.
+/// Makes a test of each of these cases, on the given runtime.
 macro_rules! tests {
     ($runtime:ty, $cases:ident: $($case:ident)*) => {
         $(#[test]

@@ -12,7 +12,7 @@ use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon_tower::{Timeout, TimeoutError};
 use tower_service::Service;
 
-/// Polls once; whether it is ready.
+/// Polls the sleep once. Returns whether it is over.
 async fn is_ready_at_once(sleep: &mut Sleep) -> bool {
     poll_fn(|cx| Poll::Ready(Pin::new(&mut *sleep).poll(cx).is_ready())).await
 }
@@ -118,7 +118,7 @@ pub(crate) fn a_sleep_wakes_the_thread_that_polled_it_last<R: BlockOn>(runtime: 
     let deadline = engine.handle().now() + 50 * MS;
     let mut sleep = engine.handle().sleep_until(deadline);
     let was_ready = runtime.block_on(is_ready_at_once(&mut sleep));
-    // Not so on a machine that is busy with other things.
+    // On a busy machine the sleep may be over already, but it must not be over early.
     assert!(!was_ready || engine.handle().now() >= deadline);
     let woken = thread::spawn(move || R::new().block_on(sleep));
     woken.join().unwrap();
@@ -142,7 +142,7 @@ pub(crate) fn a_dropped_future_leaves_no_timer(runtime: &impl BlockOn) {
     await_alive(&engine, 0);
 }
 
-/// Answers after a time that the request says, or never.
+/// A service that answers after the time that the request names. A request without a time gets no answer.
 #[derive(Clone)]
 struct AfterSleep(Handle<Wakeup>);
 

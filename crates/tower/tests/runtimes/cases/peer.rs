@@ -1,15 +1,15 @@
-//! A peer that answers some bytes and not others, on blocking sockets.
+//! A peer that answers some bytes and is silent after others. It uses blocking sockets.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::thread;
 
-/// A byte that comes back.
+/// A byte that the peer sends back.
 pub(crate) const ANSWER: u8 = b'?';
-/// A byte to which nothing comes back.
+/// A byte that the peer does not answer.
 pub(crate) const SILENCE: u8 = b'-';
 
-/// Serves one connection, until that is closed.
+/// A peer that serves one connection until the client closes it.
 pub(crate) struct Peer {
     address: SocketAddr,
 }

@@ -1,5 +1,5 @@
-//! Reads the system's numbers about the process, and about the disk with the data folder. The calls may block if a disk
-//! hangs.
+//! Reads the system's numbers about the process and about the disk with the data folder. The calls may block if the
+//! disk hangs.
 
 use super::page::Page;
 #[cfg(target_os = "linux")]
@@ -8,10 +8,10 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::time::SystemTime;
 
-/// The names of the store's files on the page of metrics, and the ends of the files' names.
+/// The names of the store's files in the metrics, each with the suffix of the file.
 const PARTS: [(&str, &str); 3] = [("timers", ""), ("journal", ".ops"), ("reserve", ".reserve")];
 
-/// Writes the metrics of the process and the disk. Leaves out numbers that the system does not tell.
+/// Writes the metrics of the process and of the disk. Leaves out the numbers that the system does not tell.
 pub(super) fn page(data: &Path) -> Page {
     let mut page = Page::new("tourbillon_");
     page.family("store_bytes", "gauge", "Bytes of the store's files; all 0 with Redis.");
@@ -28,7 +28,8 @@ pub(super) fn page(data: &Path) -> Page {
     page
 }
 
-/// Returns how many bytes of a folder's file system are free for this user, and how many it has in all.
+/// Returns the number of bytes on a folder's file system that are free for this user. Also returns the size of the file
+/// system in bytes.
 #[cfg(target_os = "linux")]
 fn disk(folder: &Path) -> Option<(u64, u64)> {
     let found = rustix::fs::statvfs(folder).ok()?;
@@ -40,7 +41,7 @@ fn disk(_folder: &Path) -> Option<(u64, u64)> {
     None
 }
 
-/// Writes the metrics of the process, under the names that Prometheus' client libraries use.
+/// Writes the metrics of the process. Their names are those that Prometheus' client libraries use.
 #[cfg(target_os = "linux")]
 fn process() -> Page {
     let mut page = Page::new("process_");
@@ -70,8 +71,8 @@ fn process() -> Page {
     page
 }
 
-/// Returns the seconds since the system started. Asks the clock, since a sandbox may hide those files of `/proc` that
-/// belong to no process.
+/// Returns the time since the system started, in seconds. Asks the system's clock, because a sandbox may hide the files
+/// in `/proc` about the whole system.
 #[cfg(target_os = "linux")]
 fn since_boot() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

@@ -1,8 +1,9 @@
-//! Writes the page of metrics in Prometheus' text format. `operations/alerts.yml` and `operations/dashboard.json` use
-//! its metrics by name.
+//! Writes the page of metrics in Prometheus' text format. The files `operations/alerts.yml` and
+//! `operations/dashboard.json` refer to the metrics by name.
 //!
-//! Each metric has the same label values from the start, so that an alarm sees a number that grows from zero. Labels
-//! that callers choose are bounded: see [`Tenants`]. The page does not name hosts: the HTTP interface shows them.
+//! Each metric has all its label values from the start. So an alarm sees each number grow from zero. The number of
+//! label values that callers choose is bounded: see [`Tenants`]. The page does not name hosts, which the HTTP interface
+//! shows.
 
 mod machine;
 mod page;
@@ -28,19 +29,19 @@ use tourbillon_durable::Timers;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind};
 
-/// The time within which the store must answer a small read.
+/// The longest time for a small read of the store when the page of metrics is written.
 const SLOW: Duration = Duration::from_secs(3);
-/// The words by which metrics name the states of stored timers.
+/// The words that the metrics use for the states of stored timers.
 const STATES: [(&str, Phase); 4] = [
     ("pending", Phase::Pending),
     ("leased", Phase::Leased),
     ("parked", Phase::Parked),
     ("dead", Phase::Dead),
 ];
-/// The words by which metrics name the reasons for which the service parks timers.
+/// The words that the metrics use for the reasons of parked timers (timers held in the store).
 const PARKED_FOR: [&str; 8] = ["paused", "share", "slow", "concurrency", "rate", "host", "path", "queue"];
 
-/// Writes the page of metrics of a service.
+/// Writes the page of metrics for Prometheus.
 pub(crate) struct MetricsPage {
     pub(crate) settings: Arc<Settings>,
     pub(crate) timers: Timers,
@@ -60,8 +61,8 @@ pub(crate) struct MetricsPage {
 }
 
 impl MetricsPage {
-    /// Writes the metrics of the service, of its deliveries and of its engine in Prometheus' text format. Metrics that
-    /// need the store are left out while the store fails.
+    /// Returns the metrics of the service, its deliveries and its timer engine in Prometheus' text format. While the
+    /// store fails, leaves out the metrics that need the store.
     pub(crate) async fn text(&self) -> String {
         let mut page = Page::new("tourbillon_");
         page.family("build_info", "gauge", "The version of the service.");
@@ -70,7 +71,7 @@ impl MetricsPage {
         page.single("alive", "gauge", "1 if the loop polls.", &u8::from(self.condition.alive().is_ok()));
         let store = self.timers.timer_store();
         let now = store.now();
-        // A store that does not answer must not keep the other metrics from the page.
+        // These reads have a time limit. So the page has the other metrics even if the store does not answer.
         let (overdue, counts, nodes) = tokio::join!(
             in_time(self.condition.overdue(now)),
             in_time(self.condition.counts()),
@@ -120,13 +121,13 @@ impl MetricsPage {
         page.add(&self.machine().await);
         self.write_ends(&mut page);
         page.add_text(self.timers.stats().prometheus());
-        // The engine runs the timeouts of connections and requests. Its metrics have names of their own.
+        // The engine times the connections and requests. Its metrics get their own prefix.
         let engine = tourbillon::future::global().stats();
         page.add_text(engine.prometheus().to_string().replace("tourbillon_", "tourbillon_engine_"));
         page.into_text()
     }
 
-    /// Returns the metrics of the process and the disk, or none if the disk gives no answer.
+    /// Returns the metrics of the process and of the disk. Returns an empty page if the disk gives no answer.
     async fn machine(&self) -> Page {
         let data = self.settings.data.clone();
         let read = tokio::task::spawn_blocking(move || machine::page(&data));
@@ -136,7 +137,7 @@ impl MetricsPage {
         }
     }
 
-    /// Writes the moments that tell an administrator when to act: the last backup, and the end of the certificate.
+    /// Writes the metrics for alarms about moments: the last backup, and the expiry of the certificate.
     fn write_ends(&self, page: &mut Page) {
         let help =
             "Moment of the last backup that was sent as a whole, in seconds since 1970; 0 if there was none.";
@@ -148,7 +149,7 @@ impl MetricsPage {
         }
     }
 
-    /// Writes the metrics of each namespace. Those of stored timers are left out without `counts`.
+    /// Writes the metrics of each namespace. Without `counts`, leaves out the numbers of stored timers.
     fn write_tenants(&self, page: &mut Page, counts: Option<&Counts>) {
         let namespaces = self.namespaces.all();
         let tenants = self.in_flight.metrics().tenants.all(&namespaces.keys().map(|name| &**name).collect());
@@ -265,14 +266,15 @@ impl MetricsPage {
     }
 }
 
-/// Returns the answer to a read of the store, or an error if the answer takes too long.
+/// Waits for a read of the store. Fails if the read takes longer than [`SLOW`].
 async fn in_time<T>(read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let late = |_| Err(StoreError::new(StoreErrorKind::Io, "the store has not answered in time"));
     tokio::time::timeout(SLOW, read).await.unwrap_or_else(late)
 }
 
 impl Page {
-    /// Writes the metrics of the nodes that share the store. `nodes` is `None` if only this process uses it.
+    /// Writes the metrics of the nodes that share the store. Writes nothing if `nodes` is `None`, because this process
+    /// then uses the store alone.
     fn nodes(&mut self, nodes: Option<&Nodes>) {
         let live = nodes.map_or(1, |nodes| nodes.nodes.iter().filter(|node| node.is_live).count());
         self.single("nodes", "gauge", "Nodes that share the timers and have given a sign of life.", &live);
@@ -292,8 +294,8 @@ impl Page {
         self.single("takeovers_total", "counter", help, &takeovers);
     }
 
-    /// Writes the metrics of the search for damage. `rate(tourbillon_scrubbed_total)` beside the number of timers shows
-    /// how long a search of the whole store takes.
+    /// Writes the metrics of the search for damaged entries in the store. `rate(tourbillon_scrubbed_total)` and the
+    /// number of timers show how long a search of the whole store takes.
     fn scrub(&mut self, scrub: Scrub) {
         let Scrub { entries, walks, damaged, .. } = scrub;
         let help = "Records and entries of indexes that the search for damage has looked at.";

@@ -1,9 +1,9 @@
-//! Writes a page in Prometheus' text format.
+//! Writes metrics in Prometheus' text format.
 
 use core::fmt::{self, Write as _};
 use tourbillon_durable::Times;
 
-/// A page, or a part of a page. The names of its metrics begin with `prefix`.
+/// A page of metrics, or a part of such a page. `prefix` precedes the name of each metric.
 #[derive(Debug)]
 pub(super) struct Page {
     prefix: &'static str,
@@ -15,12 +15,12 @@ impl Page {
         Self { prefix, text: String::new() }
     }
 
-    /// Adds the metrics of another page.
+    /// Appends the metrics of another page to this page.
     pub(super) fn add(&mut self, other: &Self) {
         self.text.push_str(&other.text);
     }
 
-    /// Adds metrics that are in the text format already.
+    /// Appends metrics that are already in Prometheus' text format.
     pub(super) fn add_text(&mut self, text: impl fmt::Display) {
         let _infallible = write!(self.text, "{text}");
     }
@@ -34,7 +34,7 @@ impl Page {
         let _infallible = write!(self.text, "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n");
     }
 
-    /// Writes one value with its labels. The values of labels must not have quotes, backslashes or line feeds.
+    /// Writes a value of a metric, with labels. The labels' values must not contain quotes, backslashes or line feeds.
     pub(super) fn value(&mut self, name: &str, labels: &[(&str, &str)], value: &dyn fmt::Display) {
         let labels: Vec<_> = labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };

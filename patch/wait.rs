@@ -1,8 +1,10 @@
 //! A wait on the engine, which ends even if its engine is gone. Both crates of this folder include this file.
 //!
-//! The child of a fork has none of the threads of its parent's engine, and a program may shut down shards that it has
-//! entered. A wait on such an engine starts again, on an engine that has threads in this process.
+//! The child of a fork has none of the threads of its parent's engine, a tokio runtime may end, and a program may shut
+//! down shards that it has entered. A wait on such an engine starts again with the rest of its time, on an engine that
+//! goes on in this process. `crate::start` makes the sleep of a wait.
 
+use crate::start;
 use std::pin::pin;
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
@@ -10,19 +12,17 @@ use std::time::Duration;
 use tourbillon::future::{self, ShutDown, Sleep, Wakeup};
 use tourbillon::{Builder, Engine, Handle};
 
-/// A wait on the current shards of the thread that makes it.
+/// A wait on the engine of the thread that makes it.
 #[derive(Debug)]
 pub(crate) struct Wait {
     pub(crate) sleep: Sleep,
-    /// The whole time of the wait, for a new start.
-    pub(crate) delay: Duration,
 }
 
 impl Wait {
-    /// Makes a wait that ends `delay` from now, or later; never earlier.
+    /// Makes a wait that ends `time` from now, or later; never earlier.
     #[inline]
-    pub(crate) fn new(delay: Duration) -> Self {
-        Self { sleep: future::sleep(delay), delay }
+    pub(crate) fn new(time: Duration) -> Self {
+        Self { sleep: start(time) }
     }
 
     /// Polls the wait. A wait that has ended stays so.
@@ -41,8 +41,11 @@ impl Wait {
 
     #[cold]
     fn start_again(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(engine) = living_engine() {
-            self.sleep = engine.sleep(self.delay);
+        let rest = self.rest();
+        let engines: [fn(Duration) -> Option<Sleep>; 2] =
+            [|rest| Some(start(rest)), |rest| Some(living_engine()?.sleep(rest))];
+        for sleep in engines.into_iter().filter_map(|engine| engine(rest)) {
+            self.sleep = sleep;
             match self.poll_sleep(cx) {
                 Poll::Ready(Ok(())) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
@@ -52,6 +55,13 @@ impl Wait {
         // Without an engine, the task is woken again and again, and checks the clock each time.
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Returns the time until the deadline, by the clock of the engine. Gives the sleep another deadline.
+    fn rest(&mut self) -> Duration {
+        let deadline = self.sleep.deadline();
+        self.sleep.reset_after(Duration::ZERO);
+        deadline - self.sleep.deadline()
     }
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tourbillon::extend::sleep_outside_of_runtimes as start;
 use wait::Wait;
 
 /// A future that completes when its time is over, or later by less than a tick of the engine and a wake-up; never
@@ -48,7 +49,6 @@ impl Delay {
     /// since the last poll, it wakes the task at the new moment without another poll.
     #[inline]
     pub fn reset(&mut self, dur: Duration) {
-        self.0.delay = dur;
         self.0.sleep.reset_after(dur);
     }
 }

@@ -5,7 +5,8 @@ mod cases;
 use cases::{HOUR, MS, PATIENCE, poll};
 use futures_timer as subject;
 use pollster::block_on;
-use std::task::Waker;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 use subject::Delay;
 use tourbillon::{Builder, Clock, Timestamp};
@@ -66,4 +67,31 @@ fn a_delay_completes_though_its_engine_is_shut_down() {
     assert!(begin.elapsed() >= 200 * MS);
     delay.reset(10 * MS);
     block_on(delay);
+}
+
+#[test]
+fn delays_complete_when_the_clock_has_run_for_centuries() {
+    let mut shards = Builder::new().driven_shards().expect("shards");
+    shards.advance(500 * 365 * DAY);
+    let day = async { Delay::new(DAY).await };
+    shards.block_on(day).expect("a timer wakes it");
+    assert_eq!(shards.clock().now() - Timestamp::ZERO, (500 * 365 + 1) * DAY);
+}
+
+#[test]
+fn a_waker_that_panics_holds_up_no_other_delay() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a panic of the test");
+        }
+    }
+    let mut delays: Vec<_> = (0..10).map(|_| Delay::new(20 * MS)).collect();
+    for delay in &mut delays {
+        assert!(poll(delay, &Arc::new(Panics).into()).is_pending());
+    }
+    block_on(Delay::new(40 * MS));
+    for delay in &mut delays {
+        assert!(poll(delay, Waker::noop()).is_ready());
+    }
 }

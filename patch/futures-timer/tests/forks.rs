@@ -1,4 +1,5 @@
-//! Forks a process whose delays have threads already: delays complete in the child, and in a child of the child.
+//! Forks a process whose delays have threads already: delays complete in the child, and in a child of the child. Those
+//! of the original do not.
 //!
 //! Without the harness, which has threads of its own.
 
@@ -10,6 +11,7 @@ fn main() {
     let mut delay = Delay::new(Duration::from_millis(10));
     pollster::block_on(&mut delay);
     line::wait_in_each(2, &mut delay);
+    line::wait_by_the_original();
 }
 
 #[cfg(unix)]
@@ -17,10 +19,17 @@ mod line {
     use fork::{Fork, fork, waitpid};
     use futures_timer::Delay;
     use pollster::block_on;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
     use std::time::{Duration, Instant};
     use std::{process, thread};
 
     const TIME: Duration = Duration::from_millis(20);
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn poll(delay: impl Future<Output = ()> + Unpin) -> Poll<()> {
+        pin!(delay).poll(&mut Context::from_waker(Waker::noop()))
+    }
 
     /// Waits in this process, and in a line of as many children.
     pub(crate) fn wait_in_each(children: u32, older: &mut Delay) {
@@ -33,20 +42,44 @@ mod line {
         if children == 0 {
             return;
         }
+        let begin = Instant::now();
+        let mut across = Delay::new(10 * TIME);
+        assert!(poll(&mut across).is_pending());
+        in_a_child(|| {
+            // It takes the rest of its time.
+            block_on(&mut across);
+            assert!((10 * TIME..MINUTE).contains(&begin.elapsed()));
+            wait_in_each(children - 1, older);
+        });
+        block_on(Delay::new(TIME));
+        block_on(across);
+    }
+
+    pub(crate) fn wait_by_the_original() {
+        let mut older = original::Delay::new(TIME);
+        block_on(&mut older);
+        in_a_child(|| {
+            older.reset(TIME);
+            let mut delay = original::Delay::new(TIME);
+            thread::sleep(20 * TIME);
+            assert!(poll(&mut delay).is_pending() && poll(&mut older).is_pending());
+        });
+    }
+
+    fn in_a_child(work: impl FnOnce()) {
         match fork().expect("a child") {
             Fork::Child => {
                 end_if_it_hangs();
-                wait_in_each(children - 1, older);
+                work();
                 process::exit(0);
             }
             Fork::Parent(child) => assert_eq!(waitpid(child).expect("its status"), 0),
         }
-        block_on(Delay::new(TIME));
     }
 
     fn end_if_it_hangs() {
         thread::spawn(|| {
-            thread::sleep(Duration::from_secs(60));
+            thread::sleep(MINUTE);
             process::exit(1);
         });
     }

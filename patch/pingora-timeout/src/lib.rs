@@ -17,6 +17,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tourbillon::future::sleep as start;
 
 /// A limit of time, whose type says which timer measures it. Programs need not use this trait.
 pub trait ToTimeout {

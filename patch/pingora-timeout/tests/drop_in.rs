@@ -2,17 +2,18 @@
 
 mod cases;
 
-use cases::{MINUTE, MS, PATIENCE, alone, poll, shared};
+use cases::{MINUTE, MS, PATIENCE, alone, poll, run, shared};
 use pingora_timeout as subject;
 use pollster::block_on;
 use std::future::pending;
 use std::pin::pin;
 use std::task::Poll;
+use std::thread;
 use std::time::{Duration, Instant};
 use subject::fast_timeout::{fast_timeout_to_tokio_threshold, set_fast_timeout_to_tokio_threshold};
 use subject::timer::TimerManager;
 use subject::{sleep, timeout};
-use tourbillon::{Builder, Clock, Timestamp};
+use tourbillon::{Builder, Clock, Timestamp, time};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -120,4 +121,41 @@ fn a_wait_ends_though_its_engine_is_shut_down() {
     drop(shards.futures().shutdown());
     assert!(block_on(limited).is_err());
     assert!(begin.elapsed() >= 200 * MS);
+}
+
+#[test]
+fn the_engine_of_a_runtime_counts_the_waits_in_it() {
+    let _shared = shared();
+    let fired = run(async {
+        let shards = time::shards().expect("in a runtime");
+        sleep(5 * MS).await;
+        assert!(timeout(5 * MS, pending::<()>()).await.is_err());
+        shards.futures().stats().owned.fired
+    });
+    assert_eq!(fired, 2);
+}
+
+/// The other side of a wait that the runtime's own task ends: see the table of differences.
+#[test]
+fn a_wait_stands_still_while_the_only_thread_of_its_runtime_does() {
+    let _shared = shared();
+    run(async {
+        let mut limited = pin!(timeout(20 * MS, pending::<()>()));
+        assert!(poll(limited.as_mut()).is_pending());
+        thread::sleep(100 * MS);
+        assert!(poll(limited.as_mut()).is_pending());
+        assert!(limited.await.is_err());
+    });
+}
+
+#[test]
+fn a_wait_outlives_several_runtimes() {
+    let _shared = shared();
+    let begin = Instant::now();
+    let mut limited = Box::pin(timeout(100 * MS, pending::<()>()));
+    for _ in 0..5 {
+        run(async { assert!(poll(limited.as_mut()).is_pending()) });
+    }
+    assert!(block_on(limited).is_err());
+    assert!((100 * MS..PATIENCE).contains(&begin.elapsed()));
 }

@@ -1,6 +1,8 @@
 //! The cases, for each thing that the tests of the original show, and for the rest of its documented behaviour. The
 //! text is our own. `subject` is the crate that they run against.
 
+mod borders;
+
 use crate::subject::Delay;
 use pollster::block_on;
 use std::fmt::Debug;

@@ -1,6 +1,7 @@
 //! The cases, for each thing that the tests of the original show by its public items, and for the rest of its
 //! documented behaviour. The text is our own. `subject` is the crate that they run against.
 
+mod borders;
 mod limits;
 mod pauses;
 mod sleeps;
@@ -33,7 +34,7 @@ pub(crate) fn alone() -> RwLockWriteGuard<'static, ()> {
 }
 
 /// Runs a future on a runtime of tokio.
-fn run<F: Future>(future: F) -> F::Output {
+pub(crate) fn run<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.expect("a runtime").block_on(future)
 }

@@ -1,7 +1,7 @@
-//! Observes the engine of the process.
+//! Observes the engine of a runtime.
 
 use std::time::{Duration, Instant};
-use tourbillon::future::global;
+use tourbillon::time::shards;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -9,7 +9,10 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 /// for it.
 pub(crate) fn observed<F: Future>(future: F) -> (F::Output, Duration, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let (before, begin) = (global().stats().owned.fired, Instant::now());
-    let output = runtime.block_on(future);
-    (output, begin.elapsed(), global().stats().owned.fired - before)
+    runtime.block_on(async {
+        let shards = shards().expect("in a runtime");
+        let begin = Instant::now();
+        let output = future.await;
+        (output, begin.elapsed(), shards.futures().stats().owned.fired)
+    })
 }

@@ -1,5 +1,5 @@
 //! Forks a process whose delays have threads already: delays complete in the child, and in a child of the child. Those
-//! of the original do not.
+//! of the original do not. At the end, a waker that panics takes the thread of the original along.
 //!
 //! Without the harness, which has threads of its own.
 
@@ -12,6 +12,7 @@ fn main() {
     pollster::block_on(&mut delay);
     line::wait_in_each(2, &mut delay);
     line::wait_by_the_original();
+    line::panic_in_the_original();
 }
 
 #[cfg(unix)]
@@ -19,8 +20,10 @@ mod line {
     use fork::{Fork, fork, waitpid};
     use futures_timer::Delay;
     use pollster::block_on;
+    use std::panic::catch_unwind;
     use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Wake, Waker};
     use std::time::{Duration, Instant};
     use std::{process, thread};
 
@@ -64,6 +67,21 @@ mod line {
             thread::sleep(20 * TIME);
             assert!(poll(&mut delay).is_pending() && poll(&mut older).is_pending());
         });
+    }
+
+    pub(crate) fn panic_in_the_original() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("a panic of the test");
+            }
+        }
+        let mut delay = original::Delay::new(TIME);
+        let panics = Arc::new(Panics).into();
+        assert!(pin!(&mut delay).poll(&mut Context::from_waker(&panics)).is_pending());
+        thread::sleep(20 * TIME);
+        let outcome = catch_unwind(|| poll(original::Delay::new(TIME)));
+        assert!(outcome.is_err(), "the original's thread goes on");
     }
 
     fn in_a_child(work: impl FnOnce()) {

@@ -4,6 +4,7 @@ mod burst;
 mod busy;
 mod cache;
 mod closures;
+mod dropins;
 mod engines;
 mod expiry;
 mod floor;
@@ -42,6 +43,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     refresh::WORKLOAD,
     loops::WORKLOAD,
     timeout::WORKLOAD,
+    dropins::WORKLOAD,
     growth::WORKLOAD,
     shards::WORKLOAD,
     expiry::WORKLOAD,

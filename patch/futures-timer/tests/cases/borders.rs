@@ -27,6 +27,11 @@ fn begun(time: Duration) -> Delay {
     delay
 }
 
+/// Makes a delay in a runtime, and polls it once.
+fn begun_in(runtime: &Runtime, time: Duration) -> Delay {
+    runtime.block_on(poll_fn(|_| Poll::Ready(begun(time))))
+}
+
 #[test]
 fn a_reset_to_no_time_wakes_the_task() {
     let (waker, wakes) = task();
@@ -159,7 +164,7 @@ fn a_delay_moves_from_task_to_task() {
 fn a_delay_outlives_the_runtime_in_which_it_was_polled() {
     let begin = Instant::now();
     let runtime = of_one_thread();
-    let mut delay = runtime.block_on(async { begun(60 * MS) });
+    let mut delay = begun_in(&runtime, 60 * MS);
     drop(runtime);
     block_on(&mut delay);
     assert!(begin.elapsed() >= 60 * MS);
@@ -170,7 +175,7 @@ fn a_delay_outlives_the_runtime_in_which_it_was_polled() {
 #[test]
 fn a_delay_goes_on_while_nobody_runs_its_runtime() {
     let runtime = of_one_thread();
-    let delay = runtime.block_on(async { begun(20 * MS) });
+    let delay = begun_in(&runtime, 20 * MS);
     block_on(delay);
     drop(runtime);
 }

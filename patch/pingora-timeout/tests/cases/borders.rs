@@ -33,6 +33,11 @@ fn begun(time: Duration) -> Limited {
     limited
 }
 
+/// Makes such a limit in a runtime.
+fn begun_in(runtime: &Runtime, time: Duration) -> Limited {
+    runtime.block_on(poll_fn(|_| Poll::Ready(begun(time))))
+}
+
 #[test]
 fn no_time_is_over_soon() {
     let _shared = shared();
@@ -144,7 +149,7 @@ fn a_limit_moves_from_one_runtime_to_another() {
     let _shared = shared();
     let (first, second) = (of_two_threads(), of_one_thread());
     let begin = Instant::now();
-    let limited = first.block_on(async { begun(40 * MS) });
+    let limited = begun_in(&first, 40 * MS);
     assert!(second.block_on(limited).is_err());
     assert!(begin.elapsed() >= 40 * MS - EARLY);
 }
@@ -154,7 +159,7 @@ fn a_limit_outlives_the_runtime_in_which_it_began() {
     let _shared = shared();
     for runtime in [of_one_thread(), of_two_threads()] {
         let begin = Instant::now();
-        let (here, there) = runtime.block_on(async { (begun(60 * MS), begun(60 * MS)) });
+        let (here, there) = (begun_in(&runtime, 60 * MS), begun_in(&runtime, 60 * MS));
         drop(runtime);
         assert!(of_one_thread().block_on(there).is_err());
         assert!(block_on(here).is_err());
@@ -167,7 +172,7 @@ fn a_task_of_another_runtime_is_woken_though_the_first_has_ended() {
     let _shared = shared();
     let (first, second) = (of_two_threads(), of_two_threads());
     let begin = Instant::now();
-    let limited = first.block_on(async { begun(100 * MS) });
+    let limited = begun_in(&first, 100 * MS);
     let waits = second.spawn(limited);
     thread::sleep(20 * MS);
     drop(first);

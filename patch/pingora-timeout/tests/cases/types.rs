@@ -6,6 +6,7 @@ use crate::subject::timer::{TimerManager, TimerStub};
 use crate::subject::{Elapsed, Timeout, ToTimeout, TokioTimeout, sleep, tokio_timeout};
 use std::error::Error;
 use std::future::{Ready, pending, ready};
+use std::panic::UnwindSafe;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
@@ -46,8 +47,10 @@ fn the_error_says_that_the_time_has_elapsed() {
 #[test]
 fn timers_and_limits_go_anywhere() {
     fn anywhere<T: Send + Sync + Unpin + 'static>() {}
+    fn unwinds<T: UnwindSafe>() {}
     anywhere::<TimerManager>();
     anywhere::<TimerStub>();
+    unwinds::<TimerStub>();
     anywhere::<FastTimeout>();
     anywhere::<FastOrTokioTimeout>();
     anywhere::<TokioTimeout>();

@@ -16,7 +16,7 @@
 //! | the time for which a thread may sleep itself, in place of a timer | [`Base::sleep_for`] |
 //! | a call at the end of the engine, to wake threads and tasks that wait | [`Base::at_shutdown`] |
 //!
-//! With the feature `async`, the function `sleep_outside_of_runtimes` is for layers of futures that run on any executor.
+//! With the feature `async`, the function `sleep_outside_of_runtimes` is for layers of futures on any executor.
 //!
 //! # Examples
 //!

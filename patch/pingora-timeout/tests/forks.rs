@@ -1,5 +1,5 @@
 //! Forks a process whose timers run already, as a server does that becomes a daemon: timers expire in the child, and in
-//! a child of the child, with a new runtime and without one.
+//! a child of the child. They do so with a new runtime and without a runtime.
 //!
 //! Without the harness, which has threads of its own.
 

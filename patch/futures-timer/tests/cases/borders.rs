@@ -1,4 +1,4 @@
-//! What a dependent may do at the borders: other threads, runtimes that stand still or end, and times at both ends.
+//! Cases at the borders of the use by a dependent: other threads, runtimes that stand still or end, and times at both ends.
 
 use super::{HOUR, MS, PATIENCE, poll, task};
 use crate::subject::Delay;
@@ -104,7 +104,7 @@ fn a_delay_may_be_reset_in_another_thread() {
     assert_eq!(poll(&mut delay, &waker), Poll::Ready(()));
 }
 
-/// Keeps a delay until its thread ends, and makes another one then.
+/// Keeps a delay until its thread ends, and makes a second then.
 struct AtTheEnd(Delay, Sender<bool>);
 
 impl Drop for AtTheEnd {

@@ -1,4 +1,4 @@
-//! What a dependent may do at the borders: other threads, many runtimes, runtimes that end, and times at both ends.
+//! Cases at the borders of the use by a dependent: other threads, many runtimes, runtimes that end, and times at both ends.
 
 use super::{EARLY, MINUTE, MS, PATIENCE, alone, poll, run, shared};
 use crate::subject::fast_timeout::{fast_timeout_to_tokio_threshold, set_fast_timeout_to_tokio_threshold};
@@ -85,7 +85,7 @@ fn limits_may_be_dropped_in_another_thread_while_they_come_due() {
     }
 }
 
-/// Keeps a limit until its thread ends, and makes another one then.
+/// Keeps a limit until its thread ends, and makes a second then.
 struct AtTheEnd(Limited, Sender<bool>);
 
 impl Drop for AtTheEnd {

@@ -1,9 +1,11 @@
 //! Timeouts and sleeps on tourbillon's engine. They need no runtime.
 
 use crate::limit::{Limit, MANAGER};
+use crate::timer::TimerStub;
 use crate::{Timeout, ToTimeout};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// The time above which tokio's timer measures a [`fast_timeout`], unless the program sets another threshold.
@@ -101,8 +103,30 @@ where
 }
 
 /// Completes `duration` after its first poll, or later by less than a tick of the engine and a wake-up; never earlier.
-pub async fn fast_sleep(duration: Duration) {
-    MANAGER.register_timer(duration).poll().await;
+pub fn fast_sleep(duration: Duration) -> impl Future<Output = ()> {
+    // Not an `async fn`, whose future would have room for two timers.
+    FastSleep::Ahead(duration)
+}
+
+/// A sleep, whose time runs from its first poll.
+enum FastSleep {
+    Ahead(Duration),
+    Running(TimerStub),
+}
+
+impl Future for FastSleep {
+    type Output = ();
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        loop {
+            match this {
+                Self::Ahead(time) => *this = Self::Running(MANAGER.register_timer(*time)),
+                Self::Running(stub) => return stub.poll_expired(cx),
+            }
+        }
+    }
 }
 
 /// Prepares for a fork: see [`TimerManager::pause_for_fork`](crate::timer::TimerManager::pause_for_fork).

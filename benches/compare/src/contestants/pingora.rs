@@ -29,6 +29,8 @@ pub(crate) trait SleepFace: Send + Sync + 'static {
     const NAME: &'static str;
     const IS_OURS: bool;
     const READS: Reads;
+    /// Whether a job must yield after each burst of operations.
+    const YIELDS: bool;
 
     fn sleep(time: Duration) -> impl Future<Output = ()> + Send + 'static;
 }
@@ -40,6 +42,7 @@ impl SleepFace for PingoraTimeout {
     const NAME: &'static str = "pingora-timeout";
     const IS_OURS: bool = false;
     const READS: Reads = Reads::EachArm(Clock::Instant);
+    const YIELDS: bool = false;
 
     #[inline]
     fn sleep(time: Duration) -> impl Future<Output = ()> + Send + 'static {
@@ -51,6 +54,9 @@ impl SleepFace for PingoraTimeoutDropIn {
     const NAME: &'static str = "pingora-timeout, the drop-in";
     const IS_OURS: bool = true;
     const READS: Reads = Reads::EachArm(Clock::Tsc);
+    /// A task of the runtime turns the timers. While no job yields, that task does not run, and each caller whose lane
+    /// is full turns the shard itself.
+    const YIELDS: bool = true;
 
     #[inline]
     fn sleep(time: Duration) -> impl Future<Output = ()> + Send + 'static {
@@ -64,6 +70,7 @@ impl<F: SleepFace> Contestant for Pingora<F> {
     const NAME: &'static str = F::NAME;
     const READS: Reads = F::READS;
     const IS_OURS: bool = F::IS_OURS;
+    const YIELDS: bool = F::YIELDS;
 
     fn start(threads: usize, _on_fire: impl OnFire) -> Self {
         Self(TokioRuntime::start(threads), PhantomData)

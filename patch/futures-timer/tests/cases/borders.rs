@@ -1,4 +1,4 @@
-//! Cases at the borders of the use by a dependent: other threads, runtimes that stand still or end, and times at both ends.
+//! Cases at the borders: other threads, runtimes that stand still or end, and times at both ends.
 
 use super::{HOUR, MS, PATIENCE, poll, task};
 use crate::subject::Delay;

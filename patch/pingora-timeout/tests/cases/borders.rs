@@ -1,4 +1,4 @@
-//! Cases at the borders of the use by a dependent: other threads, many runtimes, runtimes that end, and times at both ends.
+//! Cases at the borders: other threads, many runtimes, runtimes that end, and times at both ends.
 
 use super::{EARLY, MINUTE, MS, PATIENCE, alone, poll, run, shared};
 use crate::subject::fast_timeout::{fast_timeout_to_tokio_threshold, set_fast_timeout_to_tokio_threshold};

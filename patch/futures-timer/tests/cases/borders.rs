@@ -141,8 +141,9 @@ impl Wake for Busy {
 #[test]
 fn a_waker_may_use_delays() {
     let (woken, wakes) = channel();
-    let mut delay = Delay::new(10 * MS);
+    let mut delay = Delay::new(HOUR);
     assert!(poll(&mut delay, &Arc::new(Busy(woken)).into()).is_pending());
+    delay.reset(10 * MS);
     assert_eq!(wakes.recv_timeout(PATIENCE), Ok(()));
 }
 
@@ -152,7 +153,7 @@ fn a_delay_moves_from_task_to_task() {
     let begin = Instant::now();
     let first = runtime.spawn(poll_fn(|cx| {
         let mut delay = Delay::new(40 * MS);
-        assert!(poll(&mut delay, cx.waker()).is_pending());
+        let _ = poll(&mut delay, cx.waker());
         Poll::Ready(delay)
     }));
     let second = runtime.spawn(async { first.await.expect("a delay").await });

@@ -84,9 +84,9 @@ fn an_answer_that_is_polled_late_is_passed_on() {
                 polls += 1;
                 if polls == 2 { Poll::Ready(17) } else { Poll::Pending }
             });
-            let mut limited = function.limit(20 * MS, second);
+            let mut limited = function.limit(200 * MS, second);
             assert!(poll(limited.as_mut()).is_pending(), "{function:?}");
-            tokio::time::sleep(100 * MS).await;
+            tokio::time::sleep(400 * MS).await;
             assert!(matches!(poll(limited.as_mut()), Poll::Ready(Ok(17))), "{function:?}");
         });
     }

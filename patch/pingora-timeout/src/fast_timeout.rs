@@ -21,8 +21,8 @@ static THRESHOLD: AtomicU64 = AtomicU64::new(DEFAULT_FAST_TIMEOUT_TO_TOKIO_THRES
 /// measures all of them.
 ///
 /// The original keeps the timer of a timeout that is cancelled until its deadline, and leaves long timeouts to tokio
-/// therefore. Here a timeout that is dropped leaves nothing behind: `None` suits all programs whose tests do not pause
-/// tokio's clock.
+/// therefore. Here a timeout that is dropped leaves nothing behind: `None` suits all programs. If a test pauses tokio's
+/// clock, the engine follows that clock with the feature `test-util` of tourbillon.
 pub fn set_fast_timeout_to_tokio_threshold(threshold: Option<Duration>) {
     // Ordering: Relaxed. No other data is read through the threshold.
     THRESHOLD.store(threshold.map_or(NONE, |threshold| threshold.as_secs()), Ordering::Relaxed);

@@ -17,7 +17,7 @@ use tourbillon_book::figure::thousands;
 
 pub(super) const WORKLOAD: Workload = Workload {
     name: "dropins",
-    operation: "a drop-in for [patch.crates-io] beside the crate whose place it takes",
+    operation: "timers by a drop-in of ours, beside those of the crate whose place it takes",
     family: Family::Tasks,
     about: "With a million others pending, a timer is made, polled once and dropped (ns a timer and thread). The \
         memory is the resident memory that the million adds, with the futures themselves. Then 100,000 tasks of a \

@@ -16,6 +16,8 @@
 //! | the time for which a thread may sleep itself, in place of a timer | [`Base::sleep_for`] |
 //! | a call at the end of the engine, to wake threads and tasks that wait | [`Base::at_shutdown`] |
 //!
+//! With the feature `async`, the function `sleep_outside_of_runtimes` is for layers of futures on any executor.
+//!
 //! # Examples
 //!
 //! A layer: switches that trip unless they are fed in time.
@@ -267,6 +269,21 @@ impl<T: Send + 'static> Base<T> {
     pub fn at_shutdown(&self, hook: impl FnOnce() + Send + 'static) {
         self.handle.core().at_shutdown(Box::new(hook));
     }
+}
+
+/// Returns a future that completes `delay` from now, as [`sleep`](crate::future::sleep) does. With the feature `tokio`,
+/// a task of the runtime turns the timers of that function, so that they stand still while the runtime does. No task of
+/// a runtime turns the timer of this future.
+///
+/// A layer for any executor uses it. For example, a program may wait for the future by an executor of its own, on the
+/// only thread of a runtime.
+///
+/// # Panics
+///
+/// Panics as [`global`](crate::future::global) does.
+#[cfg(feature = "async")]
+pub fn sleep_outside_of_runtimes(delay: Duration) -> crate::future::Sleep {
+    crate::future::sleep_outside_of_runtimes(delay)
 }
 
 fn in_place<T: Send + 'static>(handler: impl Fn(Due<'_, T>) + Send + Sync + 'static) -> Handler<T> {

@@ -21,6 +21,8 @@ fn pages() -> Vec<PathBuf> {
         "benches/compare/foreign",
         "benches/durable",
         "examples/reactors",
+        "patch/futures-timer",
+        "patch/pingora-timeout",
     ];
     let folders = folders.iter().map(|folder| root().join(folder)).chain(crates());
     let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap());

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use support::{HOUR, MS, PATIENCE, block_on, within_patience};
 use tokio::runtime::{Builder, Runtime};
+use tourbillon::extend::sleep_outside_of_runtimes;
 use tourbillon::{Fired, future, time};
 
 fn several_threads(workers: usize) -> Runtime {
@@ -165,6 +166,17 @@ fn a_runtime_without_a_timer_is_served_from_outside() {
             });
             with.block_on(async { assert!(time::shards().is_some()) });
         }
+    });
+}
+
+#[test]
+fn a_sleep_outside_of_runtimes_ends_while_the_only_thread_of_a_runtime_waits_for_it() {
+    within_patience(|| {
+        current_thread().block_on(async {
+            // The runtime has shards of its own by now.
+            time::sleep(MS).await;
+            block_on(sleep_outside_of_runtimes(20 * MS));
+        });
     });
 }
 

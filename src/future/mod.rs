@@ -88,7 +88,7 @@ pub use wakeup::Wakeup;
 use crate::api::handle::Handle;
 use crate::base::tick::Timestamp;
 use core::time::Duration;
-use source::{Source, current};
+use source::{Source, current, outside_of_runtimes};
 use timeout::End;
 
 impl Handle<Wakeup> {
@@ -154,6 +154,13 @@ pub fn now() -> Timestamp {
 /// Panics as [`global`] does.
 pub fn sleep(delay: Duration) -> Sleep {
     let source = current();
+    let deadline = source.now() + delay;
+    Sleep::new(source, deadline)
+}
+
+/// Returns a future that completes `delay` from now. No task of a runtime turns its timer.
+pub(crate) fn sleep_outside_of_runtimes(delay: Duration) -> Sleep {
+    let source = outside_of_runtimes();
     let deadline = source.now() + delay;
     Sleep::new(source, deadline)
 }

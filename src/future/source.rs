@@ -112,6 +112,15 @@ pub(super) fn current() -> Source {
     Source::Global(global())
 }
 
+/// Returns the engine for futures that the calling thread uses outside of a tokio runtime.
+#[inline]
+pub(super) fn outside_of_runtimes() -> Source {
+    match shards::entered() {
+        Some(shards) => Source::Given(shards.futures().clone()),
+        None => Source::Global(global()),
+    }
+}
+
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Source")

@@ -34,14 +34,14 @@ pub(crate) use by_id::ById;
 pub(crate) use clock::{Clock, PER_ITERATION, Reads, Stopwatch};
 pub(crate) use delay_queue::DelayQueues;
 pub(crate) use futures_delay::FuturesDelay;
-pub(crate) use futures_one_shot::FuturesOneShot;
+pub(crate) use futures_one_shot::{Delays, FuturesOneShot, FuturesTimer, FuturesTimerDropIn};
 pub(crate) use futures_timeout::FuturesTimeout;
 pub(crate) use hash_wheel_timer::HashWheelTimer;
 pub(crate) use kestrel_timer::KestrelTimer;
 pub(crate) use locked_own_now::LockedOwnNow;
 pub(crate) use ours_timeout::OursTimeout;
 pub(crate) use ours_timer::{OursTimer, OursTimerEach};
-pub(crate) use pingora::{Pingora, PingoraSleeps};
+pub(crate) use pingora::{Pingora, PingoraSleeps, PingoraTimeout, PingoraTimeoutDropIn};
 pub(crate) use server_ours::OursServer;
 pub(crate) use server_tokio::TokioServer;
 pub(crate) use server_unlimited::UnlimitedServer;
@@ -50,7 +50,7 @@ pub(crate) use services::{
     Sharded, ThroughHandleOnInstant, Unpinned, UnpinnedInline,
 };
 pub(crate) use smol_tasks::{AsyncIoSleep, FuturesSleep, SmolTasks};
-pub(crate) use tasks::{Tasks, TokioSleeps};
+pub(crate) use tasks::{Tasks, TasksOfThreads, TokioSleeps};
 pub(crate) use tokio_alternative::{Alternative, AlternativeSleeps};
 pub(crate) use tokio_one_shots::TokioOneShots;
 pub(crate) use tokio_sleep::{TokioFar, TokioSleep};

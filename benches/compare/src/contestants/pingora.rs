@@ -8,29 +8,72 @@
 //! share it. For timeouts above 15 minutes, `timeout` uses tokio's timer. `sleep` never does, so the figures for timers
 //! an hour ahead are pingora's own. A timer cannot be reset. The crate takes delays, not deadlines, so a task counts
 //! its delay from its own start.
+//!
+//! The drop-in of the folder `patch` has the same face, and its timers are ours: a task of the runtime turns them.
 
 use super::tasks::Sleeps;
 use super::tokio_one_shots::poll_once;
 use super::tokio_runtime::TokioRuntime;
 use super::{Caller, Clock, Contestant, OnFire, OneShots, Reads, Timeouts};
 use crate::common::Payload;
-use pingora_timeout::{Elapsed, sleep, timeout};
+use pingora_timeout::{Elapsed, timeout};
+use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-pub(crate) struct Pingora(TokioRuntime);
+/// pingora-timeout, or a crate with its face.
+pub(crate) trait SleepFace: Send + Sync + 'static {
+    const NAME: &'static str;
+    const IS_OURS: bool;
+    const READS: Reads;
+    /// Whether a job must yield after each burst of operations.
+    const YIELDS: bool;
 
-const NAME: &str = "pingora-timeout";
+    fn sleep(time: Duration) -> impl Future<Output = ()> + Send + 'static;
+}
 
-impl Contestant for Pingora {
-    const NAME: &'static str = NAME;
+pub(crate) struct PingoraTimeout;
+pub(crate) struct PingoraTimeoutDropIn;
+
+impl SleepFace for PingoraTimeout {
+    const NAME: &'static str = "pingora-timeout";
+    const IS_OURS: bool = false;
     const READS: Reads = Reads::EachArm(Clock::Instant);
+    const YIELDS: bool = false;
+
+    #[inline]
+    fn sleep(time: Duration) -> impl Future<Output = ()> + Send + 'static {
+        pingora_timeout::sleep(time)
+    }
+}
+
+impl SleepFace for PingoraTimeoutDropIn {
+    const NAME: &'static str = "pingora-timeout, the drop-in";
+    const IS_OURS: bool = true;
+    const READS: Reads = Reads::EachArm(Clock::Tsc);
+    /// A task of the runtime turns the timers. While no job yields, that task does not run, and each caller whose lane
+    /// is full turns the shard itself.
+    const YIELDS: bool = true;
+
+    #[inline]
+    fn sleep(time: Duration) -> impl Future<Output = ()> + Send + 'static {
+        pingora_timeout_drop_in::sleep(time)
+    }
+}
+
+pub(crate) struct Pingora<F: SleepFace = PingoraTimeout>(TokioRuntime, PhantomData<F>);
+
+impl<F: SleepFace> Contestant for Pingora<F> {
+    const NAME: &'static str = F::NAME;
+    const READS: Reads = F::READS;
+    const IS_OURS: bool = F::IS_OURS;
+    const YIELDS: bool = F::YIELDS;
 
     fn start(threads: usize, _on_fire: impl OnFire) -> Self {
-        Self(TokioRuntime::start(threads))
+        Self(TokioRuntime::start(threads), PhantomData)
     }
 
     fn run<R: Send + 'static>(&self, jobs: Vec<impl Future<Output = R> + Send + 'static>) -> Vec<R> {
@@ -52,24 +95,24 @@ impl Timeouts for Pingora {
     }
 }
 
-impl OneShots for Pingora {
-    type Caller = Sleeper;
+impl<F: SleepFace> OneShots for Pingora<F> {
+    type Caller = Sleeper<F>;
 
-    fn caller(&self) -> Sleeper {
-        Sleeper
+    fn caller(&self) -> Sleeper<F> {
+        Sleeper(PhantomData)
     }
 }
 
 /// A caller that boxes each sleep and polls it once to register it. A pair of schedule and cancel pins the sleep to the
 /// stack instead.
-pub(crate) struct Sleeper;
+pub(crate) struct Sleeper<F>(PhantomData<F>);
 
-impl Caller for Sleeper {
+impl<F: SleepFace> Caller for Sleeper<F> {
     type Id = Pin<Box<dyn Future<Output = ()> + Send>>;
 
     #[inline]
     fn schedule(&mut self, delay: Duration, _payload: Payload) -> Self::Id {
-        let mut sleep: Self::Id = Box::pin(sleep(delay));
+        let mut sleep: Self::Id = Box::pin(F::sleep(delay));
         let Poll::Pending = poll_once(sleep.as_mut()) else { panic!("due just after it was scheduled") };
         sleep
     }
@@ -81,22 +124,24 @@ impl Caller for Sleeper {
 
     #[inline]
     fn schedule_and_cancel(&mut self, delay: Duration, _payload: Payload) -> bool {
-        let mut sleep = pin!(sleep(delay));
+        let mut sleep = pin!(F::sleep(delay));
         poll_once(sleep.as_mut()).is_pending()
     }
 }
 
-/// The sleep of pingora, for tasks on a runtime.
-pub(crate) struct PingoraSleeps;
+/// The sleeps of such a crate, for tasks on a runtime.
+pub(crate) struct PingoraSleeps<F = PingoraTimeout>(PhantomData<F>);
 
-impl Sleeps for PingoraSleeps {
-    const NAME: &'static str = NAME;
+impl<F: SleepFace> Sleeps for PingoraSleeps<F> {
+    const NAME: &'static str = F::NAME;
+    const READS: Reads = F::READS;
+    const IS_OURS: bool = F::IS_OURS;
 
     fn runtime() -> Runtime {
         Builder::new_multi_thread().enable_time().build().expect("the system gives us threads")
     }
 
     fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send + 'static {
-        sleep(deadline.saturating_duration_since(Instant::now()))
+        F::sleep(deadline.saturating_duration_since(Instant::now()))
     }
 }

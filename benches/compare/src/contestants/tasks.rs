@@ -21,6 +21,8 @@ pub(crate) struct Tasks<S> {
 /// The way in which a task sleeps, and the runtime that it needs.
 pub(crate) trait Sleeps: 'static {
     const NAME: &'static str;
+    const READS: Reads = Reads::EachArm(Clock::Instant);
+    const IS_OURS: bool = false;
     const WHY_NOT: Option<&'static str> = None;
 
     fn runtime() -> Runtime;
@@ -45,11 +47,40 @@ impl Sleeps for TokioSleeps {
 
 impl<S: Sleeps> Contestant for Tasks<S> {
     const NAME: &'static str = S::NAME;
-    const READS: Reads = Reads::EachArm(Clock::Instant);
+    const READS: Reads = S::READS;
+    const IS_OURS: bool = S::IS_OURS;
     const WHY_NOT: Option<&'static str> = S::WHY_NOT;
 
     fn start(_threads: usize, on_fire: impl OnFire) -> Self {
-        Self { runtime: S::runtime(), on_fire: Arc::new(on_fire), sleeps: PhantomData }
+        Self::of(S::runtime(), on_fire)
+    }
+}
+
+impl<S: Sleeps> Tasks<S> {
+    fn of(runtime: Runtime, on_fire: impl OnFire) -> Self {
+        Self { runtime, on_fire: Arc::new(on_fire), sleeps: PhantomData }
+    }
+}
+
+/// The same on a runtime that has as many workers as threads are asked for.
+pub(crate) struct TasksOfThreads<S>(Tasks<S>);
+
+impl<S: Sleeps> Contestant for TasksOfThreads<S> {
+    const NAME: &'static str = S::NAME;
+    const READS: Reads = S::READS;
+    const IS_OURS: bool = S::IS_OURS;
+
+    fn start(threads: usize, on_fire: impl OnFire) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_time().build();
+        Self(Tasks::of(runtime.expect("the system gives us threads"), on_fire))
+    }
+}
+
+impl<S: Sleeps> OneShots for TasksOfThreads<S> {
+    type Caller = Spawner<S>;
+
+    fn caller(&self) -> Spawner<S> {
+        self.0.caller()
     }
 }
 

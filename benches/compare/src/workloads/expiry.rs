@@ -73,7 +73,7 @@ fn cases(scale: Scale) -> Vec<Case> {
 }
 
 /// Returns the due moments of the timers, random in the window. In nanoseconds from the window's start.
-fn offsets(case: &Case) -> Vec<u64> {
+pub(super) fn offsets(case: &Case) -> Vec<u64> {
     let window = case.time_ms * 1_000_000;
     let mut chance = Chance::new(1);
     (0..case.timers).map(|_| chance.within(&(0..window))).collect()

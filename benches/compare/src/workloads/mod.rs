@@ -5,6 +5,7 @@ mod burst;
 mod busy;
 mod cache;
 mod closures;
+mod dropins;
 mod engines;
 mod expiry;
 mod floor;
@@ -49,6 +50,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     refresh::WORKLOAD,
     loops::WORKLOAD,
     timeout::WORKLOAD,
+    dropins::WORKLOAD,
     growth::WORKLOAD,
     shards::WORKLOAD,
     expiry::WORKLOAD,

@@ -133,10 +133,11 @@ impl Count {
 
 impl Volley {
     /// Schedules a timer for each of `offsets` from one thread, and waits until all have fired. Offsets are in ns after
-    /// `case.lead()`.
+    /// `case.lead()`. The contestant gets the number of threads of the case, or one.
     pub(super) fn fire<C: OneShots>(case: &Case, offsets: Vec<u64>) -> Self {
         let shots = Shots::new(Stopwatch::start(), offsets.len());
-        let service = Arc::new(C::start(1, shots.handler()));
+        let threads = case.threads.iter().copied().max().unwrap_or(1);
+        let service = Arc::new(C::start(threads, shots.handler()));
         let on_job = Arc::clone(&service);
         let (lead, window) = (case.lead(), case.time());
         let job = async move {

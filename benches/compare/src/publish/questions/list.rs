@@ -2,8 +2,8 @@
 
 use super::reasons::{
     ALSO_A_TASK, EACH_CLAIMED, GUARDED, HANDED_OVER, IN_ORDER, KEY_MISSES, LINKS, LOCKED_PUSH, LOCKS,
-    NO_CASCADE, NOT_POLLED_YET, ONE_LIST, OWN_PLACE, PREEMPTED, QUEUE_OF_ALL, READ_EACH_TIME, READ_TWICE,
-    REFRESHED, SHARED, TICK, TWO_WAKE_UPS, WATCHED,
+    NO_CASCADE, NO_TICK, NOT_POLLED_YET, ONE_LIST, OWN_PLACE, PREEMPTED, QUEUE_OF_ALL, READ_EACH_TIME,
+    READ_TWICE, REFRESHED, SHARED, TICK, TWO_WAKE_UPS, WATCHED,
 };
 use super::{Against, Question};
 use Against::{Best, Only};
@@ -21,6 +21,7 @@ const FEW: &str = "1,000 connections, 15,000 requests a second";
 const MANY_CLIENTS: &str = "10,000 connections, 15,000 requests a second";
 const WRK_100: &str = "wrk with 100 connections";
 const WRK_1000: &str = "wrk with 1,000 connections";
+const WAITS: &str = "100,000 waits, 8 threads";
 const EXCEEDS: &str = "1,000,000 timers of 1 to 60 s";
 
 pub(super) const HANDLE: &str = "engine, Handle";
@@ -39,6 +40,11 @@ const ITEM_QUEUE: &str = "DelayQueue";
 const THREADS: &str = "DelayQueue, threads";
 const WHEEL: &str = "wheel, radix 256";
 
+const DELAY: &str = "futures-timer, the drop-in";
+const SLEEP: &str = "pingora-timeout, the drop-in";
+
+const FUTURES_TIMER: &str = "futures-timer";
+const PINGORA: &str = "pingora-timeout";
 const QUEUE: &str = "Mutex of HashMap and DelayQueue: reset";
 const INTERVAL: &str = "tokio, interval, a task each";
 const TASK: &str = "tokio, spawn a sleep and abort it";
@@ -233,6 +239,34 @@ pub(super) const QUESTIONS: &[Question] = &[
         LIMIT,
         Best,
         NOT_POLLED_YET,
+    ),
+    ask(
+        "futures-timer by its drop-in: make, poll and drop, 8 threads",
+        ("dropins", MANY, "t8"),
+        DELAY,
+        Only(&[FUTURES_TIMER]),
+        "",
+    ),
+    ask(
+        "futures-timer by its drop-in: lateness, p99, 8 threads",
+        ("dropins", WAITS, "p99"),
+        DELAY,
+        Only(&[FUTURES_TIMER]),
+        NO_TICK,
+    ),
+    ask(
+        "pingora-timeout by its drop-in: make, poll and drop, 8 threads",
+        ("dropins", MANY, "t8"),
+        SLEEP,
+        Only(&[PINGORA]),
+        "",
+    ),
+    ask(
+        "pingora-timeout by its drop-in: lateness, p99, 8 threads",
+        ("dropins", WAITS, "p99"),
+        SLEEP,
+        Only(&[PINGORA]),
+        "",
     ),
     ask(
         "Schedule a closure and cancel it",

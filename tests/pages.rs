@@ -20,6 +20,8 @@ fn pages() -> Vec<PathBuf> {
         "benches/compare",
         "benches/compare/foreign",
         "benches/durable",
+        "examples/ported/coturn",
+        "examples/ported/tokio_time",
     ];
     let folders = folders.iter().map(|folder| root().join(folder)).chain(crates());
     let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap());

@@ -64,14 +64,15 @@ typedef struct tb_evbase {
     int is_turning;      // The turn asks for the next deadline at its end.
 } tb_evbase;
 
-// A timer, in place of a `struct event`.
+// A timer, in place of a `struct event`. Many are armed once in their life, so the first arming is a one-shot.
 typedef struct tb_evtimer {
-    tb_timer *timer;
+    uint64_t id;     // The one-shot, or 0.
+    tb_timer *timer; // From the second arming on.
     tb_evbase *base;
     event_callback_fn callback;
     void *arg;
     uint64_t period_ns;
-    int is_persistent, is_pending;
+    int is_persistent, is_pending, is_used;
 } tb_evtimer;
 
 static inline uint64_t tb_evbase_ns(const struct timeval *length) {
@@ -192,6 +193,26 @@ static inline void tb_evtimer_set_pending(tb_evtimer *timer, int is_pending) {
     timer->is_pending = is_pending;
 }
 
+static inline void tb_evtimer_fire(void *user, const tb_event *event);
+
+// Arms a timer, which may be pending.
+static inline tb_status tb_evtimer_arm_at(tb_evtimer *timer, uint64_t deadline_ns) {
+    if (timer->timer == NULL) {
+        tb_status status;
+        if (!timer->is_used) {
+            timer->is_used = 1;
+            return tb_schedule_at(timer->base->engine, deadline_ns, tb_evtimer_fire, timer, &timer->id);
+        }
+        status = tb_timer_create(timer->base->engine, tb_evtimer_fire, timer, &timer->timer);
+        if (status != TB_OK) {
+            return status;
+        }
+        tb_cancel(timer->base->engine, timer->id, NULL);
+        timer->id = 0;
+    }
+    return tb_timer_arm_at(timer->timer, deadline_ns);
+}
+
 static inline void tb_evtimer_fire(void *user, const tb_event *event) {
     tb_evtimer *timer = (tb_evtimer *)user;
     int is_pending = 0;
@@ -199,34 +220,45 @@ static inline void tb_evtimer_fire(void *user, const tb_event *event) {
         // From the deadline, so that the rate holds; from now, if the next moment has passed already.
         uint64_t now_ns = event->deadline_ns + event->lateness_ns, next_ns = event->deadline_ns + timer->period_ns;
         next_ns = next_ns > now_ns ? next_ns : now_ns + timer->period_ns;
-        is_pending = tb_timer_arm_at(timer->timer, next_ns) == TB_OK;
+        is_pending = tb_evtimer_arm_at(timer, next_ns) == TB_OK;
     }
     tb_evtimer_set_pending(timer, is_pending);
     // The callback may free the timer.
     timer->callback(-1, EV_TIMEOUT, timer->arg);
 }
 
+// Disarms a timer.
+static inline void tb_evtimer_disarm(tb_evtimer *timer) {
+    if (timer->is_pending) {
+        if (timer->timer != NULL) {
+            tb_timer_disarm(timer->timer, NULL);
+        } else {
+            tb_cancel(timer->base->engine, timer->id, NULL);
+        }
+        tb_evtimer_set_pending(timer, 0);
+        tb_evbase_rest(timer->base);
+    }
+}
+
 // Makes a timer, which is not pending. `flags` is 0, or EV_PERSIST for a timer that is pending again before its
-// callback is called. Returns NULL if there is no memory or the engine is full.
+// callback is called. Returns NULL if there is no memory.
 static inline tb_evtimer *tb_evtimer_new(tb_evbase *base, short flags, event_callback_fn callback, void *arg) {
     tb_evtimer *made = (tb_evtimer *)malloc(sizeof *made);
-    if (made == NULL) {
-        return NULL;
-    }
-    made->base = base;
-    made->callback = callback;
-    made->arg = arg;
-    made->period_ns = 0;
-    made->is_persistent = (flags & EV_PERSIST) != 0;
-    made->is_pending = 0;
-    if (tb_timer_create(base->engine, tb_evtimer_fire, made, &made->timer) != TB_OK) {
-        free(made);
-        return NULL;
+    if (made != NULL) {
+        made->id = 0;
+        made->timer = NULL;
+        made->base = base;
+        made->callback = callback;
+        made->arg = arg;
+        made->period_ns = 0;
+        made->is_persistent = (flags & EV_PERSIST) != 0;
+        made->is_pending = 0;
+        made->is_used = 0;
     }
     return made;
 }
 
-// Makes a timer pending, or moves it. Returns 0, or -1 on another thread than the loop's.
+// Makes a timer pending, or moves it. Returns 0, or -1 on another thread than the loop's, and if the engine is full.
 static inline int tb_evtimer_add(tb_evtimer *timer, const struct timeval *length) {
     tb_evbase *base = timer->base;
     uint64_t now_ns, deadline_ns;
@@ -235,7 +267,7 @@ static inline int tb_evtimer_add(tb_evtimer *timer, const struct timeval *length
     }
     timer->period_ns = tb_evbase_ns(length);
     deadline_ns = now_ns + timer->period_ns;
-    if (tb_timer_arm_at(timer->timer, deadline_ns) != TB_OK) {
+    if (tb_evtimer_arm_at(timer, deadline_ns) != TB_OK) {
         return -1;
     }
     tb_evtimer_set_pending(timer, 1);
@@ -250,11 +282,7 @@ static inline int tb_evtimer_del(tb_evtimer *timer) {
     if (!tb_evbase_is_here(timer->base)) {
         return -1;
     }
-    if (tb_timer_disarm(timer->timer, NULL) != TB_OK) {
-        return -1;
-    }
-    tb_evtimer_set_pending(timer, 0);
-    tb_evbase_rest(timer->base);
+    tb_evtimer_disarm(timer);
     return 0;
 }
 
@@ -265,9 +293,10 @@ static inline int tb_evtimer_pending(const tb_evtimer *timer) {
 
 // Deletes and frees a timer, in its own callback too.
 static inline void tb_evtimer_free(tb_evtimer *timer) {
-    tb_timer_free(timer->timer);
-    tb_evtimer_set_pending(timer, 0);
-    tb_evbase_rest(timer->base);
+    tb_evtimer_disarm(timer);
+    if (timer->timer != NULL) {
+        tb_timer_free(timer->timer);
+    }
     free(timer);
 }
 

@@ -20,6 +20,8 @@ fn pages() -> Vec<PathBuf> {
         "benches/compare",
         "benches/compare/foreign",
         "benches/durable",
+        "examples/ported/coturn",
+        "examples/ported/tokio_time",
         "examples/reactors",
         "patch/futures-timer",
         "patch/pingora-timeout",

@@ -7,7 +7,7 @@ usage() {
     cat <<'END'
 install.sh [--prefix DIR] [--libdir DIR] [--includedir DIR] [--destdir DIR] [--from DIR]
 
-Builds the release libraries and installs them with header, pkg-config and CMake files.
+Builds the release libraries and installs them with headers, pkg-config and CMake files.
 
   --prefix DIR      where to install; by default /usr/local
   --libdir DIR      by default PREFIX/lib
@@ -69,7 +69,9 @@ copy() { # mode, from, to
 }
 copy 755 "$from/libtourbillon_c.so" "$destdir$libdir/libtourbillon.so.$version"
 copy 644 "$from/libtourbillon_c.a" "$destdir$libdir/libtourbillon.a"
-copy 644 "$crate/include/tourbillon.h" "$destdir$includedir/tourbillon.h"
+for header in tourbillon.h tourbillon_libevent.h; do
+    copy 644 "$crate/include/$header" "$destdir$includedir/$header"
+done
 ln -sf "libtourbillon.so.$version" "$destdir$libdir/$soname"
 ln -sf "$soname" "$destdir$libdir/libtourbillon.so"
 

@@ -48,6 +48,11 @@ fn the_files_have_the_names_that_linkers_look_for() {
     assert_eq!(target("libtourbillon.so"), Path::new(&soname));
     assert_eq!(target(&soname), PathBuf::from(format!("libtourbillon.so.{version}")));
     assert!(libdir.join("libtourbillon.a").exists());
+    let includes =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(prefix.strip_prefix("/").unwrap()).join("include");
+    for header in ["tourbillon.h", "tourbillon_libevent.h"] {
+        assert!(includes.join(header).exists(), "{header}");
+    }
     // `--destdir` only says where the files are copied. No file may contain that path.
     let pc = std::fs::read_to_string(libdir.join("pkgconfig/tourbillon.pc")).unwrap();
     assert!(

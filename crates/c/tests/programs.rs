@@ -49,6 +49,33 @@ fn loops() {
     program("loops");
 }
 
+/// The header for libevent is C11 and C++11, and its timers behave as libevent's do.
+#[test]
+fn libevent() {
+    let Some(flags) = flags_of("libevent").filter(|_| has("cc")) else { return };
+    let source = root().join("tests/c/libevent.c");
+    for link in [Link::Static, Link::Shared] {
+        for output in run_twice(&compile_with(&C11, &source, "libevent", link, &flags), &[]) {
+            assert_eq!(output, "libevent: ok\n");
+        }
+    }
+    if has("c++") {
+        let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libevent.cpp");
+        std::fs::write(&source, "#include <tourbillon_libevent.h>\nint main() { return 0; }\n").unwrap();
+        compile_with(&CPP11, &source, "libevent_cpp", Link::Static, &flags);
+    }
+}
+
+/// The README's functions for libuv, in a program.
+#[test]
+fn libuv() {
+    let Some(flags) = flags_of("libuv").filter(|_| has("cc")) else { return };
+    let program = compile_with(&C11, &root().join("tests/c/libuv.c"), "libuv", Link::Static, &flags);
+    for output in run_twice(&program, &[]) {
+        assert_eq!(output, "libuv: ok\n");
+    }
+}
+
 fn run_once(program: &Path, arguments: &[&OsStr]) -> String {
     String::from_utf8(run(Command::new(program).args(arguments)).stdout).unwrap()
 }

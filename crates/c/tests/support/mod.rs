@@ -219,6 +219,18 @@ pub(crate) fn libraries() -> PathBuf {
     folder
 }
 
+/// Returns the flags by which programs are built with a library, by pkg-config. Prints a line if it is not installed.
+pub(crate) fn flags_of(library: &str) -> Option<Vec<String>> {
+    let output =
+        Command::new("pkg-config").args(["--cflags", "--libs", library]).stderr(Stdio::null()).output();
+    let found = output.ok().filter(|output| output.status.success());
+    if found.is_none() {
+        eprintln!("pkg-config finds no {library}: some tests are skipped");
+    }
+    found
+        .map(|output| String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect())
+}
+
 pub(crate) fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -264,11 +276,17 @@ pub(crate) fn compile(source: &Path, name: &str, link: Link) -> PathBuf {
     compile_by(&C11, source, name, link)
 }
 
-pub(crate) fn compile_by(
+pub(crate) fn compile_by(compiler: &Compiler, source: &Path, name: &str, link: Link) -> PathBuf {
+    compile_with(compiler, source, name, link, &[])
+}
+
+/// As `compile_by`, with the flags of other libraries.
+pub(crate) fn compile_with(
     Compiler(compiler, language): &Compiler,
     source: &Path,
     name: &str,
     link: Link,
+    flags: &[String],
 ) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{link:?}"));
     let mut command = Command::new(compiler);
@@ -289,7 +307,7 @@ pub(crate) fn compile_by(
             command.arg(format!("-Wl,-rpath,{}", folder.display()));
         }
     }
-    run(&mut command);
+    run(command.args(flags));
     program
 }
 

@@ -1,0 +1,307 @@
+/* tourbillon_libevent: the timers of a libevent loop by the engine. Header only, for libevent 2.0 and later.
+ *
+ * A program that uses libevent for its sockets, and arms a timer for nearly everything, changes the types and names of
+ * its timers, and nothing else:
+ *
+ *   libevent                                   here
+ *   (once for each event_base)                 evbase = tb_evbase_new(base)
+ *   struct event *ev                           tb_evtimer *ev
+ *   evtimer_new(base, cb, arg)                 tb_evtimer_new(evbase, 0, cb, arg)
+ *   event_new(base, -1, EV_PERSIST, cb, arg)   tb_evtimer_new(evbase, EV_PERSIST, cb, arg)
+ *   evtimer_add(ev, &tv)                       tb_evtimer_add(ev, &tv)
+ *   evtimer_del(ev)                            tb_evtimer_del(ev)
+ *   evtimer_pending(ev, NULL)                  tb_evtimer_pending(ev)
+ *   event_free(ev)                             tb_evtimer_free(ev)
+ *   event_base_free(base)                      tb_evbase_free(evbase), before it
+ *
+ * The callbacks are the same, and are called by event_base_dispatch on the thread of the loop, as before. One event of
+ * libevent wakes the loop for all timers of the evbase, at the earliest deadline. event_base_dispatch returns if
+ * neither another event nor a timer is pending, as before.
+ *
+ * What is different:
+ *
+ * - Until the loop runs, one thread at a time uses an evbase and its timers: the one that sets them up. From the first
+ *   turn on, only the thread of the loop does. With evthread_use_pthreads libevent allows other threads to add and
+ *   delete; here tb_evtimer_add and tb_evtimer_del return -1 there. Another thread hands the work to the loop, or uses
+ *   an engine of its own.
+ * - A timer counts from the moment of the call, not from the moment at which the loop has woken up, and is never early.
+ *   Deadlines are rounded up to a tick, which is 1 ms by default.
+ * - The callbacks of one turn are one event to libevent: event_base_loopbreak and priorities act between turns, of at
+ *   most TB_EVBASE_BUDGET timers.
+ * - event_active and event_base_once have no counterpart.
+ *
+ * A length from event_base_init_common_timeout may be given to tb_evtimer_add; it has no advantage here.
+ */
+
+#ifndef TOURBILLON_LIBEVENT_H
+#define TOURBILLON_LIBEVENT_H
+
+#include <event2/event.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <tourbillon.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The number of timers that one turn fires or moves at most, before the loop looks at its sockets again.
+#ifndef TB_EVBASE_BUDGET
+#define TB_EVBASE_BUDGET 1024
+#endif
+
+// The engine of one event_base.
+typedef struct tb_evbase {
+    tb_engine *engine;
+    tb_loop *loop;       // NULL until the loop's thread has come by.
+    pthread_t owner;     // The loop's thread, if there is a loop.
+    struct event *waker; // Wakes the loop at `next_ns`.
+    uint64_t next_ns;    // UINT64_MAX: the waker is not pending.
+    size_t pending;      // The number of pending timers: without any, the waker does not keep the loop running.
+    int is_turning;      // The turn asks for the next deadline at its end.
+} tb_evbase;
+
+// A timer, in place of a `struct event`. Many are armed once in their life, so the first arming is a one-shot.
+typedef struct tb_evtimer {
+    uint64_t id;     // The one-shot, or 0.
+    tb_timer *timer; // From the second arming on.
+    tb_evbase *base;
+    event_callback_fn callback;
+    void *arg;
+    uint64_t period_ns;
+    int is_persistent, is_pending, is_used;
+} tb_evtimer;
+
+static inline uint64_t tb_evbase_ns(const struct timeval *length) {
+    // libevent marks a common timeout by bits above the microseconds.
+    return (uint64_t)length->tv_sec * 1000000000u + ((uint64_t)length->tv_usec & 0xfffff) * 1000u;
+}
+
+// Ends the program: without its loop no timer would fire.
+static inline void tb_evbase_must(tb_status status) {
+    if (status != TB_OK) {
+        fprintf(stderr, "tourbillon_libevent: %s: %s\n", tb_status_name(status), tb_last_error());
+        abort();
+    }
+}
+
+// Whether the calling thread may use the evbase.
+static inline int tb_evbase_is_here(const tb_evbase *base) {
+    return base->loop == NULL || pthread_equal(base->owner, pthread_self());
+}
+
+// Sets the waker to the earliest deadline.
+static inline void tb_evbase_wait(tb_evbase *base, uint64_t now_ns) {
+    uint64_t next_ns = UINT64_MAX;
+    if (base->pending > 0) {
+        tb_evbase_must(tb_loop_next_deadline(base->loop, &next_ns));
+    }
+    if (next_ns == UINT64_MAX) {
+        if (base->next_ns != UINT64_MAX) {
+            event_del(base->waker);
+        }
+    } else if (next_ns != base->next_ns) {
+        uint64_t us = next_ns > now_ns ? (next_ns - now_ns + 999) / 1000 : 0;
+        struct timeval length;
+        length.tv_sec = (time_t)(us / 1000000);
+        length.tv_usec = (suseconds_t)(us % 1000000);
+        event_add(base->waker, &length);
+    }
+    base->next_ns = next_ns;
+}
+
+// Lets the loop end if no timer is pending.
+static inline void tb_evbase_rest(tb_evbase *base) {
+    if (base->pending == 0 && base->next_ns != UINT64_MAX) {
+        event_del(base->waker);
+        base->next_ns = UINT64_MAX;
+    }
+}
+
+// The callback of the waker.
+static inline void tb_evbase_turn(evutil_socket_t fd, short what, void *arg) {
+    tb_evbase *base = (tb_evbase *)arg;
+    uint64_t now_ns;
+    (void)fd;
+    (void)what;
+    if (base->loop == NULL) {
+        tb_evbase_must(tb_loop_create(base->engine, 0, &base->loop));
+        base->owner = pthread_self();
+    }
+    base->next_ns = UINT64_MAX;
+    tb_evbase_must(tb_now(base->engine, &now_ns));
+    base->is_turning = 1;
+    tb_evbase_must(tb_loop_turn(base->loop, now_ns, TB_EVBASE_BUDGET, NULL));
+    base->is_turning = 0;
+    tb_evbase_must(tb_now(base->engine, &now_ns));
+    tb_evbase_wait(base, now_ns);
+}
+
+// Makes the engine for an event_base. NULL options mean the defaults; `options->loops` is set to 1 here. Returns NULL
+// if there is no memory, or if the options are refused: see tb_last_error.
+static inline tb_evbase *tb_evbase_new_with(struct event_base *base, const tb_options *options) {
+    tb_options with = TB_OPTIONS_INIT;
+    tb_evbase *made = (tb_evbase *)calloc(1, sizeof *made);
+    if (made == NULL) {
+        return NULL;
+    }
+    if (options != NULL) {
+        with = *options;
+    }
+    with.loops = 1;
+    made->next_ns = UINT64_MAX;
+    if (tb_engine_create(&with, &made->engine) != TB_OK) {
+        free(made);
+        return NULL;
+    }
+    made->waker = event_new(base, -1, 0, tb_evbase_turn, made);
+    if (made->waker == NULL) {
+        tb_engine_free(made->engine);
+        free(made);
+        return NULL;
+    }
+    // The first turn, on the thread of the loop, creates the loop.
+    event_active(made->waker, EV_TIMEOUT, 0);
+    return made;
+}
+
+static inline tb_evbase *tb_evbase_new(struct event_base *base) {
+    return tb_evbase_new_with(base, NULL);
+}
+
+// The engine, for tb_engine_stats.
+static inline tb_engine *tb_evbase_engine(const tb_evbase *base) {
+    return base->engine;
+}
+
+// Frees the engine: after its timers and before the event_base, on the thread of the loop or when that has ended, and
+// not in a callback of a timer.
+static inline void tb_evbase_free(tb_evbase *base) {
+    event_free(base->waker);
+    if (base->loop != NULL) {
+        tb_loop_free(base->loop);
+    }
+    tb_engine_free(base->engine);
+    free(base);
+}
+
+static inline void tb_evtimer_set_pending(tb_evtimer *timer, int is_pending) {
+    timer->base->pending += (size_t)is_pending - (size_t)timer->is_pending;
+    timer->is_pending = is_pending;
+}
+
+static inline void tb_evtimer_fire(void *user, const tb_event *event);
+
+// Arms a timer, which may be pending.
+static inline tb_status tb_evtimer_arm_at(tb_evtimer *timer, uint64_t deadline_ns) {
+    if (timer->timer == NULL) {
+        tb_status status;
+        if (!timer->is_used) {
+            timer->is_used = 1;
+            return tb_schedule_at(timer->base->engine, deadline_ns, tb_evtimer_fire, timer, &timer->id);
+        }
+        status = tb_timer_create(timer->base->engine, tb_evtimer_fire, timer, &timer->timer);
+        if (status != TB_OK) {
+            return status;
+        }
+        tb_cancel(timer->base->engine, timer->id, NULL);
+        timer->id = 0;
+    }
+    return tb_timer_arm_at(timer->timer, deadline_ns);
+}
+
+static inline void tb_evtimer_fire(void *user, const tb_event *event) {
+    tb_evtimer *timer = (tb_evtimer *)user;
+    int is_pending = 0;
+    if (timer->is_persistent) {
+        // From the deadline, so that the rate holds; from now, if the next moment has passed already.
+        uint64_t now_ns = event->deadline_ns + event->lateness_ns, next_ns = event->deadline_ns + timer->period_ns;
+        next_ns = next_ns > now_ns ? next_ns : now_ns + timer->period_ns;
+        is_pending = tb_evtimer_arm_at(timer, next_ns) == TB_OK;
+    }
+    tb_evtimer_set_pending(timer, is_pending);
+    // The callback may free the timer.
+    timer->callback(-1, EV_TIMEOUT, timer->arg);
+}
+
+// Disarms a timer.
+static inline void tb_evtimer_disarm(tb_evtimer *timer) {
+    if (timer->is_pending) {
+        if (timer->timer != NULL) {
+            tb_timer_disarm(timer->timer, NULL);
+        } else {
+            tb_cancel(timer->base->engine, timer->id, NULL);
+        }
+        tb_evtimer_set_pending(timer, 0);
+        tb_evbase_rest(timer->base);
+    }
+}
+
+// Makes a timer, which is not pending. `flags` is 0, or EV_PERSIST for a timer that is pending again before its
+// callback is called. Returns NULL if there is no memory.
+static inline tb_evtimer *tb_evtimer_new(tb_evbase *base, short flags, event_callback_fn callback, void *arg) {
+    tb_evtimer *made = (tb_evtimer *)malloc(sizeof *made);
+    if (made != NULL) {
+        made->id = 0;
+        made->timer = NULL;
+        made->base = base;
+        made->callback = callback;
+        made->arg = arg;
+        made->period_ns = 0;
+        made->is_persistent = (flags & EV_PERSIST) != 0;
+        made->is_pending = 0;
+        made->is_used = 0;
+    }
+    return made;
+}
+
+// Makes a timer pending, or moves it. Returns 0, or -1 on another thread than the loop's, and if the engine is full.
+static inline int tb_evtimer_add(tb_evtimer *timer, const struct timeval *length) {
+    tb_evbase *base = timer->base;
+    uint64_t now_ns, deadline_ns;
+    if (!tb_evbase_is_here(base) || tb_now(base->engine, &now_ns) != TB_OK) {
+        return -1;
+    }
+    timer->period_ns = tb_evbase_ns(length);
+    deadline_ns = now_ns + timer->period_ns;
+    if (tb_evtimer_arm_at(timer, deadline_ns) != TB_OK) {
+        return -1;
+    }
+    tb_evtimer_set_pending(timer, 1);
+    if (deadline_ns < base->next_ns && base->loop != NULL && !base->is_turning) {
+        tb_evbase_wait(base, now_ns);
+    }
+    return 0;
+}
+
+// Makes a timer not pending; its callback is not called any more. Returns 0, or -1 on another thread than the loop's.
+static inline int tb_evtimer_del(tb_evtimer *timer) {
+    if (!tb_evbase_is_here(timer->base)) {
+        return -1;
+    }
+    tb_evtimer_disarm(timer);
+    return 0;
+}
+
+// Whether a timer is pending. As in libevent, it is not while its callback runs, unless it is persistent.
+static inline int tb_evtimer_pending(const tb_evtimer *timer) {
+    return timer->is_pending;
+}
+
+// Deletes and frees a timer, in its own callback too.
+static inline void tb_evtimer_free(tb_evtimer *timer) {
+    tb_evtimer_disarm(timer);
+    if (timer->timer != NULL) {
+        tb_timer_free(timer->timer);
+    }
+    free(timer);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TOURBILLON_LIBEVENT_H */

@@ -18,12 +18,12 @@
  * libevent wakes the loop for all timers of the evbase, at the earliest deadline. event_base_dispatch returns if
  * neither another event nor a timer is pending, as before.
  *
- * What is different:
+ * Differences:
  *
- * - Until the loop runs, one thread at a time uses an evbase and its timers: the one that sets them up. From the first
- *   turn on, only the thread of the loop does. With evthread_use_pthreads libevent allows other threads to add and
- *   delete; here tb_evtimer_add and tb_evtimer_del return -1 there. Another thread hands the work to the loop, or uses
- *   an engine of its own.
+ * - Until the loop runs, an evbase and its timers belong to the thread that sets them up, and from the first turn on to
+ *   the thread of the loop. With evthread_use_pthreads libevent allows other threads to add and delete; here
+ *   tb_evtimer_add and tb_evtimer_del return -1 there. Another thread hands the work to the loop, or uses an engine of
+ *   its own.
  * - A timer counts from the moment of the call, not from the moment at which the loop has woken up, and is never early.
  *   Deadlines are rounded up to a tick, which is 1 ms by default.
  * - The callbacks of one turn are one event to libevent: event_base_loopbreak and priorities act between turns, of at
@@ -48,7 +48,7 @@
 extern "C" {
 #endif
 
-// The number of timers that one turn fires or moves at most, before the loop looks at its sockets again.
+// The number of timers that a turn fires or moves at most, before the loop looks at its sockets again.
 #ifndef TB_EVBASE_BUDGET
 #define TB_EVBASE_BUDGET 1024
 #endif

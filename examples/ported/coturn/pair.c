@@ -1,8 +1,8 @@
-// What coturn's `delete_ioa_timer` and `set_ioa_timer` ask of a library, without the rest of coturn: `pair [ROUNDS
-// [PENDING]]`. An operation frees one of PENDING timers, the one that was armed first, and makes and arms another one
-// for 300 s. libevent's timers use a queue for this common length, and take a lock, as in coturn. The second kind of
-// operation has lengths of 200 to 400 s, for which there is no queue. The third arms the pending timer for 300 s anew,
-// in its place, which coturn does not do. The contestants take turns in each round. Prints the nanoseconds of an
+// The calls of coturn's `delete_ioa_timer` and `set_ioa_timer` to libevent, and to the header in its place, without the
+// rest of coturn: `pair [ROUNDS [PENDING]]`. An operation frees the oldest of PENDING timers, and makes and arms a new
+// timer for 300 s. libevent's timers use a queue for this common length, and take a lock, as in coturn. The second kind
+// of operation has lengths of 200 to 400 s, for which there is no queue. The third arms the pending timer for 300 s
+// anew, in its place, which coturn does not do. The contestants take turns in each round. Prints the nanoseconds of an
 // operation, a line for each kind: the median, the least and the largest, of libevent and then of the engine.
 
 #include <event2/event.h>

@@ -36,7 +36,7 @@ static int64_t *counts(void) {
 static void count(int which, int64_t by) {
     int64_t is = __atomic_add_fetch(&counts()[which], by, __ATOMIC_RELAXED), *most = &counts()[MOST];
     if (which == PENDING && is > *most) {
-        *most = is; // Of several threads, one may be missed.
+        *most = is; // Without a lock: a larger number of another thread may be lost.
     }
 }
 

@@ -121,7 +121,7 @@ static void callbacks_free_and_add(struct event_base *base, tb_evbase *evbase) {
     CHECK(event_base_dispatch(base) >= 0);
     CHECK(persistent.calls == 3 && itself.calls == 1 && other.calls == 1 && later.calls == 1);
     CHECK(itself.timer == NULL);
-    // A timer that is due in the same turn is freed before its callback.
+    // A pending timer is freed in another timer's callback.
     other.moved = NULL;
     other.freed = &later;
     add(&other, 3);
@@ -224,7 +224,7 @@ static void all(struct event_base *base, tb_evbase *evbase) {
     callbacks_of_sockets_add(base, evbase);
 }
 
-// What one thread sets up, another one runs.
+// A loop that one thread sets up is run by another thread.
 struct set_up {
     struct event_base *base;
     tb_evbase *evbase;

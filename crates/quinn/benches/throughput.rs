@@ -24,7 +24,9 @@ use std::{array, io};
 use tokio::runtime::{self, Builder};
 use tokio::task::unconstrained;
 
-const CONTESTANTS: [(&str, fn() -> Arc<dyn Runtime>); 2] = [
+type AnyRuntime = Arc<dyn Runtime>;
+
+const CONTESTANTS: [(&str, fn() -> AnyRuntime); 2] = [
     ("tokio", || Arc::new(quinn::TokioRuntime)),
     ("tourbillon", || Arc::new(tourbillon_quinn::TokioRuntime)),
 ];
@@ -35,6 +37,7 @@ const AT_ONCE: usize = 100;
 const MESSAGE: usize = 64;
 /// The bytes of one write to a large stream.
 const BLOCK: usize = 64 << 10;
+const MS: Duration = Duration::from_millis(1);
 
 struct Sizes {
     rounds: usize,
@@ -72,7 +75,7 @@ struct Work {
     name: String,
     unit: &'static str,
     amount: usize,
-    run: fn(&Sizes, Arc<dyn Runtime>, Arc<dyn Runtime>) -> Spent,
+    run: fn(&Sizes, AnyRuntime, AnyRuntime) -> Spent,
 }
 
 /// The cost of a work: the time that it took, and the processor time of the process.
@@ -190,50 +193,56 @@ fn one_thread() -> runtime::Runtime {
 struct Pair {
     client: runtime::Runtime,
     connection: Connection,
-    /// Ends with the connection, and returns the number of bytes that the server has received.
-    server: JoinHandle<u64>,
+    /// Ends with the connection.
+    server: JoinHandle<()>,
+    /// The number of bytes that the server has received.
+    received: Arc<AtomicU64>,
 }
 
 impl Pair {
-    fn start(server: Arc<dyn Runtime>, client: Arc<dyn Runtime>) -> Self {
+    fn start(server: AnyRuntime, client: AnyRuntime) -> Self {
         let (peers, (sender, address)) = (peers(), mpsc::channel());
-        let listening = peers.clone();
+        let received = Arc::new(AtomicU64::new(0));
+        let (listening, reading) = (peers.clone(), Arc::clone(&received));
         let server = thread::spawn(move || {
             one_thread().block_on(async {
                 let endpoint = listening.listen(server).expect("a socket");
                 sender.send(endpoint.local_addr().expect("an address")).expect("the client waits");
-                read_all(endpoint).await
-            })
+                read_all(endpoint, &reading).await;
+            });
         });
         let address = address.recv().expect("the server listens");
         let runtime = one_thread();
         let connection = runtime.block_on(peers.connect(address, client)).expect("a connection");
-        Self { client: runtime, connection, server }
+        Self { client: runtime, connection, server, received }
     }
 
     /// Ends the connection after the server has received `bytes`.
     fn end(self, bytes: usize) {
-        self.connection.close(0_u32.into(), b"");
-        // The runtime sends the end of the connection.
-        self.client.block_on(self.connection.closed());
-        self.client.block_on(tokio::time::sleep(Duration::from_millis(1)));
-        assert_eq!(self.server.join().expect("the server ends"), bytes as u64);
+        self.client.block_on(async {
+            while self.received.load(Ordering::Relaxed) != bytes as u64 {
+                tokio::time::sleep(MS).await;
+            }
+            self.connection.close(0_u32.into(), b"");
+            while !self.server.is_finished() {
+                tokio::time::sleep(MS).await;
+            }
+        });
+        self.server.join().expect("the server ends");
     }
 }
 
-/// Reads all streams of one connection. Returns the number of their bytes.
-async fn read_all(endpoint: Endpoint) -> u64 {
+/// Reads all streams of one connection, and counts their bytes.
+async fn read_all(endpoint: Endpoint, received: &Arc<AtomicU64>) {
     let connection = endpoint.accept().await.expect("a client").await.expect("a connection");
-    let bytes = Arc::new(AtomicU64::new(0));
     while let Ok(mut stream) = connection.accept_uni().await {
-        let bytes = Arc::clone(&bytes);
+        let received = Arc::clone(received);
         tokio::spawn(async move {
             while let Some(chunk) = stream.read_chunk(usize::MAX, false).await.expect("the stream is whole") {
-                bytes.fetch_add(chunk.bytes.len() as u64, Ordering::Relaxed);
+                received.fetch_add(chunk.bytes.len() as u64, Ordering::Relaxed);
             }
         });
     }
-    bytes.load(Ordering::Relaxed)
 }
 
 /// Sends `count` blocks in one stream, and waits until the server has them.
@@ -247,7 +256,7 @@ async fn send_blocks(connection: &Connection, count: usize) {
     stream.stopped().await.expect("the server has read all");
 }
 
-fn large_stream(sizes: &Sizes, server: Arc<dyn Runtime>, client: Arc<dyn Runtime>) -> Spent {
+fn large_stream(sizes: &Sizes, server: AnyRuntime, client: AnyRuntime) -> Spent {
     let pair = Pair::start(server, client);
     let blocks = (sizes.mebibytes << 20) / BLOCK;
     let before = blocks.div_ceil(8);
@@ -277,7 +286,7 @@ async fn send_messages(connection: &Connection, count: usize) {
     }
 }
 
-fn small_streams(sizes: &Sizes, server: Arc<dyn Runtime>, client: Arc<dyn Runtime>) -> Spent {
+fn small_streams(sizes: &Sizes, server: AnyRuntime, client: AnyRuntime) -> Spent {
     let pair = Pair::start(server, client);
     let before = sizes.streams.div_ceil(8);
     pair.client.block_on(send_messages(&pair.connection, before));
@@ -314,7 +323,7 @@ async fn connect_all(
     peers: &Peers,
     count: usize,
     address: SocketAddr,
-    runtime: &Arc<dyn Runtime>,
+    runtime: &AnyRuntime,
 ) -> Vec<Connection> {
     let mut connections = Vec::new();
     for _ in 0..count {
@@ -324,7 +333,7 @@ async fn connect_all(
 }
 
 /// All connections are in one runtime with two workers.
-fn requests(sizes: &Sizes, server: Arc<dyn Runtime>, client: Arc<dyn Runtime>) -> Spent {
+fn requests(sizes: &Sizes, server: AnyRuntime, client: AnyRuntime) -> Spent {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let peers = peers();
     let connections = runtime.block_on(async {
@@ -352,12 +361,12 @@ fn requests(sizes: &Sizes, server: Arc<dyn Runtime>, client: Arc<dyn Runtime>) -
 /// A runtime that counts the resets of its timers.
 #[derive(Debug)]
 struct Counted {
-    runtime: Arc<dyn Runtime>,
+    runtime: AnyRuntime,
     resets: Arc<AtomicU64>,
 }
 
 impl Counted {
-    fn new(runtime: Arc<dyn Runtime>) -> Self {
+    fn new(runtime: AnyRuntime) -> Self {
         Self { runtime, resets: Arc::default() }
     }
 }
@@ -437,7 +446,7 @@ fn resets(sizes: &Sizes) {
     }
 }
 
-fn nanos_of_a_reset(runtime: Arc<dyn Runtime>, pattern: &Pattern, count: u32) -> f64 {
+fn nanos_of_a_reset(runtime: AnyRuntime, pattern: &Pattern, count: u32) -> f64 {
     one_thread().block_on(unconstrained(async {
         let begin = Instant::now();
         let mut timer = runtime.new_timer(begin + IDLE);

@@ -1,6 +1,7 @@
 //! An HTTP server on axum with a header, a request and an idle timeout, under the load tool wrk.
 
-use super::wrk;
+use super::load::MOST_ACCEPTED;
+use super::{listen, wrk};
 use crate::case::Case;
 use crate::contestants::{OursServer, ServerTimers, TOO_LATE, TokioServer, UnlimitedServer};
 use crate::process::cpu_time;
@@ -14,7 +15,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use std::future::{pending, poll_fn};
 use std::io::{self, IoSlice};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,8 +152,7 @@ impl AsyncWrite for Observed {
 
 /// Starts a server in the runtime of the calling task. Returns its address.
 async fn start<T: ServerTimers>(limits: Limits) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
+    let (listener, address) = listen(MOST_ACCEPTED);
     tokio::spawn(accept::<T>(listener, limits));
     address
 }

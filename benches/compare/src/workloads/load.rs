@@ -5,6 +5,7 @@
 //! planned moment, on the connection that has been free for the longest time. A request that finds no connection free
 //! waits, and its time counts from the planned moment.
 
+use super::listen;
 use super::shots::Sorted;
 use crate::case::Case;
 use crate::common::Chance;
@@ -12,7 +13,7 @@ use crate::process::cpu_time;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Lines};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,14 @@ const CLIENT: std::ops::Range<usize> = 16..24;
 const RARE: u64 = 1_000;
 /// The time after which a request without an answer fails the turn.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The byte that the proxy sends when it has accepted a connection.
+pub(super) const WELCOME: u8 = 4;
+/// The greatest number of connections that wait for the proxy's welcome. The system would drop what it cannot queue.
+const MOST_WAITING: usize = 100;
+
+/// The number of connections that a listener may have to queue, as long as the system permits as many.
+pub(super) const MOST_ACCEPTED: usize = 4_096;
 
 /// The lines that mark the measured time.
 pub(super) const BEGIN: &str = "begin";
@@ -103,12 +112,18 @@ pub(crate) fn play(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let case: Case = serde_json::from_str(case)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let record = runtime.block_on(async {
-        let backend = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        println!("{}", backend.local_addr()?);
+        let (backend, address) = listen(MOST_ACCEPTED);
+        println!("{address}");
         tokio::spawn(serve(backend));
         let mut streams = Vec::new();
-        for _ in 0..case.timers {
-            streams.push(TcpStream::connect(proxy).await?);
+        while streams.len() < case.timers {
+            let welcomed = streams.len();
+            for _ in welcomed..case.timers.min(welcomed + MOST_WAITING) {
+                streams.push(TcpStream::connect(proxy).await?);
+            }
+            for stream in &mut streams[welcomed..] {
+                assert_eq!(stream.read_u8().await?, WELCOME);
+            }
         }
         measure(streams, &case, leaves_unanswered).await
     })?;

@@ -41,7 +41,9 @@ pub(crate) use wrk::version as version_of_wrk;
 
 use crate::common::Chance;
 use crate::workload::Workload;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
+use tokio::net::{TcpListener, TcpSocket};
 
 /// All workloads of the book, in the order of the page.
 pub(crate) const WORKLOADS: &[Workload] = &[
@@ -79,6 +81,15 @@ pub(crate) const WORKLOADS: &[Workload] = &[
 /// The range of delays, in nanoseconds, with which timers stay pending until the end of the measurement.
 const LONG: Range<u64> = 10_000_000_000..60_000_000_000;
 const HOUR: u64 = 3_600_000_000_000;
+
+/// Listens on a free port of this machine, with room for `count` connections that nobody has accepted yet.
+fn listen(count: usize) -> (TcpListener, SocketAddr) {
+    let socket = TcpSocket::new_v4().expect("the system gives us a socket");
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+    let listener = socket.listen(u32::try_from(count).expect("some connections")).expect("it is bound");
+    let address = listener.local_addr().expect("it is bound");
+    (listener, address)
+}
 
 /// Returns a random number below `count`: the index of a timer.
 fn below(chance: &mut Chance, count: usize) -> u32 {

@@ -2,7 +2,8 @@
 //!
 //! The clients and the backend are a process of their own (`load.rs`).
 
-use super::load::{BEGIN, END, GIVEN_UP, Load, MESSAGE, Message, Record};
+use super::listen;
+use super::load::{BEGIN, END, GIVEN_UP, Load, MESSAGE, MOST_ACCEPTED, Message, Record, WELCOME};
 use crate::case::Case;
 use crate::contestants::{OursServer, ServerTimers, TokioServer, UnlimitedServer};
 use crate::process::{cpu_time, may_open};
@@ -10,7 +11,7 @@ use crate::results::{Column, Figures};
 use crate::turn;
 use crate::workload::{Entrant, Family, Scale, Workload};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -149,8 +150,9 @@ async fn answer<T: ServerTimers>(wait: &mut T::Limit, request: Message, backend:
 
 async fn accept<T: ServerTimers>(listener: TcpListener, backend: Arc<Backend>) {
     loop {
-        let (client, _) = listener.accept().await.expect("a connection");
+        let (mut client, _) = listener.accept().await.expect("a connection");
         client.set_nodelay(true).expect("an option of TCP");
+        client.write_u8(WELCOME).await.expect("the client waits for it");
         tokio::spawn(pass_on::<T>(client, Arc::clone(&backend)));
     }
 }
@@ -160,8 +162,7 @@ fn turn<T: ServerTimers>(case: &Case) -> Figures {
         turn::cannot("the system permits too few open files");
     }
     let runtime = T::runtime();
-    let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
+    let (listener, address) = runtime.block_on(async { listen(MOST_ACCEPTED) });
     let mut load = Load::start(address, case, T::LIMITS);
     let address = load.line().parse().expect("an address");
     let backend = Arc::new(Backend { address, free: Mutex::default() });

@@ -28,8 +28,8 @@ impl TimerStub {
     }
 }
 
-/// Registers timers on the engine of the tokio runtime that the calling thread is in, or else on the process's engine. A
-/// manager has a pause of its own, and no thread.
+/// Registers timers on the engine of the tokio runtime that the calling thread is in, or else on the process's engine.
+/// A manager has a pause of its own, and no thread.
 #[derive(Debug, Default)]
 pub struct TimerManager {
     is_paused: AtomicBool,
@@ -60,8 +60,8 @@ impl TimerManager {
         self.is_paused.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the pause, in the parent and in the child. In the child, timers run on the engines of new runtimes, or on an
-    /// engine of its own.
+    /// Ends the pause, in the parent and in the child. In the child, timers run on the engines of new runtimes, or on
+    /// an engine of its own.
     pub fn unpause(&self) {
         // Ordering: Relaxed. As in `register_timer`.
         self.is_paused.store(false, Ordering::Relaxed);

@@ -28,8 +28,8 @@ pub(super) const WORKLOAD: Workload = Workload {
         without a runtime in the first. A task of the runtime turns the timers of pingora-timeout's drop-in, so its \
         jobs yield after each 256 operations of the first table, within the measured time.",
     reading: "futures-timer has one thread, which wakes for each deadline and owns the heap: a caller sends it each new \
-        timer and each drop, and waits for neither. pingora-timeout rounds to 10 ms, is early by less than 1 ms at \
-        times, shares one entry among all timers of a slot, and keeps the entry of a dropped timer until its \
+        timer and each drop, and waits for neither. pingora-timeout rounds to ten milliseconds, is early by less \
+        than one at times, shares one entry among all timers of a slot, and keeps the entry of a dropped timer until its \
         deadline. The drop-in of futures-timer has the engine's tick of 1 ms. That of pingora-timeout has a task of the \
         runtime, which sleeps by tokio's timer.",
     cases,

@@ -26,7 +26,9 @@ use tokio::task::unconstrained;
 
 type AnyRuntime = Arc<dyn Runtime>;
 
-const CONTESTANTS: [(&str, fn() -> AnyRuntime); 2] = [
+type Contestant = (&'static str, fn() -> AnyRuntime);
+
+const CONTESTANTS: [Contestant; 2] = [
     ("tokio", || Arc::new(quinn::TokioRuntime)),
     ("tourbillon", || Arc::new(tourbillon_quinn::TokioRuntime)),
 ];
@@ -75,8 +77,11 @@ struct Work {
     name: String,
     unit: &'static str,
     amount: usize,
-    run: fn(&Sizes, AnyRuntime, AnyRuntime) -> Spent,
+    run: Run,
 }
+
+/// Does the work with the runtimes of the server and of the client.
+type Run = fn(&Sizes, AnyRuntime, AnyRuntime) -> Spent;
 
 /// The cost of a work: the time that it took, and the processor time of the process.
 struct Spent {

@@ -21,7 +21,7 @@
 //! | the task that turns the timers | counts among the runtime's tasks | there is none |
 //! | [`Sleep`] and [`Timeout`] | are `Unpin` if the inner future is | have to be pinned |
 //! | [`Sleep::is_elapsed`] after the first poll | by the clock | once the runtime's driver has seen the deadline |
-//! | rounding | a deadline is rounded up to 8 µs, then to tokio's millisecond | to the millisecond |
+//! | rounding | a deadline is rounded up to 64 µs, then to tokio's millisecond | to the millisecond |
 //! | [`error::Elapsed`], `Sleep`, `Timeout`, `Interval` | types of their own | |
 //!
 //! # Examples

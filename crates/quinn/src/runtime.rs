@@ -20,7 +20,7 @@ use std::time::Instant;
 /// task of a connection, so each connection has its timer in the runtime that runs the connection. Outside of a
 /// runtime, and in a runtime that was built without `enable_time`, the process's own engine runs the timer.
 ///
-/// A timer is never early by the caller's [`Instant`]. It is late by less than a tick of 8 µs, the rest of tokio's
+/// A timer is never early by the caller's [`Instant`]. It is late by less than a tick of 64 µs, the rest of tokio's
 /// millisecond and a wake-up. A deadline that has passed is over at the first poll. A deadline that is centuries ahead
 /// never comes, and the timer may still be reset.
 ///

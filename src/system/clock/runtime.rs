@@ -44,7 +44,7 @@ pub(crate) struct RuntimeClock;
 /// The tick of the shards that a task of a runtime turns. tokio rounds the sleep of that task up to a millisecond, and
 /// a tick adds little to that.
 pub(crate) const TICK: Duration = Duration::from_nanos(TICK_NANOS);
-const TICK_NANOS: u64 = if cfg!(feature = "test-util") { 1_000 } else { 8_000 };
+const TICK_NANOS: u64 = if cfg!(feature = "test-util") { 1_000 } else { 64_000 };
 
 #[cfg(feature = "test-util")]
 impl Clock for RuntimeClock {

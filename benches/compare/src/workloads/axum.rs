@@ -188,7 +188,7 @@ async fn serve<T: ServerTimers>(
     let mut connection = pin!(http.serve_connection(TokioIo::new(observed), TowerToHyperService::new(app)));
     let mut silence = pin!(T::sleep_until(Instant::now() + limit));
     poll_fn(|cx| {
-        // A client that leaves ends its connection by an error, which is no fault of the server.
+        // A client that leaves makes its connection end with an error. The server has no fault then.
         if connection.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }

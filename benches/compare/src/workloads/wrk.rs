@@ -55,7 +55,7 @@ pub(super) fn run(server: SocketAddr, connections: usize, seconds: u64) -> Resul
     }
 }
 
-/// Returns `None` if the text reports an error, or is no report.
+/// Returns `None` if the text is not a report, or reports an error.
 fn parse(text: &str) -> Option<Report> {
     if text.contains("Socket errors") || text.contains("Non-2xx") {
         return None;

@@ -45,7 +45,7 @@ impl Marked {
         if self.timer().postpone(deadline) {
             return Arm::Pending;
         }
-        self.timer().queue(deadline)
+        self.timer().queue(deadline, |deadline| deadline)
     }
 
     /// Arms the timer for `LATER` as a layer above the engine does. Returns whether the arming came before the run for

@@ -330,7 +330,7 @@ fn make_and_drop_race_with_the_last_run() {
         let maker = StdArc::clone(&world);
         let makes = thread::spawn(move || {
             maker.make();
-            if let Arm::Queue { stamp, .. } = maker.timer().queue(DUE) {
+            if let Arm::Queue { stamp, .. } = maker.timer().queue(DUE, |deadline| deadline) {
                 let _ = maker.timer().begin_check(stamp);
             }
             if maker.timer().release() == Release::Vacated {

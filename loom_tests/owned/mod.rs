@@ -135,7 +135,7 @@ impl World {
         if self.timer().with_barrier(barrier).postpone(deadline) {
             return Arm::Pending;
         }
-        match self.timer().queue(deadline) {
+        match self.timer().queue(deadline, |deadline| deadline.min(EARLY)) {
             Arm::Queue { stamp, check } => {
                 self.post(party, stamp, check);
                 Arm::Pending

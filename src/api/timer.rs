@@ -95,6 +95,21 @@ impl<T: Send + 'static> Timer<T> {
         Ok(Self { anchor, slot })
     }
 
+    /// Takes a timer that [`keep`](Self::keep) has kept on this thread. Its ticket may still be out. Returns `None` if
+    /// the thread keeps none.
+    #[cfg(feature = "async")]
+    pub(crate) fn take_spare(core: &StdArc<Core<T>>) -> Option<Self> {
+        let (anchor, slot) = Anchor::take_spare(core)?;
+        Some(Self { anchor, slot })
+    }
+
+    /// Drops the timer, but keeps it with its payload for [`take_spare`](Self::take_spare) if there is room. The caller
+    /// has disarmed the timer. The payload may never be dropped.
+    #[cfg(feature = "async")]
+    pub(crate) fn keep(mut self) {
+        self.anchor.core().timers().keep(&mut self.slot);
+    }
+
     #[inline(always)]
     fn by_ref(&self) -> TimerRef<'_, T> {
         TimerRef::new(self.core(), self.slot.index())
@@ -164,6 +179,12 @@ impl<T: Send + 'static> Timer<T> {
     /// Completes an arming by a new ticket, after `postpone` has returned false. Does not wait: see [`Core::queue`].
     pub(crate) fn queue(&self, deadline: Timestamp, insist: bool) -> Rearmed {
         self.core().queue(self.slot.index(), deadline, insist)
+    }
+
+    /// Returns whether a thread checks the timer or runs its handler now.
+    #[cfg(feature = "async")]
+    pub(crate) fn is_held(&self) -> bool {
+        self.anchor.slots().owned(self.slot.index()).is_held()
     }
 
     /// Returns whether the engine is shut down and will not fire the timer any more.

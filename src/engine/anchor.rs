@@ -67,6 +67,19 @@ impl<T: Send + 'static> Anchor<T> {
         Ok((Self::of_thread(core, &mut local), slot))
     }
 
+    /// Takes a spare of the calling thread: an owned timer whose former handle was dropped. Returns `None` if the
+    /// thread has none, or if the engine is shut down.
+    #[cfg(feature = "async")]
+    pub(crate) fn take_spare(core: &StdArc<Core<T>>) -> Option<Created<T>> {
+        let timers = core.timers();
+        if timers.admission().is_shut_down() {
+            return None;
+        }
+        let mut local = lend(timers.admission());
+        let slot = timers.take_spare(&mut local)?;
+        Some((Self::of_thread(core, &mut local), slot))
+    }
+
     /// Returns the anchor (reference to the engine) of the thread to which `local` belongs. Makes the anchor if the
     /// thread has none.
     #[inline]

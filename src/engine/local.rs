@@ -9,6 +9,7 @@
 use super::admission::Admission;
 use super::anchors::Moored;
 use super::place::PLACES;
+use super::spares::Spares;
 use crate::base::error::Refusal;
 use crate::base::sync::{StdArc, Weak};
 use crate::base::tick::Timestamp;
@@ -44,6 +45,8 @@ pub(crate) struct Local {
     /// A weak reference to the thread's anchor, by which its owned timers keep the engine alive. `None` before the
     /// thread's first owned timer.
     pub(super) moored: Option<Moored>,
+    /// The thread's spares: owned timers without a handle, for the next futures of the thread.
+    pub(super) spares: Spares,
     slots: Weak<Slots>,
 }
 
@@ -59,6 +62,7 @@ impl Local {
             elsewhere: Vec::new(),
             magazines: Magazines::new(),
             moored: None,
+            spares: Spares::new(),
             slots: StdArc::downgrade(admission.slots()),
         }
     }
@@ -138,6 +142,7 @@ impl Local {
 impl Drop for Local {
     fn drop(&mut self) {
         if let Some(slots) = self.slots.upgrade() {
+            self.spares.release_all(&slots, self.lane.lane(), &mut self.magazines);
             self.magazines.empty_into(&slots);
         }
     }

@@ -20,7 +20,7 @@
 //!         ├── Membership                            the set of shards and the threads that handlers run on
 //!         └── the handler, the hooks, the anchors
 //!
-//!  Local      a thread's part of an engine: a lane, magazines of slots
+//!  Local      a thread's part of an engine: a lane, magazines of slots, spares of its futures
 //!  Session    a worker's stay in an engine, in which it fires
 //! ```
 //! Nothing below `Core` knows the handler, and nothing below `Timers` knows the payload.
@@ -29,6 +29,7 @@
 //!
 //! ```text
 //! hooks, anchors, totals, due, place ──► stations ──► admission ──► local ──► timers ──► one_shot, owned ─┐
+//! spares ─────────────────────────────────────────────────────────┘                                        │
 //!                                        quiescence, membership ──────────────────────────────────────────┴► core
 //! core ──► anchor, fire, shutdown, start
 //! ```
@@ -48,6 +49,7 @@ mod owned;
 mod place;
 mod quiescence;
 mod shutdown;
+mod spares;
 mod start;
 mod stations;
 mod timers;

@@ -115,6 +115,28 @@ impl<T: Send + 'static> Timers<T> {
         Ok(OwnedSlot(index))
     }
 
+    /// Takes a spare of the calling thread: a timer that [`keep`](Self::keep) has kept, with its payload.
+    #[cfg(feature = "async")]
+    pub(super) fn take_spare(&self, local: &mut Local) -> Option<OwnedSlot> {
+        let spare = local.spares.take()?;
+        local.lane.lane().count_created();
+        Some(OwnedSlot(spare))
+    }
+
+    /// Keeps a disarmed timer as a spare of the calling thread, because its handle is dropped. Does nothing if the
+    /// thread has spares enough: then the caller must release the timer. A spare's payload may never be dropped.
+    #[cfg(feature = "async")]
+    pub(crate) fn keep(&self, slot: &mut OwnedSlot) {
+        if self.admission.is_shut_down() {
+            return;
+        }
+        let mut local = lend(&self.admission);
+        if local.spares.keep(slot.0, self.slots().capacity()) {
+            *slot = OwnedSlot::RELEASED;
+            local.lane.lane().count_destroyed();
+        }
+    }
+
     /// Queues a ticket for an owned timer in the calling thread's lane. If `insist` is true, does so even beyond the
     /// lane's capacity.
     pub(super) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
@@ -145,7 +167,12 @@ impl<T: Send + 'static> Timers<T> {
             };
         }
         let timer = self.slots().owned(index);
-        let arm = if place == Place::Anew { timer.queue_anew(deadline) } else { timer.queue(deadline) };
+        let arm = match place {
+            Place::Anew => timer.queue_anew(deadline),
+            Place::Any => {
+                timer.queue(deadline, |deadline| self.admission.stations().first_check(local.home, deadline))
+            }
+        };
         match arm {
             Arm::Pending if place == Place::Anew => Ok(Some(Armed::Stays)),
             Arm::Pending => Ok(Some(Armed::Pending)),
@@ -179,9 +206,12 @@ impl<T: Send + 'static> Timers<T> {
     }
 
     /// Releases a timer, because its handle is dropped. Returns the payload. Returns `None` if another thread checks or
-    /// fires the timer. Then that thread drops the payload. The caller may call this only once for a timer.
+    /// fires the timer. Then that thread drops the payload. Also returns `None` if the timer was kept as a spare.
     pub(crate) fn release(&self, slot: &mut OwnedSlot) -> Option<T> {
         let OwnedSlot(index) = core::mem::replace(slot, OwnedSlot::RELEASED);
+        if index == OwnedSlot::RELEASED.0 {
+            return None;
+        }
         match self.slots().owned(index).release() {
             Release::Vacated => Some(self.reclaim(index)),
             Release::Left => None,

@@ -6,8 +6,8 @@ use crate::base::counters::Counter;
 use crate::base::sync::StdArc;
 use crate::base::tick::Timestamp;
 use crate::lockfree::inbox::{Lane, Pushed};
-use crate::lockfree::parker::Notified;
-use crate::shard::{ShardSet, StationShared};
+use crate::lockfree::parker::{Look, Notified};
+use crate::shard::{ShardSet, StationShared, first_check};
 
 /// The number of stale tickets that may stay in the wheels even if few timers exist: 1 MiB of tickets.
 const STALE_SLACK: u64 = 65_536;
@@ -55,6 +55,15 @@ impl Stations {
     pub(super) fn close_in_child(&self) {
         for station in &self.all {
             station.parker.close_in_child();
+        }
+    }
+
+    /// Returns the moment at which the shard numbered `shard` should check a timer first that may never fire for
+    /// `deadline`.
+    pub(super) fn first_check(&self, shard: usize, deadline: Timestamp) -> Timestamp {
+        match self.at(shard).parker.looks_at() {
+            Some(Look::At(next)) => first_check(next, deadline),
+            _ => deadline,
         }
     }
 

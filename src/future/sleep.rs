@@ -75,7 +75,8 @@ pub(super) fn unless_shut_down<R>(outcome: Result<R, ShutDown>) -> R {
 pub struct Sleep {
     source: Source,
     deadline: Timestamp,
-    /// The timer that wakes the task; `None` before the first poll that finds the deadline ahead.
+    /// The timer that wakes the task. `None` before the first poll that finds the deadline ahead. It may be a spare, a
+    /// timer that an earlier sleep of the thread has left.
     timer: Option<Timer<Wakeup>>,
     /// The deadline for which the timer was armed last. `None` if the timer was never armed, or was disarmed after its
     /// last arming.
@@ -100,6 +101,15 @@ impl Sleep {
             #[cfg(feature = "test-util")]
             paused: None,
         }
+    }
+
+    /// Makes a sleep that begins now and takes `delay`.
+    #[inline]
+    pub(super) fn begin(source: Source, delay: Duration) -> Self {
+        let deadline = source.now() + delay;
+        let mut sleep = Self::new(source, deadline);
+        sleep.is_ahead = !delay.is_zero();
+        sleep
     }
 
     /// Returns the moment at which the sleep completes.
@@ -237,7 +247,8 @@ impl Sleep {
     /// wakes the task, so that the task polls again.
     fn timer_or_wake(&mut self, cx: &mut Context<'_>) -> Option<&Timer<Wakeup>> {
         if self.timer.is_none() {
-            match Timer::new(self.source.handle().core(), Wakeup::new()) {
+            let core = self.source.handle().core();
+            match Timer::take_spare(core).map_or_else(|| Timer::new(core, Wakeup::new()), Ok) {
                 Ok(timer) => self.timer = Some(timer),
                 Err(error) if matches!(error.kind, Refusal::ShutDown | Refusal::Forked) => {}
                 Err(_full) => {
@@ -314,6 +325,25 @@ impl Sleep {
         } else {
             Poll::Ready(Err(ShutDown(())))
         }
+    }
+}
+
+/// Disarms the sleep, and leaves its timer for the thread's next sleep.
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        let Some(timer) = self.timer.take() else { return };
+        if self.armed_for.is_some() {
+            timer.disarm();
+        }
+        if timer.is_held() {
+            return;
+        }
+        let cell = &timer.payload().cell;
+        cell.forget();
+        // A spare must not keep the task alive. The waker is dropped last, because its drop is the program's code.
+        let waker = cell.take();
+        timer.keep();
+        drop(waker);
     }
 }
 

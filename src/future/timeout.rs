@@ -86,11 +86,10 @@ impl Limit {
                 Self::Begun(sleep) => return sleep.poll_elapsed(cx),
                 Self::Ahead(source, end) => {
                     let source = source.clone().unwrap_or_else(current);
-                    let deadline = match *end {
-                        End::At(deadline) => deadline,
-                        End::After(delay) => source.now() + delay,
-                    };
-                    *self = Self::Begun(Sleep::new(source, deadline));
+                    *self = Self::Begun(match *end {
+                        End::At(deadline) => Sleep::new(source, deadline),
+                        End::After(delay) => Sleep::begin(source, delay),
+                    });
                 }
             }
         }

@@ -87,6 +87,7 @@ pub use loop_shard::LoopLeft;
 pub(crate) use loop_shard::Seat;
 pub(crate) use owner::Owner;
 pub(crate) use presence::Presence;
+pub(crate) use recheck::first_check;
 pub(crate) use set::{Leaders, SetSettings, ShardSet, next_id};
 #[cfg(all(test, tourbillon_loom))]
 pub(crate) use shard_thread::ShardThread;

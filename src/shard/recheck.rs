@@ -1,12 +1,15 @@
-//! Chooses the moments at which postponed timers are checked again.
+//! Chooses the moments at which timers are checked before their deadlines.
 //!
 //! An active connection postpones its timer long before the deadline, and again before the next deadline. If each timer
 //! were checked at its own deadline, the shard would wake for every single connection: with many connections, a
 //! thousand times a second. A timer may be checked at any earlier moment as well. So checks are moved to the ticks of a
 //! grid, where many checks come together. The farther the deadline and the fewer the timers, the coarser the grid. A
 //! timer that is not postponed again is checked three or four times before it fires, each time on a finer grid.
+//!
+//! The same holds for the first check of a timer that was disarmed before its last deadline ([`first_check`]). A timer
+//! that is new or has fired is checked at its deadline.
 
-use crate::base::tick::Tick;
+use crate::base::tick::{Tick, Timestamp};
 
 /// A check of a postponed timer may come before the deadline by at most the remaining time divided by this number.
 const PART_OF_REMAINDER: u64 = 16;
@@ -15,6 +18,23 @@ const PART_OF_REMAINDER: u64 = 16;
 const COALESCED: u64 = 256;
 /// The scale of the average in `Recheck::rate`: a check counts as this number.
 const SCALE: u64 = 256;
+
+/// The first check of a timer may come before the deadline by at most the remaining time divided by this number.
+const PART_OF_DELAY: u64 = 64;
+/// The greatest time by which the first check of a timer may come before the deadline, in nanoseconds.
+const LONGEST_LEAD: u64 = 1 << 22;
+
+/// Returns the moment of the first check of a timer that is armed for `deadline` and may never fire. At each moment of
+/// checks the shard wakes and passes a heavy fence, so many checks should come together. The shard drains its lanes at
+/// `next`, which stands for the present moment: arming reads no clock. The thread that arms a timer does not know the
+/// rate of checks, so its grid is finer than that of [`Recheck`].
+pub(crate) fn first_check(next: Timestamp, deadline: Timestamp) -> Timestamp {
+    let ahead = deadline.as_nanos().saturating_sub(next.as_nanos());
+    match (ahead / PART_OF_DELAY).min(LONGEST_LEAD) {
+        0 => deadline,
+        lead => Timestamp::from_nanos(deadline.as_nanos() >> lead.ilog2() << lead.ilog2()),
+    }
+}
 
 /// Measures how often the shard finds timers postponed, and from that chooses when it checks a timer again.
 #[derive(Debug, Default)]
@@ -58,6 +78,22 @@ mod tests {
                 assert!(next <= due && due.0 - next.0 <= remainder / PART_OF_REMAINDER);
             }
         }
+    }
+
+    #[test]
+    fn first_checks_come_together_and_never_after_their_deadlines() {
+        let now = Timestamp::from_nanos(86_400_000_000_000);
+        for ahead in [0, 1, 63, 64, 65, 1_000_000, 200_000_000, 60_000_000_000, u64::MAX >> 1] {
+            let deadline = Timestamp::from_nanos(now.as_nanos() + ahead);
+            let check = first_check(now, deadline);
+            let lead = deadline.as_nanos() - check.as_nanos();
+            assert!(check <= deadline && lead <= (ahead / PART_OF_DELAY).min(LONGEST_LEAD), "{ahead}");
+        }
+        assert_eq!(first_check(now, Timestamp::ZERO), Timestamp::ZERO);
+        let a_second = (0..1_000).map(|n| now.as_nanos() + 200_000_000 + n * 1_000_000);
+        let checks = a_second.map(|deadline| first_check(now, Timestamp::from_nanos(deadline)));
+        let moments: std::collections::BTreeSet<Timestamp> = checks.collect();
+        assert!(moments.len() < 500, "{} moments for 1,000 timers", moments.len());
     }
 
     #[test]

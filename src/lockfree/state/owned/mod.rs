@@ -194,11 +194,17 @@ impl Owned<'_> {
     }
 
     /// Completes an arming after `postpone` has returned false. Queues a ticket for the deadline, if the timer needs a
-    /// new ticket.
-    pub(crate) fn queue(&self, deadline: Timestamp) -> Arm {
+    /// new ticket. If the timer did not fire for its last deadline, it may not fire for this one either. Then `early`
+    /// chooses the moment of the check: it gets the deadline, and returns a moment at or before the deadline.
+    pub(crate) fn queue(&self, deadline: Timestamp, early: impl Fn(Timestamp) -> Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {
-            if self.origin().is_covered(state, deadline) { None } else { self.check_for(state, deadline) }
+            if self.origin().is_covered(state, deadline) {
+                return None;
+            }
+            let check = self.check_for(state, deadline)?;
+            let has_fired = state & (QUEUED | CHANGED) == 0;
+            Some(if has_fired { check } else { early(Timestamp::from_nanos(check)).as_nanos().min(check) })
         })
     }
 
@@ -475,6 +481,13 @@ impl Owned<'_> {
     /// runs already, `end_with` makes the final call at the end of that run.
     pub(crate) fn shut_running(&self) -> Option<Shut> {
         self.shut_into(RUNNING, Shut::Run)
+    }
+
+    /// Returns whether the timer has a holder, a thread that checks it or runs its handler.
+    #[cfg(feature = "async")]
+    pub(crate) fn is_held(&self) -> bool {
+        // Ordering: Relaxed. A hint: a holder may come or go at once.
+        self.control.state.load(Ordering::Relaxed) & (CHECKING | RUNNING) != 0
     }
 
     /// Returns whether this timer was shut, because the engine is shut down.

@@ -14,9 +14,12 @@
 //!       │   __/· ·    · the true time
 //!       └──────────────────────────── counter
 //! ```
-//! A piece is valid for at most [`PIECE_NANOS`]. The first thread that finds the piece ended reads the true clock,
-//! returns that reading from its call, and publishes the next piece. No thread runs and no thread wakes for the line:
-//! if armings are rare, each arming reads the true clock.
+//! A piece is valid for at most [`PIECE_NANOS`]. A call that finds the piece ended reads the true clock. If calls are
+//! frequent, it also publishes the next piece. No thread runs and no thread wakes for the line.
+//!
+//! A piece costs five times as much as a reading of the true clock, so a piece has to serve some calls. A call
+//! publishes a piece if the last piece ended just before the call, or if it is the last of [`FREQUENT`] calls without a
+//! valid piece within the length of a piece. Other calls are *rare*: they return the true time and publish nothing.
 //!
 //! # Invariants
 //! Q1. A piece is at or above the true time for every counter at which the piece is valid. This holds even if the
@@ -24,7 +27,8 @@
 //!     piece, the error of the measured rate, and the reads themselves, which the processor may reorder by some tens of
 //!     nanoseconds.
 //! Q2. A piece starts at or above the last value of the piece before. A call that finds no valid piece returns at least
-//!     the last value of the last piece. So the moments that successive calls return never decrease.
+//!     the last value of the last piece, and otherwise the true time, which no later piece is below (Q1). So the
+//!     moments that successive calls return never decrease.
 //! Q3. A piece is ahead of the true time by at most [`AHEAD_NANOS`].
 //!
 //! Why Q1 holds: a sample consists of a counter read, a read of the true time after it, and another counter read after
@@ -101,6 +105,8 @@ const NOISE_NANOS: u64 = 2_000;
 /// The minimum length of a piece of the line, in nanoseconds. While the counter's rate is not known well enough for
 /// this length, calls read the true clock.
 const SHORTEST_PIECE_NANOS: u64 = 2_000;
+/// The number of calls without a valid piece, within the length of a piece, that make a piece worth its cost.
+const FREQUENT: u64 = if cfg!(tourbillon_loom) { 2 } else { 5 };
 /// The time, in nanoseconds, after which the counter's rate is measured again.
 const FRESH_NANOS: u64 = 250_000;
 /// The minimum time, in nanoseconds, over which the counter's rate is measured.
@@ -164,6 +170,28 @@ impl Piece {
     /// Returns a piece that is valid at no counter value. Its value at the end is that of `self`.
     fn ended(&self) -> Piece {
         Piece { base: 0, start: self.end(), slope: 0, len: 0 }
+    }
+}
+
+/// The calls without a valid piece that came within the length of a piece: the counter at the first of them in the
+/// upper bits, and their number in the lower bits.
+#[derive(Clone, Copy)]
+struct Misses(u64);
+
+impl Misses {
+    const COUNT: u64 = 0b111;
+
+    /// Adds a call at `counter`. Starts again if the first call was more than `len` counts before.
+    fn and(self, counter: u64, len: u64) -> Self {
+        let first = self.0 & !Self::COUNT;
+        if counter.wrapping_sub(first) > len {
+            return Self(counter & !Self::COUNT | 1);
+        }
+        Self(first | (self.count() + 1).min(Self::COUNT))
+    }
+
+    fn count(self) -> u64 {
+        self.0 & Self::COUNT
     }
 }
 
@@ -276,6 +304,8 @@ pub(crate) struct UpperClock<S> {
     line: CachePadded<Line>,
     source: S,
     writing: CachePadded<AtomicBool>,
+    /// The last calls that found no valid piece ([`Misses`]).
+    misses: AtomicU64,
     calibration: UnsafeCell<Calibration>,
     given_up: AtomicBool,
     ahead: AtomicU64,
@@ -314,6 +344,7 @@ impl<S: Source> UpperClock<S> {
             }),
             source,
             writing: CachePadded::new(AtomicBool::new(false)),
+            misses: AtomicU64::new(0),
             calibration: UnsafeCell::new(Calibration::default()),
             given_up: AtomicBool::new(false),
             ahead: AtomicU64::new(0),
@@ -333,9 +364,11 @@ impl<S: Source> UpperClock<S> {
         // Ordering: Acquire fence [SQ2]. Pairs with the fence of `publish`: if we read words of a later piece, the next
         // load of `turn` shows that `turn` has changed.
         fence(Ordering::Acquire);
+        // Ordering: Relaxed. The fence orders this load.
+        let is_whole = self.line.turn.load(Ordering::Relaxed) == turn;
         match piece.at(counter) {
-            // Ordering: Relaxed. The fence orders this load.
-            Some(now) if self.line.turn.load(Ordering::Relaxed) == turn => now,
+            Some(now) if is_whole => now,
+            None if is_whole => self.without_piece(piece, counter),
             _ => self.now_slowly(),
         }
     }
@@ -387,13 +420,33 @@ impl<S: Source> UpperClock<S> {
     #[cold]
     #[inline(never)]
     fn now_slowly(&self) -> u64 {
-        if !self.is_given_up()
+        let piece = self.piece();
+        let counter = self.source.counter();
+        piece.at(counter).unwrap_or_else(|| self.without_piece(piece, counter))
+    }
+
+    /// Returns the moment for a call that found the current piece ended at `counter`.
+    #[cold]
+    #[inline(never)]
+    fn without_piece(&self, piece: Piece, counter: u64) -> u64 {
+        if !self.is_rare(counter, piece)
+            && !self.is_given_up()
             && let Some(mut writing) = self.try_write()
         {
             return writing.now();
         }
-        let piece = self.piece();
-        piece.at(self.source.counter()).unwrap_or_else(|| self.source.truth().max(piece.end()))
+        self.source.truth().max(piece.end())
+    }
+
+    /// Returns whether calls are so rare that the next piece would serve few of them. Counts the call at `counter`,
+    /// which has found `piece` ended.
+    fn is_rare(&self, counter: u64, piece: Piece) -> bool {
+        // Ordering: Relaxed. A hint about the costs: each answer is right.
+        let misses = Misses(self.misses.load(Ordering::Relaxed)).and(counter, piece.len);
+        self.misses.store(misses.0, Ordering::Relaxed);
+        let since_end = counter.wrapping_sub(piece.base.wrapping_add(piece.len));
+        // Before the first piece and after a step of the counter there is no length to compare with.
+        piece.len > 0 && since_end > piece.len / 8 && misses.count() < FREQUENT
     }
 
     fn is_given_up(&self) -> bool {

@@ -259,6 +259,28 @@ fn most_calls_read_the_counter_only() {
 }
 
 #[test]
+fn rare_calls_read_the_true_clock_and_publish_nothing() {
+    let reader = Reader::new(3, RATES_OF_COUNTERS[2]);
+    reader.run(20_000, true);
+    let turn = || reader.clock().line.turn.load(Ordering::Relaxed);
+    let (before, began) = (turn(), reader.world(|world| world.calls));
+    for _ in 0..10_000 {
+        reader.world(|world| world.pass(20_000));
+        reader.call();
+        reader.call();
+    }
+    reader.world(|world| assert_eq!((world.early, world.back, world.too_late), (0, 0, 0)));
+    // Other threads may call within a call, so a few calls are frequent.
+    let calls = reader.world(|world| world.calls) - began;
+    assert!(turn() - before < calls / 20, "{} pieces for {calls} calls", turn() - before);
+    reader.run(2_000, true);
+    assert!(
+        reader.clock().piece().at(reader.world(|world| world.read_counter())).is_some(),
+        "calls are frequent"
+    );
+}
+
+#[test]
 fn cores_that_differ_by_less_than_the_margin_do_no_harm() {
     for seed in 1..=10 {
         let reader = Reader::new(seed, RATES_OF_COUNTERS[2]);

@@ -88,7 +88,8 @@ fn take_job(jobs: &Mutex<Vec<Job>>) -> Job {
     jobs.lock().unwrap().pop().expect("a job was sent")
 }
 
-/// Two workers take tickets (due timers) from one chunk. Each ticket is fired once, by one worker.
+/// Two workers take tickets (due timers) from one chunk (a group of due tickets). Each ticket is fired once, by one
+/// worker.
 #[test]
 fn two_workers_take_each_ticket_once() {
     model("two_workers_take_each_ticket_once", || {

@@ -96,7 +96,7 @@ impl Station {
         self.pushed.iter().map(|pushed| pushed.load(Ordering::Relaxed)).sum()
     }
 
-    /// Makes the station rest, and sleeps, until this thread has drained both pushes.
+    /// Makes the station (an engine's part of a shard) rest, and sleeps, until this thread has drained both pushes.
     fn lead(&self) {
         self.roster.enter_current_thread(0);
         let mut is_at_rest = false;
@@ -170,15 +170,16 @@ fn a_closing_races_with_rest() {
     });
 }
 
-/// Takes all calls that were put, and returns the numbers of the called stations.
+/// Takes all calls that were put, and returns the numbers of the called stations (engines' parts of a shard).
 fn take(calls: &Calls) -> Vec<usize> {
     let mut numbers = Vec::new();
     calls.take(|number| numbers.push(number));
     numbers
 }
 
-/// Two threads put a call for one station while the leader takes calls. Legal endings: (a) the leader has taken one
-/// call, and sees the changes of both threads; (b) another call is left, and the leader looks again.
+/// Two threads put a call for one station (an engine's part of a shard) while the leader takes calls. Legal endings:
+/// (a) the leader has taken one call, and sees the changes of both threads; (b) another call is left, and the leader
+/// looks again.
 #[test]
 fn two_threads_call() {
     model("two_threads_call", || {

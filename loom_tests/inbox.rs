@@ -81,7 +81,7 @@ fn a_batch_is_seen_whole() {
     });
 }
 
-/// A block of a lane that was drained comes back to the writer, and holds new insertions.
+/// A block of a lane (a thread's queue to a shard) that was drained comes back to the writer, and holds new insertions.
 #[test]
 fn a_drained_block_is_reused() {
     model("a_drained_block_is_reused", || {

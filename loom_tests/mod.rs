@@ -44,7 +44,7 @@ compile_error!("models run with debug assertions on: use `--profile loom`");
 /// Fails to compile unless the atomic of `base::sync` is loom's.
 const _THE_SHIM_IS_LOOM: fn(AtomicU64) -> loom::sync::atomic::AtomicU64 = |atomic| atomic;
 
-/// Returns the settings for a set of one shard, with room for one thread more than the shard's.
+/// Returns the settings for a set of one shard. The set has room for the shard's thread and one more thread.
 fn set_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> SetSettings {
     SetSettings {
         tick: TickLength::from_nanos(10),

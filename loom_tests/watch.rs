@@ -96,16 +96,16 @@ const TAKEN_OVER: [&str; 3] = [
 ];
 const LEADS_ON: &str = "the handler returns, and its thread leads on";
 
-/// The stage before the first handler has begun. The stage in which the shard is taken over is the index of the ending
-/// in `TAKEN_OVER`.
+/// The stage of the model before the first handler has begun. A stage is also an index into `TAKEN_OVER`: the ending
+/// for a takeover in this stage.
 const IS_BEFORE: usize = 0;
 const RUNS: usize = 1;
 const HAS_RETURNED: usize = 2;
 /// The stage in which a thread leads the shard again, after the first leader has let go of it.
 const IS_LED: usize = 3;
 
-/// The handlers and the time in which the models of a takeover differ. In a takeover, a waiting thread takes a shard
-/// from a held-up leader.
+/// The part of a takeover's model that differs from model to model: the handlers and the time. In a takeover, a waiting
+/// thread takes a shard from a held-up leader.
 struct Script {
     /// The handler of all timers. The number in its arguments counts the calls of the handler, from 1.
     handler: fn(&World, u64),
@@ -281,8 +281,8 @@ impl Fire for World {
     fn batch_taken(&self, _: usize) {}
 }
 
-/// A handler holds up its shard's leader, and the other thread takes the shard over. When the handler has returned, the
-/// former leader stands by. If no thread takes the shard over, the handler waits for ever.
+/// A handler holds up the thread that leads its shard, and the other thread takes the shard over. When the handler has
+/// returned, the former leader stands by. If no thread takes the shard over, the handler waits for ever.
 #[test]
 fn a_shard_is_taken_over_from_a_leader_that_is_held_up() {
     const ENDINGS: &[&str] = &[TAKEN_OVER[0], TAKEN_OVER[1]];
@@ -406,9 +406,9 @@ fn a_shutdown_races_with_a_takeover() {
     });
 }
 
-/// Two timers are due at once, and the handler of the first timer holds up the leader. The thread that takes the shard
-/// over sends a worker for the second timer, while the handler returns. Either the leader or the worker fires the
-/// second timer.
+/// Two timers are due at once, and the handler of the first timer holds up the thread that leads the shard. The thread
+/// that takes the shard over sends a worker for the second timer, while the handler returns. Either the leader or the
+/// worker fires the second timer.
 #[test]
 fn the_second_timer_of_a_batch_is_fired_once() {
     const ENDINGS: &[&str] = &["the leader fires the second timer", "a worker fires the second timer"];

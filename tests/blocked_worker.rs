@@ -13,7 +13,8 @@ use support::{Gate, HOUR, MS, assert_settled};
 use tourbillon::{Builder, Fired};
 
 const PENDING: usize = 1_000;
-/// The number of timers that are scheduled in each millisecond. Each is cancelled at the moment at which it is due.
+/// The number of timers that are scheduled in each millisecond. Each timer is cancelled at the moment at which it is
+/// due.
 const EACH_MILLISECOND: usize = 600;
 const GROWTH_KIB: usize = 8 * 1_024;
 

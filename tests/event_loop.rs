@@ -378,8 +378,8 @@ impl LoopLine {
 }
 
 /// Connections go to the loops in turn. Each loop echoes, and arms its connections' timers without a ticket (an entry
-/// in the wheel). It closes connections that are idle after their last byte. It also closes connections that never sent
-/// a byte.
+/// in the wheel). The loop closes connections that are idle after their last byte, and connections that never sent a
+/// byte.
 #[test]
 fn each_loop_serves_its_connections_and_closes_those_that_are_idle() {
     const IDLE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -18,8 +18,8 @@ const LANE: usize = 4_096;
 /// The largest permitted number of tickets (entries of timers). The crate's page states the bound for the wheels. The
 /// tickets in the lanes (threads' queues) are added, because a shard may drain them into the wheels while it sweeps.
 const TICKETS: usize = 2 * THREADS * RING + 65_536 + THREADS * (4_096 + LANE + 64);
-/// The permitted growth of resident memory after the first tenth, in KiB. It is twice the memory of the permitted
-/// tickets, and some pages. A growth of one byte for each operation would exceed it.
+/// The permitted growth of resident memory after the first tenth, in KiB. The permitted growth is twice the memory of
+/// the permitted tickets, and some pages. A growth of one byte for each operation would exceed it.
 const GROWTH_KIB: usize = 4 * 1_024;
 
 /// Returns this process's resident memory, in KiB. `None` if the system does not show it.

@@ -10,7 +10,7 @@ use tourbillon::{Builder, Fired};
 const MS: Duration = Duration::from_millis(1);
 /// The longest wait for an event that should come at once. The machine may be busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The longest time that a handler waits for other handlers. They should run some milliseconds later.
+/// The longest time that a handler waits for other handlers. The other handlers should run some milliseconds later.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// The action that a timer's handler takes.
@@ -268,8 +268,9 @@ fn quick_handlers_run_on_the_shards_own_thread() {
     assert!(!is_disturbed, "the shard was taken over in every attempt");
 }
 
-/// The first leader's handler returns while the thread that took the shard over runs a handler itself. The first leader
-/// leads the shard again. From then on, armings wake that thread.
+/// The first leader (the thread that ran the shard first) has lost the shard to another thread, which runs a handler.
+/// Then the first leader's handler returns, and the first leader leads the shard again. From then on, armings wake the
+/// first leader.
 #[test]
 fn a_leader_that_leads_again_is_woken() {
     for _ in 0..10 {

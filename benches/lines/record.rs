@@ -28,7 +28,7 @@ thread_local! {
     static CORE: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// For each cache line, the cores that have it. Also the transfers so far.
+/// The cores that have each cache line, and the transfers of cache lines so far. `None` before the first access.
 static RECORD: Mutex<Option<(HashMap<usize, u128>, Transfers)>> = Mutex::new(None);
 
 /// The number of atomic read-modify-writes on all cores since the last call of [`take_updates`].

@@ -135,7 +135,8 @@ impl World {
         self.schedule(&mut self.shared.inbox.register(), &mut Magazines::new(), deadline);
     }
 
-    /// Schedules a timer as the engine does: pushes it to the shard, and notifies the parker, which wakes the loop.
+    /// Schedules a timer as the engine does: pushes it to the shard, and notifies the parker (the word on which a
+    /// thread sleeps), which wakes the loop.
     fn schedule(&self, lane: &mut LaneWriter, magazines: &mut Magazines, deadline: Timestamp) {
         let index = magazines.take(&self.slots).unwrap();
         let (_, stamp) = self.slots.control(index).arm(index, deadline);
@@ -310,7 +311,7 @@ fn two_armings_elsewhere_race_with_each_other() {
 }
 
 /// A push lowers the loop's word, the moment until which it waits. A loop that reads the lowered word finds the timer's
-/// ticket in its next turn, without another fence.
+/// ticket (a request to check the timer) in its next turn, without another fence.
 #[test]
 fn push_lowers_the_word() {
     model("push_lowers_the_word", || {
@@ -398,8 +399,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// Another thread schedules a due timer. At the same time a loop that is a task, and has no timer, turns and waits for
-/// its bell, as `LoopShard::turn_as_task` does. Legal endings: (a) the task finds the timer before it waits: in the
-/// turn, in the lowered word, or because the bell has rung; (b) the task is woken.
+/// its bell (the flag by which it is woken), as `LoopShard::turn_as_task` does. Legal endings: (a) the task finds the
+/// timer before it waits: in the turn, in the lowered word, or because the bell has rung; (b) the task is woken.
 #[cfg(feature = "async")]
 #[test]
 fn an_arming_elsewhere_races_with_a_task_that_waits() {

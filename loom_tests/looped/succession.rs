@@ -96,7 +96,8 @@ impl Succession {
         Seat::new(0)
     }
 
-    /// Runs the next loop on the calling thread until the timer has fired. The loop waits before its first turn.
+    /// Runs the next loop on the calling thread until the timer has fired. The loop waits before its first turn (a pass
+    /// of its loop).
     fn begin_loop(&self) {
         let mut seat = self.take_place();
         self.world.be_woken_here();

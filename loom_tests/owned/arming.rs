@@ -211,8 +211,8 @@ fn arm_races_with_shut() {
     });
 }
 
-/// A timer has one arming, and fires once for it. Legal endings: the timer fires (a) by the ticket that was queued
-/// before, or (b) by a new ticket.
+/// A timer has one arming, and fires once for it. Legal endings: the timer fires (a) by the ticket (a request to check
+/// a timer) that was queued before, or (b) by a new ticket.
 #[test]
 fn one_arming_fires_once() {
     model("one_arming_fires_once", || {
@@ -229,8 +229,8 @@ fn one_arming_fires_once() {
     });
 }
 
-/// A timer with one arming fires once, while a shard checks the timer. Both the disarm and the arm mark the timer as
-/// changed.
+/// A timer with one arming fires once, although a shard checks the timer at the same time. Both the disarm and the arm
+/// mark the timer as changed.
 #[test]
 fn one_arming_during_a_check_fires_once() {
     model("one_arming_during_a_check_fires_once", || {

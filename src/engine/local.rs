@@ -63,8 +63,8 @@ impl Local {
         }
     }
 
-    /// Reserves a slot for a timer that the caller is about to schedule. Fails if this thread's lane or the engine is
-    /// full.
+    /// Reserves a slot for a timer that the caller is about to schedule. Fails if this thread's lane (its queue to the
+    /// shard) or the engine is full.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
         if !self.lane.has_room() {
@@ -73,7 +73,7 @@ impl Local {
         self.take_slot(admission)
     }
 
-    /// Reserves a slot for a timer, even if this thread's lane to the shard is full.
+    /// Reserves a slot for a timer, even if this thread's lane (its queue to the shard) to the shard is full.
     #[inline(always)]
     pub(super) fn take_slot(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
         match self.magazines.take(admission.slots()) {
@@ -82,13 +82,13 @@ impl Local {
         }
     }
 
-    /// Refuses a timer because this thread's lane to the shard is full. Returns the reason.
+    /// Refuses a timer because this thread's lane (its queue to the shard) to the shard is full. Returns the reason.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, admission: &Admission) -> Refusal {
         admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())
     }
 
-    /// Notifies the shard that reads this thread's lane about a pushed ticket.
+    /// Notifies the shard that reads this thread's lane (its queue to the shard) about a pushed ticket.
     #[inline]
     pub(super) fn notify(&self, admission: &Admission, pushed: Pushed, deadline: Timestamp) -> Notified {
         admission.stations().notify(self.home, pushed, deadline)
@@ -99,8 +99,8 @@ impl Local {
         self.slots.strong_count() == 0
     }
 
-    /// Replaces this thread's lane by a lane to the shard `home`. The thread keeps its vacant slots and its owned
-    /// timers.
+    /// Replaces this thread's lane (its queue to the shard) by a lane to the shard `home`. The thread keeps its vacant
+    /// slots and its owned timers.
     pub(crate) fn use_shard(&mut self, admission: &Admission, home: usize) {
         if self.home != home {
             self.home = home;
@@ -108,7 +108,7 @@ impl Local {
         }
     }
 
-    /// Calls `f` while a lane to `shard` takes the place of the lane to the home shard.
+    /// Calls `f` while this thread's lane (its queue) leads to `shard` instead of the home shard.
     pub(crate) fn on_shard<R>(
         &mut self,
         admission: &Admission,
@@ -167,7 +167,7 @@ struct Far(RefCell<Parts>);
 /// The parts that a thread has of several engines, by the engines' numbers.
 struct Parts {
     parts: HashMap<u64, OwnPart, BuildHasherDefault<NumberHasher>>,
-    /// The number of parts that starts the next search for parts of ended engines.
+    /// The number of parts at which the thread searches for parts of ended engines next.
     look_at: usize,
 }
 
@@ -323,7 +323,7 @@ fn exchange(front: Option<Part>, admission: &Admission) -> Lent {
 }
 
 /// Puts the parts `off` into `FAR`, because other engines need their places. Then takes the part of this engine out of
-/// `FAR`, or makes the part. It may be among `off`.
+/// `FAR`, or makes the part. This engine's part may be among `off`.
 #[cold]
 fn find(off: [Option<Part>; 2], admission: &Admission) -> Lent {
     let off = off.map(|part| part.map(ManuallyDrop::into_inner));

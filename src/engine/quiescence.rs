@@ -6,7 +6,7 @@ use crate::base::sync::{Condvar, Mutex, ignore_poison};
 use crate::lockfree::sessions::{EvictionRight, Sessions};
 
 /// The sessions of an engine, and the condition variable on which threads wait for their end. A session is the time in
-/// which a worker fires one chunk.
+/// which a worker fires one chunk (a group of due tickets).
 pub(crate) struct Quiescence {
     /// The number of sessions (workers that are firing a chunk), and the progress of a shutdown.
     sessions: Sessions,

@@ -11,7 +11,8 @@ use crate::lockfree::state::Control;
 use crate::shard::ShardSet;
 use core::task::Waker;
 
-/// The number of a thread's cancels between two checks whether stale tickets must be swept out of the wheels.
+/// The number of a thread's cancels between two checks whether stale tickets (requests to check timers) must be swept
+/// out of the wheels.
 pub(super) const CANCELS_PER_CHECK: u64 = 4_096;
 
 /// The slots, payloads and admission of an engine's timers.

@@ -111,8 +111,8 @@ impl Registration {
     }
 }
 
-/// A pair of fences, `light` and `heavy`. A light fence and a heavy fence are ordered as two `SeqCst` fences are. Two
-/// light fences are not ordered.
+/// A pair of memory fences. A light fence is nearly free, and a heavy fence takes microseconds. A light fence and a
+/// heavy fence are ordered as two `SeqCst` fences are. Two light fences are not ordered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
     /// Whether the light fence executes no instruction, as with `membarrier`. Models set this field for properties that
@@ -131,14 +131,14 @@ impl Barrier {
         Self {}
     }
 
-    /// Passes the light fence. The side that runs often calls this method.
+    /// Passes the light fence, the cheap half of the pair. Threads that arm timers call this method.
     #[inline(always)]
     #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
     pub(crate) fn light(self) {
         PROCESS.light();
     }
 
-    /// Passes the heavy fence. The side that runs rarely calls this method.
+    /// Passes the heavy fence, the expensive half of the pair. Shards that go to sleep call this method.
     #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
     pub(crate) fn heavy(self) {
         PROCESS.heavy(&imp::Kernel);

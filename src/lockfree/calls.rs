@@ -33,8 +33,8 @@
 use crate::base::sync::{AtomicBool, AtomicPtr, Ordering, StdArc, UnsafeCell};
 use core::ptr;
 
-/// The call of a station (one engine's part of a shard). By its call, a resting station asks the shard's leader for a
-/// turn.
+/// A request of a resting station for a turn. A station is one engine's part of a shard. The shard's leader, the thread
+/// that runs the shard, takes the request.
 #[derive(Debug)]
 pub(crate) struct Call {
     is_out: AtomicBool,
@@ -59,7 +59,7 @@ impl Call {
     }
 }
 
-/// The list of stations (engines' parts of one shard) that have called the shard's leader.
+/// The list of stations (engines' parts of one shard) that have called the thread that leads the shard.
 #[derive(Debug)]
 pub(crate) struct Calls {
     latest: AtomicPtr<Call>,
@@ -93,15 +93,15 @@ impl Calls {
         }
     }
 
-    /// Returns whether the list of calls is empty. The shard's leader checks this after it has announced its sleep and
-    /// before it sleeps (C4).
+    /// Returns whether the list of calls is empty. The thread that leads the shard checks this after it has announced
+    /// its sleep and before it sleeps (C4).
     pub(crate) fn is_empty(&self) -> bool {
         // Ordering: Relaxed [C4]. The fences order this load.
         self.latest.load(Ordering::Relaxed).is_null()
     }
 
-    /// Takes all calls out of the list, and passes their numbers to `each`. Only the shard's leader may call this
-    /// method.
+    /// Takes all calls out of the list, and passes their numbers to `each`. Only the thread that leads the shard may
+    /// call this method.
     pub(crate) fn take(&self, mut each: impl FnMut(usize)) {
         if self.is_empty() {
             return;

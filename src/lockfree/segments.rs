@@ -8,7 +8,7 @@ use core::ptr;
 #[cfg(not(all(test, tourbillon_loom)))]
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
-/// An element of an array that grows by segments. The trait allocates a segment of such elements.
+/// An element of an array that grows by segments. The trait allocates a segment of elements of this type.
 pub(crate) trait Segment: Sized {
     /// Allocates `len` elements in their initial state. Where possible, the system backs the memory only when it is
     /// touched.

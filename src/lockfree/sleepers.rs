@@ -38,7 +38,7 @@ use core::time::Duration;
 
 const WORD: usize = u64::BITS as usize;
 
-/// A bit for each thread of a pool, set while the thread sleeps. The roster lists the threads, and wakes them.
+/// A bit for each thread of a pool, set while the thread sleeps. The roster, a list of the pool's threads, wakes them.
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     asleep: Box<[AtomicU64]>,
@@ -51,8 +51,8 @@ impl Sleepers {
         Self { asleep: (0..words).map(|_| AtomicU64::new(0)).collect(), roster }
     }
 
-    /// Lets the calling thread, number `n` of the roster, sleep until it is woken. Before the sleep, `finds_work` looks
-    /// for work once more. If it returns true, the thread does not sleep.
+    /// Lets the calling thread, number `n` of the roster (the list of sleepers), sleep until it is woken. Before the
+    /// sleep, `finds_work` looks for work once more. If it returns true, the thread does not sleep.
     pub(crate) fn sleep_unless(&self, n: usize, finds_work: impl FnOnce() -> bool) {
         if let Some(asleep) = self.lie_down(n, finds_work) {
             let bit = 1 << (n % WORD);

@@ -104,22 +104,24 @@ use core::time::Duration;
 use sleep::Next;
 use stall::StallDetector;
 
-/// A shard finds the due timers of the engines that use it. One thread at a time, the leader, runs the shard.
+/// A shard finds the due timers of the engines that use the shard. One thread at a time, the leader, runs the shard.
 #[derive(Debug)]
 pub(crate) struct Shard {
     led: ModelledMutex<Led>,
     made_in: Generation,
-    /// The stations (engines' parts of the shard) that no leader has admitted yet. `None` if no leader will admit any
-    /// more.
+    /// The stations (engines' parts of the shard) that no leader (the thread that runs the shard) has admitted yet.
+    /// `None` if no leader will admit any more.
     newcomers: ForkLock<Option<Vec<Station>>>,
     has_newcomers: AtomicBool,
-    /// The list of resting stations (engines' parts of the shard) that have asked the leader for a turn.
+    /// The list of resting stations (engines' parts of the shard) that have asked the leader (the thread that runs the
+    /// shard) for a turn.
     calls: StdArc<Calls>,
-    /// The word on which the shard's leader sleeps. New stations and stations' calls wake the leader through it.
-    /// Closing this parker ends the shard.
+    /// The word on which the thread that leads the shard sleeps. A new station (an engine's part of the shard) or a
+    /// station's call wakes the thread through this word. Closing this parker ends the shard.
     pub(crate) parker: StdArc<Parker>,
     pub(crate) counters: StdArc<ShardCounters>,
-    /// The core to which the shard's leaders are pinned; `None` if the shard is not pinned.
+    /// The core to which the shard's leaders (the threads that run the shards) are pinned; `None` if the shard is not
+    /// pinned.
     core: Option<usize>,
 }
 
@@ -145,7 +147,8 @@ impl Shard {
         }
     }
 
-    /// Makes the calling thread the leader, if no other thread leads the shard now.
+    /// Makes the calling thread the shard's leader, the thread that runs the shard. Fails if another thread leads the
+    /// shard now.
     pub(crate) fn try_lead(&self) -> Option<Leading<'_>> {
         self.led.try_lock().ok()
     }
@@ -166,8 +169,8 @@ impl Shard {
         )
     }
 
-    /// Adds a station (an engine's part of the shard) for the leader to admit. If no thread will lead the shard any
-    /// more, drops the station.
+    /// Adds a station (an engine's part of the shard) for the leader (the thread that runs the shard) to admit. If no
+    /// thread will lead the shard any more, drops the station.
     pub(crate) fn join(&self, station: Station) {
         let mut station = Some(station);
         if let Some(Some(newcomers)) = self.newcomers.lock().as_deref_mut() {
@@ -190,13 +193,13 @@ impl Shard {
     }
 
     /// Returns the parkers (words) on which the leader announces its sleep: the shard's own parker, and those of the
-    /// stations that do not rest.
+    /// stations (engines' parts of a shard) that do not rest.
     fn parkers<'a>(&'a self, led: &'a Led) -> impl Iterator<Item = &'a Parker> {
         core::iter::once(&*self.parker).chain(led.parkers())
     }
 
-    /// Returns whether a new station or a station's call waits for the leader. A station is an engine's part of the
-    /// shard.
+    /// Returns whether a new station or a station's call waits for the leader (the thread that runs the shard). A
+    /// station is an engine's part of the shard.
     fn has_arrivals(&self) -> bool {
         self.has_newcomers() || !self.calls.is_empty()
     }
@@ -214,9 +217,9 @@ impl Shard {
         led.drop_closed();
     }
 
-    /// Lets stations (engines' parts of the shard) rest that had nothing to do for some turns. After it has announced
-    /// the rests, drains the stations' lanes once more. Returns false if a lane has a ticket that is due, so that the
-    /// shard must turn again.
+    /// Lets stations (engines' parts of the shard) rest that had nothing to do for some turns. Announces the rests, and
+    /// then drains the stations' lanes once more. Returns false if a lane has a ticket that is due, so that the shard
+    /// must turn again.
     fn lay_to_rest(&self, led: &mut Led, now: Timestamp) -> bool {
         let idle = led.take_idle(now);
         if idle.is_empty() {
@@ -248,8 +251,8 @@ impl Shard {
         }
     }
 
-    /// Drops all stations (engines' parts of the shard) if a leader has panicked. After a panic, no thread can lead the
-    /// shard any more.
+    /// Drops all stations (engines' parts of the shard) if a leader (the thread that runs the shard) has panicked.
+    /// After a panic, no thread can lead the shard any more.
     fn bury_if_its_leader_panicked(&self) {
         if let Err(TryLockError::Poisoned(poisoned)) = self.led.try_lock() {
             drop(self.take_all(&mut poisoned.into_inner()));

@@ -12,8 +12,8 @@ use tourbillon::{Builder, DrivenShards, Engine, Fired, LoopShard, Timer};
 const HOUR: Duration = Duration::from_secs(3_600);
 const CHURNING: usize = 3;
 
-/// An engine of each kind, and timers of a thread that stays. Short-lived threads share anchors and lanes (queues) with
-/// these timers.
+/// An engine of each kind, and timers of a thread that stays. Short-lived threads share anchors (references to the
+/// engine) and lanes (queues) with these timers.
 struct Engines {
     threads: Engine<u32>,
     driven: Engine<u32>,

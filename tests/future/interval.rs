@@ -94,7 +94,8 @@ fn the_first_tick_is_at_the_start() {
     assert_eq!(now.next(&mut engine), start + 10 * MS);
 }
 
-/// Row P15 of the table of faults, also for the next two tests: the ticks of an interval after a stall.
+/// An interval makes up for missed ticks at once after a stall. This is row P15 of the table of faults. The next two
+/// tests are for the same row.
 #[test]
 fn burst_makes_up_for_missed_ticks_at_once() {
     let mut forty = Forty::new(Missed::Burst);
@@ -388,9 +389,9 @@ fn next_by_the_book(behavior: Missed, due: u64, now: u64, period: u64) -> u64 {
     }
 }
 
-/// Goal: after a stall of any length, each tick is the tick that the table in `Missed` demands. It is ready as soon as
-/// it is due, and not before. Method: the clock makes steps of many lengths, and a plain count gives the expected
-/// ticks.
+/// Goal: after a stall of any length, each tick is the tick that the table in `Missed` demands. Each tick is ready as
+/// soon as it is due, and not before. Method: the clock makes steps of many lengths, and a plain count gives the
+/// expected ticks.
 #[test]
 fn stalls_of_all_lengths_end_by_the_book() {
     let mut rng = Rng::new(11);

@@ -184,8 +184,8 @@ fn a_thread_that_never_rests_sleeps_no_longer() {
 
 // --- Tasks that move, and races with the shard ---
 
-/// Row R26 of the table of faults: a sleep moves from thread to thread and stays with its engine. It wakes the thread
-/// that polled it last.
+/// Row R26 of the table of faults: a sleep moves from thread to thread and stays with its engine. The sleep wakes the
+/// thread that polled it last.
 #[test]
 fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
     within_patience(|| {
@@ -382,7 +382,7 @@ fn a_shutdown_leaves_no_sleep_waiting_whatever_it_races_with() {
     });
 }
 
-/// A sleep on a full engine makes its task poll repeatedly. It goes on when a slot is free.
+/// A sleep on a full engine makes its task poll repeatedly. The sleep goes on when a slot is free.
 #[test]
 fn more_sleeps_than_an_engine_has_room_for_end_all_the_same() {
     within_patience(|| {

@@ -14,7 +14,7 @@ use tourbillon::{Builder, Clock, Timestamp};
 
 // --- Which waker is woken ---
 
-/// Row R24 of the table of faults: a task moves from thread to thread. It is woken where it was polled last, and
+/// Row R24 of the table of faults: a task moves from thread to thread. The task is woken where it was polled last, and
 /// nowhere else.
 #[test]
 fn the_waker_of_the_last_poll_is_the_one_that_is_woken() {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{Cancel, Handle, Refusal, RescheduleError, TimerId};
 
-/// A one-shot. It was pending when it was added to the shared list.
+/// A one-shot that was pending when it was added to the players' shared list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneShot {
     pub(crate) id: TimerId,

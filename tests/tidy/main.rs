@@ -74,7 +74,8 @@ const BESIDE_THE_DOORS: [(&str, &str, &str); 8] = [
 /// lock-free parts.
 const UNSAFE_FLOORS: RangeInclusive<usize> = 2..=3;
 
-/// Functions that unsafe code outside its floors may call: the file, the function, and the reason.
+/// Functions that unsafe code may call on floors that permit no other unsafe code. Each entry has the file, the
+/// function, and the reason.
 const UNSAFE_ABOVE: [(&str, &str, &str); 7] = [
     ("engine/one_shot.rs", "self.slab.write", "the magazine gave the slot (I3)"),
     ("engine/one_shot.rs", "self.slab.take", "the cancel or the eviction made the payload ours (I3)"),

@@ -91,8 +91,8 @@ impl Contest {
         self.rounds * self.entrants.len()
     }
 
-    /// Plays a round: measures each contestant once, and adds a figure to each row. Each round begins with another
-    /// contestant. Returns messages of failures.
+    /// Plays a round: measures each contestant once, and adds a figure to each contestant's row. Each round begins with
+    /// a different contestant. Returns messages of failures.
     fn play(&mut self, round: usize, progress: &ProgressBar) -> Vec<String> {
         let mut failures = Vec::new();
         // The turn before belonged to another contest, perhaps to a foreign program. Such a program has gigabytes of

@@ -234,7 +234,7 @@ impl Stripe {
     }
 
     /// Takes the target of the one-shot of `key` whose timer is due. Returns `None` if the key has another timer by
-    /// now. `runs` says that the caller runs the callback.
+    /// now. `runs` says whether the caller runs the callback.
     fn take_due(&self, key: &CStr, timer: TimerId, runs: bool) -> Option<Target> {
         let mut table = self.lock();
         let entries = table.entries.get_mut(key)?;

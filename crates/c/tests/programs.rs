@@ -66,7 +66,7 @@ fn libevent() {
     }
 }
 
-/// The README's functions for libuv, in a program.
+/// Runs a program with the README's functions for libuv.
 #[test]
 fn libuv() {
     let Some(flags) = flags_of("libuv").filter(|_| has("cc")) else { return };

@@ -48,7 +48,7 @@ impl Luck {
 }
 
 impl SeededFaults {
-    /// Makes a hook with these faults. The seed decides which calls have them.
+    /// Makes a hook with these faults. The seed decides which calls have the faults.
     #[must_use]
     pub fn new(seed: u64, faults: Faults) -> Self {
         let luck = Luck { rng: fastrand::Rng::with_seed(seed), faults, injected: 0 };

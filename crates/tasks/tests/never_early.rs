@@ -77,7 +77,7 @@ fn delays(seed: u64, longest: Duration) -> impl Iterator<Item = Duration> {
     })
 }
 
-/// A waker that sends a message when the sleep that it belongs to must be polled.
+/// A waker that sends a message when the waker's sleep must be polled.
 struct Poke {
     sleep: usize,
     pokes: mpsc::Sender<usize>,

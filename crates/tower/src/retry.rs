@@ -124,8 +124,8 @@ impl ExponentialBackoff {
         Self { has_jitter: false, ..self }
     }
 
-    /// Begins a sequence of random numbers of its own, which depends on `seed` alone. It is for tests: backoffs with
-    /// the same seed have the same delays.
+    /// Begins a sequence of random numbers of its own, which depends on `seed` alone. The method is for tests: backoffs
+    /// with the same seed have the same delays.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { random: Arc::new(Random::new(seed)), ..self }

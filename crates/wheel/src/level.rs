@@ -120,8 +120,8 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
     }
 
     /// Returns the tick at which the wheel starts to move the tickets of coarse slot `number` to the next finer level.
-    /// This is `turns` ticks before the slot begins, but at most one width of the slot. Earlier, the finer level cannot
-    /// hold the slot's tickets.
+    /// The tick is `turns` ticks before the slot begins, but never more than the slot's width before. Still earlier,
+    /// the finer level cannot hold the slot's tickets.
     pub(super) fn spread_from(&self, number: u64, turns: u64) -> u64 {
         self.start_of(number) - turns.min(1 << self.shift)
     }

@@ -125,7 +125,7 @@ fn check_sweep_bound<T, const BITS: u32>(wheel: &Wheel<T, BITS>) {
     assert!(2 * tickets <= 5 * live + 2 * 2_048, "{tickets} tickets held for {live} timers");
 }
 
-/// The generator of random numbers xorshift64*. It is good enough, and gives the same numbers on every machine.
+/// The generator of random numbers xorshift64*. It gives the same numbers on every machine.
 struct Random(u64);
 
 impl Random {

@@ -74,7 +74,7 @@ const SPREAD_EVERY: u64 = 8;
 /// more, which is 32 tickets.
 pub(crate) const FIRST_LOOKS: usize = 256;
 
-/// A pair of a tick and a name is a ticket, too. The name is that of the timer that is due at the tick.
+/// A pair of a tick and a name is a ticket, too. The name identifies the timer that is due at the tick.
 impl<N: Copy> Ticket for (Tick, N) {
     #[inline]
     fn tick(&self) -> Tick {
@@ -341,9 +341,9 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     /// Advances the wheel to tick `to`. Calls `expired` with the tickets that are due at `to` or before, in chunks of 1
     /// to [`CHUNK_TICKETS`](crate::CHUNK_TICKETS) tickets and in no particular order.
     ///
-    /// At most `budget` tickets are handed out or moved between levels. Besides, a share of the next coarse slots is
-    /// spread ahead. After [`Progress::BudgetSpent`], another call continues. `is_live` is called for tickets that are
-    /// moved, not for tickets that are handed out.
+    /// At most `budget` tickets are handed out or moved between levels. In addition, the call moves some tickets of the
+    /// next coarse slots to finer levels ahead of time. After [`Progress::BudgetSpent`], another call continues.
+    /// `is_live` is called for tickets that are moved, not for tickets that are handed out.
     ///
     /// If `to` is before the position, the call only hands out overdue tickets: after a clock stepped back, the wheel
     /// waits until the clock has caught up. A ticket that was already due when it was inserted is handed out after the

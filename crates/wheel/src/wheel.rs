@@ -63,8 +63,8 @@ pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     ended: u32,
 }
 
-/// A ticket of the wheel. It means: "Check timer `index` at `tick`, if the timer still waits for the ticket with this
-/// `stamp`."
+/// A ticket of the wheel, a request to check a timer. It means: "Check timer `index` at `tick`, if the timer still
+/// waits for the ticket with this `stamp`."
 #[derive(Clone, Copy, Debug)]
 struct Look {
     tick: Tick,
@@ -272,9 +272,9 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// `fire` gets the wheel, too, and may insert and cancel timers. If `fire` inserts a timer for a tick that has
     /// passed, the timer fires on the next advance. So a timer that re-arms itself cannot hold this advance up.
     ///
-    /// At most `budget` tickets, stale tickets included, are fired or moved between levels. Besides, a share of the
-    /// next coarse slots is spread ahead. After [`Progress::BudgetSpent`], another call continues. If `to` is before
-    /// the position, the position stays as it is.
+    /// At most `budget` tickets, stale tickets included, are fired or moved between levels. In addition, the call moves
+    /// some tickets of the next coarse slots to finer levels ahead of time. After [`Progress::BudgetSpent`], another
+    /// call continues. If `to` is before the position, the position stays as it is.
     ///
     /// # Time complexity
     ///
@@ -308,8 +308,9 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
 
     /// Returns the tick at which to call [`advance`](Self::advance) next; `None` if nothing is pending.
     ///
-    /// The tick is never after the tick of the first timer. It is earlier in two cases: if hundreds of timers before
-    /// the first timer were cancelled or moved, or if thousands of timers must move to a finer level ahead of time.
+    /// The tick is never after the tick of the first timer. The tick is earlier in two cases: if hundreds of timers
+    /// before the first timer were cancelled or moved, or if thousands of timers must move to a finer level ahead of
+    /// time.
     ///
     /// # Time complexity
     ///

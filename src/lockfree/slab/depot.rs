@@ -55,8 +55,8 @@ use core::mem;
 use crossbeam_utils::CachePadded;
 
 const NIL: u32 = u32::MAX;
-/// The number of times that a thread checks an empty depot before it gives up. Another thread may be splitting a
-/// magazine and give a part back.
+/// The number of times that a thread checks an empty depot (the store of free slots) before it gives up. Another thread
+/// may be about to give slots back.
 const LOOKS: usize = 16;
 
 impl Segment for Control {
@@ -166,7 +166,8 @@ impl Slots {
         TimerId::new(index, self.owned(index).generation())
     }
 
-    /// Returns the pair of fences for owned timers. It orders arming threads against checking threads.
+    /// Returns the pair of fences for owned timers. The fences order threads that arm timers against threads that check
+    /// timers.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
         self.extras.barrier()
@@ -183,8 +184,8 @@ impl Slots {
         lower(self.fresh.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of slots that a thread may take at a time. This is a whole magazine (a thread's stock), or
-    /// less while slots are scarce.
+    /// Returns the number of slots that a thread may take at a time. The number is the size of a magazine, a thread's
+    /// stock of vacant slots. It is smaller while vacant slots are scarce.
     fn share(&self) -> u32 {
         // Ordering: Relaxed. Only a measure.
         let given = self.depot.slots.load(Ordering::Relaxed);
@@ -328,7 +329,7 @@ impl Magazine {
         self.first == NIL
     }
 
-    /// Adds a slot that the caller has vacated.
+    /// Adds a slot that the caller has vacated to this magazine.
     #[inline(always)]
     pub(crate) fn push(&mut self, slots: &Slots, index: u32) {
         slots.control(index).link(links(self.first, NIL));

@@ -152,7 +152,7 @@ impl Arrivals {
     }
 }
 
-/// The total time of each phase, and the number of operations in it.
+/// The total time of each phase, and the number of operations in each phase.
 #[derive(Default)]
 struct Totals {
     fill: Phase,
@@ -161,7 +161,7 @@ struct Totals {
     tick: Phase,
     expire: Phase,
     expire_in_steps: Phase,
-    /// The largest lateness, in ticks.
+    /// The largest lateness of a timer, in ticks.
     latest: u64,
 }
 

@@ -280,7 +280,7 @@ pub(crate) fn compile_by(compiler: &Compiler, source: &Path, name: &str, link: L
     compile_with(compiler, source, name, link, &[])
 }
 
-/// As `compile_by`, with the flags of other libraries.
+/// Compiles a program as `compile_by` does, with the flags of other libraries.
 pub(crate) fn compile_with(
     Compiler(compiler, language): &Compiler,
     source: &Path,

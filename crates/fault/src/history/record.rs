@@ -100,7 +100,7 @@ pub struct Delivery {
     pub is_done: bool,
 }
 
-/// The kind of a fault. It explains repeated deliveries, and other harm that a store need not prevent.
+/// The kind of a fault. A fault explains repeated deliveries, and other harm that a store need not prevent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// A node's process was killed.

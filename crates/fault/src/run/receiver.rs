@@ -51,7 +51,7 @@ pub struct Post {
 }
 
 impl Post {
-    /// Makes a connection to the receiver at `socket`. It connects when it sends its first record.
+    /// Makes a connection to the receiver at `socket`. The connection opens when it sends its first record.
     #[must_use]
     pub fn to(socket: impl Into<PathBuf>) -> Self {
         Self { to: socket.into(), open: None }

@@ -65,8 +65,8 @@ pub fn be_part() {
 }
 
 impl Part {
-    /// Starts this program again with the arguments `program`. `words` say whether it becomes a node or the receiver. A
-    /// command in `before`, such as `faketime`, starts the program in other surroundings.
+    /// Starts this program again with the arguments `program`. `words` say whether the child process becomes a node or
+    /// the receiver. A command in `before`, such as `faketime`, starts the program in other surroundings.
     fn start(before: &[String], program: &[String], words: &str) -> Self {
         let path = env::current_exe().expect("the path of this program");
         let mut command = match before {

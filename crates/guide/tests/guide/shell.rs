@@ -34,7 +34,7 @@ pub(crate) fn shows(output: &str, shown: &str) -> bool {
     true
 }
 
-/// Waits until `condition` returns true. Returns false if it did not within a minute.
+/// Waits until `condition` returns true. Returns false if the condition stays false for a minute.
 pub(crate) fn wait(mut condition: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !condition() {
@@ -74,7 +74,8 @@ pub(crate) struct Shell {
     output: PathBuf,
 }
 
-/// A shell function in the place of `curl`. If the server answers with an error, it prints the answer's body and fails.
+/// A shell function in the place of `curl`. If the server answers with an error, the function prints the answer's body
+/// and fails.
 const CURL: &str =
     "curl() { command curl --silent --show-error --fail-with-body --max-time 60 \"$@\"; echo; }\n";
 

@@ -18,7 +18,7 @@ pub(super) struct Progress {
     overlap: Overlap,
     /// The moment at which the last run began.
     begun: Instant,
-    /// The instant up to which `begin` has counted missed instants. It has not counted later instants yet.
+    /// The instant up to which `begin` has counted missed instants. `begin` has not counted later instants yet.
     counted: Instant,
     pub(super) report: Report,
 }

@@ -91,7 +91,7 @@ fn lasting(
     (tasks.handle().repeat(plan, run).unwrap(), log)
 }
 
-/// Moves the clock by `by` without a turn of the shard. Then makes a single turn.
+/// Moves the clock by `by` without a turn (a pass of its loop) of the shard. Then makes a single turn.
 fn stall(tasks: &mut DrivenTasks, by: Duration) {
     tasks.clock().advance(by);
     tasks.turn();

@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 struct Turns<const BITS: u32> {
     wheel: TicketWheel<Numbered, BITS>,
     turns: u64,
-    /// The number of tickets that all turns together have moved between levels. `moved_at_most` is that of the turn
-    /// that moved most.
+    /// The number of tickets that all turns together have moved between levels. `moved_at_most` is the number for the
+    /// turn that has moved the most tickets.
     moved: u64,
     moved_at_most: u64,
     handed_out: usize,

@@ -21,7 +21,8 @@ fn the_sweep_bound_holds_for_timers_of_every_magnitude_cancelled_at_once() {
     every_radix!(body);
 }
 
-/// Each slot has one live timer. The stale tickets are in the slots that the sweep has just passed.
+/// Each slot has one live timer. The sweep (the removal of stale tickets) has just passed the slots with the stale
+/// tickets.
 #[test]
 fn the_sweep_bound_holds_when_the_dead_lie_behind_the_sweep() {
     fn body<const BITS: u32>() {
@@ -43,8 +44,8 @@ fn the_sweep_bound_holds_when_the_dead_lie_behind_the_sweep() {
     every_radix!(body);
 }
 
-/// The sweep reaches all live tickets before all stale tickets. The timers of live tickets are cancelled as soon as the
-/// sweep has passed these tickets.
+/// The sweep (the removal of stale tickets) reaches all live tickets before all stale tickets. The timer of a live
+/// ticket is cancelled as soon as the sweep has passed the ticket.
 #[test]
 fn the_sweep_bound_holds_when_timers_die_just_after_the_sweep_looked() {
     fn body<const BITS: u32>() {

@@ -21,7 +21,8 @@ struct Question {
     column: &'static str,
     ours: &'static str,
     against: Against,
-    /// The reason why ours loses, with places for figures. Empty if ours does not lose, or if the reason is unknown.
+    /// The reason why our contestant loses, with places for figures in braces. Empty if ours does not lose, or if the
+    /// reason is unknown.
     why: &'static str,
 }
 

@@ -92,12 +92,13 @@ struct State<T> {
     is_ended: bool,
 }
 
-/// The next search for due items on behalf of all waiting receivers. The alarm or a waiting thread makes it. The tick
-/// is that of the search.
+/// The next search for due items, on behalf of all waiting receivers. Either the alarm or a waiting thread makes the
+/// search. The tick says when.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Alarm(Tick),
-    /// A waiting thread searches for due items at this tick. The number is that of the thread's place in line.
+    /// A waiting thread searches for due items at this tick. The number names the thread's place in the line of
+    /// receivers.
     Receiver(Tick, Number),
 }
 
@@ -391,8 +392,8 @@ impl<T> State<T> {
         self.take(place, found)
     }
 
-    /// Moves waiting items whose tick has come to the due items, tick by tick. Returns the number of moved items. It is
-    /// 0 only if no waiting item is due.
+    /// Moves waiting items whose tick has come to the due items, tick by tick. Returns the number of moved items. The
+    /// number is 0 only if no waiting item is due.
     fn look(&mut self, Present { now, tick }: Present) -> usize {
         let before = self.due.len();
         let Self { waiting, due, .. } = self;

@@ -69,7 +69,7 @@ impl Wait {
 /// An engine that was started in the child of a fork.
 struct AfterFork {
     engine: Engine<Wakeup>,
-    /// The engine that a child of this child process has started. Empty before such a start.
+    /// The engine that a child of this child process has started. Empty if no such engine was started.
     next: OnceLock<Box<AfterFork>>,
 }
 

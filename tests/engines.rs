@@ -12,7 +12,7 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
-/// A lock that each test holds, because the counted bytes are those of the whole process.
+/// A lock that each test holds, because the tests count the bytes of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {

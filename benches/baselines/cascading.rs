@@ -47,7 +47,7 @@ impl CascadingWheel {
     }
 
     /// Returns the first occupied slot and the tick at which the slot begins. The slots of a fine level begin before
-    /// those of all coarser levels.
+    /// the slots of all coarser levels.
     #[inline]
     fn next_slot(&self) -> Option<(u32, u64)> {
         let levels = self.occupied.iter().zip(0..);

@@ -398,9 +398,10 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Another thread schedules a due timer. At the same time a loop that is a task, and has no timer, turns and waits for
-/// its bell (the flag by which it is woken), as `LoopShard::turn_as_task` does. Legal endings: (a) the task finds the
-/// timer before it waits: in the turn, in the lowered word, or because the bell has rung; (b) the task is woken.
+/// Another thread schedules a due timer. At the same time a loop without timers turns and waits, as
+/// `LoopShard::turn_as_task` does. The loop is a task, and waits for its bell, the flag that wakes it. Legal endings:
+/// (a) the task finds the timer before it waits: in the turn, in the lowered word, or because the bell has rung; (b)
+/// the task is woken.
 #[cfg(feature = "async")]
 #[test]
 fn an_arming_elsewhere_races_with_a_task_that_waits() {

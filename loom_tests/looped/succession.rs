@@ -96,8 +96,7 @@ impl Succession {
         Seat::new(0)
     }
 
-    /// Runs the next loop on the calling thread until the timer has fired. The loop waits before its first turn (a pass
-    /// of its loop).
+    /// Runs the next loop on the calling thread until the timer has fired. The loop waits before its first turn.
     fn begin_loop(&self) {
         let mut seat = self.take_place();
         self.world.be_woken_here();
@@ -130,7 +129,7 @@ impl Succession {
 }
 
 /// A loop turns, asks for its next moment and ends. Another loop takes its place on the same thread. At the same time
-/// another thread arms a timer that is due earlier than the first loop's word, the moment until which that loop waits.
+/// another thread arms a timer. The timer is due before the first loop's word, the moment until which that loop waits.
 /// Legal endings: (a) the first loop fires the timer; (b) the arming lowers the word before the next loop begins, and
 /// the next loop reads the word before it waits; (c) the next loop is woken.
 #[test]

@@ -153,8 +153,8 @@ impl Builder {
 
     /// Sets the cores to which shards are pinned, in turn. If the system refuses to pin a shard,
     /// [`Stats`](crate::Stats) counts the refusal in [`pins_refused`](crate::ShardStats::pins_refused), and an event
-    /// reports it. The thread then runs unpinned. The number of a core that does not exist is refused by the system,
-    /// not by the builder, because the cores may change while the engine runs.
+    /// reports it. The thread then runs unpinned. The builder accepts the number of a core that does not exist, because
+    /// cores may come and go. The system then refuses to pin the shard.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.shards_option = Some("cores");
         self.pinning = Pinning::To(cores.into_iter().collect());

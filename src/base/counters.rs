@@ -273,8 +273,9 @@ impl StationCounters {
     }
 
     /// Returns for how long the oldest waiting ticket has waited for a worker; zero if no ticket waits. The method
-    /// assumes that workers begin chunks in the order of their hand-over. If the chunk before the oldest ticket's chunk
-    /// waited too, the result is longer by the time between the hand-overs of the two chunks.
+    /// assumes that workers begin chunks in the order of their hand-over. If the chunk (group of due tickets) before
+    /// the oldest ticket's chunk also waited, the result is too long. The error is the time between the hand-overs of
+    /// the two chunks.
     pub(crate) fn waited(&self, now: Timestamp) -> Duration {
         if self.waiting_tickets() == 0 {
             return Duration::ZERO;

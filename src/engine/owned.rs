@@ -208,8 +208,8 @@ impl<T: Send + 'static> Timers<T> {
     }
 
     /// Makes an owned timer refuse every arming from now on. Returns `None` if the slot does not belong to an owned
-    /// timer. If [`Remains::is_awaited`] is true, the caller must wake the waiting threads. They would sleep for ever
-    /// otherwise.
+    /// timer. If [`Remains::is_awaited`] is true, the caller must wake the waiting threads. Otherwise the threads would
+    /// sleep for ever.
     pub(super) fn shut(&self, index: u32) -> Option<Remains<T>> {
         let timer = self.slots().owned(index);
         if !timer.is_owned() {

@@ -129,9 +129,9 @@ fn is_running(number: u64) -> bool {
     number % 2 == 1
 }
 
-/// The time between two checks of the shards' leaders, unless all leaders have been quick ([`QUICK_CHECKS`]). A leader
-/// can run its handlers for at least this time before another thread takes the shard over, and for at most twice this
-/// time plus the wake-up time of a thread.
+/// The time between two checks of the shards' leaders, unless all leaders have been quick ([`QUICK_CHECKS`]). A leader,
+/// the thread that runs a shard, can run its handlers for at least this time before another thread takes the shard
+/// over. It can run them for at most twice this time, plus the wake-up time of a thread.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// The time to the next check if all leaders (the threads that run the shards) have been quick and the last check found
 /// none running handlers. A stuck leader is then noticed later, by the difference to [`PATIENCE`].

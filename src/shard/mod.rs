@@ -192,8 +192,8 @@ impl Shard {
         self.counters.behind(now).max(by_word)
     }
 
-    /// Returns the parkers (words) on which the leader announces its sleep: the shard's own parker, and those of the
-    /// stations (engines' parts of a shard) that do not rest.
+    /// Returns the parkers (words) on which the leader announces its sleep: the shard's own parker, and the parkers of
+    /// the stations (engines' parts of a shard) that do not rest.
     fn parkers<'a>(&'a self, led: &'a Led) -> impl Iterator<Item = &'a Parker> {
         core::iter::once(&*self.parker).chain(led.parkers())
     }

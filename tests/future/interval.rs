@@ -94,8 +94,8 @@ fn the_first_tick_is_at_the_start() {
     assert_eq!(now.next(&mut engine), start + 10 * MS);
 }
 
-/// An interval makes up for missed ticks at once after a stall. This is row P15 of the table of faults. The next two
-/// tests are for the same row.
+/// An interval makes up for missed ticks at once after a stall. This is row P15 of the pitfalls in `src/DESIGN.md`. The
+/// next two tests are for the same row.
 #[test]
 fn burst_makes_up_for_missed_ticks_at_once() {
     let mut forty = Forty::new(Missed::Burst);
@@ -277,8 +277,8 @@ fn a_period_of_a_century_is_kept() {
     }
 }
 
-/// Rows P15 and R31 of the table of faults: an interval does not drift, for any period and any phase between period and
-/// engine ticks.
+/// Rows P15 and R31 of the pitfalls in `src/DESIGN.md`: an interval does not drift, for any period and any phase
+/// between period and engine ticks.
 #[test]
 fn ten_thousand_ticks_do_not_drift() {
     for nanos in [300_000, 700_000, 999_999, 1_000_000, 1_000_001, 16_666_667, 333_333_333] {
@@ -306,8 +306,8 @@ fn no_drift(period: Duration, phase: Duration, behavior: Missed) {
     }
 }
 
-/// Row R31 of the table of faults: each tick is taken a little late, because a task is never quite on time. This does
-/// not delay the following ticks.
+/// Row R31 of the pitfalls in `src/DESIGN.md`: each tick is taken a little late, because a task is never quite on time.
+/// This does not delay the following ticks.
 #[test]
 fn delay_does_not_drift_by_what_is_not_a_stall() {
     let mut rng = Rng::new(3);
@@ -326,8 +326,8 @@ fn delay_does_not_drift_by_what_is_not_a_stall() {
     }
 }
 
-/// Row R31 of the table of faults: the engine's own ticks are long. The rounding to engine ticks does not delay the
-/// following ticks of the interval.
+/// Row R31 of the pitfalls in `src/DESIGN.md`: the engine's own ticks are long. The rounding to engine ticks does not
+/// delay the following ticks of the interval.
 #[test]
 fn delay_does_not_drift_by_what_the_engine_rounds_up() {
     let mut engine = driven_with(Builder::new().tick(10 * MS));
@@ -338,8 +338,8 @@ fn delay_does_not_drift_by_what_the_engine_rounds_up() {
     }
 }
 
-/// Row P15 of the table of faults: the interval's period is below a tick of the engine. No thread spins, and no tick is
-/// lost.
+/// Row P15 of the pitfalls in `src/DESIGN.md`: the interval's period is below a tick of the engine. No thread spins,
+/// and no tick is lost.
 #[test]
 fn ticks_that_are_shorter_than_the_engines_come_in_bunches() {
     let mut engine = driven();

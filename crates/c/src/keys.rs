@@ -89,7 +89,8 @@ impl Keys {
         &self.stripes[usize::try_from(hash % STRIPES as u64).unwrap_or_default()]
     }
 
-    /// Schedules `target` under `key`. Returns the target that the new one replaces, if a one-shot was pending.
+    /// Schedules `target` under `key`. If a one-shot was pending under `key`, returns the target that `target`
+    /// replaces.
     pub(crate) fn schedule(
         &self,
         tasks: &Tasks,

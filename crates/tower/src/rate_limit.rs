@@ -53,8 +53,8 @@ fn moved(limit: &Limit, engine: &Handle<Wakeup>) -> Arc<Limit> {
 /// Limits the rate at which services are called: see [`RateLimit`].
 ///
 /// The layer, its clones and all services that they make share *one* limit. For a second limit, make a second layer.
-/// This differs from tower's layer, which gives each service a limit of its own. A server that makes a service for each
-/// connection or each route, as axum does, would limit nothing with a limit for each service.
+/// This differs from tower's layer, which gives each service a limit of its own. A server such as axum makes a service
+/// for each connection or each route. With a limit for each service, such a server would limit nothing.
 ///
 /// # Examples
 ///

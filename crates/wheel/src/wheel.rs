@@ -79,8 +79,8 @@ impl Ticket for Look {
     }
 }
 
-/// A slot of the table of timers. An insert, a cancel or a firing touches only one cache line of the table: that of the
-/// timer's slot.
+/// A slot of the table of timers. An insert, a cancel or a firing touches only one cache line of the table, the line of
+/// the timer's slot.
 #[derive(Debug)]
 struct Timer<T> {
     marks: Marks,

@@ -45,16 +45,16 @@ pub struct Stats {
     /// The number of threads of the engine's shards and workers that asked for a short scheduler slice and did not get
     /// it. On Linux before 6.12, and on other systems, no thread gets a short slice.
     pub slices_refused: u64,
-    /// The number of threads of the engine's shards and workers that did not get the nice value or the real-time
-    /// priority that the builder asked for.
+    /// The number of threads of the engine's shards and workers that did not get the requested priority. The builder
+    /// requests a nice value or a real-time priority.
     pub priorities_refused: u64,
     /// The engine's clock, and its observed error.
     pub clock: ClockReport,
     /// The counters of owned timers. The fields `scheduled` to `pending` leave owned timers out. The fields `shards`
     /// and `total` include them.
     pub owned: OwnedStats,
-    /// The totals of all shards. Counters and handler times are sums over the shards. The lateness is that of all
-    /// shards' handlers. Each other time is the longest of any shard.
+    /// The totals of all shards. Counters and handler times are sums over the shards. The lateness covers the handlers
+    /// of all shards. Each other time is the longest time of any shard.
     pub total: ShardStats,
     /// The counters of each shard.
     pub shards: Vec<ShardStats>,

@@ -253,8 +253,8 @@ async fn a_reset_by_a_delay_ticks_after_the_delay() {
     }
 }
 
-/// An interval is reset to a moment sooner than its next tick, to a moment later than a period, and to a past moment,
-/// which counts as missed.
+/// An interval is reset to a moment before its next tick, then to a moment later than a period, and then to a past
+/// moment. The past moment counts as missed.
 #[tokio::test(start_paused = true)]
 async fn a_reset_to_a_moment_ticks_then() {
     for (behavior, at, expected) in [

@@ -61,7 +61,7 @@ fn entrants() -> Vec<Entrant> {
     entrants.iter().map(|make| make()).collect()
 }
 
-/// A number of timers that takes minutes. Figures of such a run hardly differ between rounds.
+/// A number of timers for which a run takes minutes. Figures of such a run hardly differ between rounds.
 const HUGE: usize = 10_000_000;
 
 fn cases(scale: Scale) -> Vec<Case> {

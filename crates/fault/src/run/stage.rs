@@ -260,7 +260,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Reads a store's content: its timers, its own count of them, and the damage that its check finds.
+/// Reads a store's content: its timers, its own count of its timers, and the damage that its check finds.
 ///
 /// # Errors
 ///

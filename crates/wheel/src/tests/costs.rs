@@ -6,7 +6,7 @@ use crate::tickets::SPREAD_CHUNKS;
 use crate::{Progress, Tick, TicketWheel};
 use alloc::vec::Vec;
 
-/// A wheel of tickets that counts the cost of each turn.
+/// A wheel of tickets that counts the cost of each turn. A turn is one call that advances the wheel.
 struct Turns<const BITS: u32> {
     wheel: TicketWheel<Numbered, BITS>,
     turns: u64,

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// A runtime whose only thread is that of `block_on`.
+/// A runtime whose only thread is the thread that calls `block_on`.
 fn of_one_thread() -> Runtime {
     Builder::new_current_thread().enable_time().build().expect("a runtime")
 }

@@ -198,8 +198,8 @@ mod tests {
         }
     }
 
-    /// A timer's state shows nothing about moments more than 36 years after the start. The last moment that the count
-    /// of units can express lies before them.
+    /// A ticket (a request to check a timer) more than 36 years after the start is shown as in time for no deadline. A
+    /// ticket at the last moment that the count can express is in time for every later deadline.
     #[test]
     fn looks_beyond_are_unknown() {
         for start in [0, 57 * YEAR, 560 * YEAR] {

@@ -27,7 +27,7 @@ struct Question {
 }
 
 enum Against {
-    /// The best other contestant among those that read their clocks as often as ours.
+    /// The best of the other contestants that read their clocks as often as ours.
     Best,
     /// The best of the named contestants, because only they do the same work. Other contestants do less or other work.
     Only(&'static [&'static str]),
@@ -56,7 +56,7 @@ pub(super) fn table(results: &Results) -> String {
     format!("**Of {} questions: {count}.**\n\n{table}", answers.len())
 }
 
-/// The number of questions that ours won, of those that are level, and of those that ours lost.
+/// The numbers of questions that our contestants won, that ended level, and that our contestants lost.
 #[derive(Default)]
 struct Count {
     won: usize,

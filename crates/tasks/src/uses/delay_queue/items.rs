@@ -227,8 +227,8 @@ impl<T, A: Alarm> Items<T, A> {
         }
     }
 
-    /// Takes the next due item, or finds the end of the queue. Returns `None` if the queue has no due item and has not
-    /// ended. Calls `now` only if the list of due items is empty.
+    /// Takes the next due item, or finds that the queue has ended. Returns `None` if the queue has no due item and has
+    /// not ended. Calls `now` only if the list of due items is empty.
     pub(crate) fn take(&self, now: impl FnOnce() -> Timestamp) -> Option<Received<T>> {
         let at_once = self.lock().take(&mut None, 0);
         let taken = at_once.or_else(|| {
@@ -238,8 +238,9 @@ impl<T, A: Alarm> Items<T, A> {
         taken.map(|taken| self.hand_over(taken))
     }
 
-    /// Works as [`take`](Self::take), for a task that waits in line. If the task gets an item or finds the end, it
-    /// loses its place. Otherwise it keeps its place. A task that was woken gets a new place at the end of the line.
+    /// Works as [`take`](Self::take), for a task that waits in line. If the task gets an item or finds that the queue
+    /// has ended, the task loses its place. Otherwise the task keeps its place. A task that was woken gets a new place
+    /// at the end of the line.
     pub(crate) fn poll(
         &self,
         place: &mut Option<Place>,
@@ -364,8 +365,8 @@ impl<T, A: Alarm> Items<T, A> {
 }
 
 impl<T> State<T> {
-    /// Takes the next due item, or finds the end of the queue. In both cases the caller also loses its place in line.
-    /// The caller has just moved `found` waiting items to the due items.
+    /// Takes the next due item, or finds that the queue has ended. In both cases the caller also loses its place in
+    /// line. The caller has just moved `found` waiting items to the due items.
     fn take(&mut self, place: &mut Option<Place>, found: usize) -> Option<Taken<T>> {
         let received = match self.due.pop_front() {
             None if !self.is_ended => {

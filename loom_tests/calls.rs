@@ -69,8 +69,8 @@ fn two_pushes_race_with_two_rests() {
 }
 
 /// A station (one engine's part of a shard), with the parker and the calls of its shard. Two threads push to the
-/// station, and each thread has a word in place of a lane. A leader with a wheel would have too many steps for a model
-/// of three threads.
+/// station, and each thread has a word in place of a lane. A shard's leader (the thread that runs it) with a wheel
+/// would have too many steps for a model of three threads.
 struct Station {
     roster: StdArc<Roster>,
     calls: StdArc<Calls>,
@@ -203,8 +203,8 @@ fn two_threads_call() {
     });
 }
 
-/// A thread puts one call, then another call, then the first call again. At the same time, the leader takes calls. The
-/// leader takes each call as often as it was put anew.
+/// A thread puts one call, then another call, then the first call again. At the same time, another thread takes calls.
+/// The first call is taken exactly once for each put that added it.
 #[test]
 fn a_call_is_put_again() {
     model("a_call_is_put_again", || {

@@ -57,7 +57,7 @@ enum Op {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     tick: u64,
-    /// The step of time by which the timer must have fired.
+    /// The number of the step of time by which the timer must have fired.
     latest: u64,
 }
 

@@ -63,7 +63,7 @@ fn a_pair_of_each(engines: &[Engine<usize>]) {
     }
 }
 
-/// An engine that has a timer in each tick. Its firings are reported.
+/// An engine that has a timer in each tick. The engine reports each firing.
 struct Ticking {
     _engine: Engine<u64>,
     firings: mpsc::Receiver<()>,

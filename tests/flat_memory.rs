@@ -41,7 +41,7 @@ fn far(n: usize) -> Duration {
     HOUR + Duration::from_micros(n as u64)
 }
 
-/// Owned timers are armed and disarmed in turn.
+/// A usage in which owned timers are armed and disarmed in turn.
 struct ArmAndDisarm;
 
 impl Usage for ArmAndDisarm {
@@ -61,7 +61,7 @@ impl Usage for ArmAndDisarm {
     }
 }
 
-/// Owned timers are made, armed and dropped.
+/// A usage in which owned timers are made, armed and dropped.
 struct MakeAndDrop;
 
 impl Usage for MakeAndDrop {
@@ -78,7 +78,7 @@ impl Usage for MakeAndDrop {
     }
 }
 
-/// One-shot timers are scheduled and cancelled.
+/// A usage in which one-shot timers are scheduled and cancelled.
 struct ScheduleAndCancel;
 
 impl Usage for ScheduleAndCancel {

@@ -22,8 +22,8 @@ enum Act {
     /// The handler reports its thread's name, and then waits as with `Block`.
     ReportAndBlock(mpsc::Sender<String>, mpsc::Receiver<()>),
     Report(mpsc::Sender<thread::ThreadId>),
-    /// The handler reports. The first such handler on the shard's own thread also blocks, and so does the first on any
-    /// other thread.
+    /// The handler reports. The first such handler on the shard's own thread also blocks, and so does the first such
+    /// handler on another thread.
     BlockFirst(Arc<[Gate; 2]>, mpsc::Sender<()>),
     /// The handler lets another handler go on, and then runs for a while itself.
     Release(mpsc::Sender<()>),
@@ -229,7 +229,8 @@ fn every_timer_fires_once_while_leaders_change() {
     assert!(takeovers > 0, "no leader was held up");
 }
 
-/// A shutdown comes while handlers block. The shutdown waits for these handlers, and returns the other timers.
+/// A handler blocks, and so holds up the shard's leader (the thread that runs the shard). The shutdown waits for this
+/// handler, and returns the other timers.
 #[test]
 fn a_shutdown_waits_for_a_leader_that_is_held_up() {
     let engine = Builder::new().shards(1).workers(1).start(act).unwrap();

@@ -129,8 +129,8 @@ pub(crate) fn is_smoke_test() -> bool {
     !measures
 }
 
-/// Returns the number of iterations to make: `iterations`, the number that Criterion asks for. In a test the result is
-/// large enough to run every part of the bench.
+/// Returns the number of iterations to make: `iterations`, the number that Criterion asks for. In a smoke test, returns
+/// a number that is large enough to run every part of the bench.
 pub(crate) fn at_least_some(iterations: u64) -> u64 {
     if is_smoke_test() { iterations.max(3_000) } else { iterations }
 }

@@ -261,8 +261,8 @@ fn transfers_per_operation() {
     }
 }
 
-/// The recorder notices shared lines: a counter that all cores use moves with each addition. Separate counters do not
-/// move.
+/// The recorder notices shared cache lines. If all cores add to one counter, its cache line moves with each addition.
+/// If each core has its own counter, no line moves.
 #[test]
 fn a_shared_line_is_seen() {
     use crate::base::sync::{AtomicU64, Ordering};

@@ -157,7 +157,7 @@ impl<T: Send + 'static> DrivenEngine<T> {
         self.engine.handle()
     }
 
-    /// Returns the shards of this engine. Other engines may be made on them.
+    /// Returns the shards of this engine. Other engines may be made on these shards, too.
     #[must_use]
     pub fn shards(&self) -> &Shards {
         self.driver.shards()

@@ -129,7 +129,7 @@ impl LoopShard {
         self.be_woken(wake, true);
     }
 
-    /// Returns the present moment by the clock of the set of shards, or an earlier moment.
+    /// Returns a moment by the clock of the set of shards: the present moment, or a little earlier.
     #[cfg(feature = "async")]
     pub(crate) fn true_now(&self) -> Timestamp {
         self.set().settings().clock.true_now()

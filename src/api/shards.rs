@@ -70,7 +70,8 @@ struct Set {
 pub(crate) type Layer = dyn Any + Send + Sync;
 
 thread_local! {
-    /// Whether the calling thread has entered any shards: `ENTERED` has entries. Reading this flag is a plain load.
+    /// Whether the calling thread has entered any shards, so that `ENTERED` has entries. Reading this flag is a plain
+    /// load.
     static HAS_ENTERED: Cell<bool> = const { Cell::new(false) };
     /// The shards that the calling thread has entered, each with the number of its scope. The outermost scope is first.
     static ENTERED: RefCell<Vec<(u64, Shards)>> = const { RefCell::new(Vec::new()) };

@@ -179,8 +179,8 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// After [`Disarm::Disarmed`] and [`Disarm::Idle`] no handler of this timer runs, and none begins before the timer
     /// is armed again. [`Disarm::Running`] means that a handler has begun and may not have ended; the call does not
-    /// wait. [`disarm_and_wait`](Self::disarm_and_wait) also returns whether the timer had been armed again since the
-    /// handler began.
+    /// wait. [`disarm_and_wait`](Self::disarm_and_wait) also returns whether the timer was armed again after the
+    /// handler had begun.
     ///
     /// If two threads disarm a timer at the same time, both may get [`Disarm::Disarmed`] for one arming.
     ///

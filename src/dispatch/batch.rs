@@ -69,7 +69,7 @@ impl DueChunk {
         Self { tickets, handed_over, cursor: AtomicU32::new(0) }
     }
 
-    /// Returns the moment at which the chunk's shard found it due.
+    /// Returns the moment at which the shard found the chunk (a group of due tickets) due.
     pub(crate) fn handed_over(&self) -> Timestamp {
         self.handed_over
     }
@@ -163,7 +163,7 @@ pub(crate) struct BatchJob {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// No thread runs the job at present. The batch counts it among its waiting jobs.
+    /// No thread runs the job at present. The batch counts the job among its waiting jobs.
     Waits,
     /// A thread runs the job, or the job's last run has panicked.
     Runs,

@@ -36,7 +36,8 @@ struct RefusalCounts {
 }
 
 impl Admission {
-    /// Makes the admission of a new engine on `set`. The engine's timers get their slots from `slots`.
+    /// Makes the admission (the part that admits timers) of a new engine on `set`. The engine's timers get their slots
+    /// from `slots`.
     pub(super) fn new(set: &StdArc<ShardSet>, slots: StdArc<Slots>, lane_capacity: u64) -> Self {
         Self {
             engine: next_id(),

@@ -22,8 +22,8 @@ impl Hooks {
         None
     }
 
-    /// Takes all functions out, and accepts no more. In the child of a fork the lock may be held for ever. Then the
-    /// result is empty.
+    /// Takes out all hooks, the functions to run when the engine ends. Accepts no further hooks. In the child of a fork
+    /// the lock may be held for ever. Then the result is empty.
     pub(super) fn take(&self) -> Vec<Hook> {
         self.0.lock().and_then(|mut hooks| hooks.take()).unwrap_or_default()
     }

@@ -207,7 +207,7 @@ impl<T: Send + 'static> Timers<T> {
         })
     }
 
-    /// Returns the deadline of a pending timer.
+    /// Returns the deadline of a pending timer. Returns `None` if the timer is not pending.
     pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         self.control(id)?.deadline(id)
     }

@@ -31,7 +31,7 @@ impl OwnedSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Armed {
-    /// The timer is armed. It fires for the given deadline, and not before.
+    /// The timer is armed. The timer fires for the given deadline, and not before.
     Pending,
     /// The timer's handler has begun. If the handler has begun for an earlier deadline, the timer fires again for the
     /// given deadline after the handler has returned. If the given deadline had come already, the handler may have
@@ -176,7 +176,7 @@ impl<T: Send + 'static> Timers<T> {
         if self.admission.is_forked() { ArmError::Forked } else { ArmError::ShutDown }
     }
 
-    /// Returns the deadline of an armed timer.
+    /// Returns the deadline for which a timer is armed. Returns `None` if the timer is not armed.
     pub(crate) fn armed_for(&self, index: u32) -> Option<Timestamp> {
         self.slots().owned(index).armed_for()
     }

@@ -397,8 +397,8 @@ impl Parker {
         }
     }
 
-    /// Closes the word, so that the engine takes no more timers. Wakes the shard if it sleeps; the shard then sees the
-    /// closed word.
+    /// Closes the parker's word, so that the engine takes no more timers. Wakes the shard if it sleeps; the shard then
+    /// sees the closed word.
     pub(crate) fn close(&self) {
         // Ordering: Acquire [K2]. The number of the thread that announced its sleep. An RMW, so that it sees an earlier
         // announcement.
@@ -408,8 +408,8 @@ impl Parker {
         self.unpark();
     }
 
-    /// Closes the word in the child of a fork. Unlike `close`, it neither fences nor wakes a thread, because the child
-    /// has no other thread.
+    /// Closes the parker's word in the child of a fork. Unlike `close`, the method neither fences nor wakes a thread,
+    /// because the child has no other thread.
     pub(crate) fn close_in_child(&self) {
         // Ordering: Relaxed. There is one thread.
         self.wake_at.store(CLOSED, Ordering::Relaxed);

@@ -72,7 +72,8 @@ impl Roster {
         self.threads.len()
     }
 
-    /// Enters the calling thread as number `n`. A thread may enter itself again under its number.
+    /// Enters the calling thread into the roster (the list of sleepers) as number `n`. A thread may enter itself again
+    /// under its number.
     pub(crate) fn enter_current_thread(&self, n: usize) {
         let entered = self.threads[n].get_or_init(thread::current);
         debug_assert_eq!(entered.id(), thread::current().id(), "each thread has a number of its own");
@@ -112,7 +113,7 @@ impl Roster {
         self.occupant(n).into_iter().for_each(|mut occupant| occupant.runs_on = Some(this_thread()));
     }
 
-    /// Sets how other threads wake loop `n`.
+    /// Sets how other threads wake loop `n` of the roster, the list of sleepers.
     pub(crate) fn wake_by(&self, n: usize, waking: Waking) {
         let former = self.occupant(n).map(|mut occupant| occupant.waking.replace(waking));
         // This happens outside of the lock, as in `leave_place`.

@@ -59,8 +59,8 @@ unsafe impl<S: Send> Send for Segments<S> {}
 unsafe impl<S: Send + Sync> Sync for Segments<S> {}
 
 impl<S> Segments<S> {
-    /// The base-2 logarithm of the number of elements in a segment. It is lower for large elements, so that segments
-    /// stay small.
+    /// The base-2 logarithm of the number of elements in a segment. The number is lower for large elements, so that
+    /// segments stay small.
     const BITS: u32 = {
         let mut bits = SEGMENT_BITS;
         while bits > 0 && size_of::<S>() << bits > SEGMENT_BYTES {

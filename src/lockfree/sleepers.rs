@@ -72,8 +72,8 @@ impl Sleepers {
         }
     }
 
-    /// Marks thread `n` as asleep, and returns the word of its bit. If `finds_work` returns true, removes the mark and
-    /// returns `None`.
+    /// Marks thread `n` as asleep, and returns the word that contains the thread's bit. If `finds_work` returns true,
+    /// removes the mark and returns `None`.
     fn lie_down(&self, n: usize, finds_work: impl FnOnce() -> bool) -> Option<&AtomicU64> {
         let (asleep, bit) = (&self.asleep[n / WORD], 1 << (n % WORD));
         // Ordering: Release [U2]. Pairs with `wake_one` and `wake_all`: the thread that takes the bit finds our thread.
@@ -89,7 +89,7 @@ impl Sleepers {
         Some(asleep)
     }
 
-    /// Wakes a thread if any thread sleeps. Returns whether it woke a thread. The caller has offered work before.
+    /// Wakes a thread if any thread sleeps. Returns whether a thread was woken. The caller has offered work before.
     pub(crate) fn wake_one(&self) -> bool {
         // Ordering: SeqCst fence [U1]: the offer is before the load.
         fence(Ordering::SeqCst);

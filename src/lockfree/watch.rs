@@ -75,8 +75,8 @@ impl Watch {
         self.watch.load(Ordering::Relaxed) == IDLE && self.change(IDLE, WANTED)
     }
 
-    /// Records that the calling thread leads `shard` again. Either its handlers have returned, or it has taken the
-    /// shard over.
+    /// Records that the calling thread leads `shard` again. Either the thread's handlers have returned, or the thread
+    /// has taken the shard over.
     pub(crate) fn end(&self, shard: usize) {
         let number = &self.firing[shard];
         // Ordering: Relaxed. As in `begin`.

@@ -151,7 +151,8 @@ pub(super) struct Trust {
 
 impl Trust {
     const PENALTIES: RangeInclusive<u32> = if cfg!(tourbillon_loom) { 0..=0 } else { 16..=1_024 };
-    /// The number of batches after which `Trust::penalty` is halved, if no takeover comes between.
+    /// The number of batches (groups of due timers) after which `Trust::penalty` is halved, if no takeover comes
+    /// between.
     const FORGIVEN_AFTER: u32 = 256;
 
     /// Records that a handler held up the thread that leads the shard. The next batches go to the workers.

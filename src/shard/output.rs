@@ -84,7 +84,7 @@ pub(super) struct Batching<'a> {
 }
 
 impl<'a> Batching<'a> {
-    /// Starts to gather the due chunks of `engine` at the shard numbered `shard`.
+    /// Starts to gather the due chunks (groups of due tickets) of `engine` at the shard numbered `shard`.
     pub(super) fn new(
         shard: usize,
         shared: &'a StationShared,

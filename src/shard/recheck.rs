@@ -16,7 +16,8 @@ const COALESCED: u64 = 256;
 /// The scale of the average in `Recheck::rate`: one check counts as this number.
 const SCALE: u64 = 256;
 
-/// Measures how often the shard finds timers postponed, and from that chooses when it checks a timer again.
+/// Measures how often the shard finds timers postponed, and decides by that measure when the shard checks a timer
+/// again.
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
     last: Tick,

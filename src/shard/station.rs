@@ -67,7 +67,8 @@ pub(crate) struct Station {
     in_flight: InFlight,
     backlog: Backlog,
     checked_at: Timestamp,
-    /// Whether the shard's next sleep ends for a check of the batches that workers are running.
+    /// Whether the shard's next sleep ends for a check of batches. The check concerns the batches (groups of due
+    /// timers) that workers are running.
     check_is_planned: bool,
     sweeping: bool,
     /// The number of successive turns in which the station (the engine's part of the shard) found nothing to do.

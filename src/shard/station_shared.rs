@@ -56,7 +56,8 @@ impl StationShared {
         self.sweep_wanted.store(false, Ordering::Relaxed);
     }
 
-    /// Asks the shard to check the batches that workers are running, because an executor has dropped a job.
+    /// Asks the shard to check the batches (groups of due timers) that workers are running, because an executor has
+    /// dropped a job.
     pub(crate) fn want_check(&self) {
         // Ordering: Release [H3 of `dispatch::batch`]. The job's count. The parker's fences order the flag against
         // the shard's sleep, as in `want_sweep`.

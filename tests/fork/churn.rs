@@ -41,8 +41,9 @@ impl Engines {
     }
 }
 
-/// Lives the life of a short-lived thread. The first call on each engine takes a lane (a queue to the shard), and the
-/// owned timer is listed in the engine. The thread's end gives both back.
+/// Does all the work of a short-lived thread. The thread's first call on each engine takes a lane (a queue to the
+/// shard). The engine also lists the thread's owned timer. The end of the thread gives back the lane and the list
+/// entry.
 fn use_once(engines: [&Engine<u32>; 3]) {
     for engine in engines {
         if let Ok(id) = engine.handle().schedule(HOUR, 0) {

@@ -445,7 +445,7 @@ fn a_sleep_whose_deadline_has_come_completes_without_its_engine() {
     assert_eq!((polled.poll(), fresh.poll()), (Poll::Ready(()), Poll::Ready(())));
 }
 
-/// A disarmed sleep waits for ever. A reset to a far deadline makes it report the engine's shutdown.
+/// A disarmed sleep waits for ever. After a reset to a far deadline, the sleep reports the engine's shutdown.
 #[test]
 fn a_sleep_that_is_disarmed_is_told_of_the_shutdown_by_its_reset() {
     let engine = driven();

@@ -26,7 +26,7 @@ fn a_full_lane_of_the_loops_own_thread_is_drained_by_that_thread() {
 }
 
 /// A thread that leads no loop schedules many more timers than its lane (its queue to a shard) holds. The loops' own
-/// thread does so, too.
+/// thread also schedules more timers than its lane holds.
 #[test]
 fn a_full_lane_waits_for_no_loop_that_does_not_turn() {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(2).unwrap();

@@ -110,7 +110,7 @@ struct Own {
     /// The deadline for which the timer is armed. `None` if it was disarmed.
     last: Option<Timestamp>,
     /// Whether the handler ran during the last arming and may still run. A disarm at the handler's end may return that
-    /// the timer was idle (`Timer::disarm_and_wait`).
+    /// the timer was idle: see `Timer::disarm_and_wait`.
     may_run: bool,
 }
 

@@ -65,7 +65,7 @@ impl Stage {
             .expect("the shutdown comes later")
     }
 
-    /// Cancels a one-shot. Returns whether the cancel ended it.
+    /// Cancels a one-shot. Returns whether this call ended the one-shot.
     pub(crate) fn cancel(&self, OneShot { id, payload }: OneShot, waits: bool) -> bool {
         let outcome = if waits { self.timers.cancel_and_wait(id) } else { self.timers.cancel(id) };
         match outcome {

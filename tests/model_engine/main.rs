@@ -24,13 +24,14 @@ use tourbillon::{
     RescheduleError, ScheduleError, Timer, TimerId, Timestamp,
 };
 
-/// A timer's state in the model. It decides the result of a call for the timer.
+/// A timer's state in the model. The state decides the result of a call for the timer.
 enum Fate {
     Pending { payload: u64, deadline: Timestamp },
     Gone,
 }
 
-/// Returns `deadline` as an owned timer stores it. An owned timer cannot distinguish the last two moments of time.
+/// Returns `deadline` in the form in which an owned timer stores it: the last two moments of time are stored as the
+/// same moment.
 fn told_apart(deadline: Timestamp) -> Timestamp {
     deadline.min(Timestamp::from_nanos(u64::MAX - 1))
 }

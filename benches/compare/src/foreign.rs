@@ -98,7 +98,7 @@ impl Program {
         Self { name, contestant, reads, is_ours: false, built }
     }
 
-    /// Returns the command that starts the program. Otherwise, returns the reason why the program cannot start here.
+    /// Returns the command that starts the program. If the program cannot start here, returns the reason.
     pub(crate) fn command(&self, scale: Scale) -> Result<Command, String> {
         let start = self.built.as_ref().map_err(Clone::clone)?;
         let mut command = Command::new(&start.program);

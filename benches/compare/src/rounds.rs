@@ -131,7 +131,8 @@ fn take(entrant: &Entrant, workload: &str, case: &Case, scale: Scale) -> Ending 
     }
 }
 
-/// Plays all rounds of all contests: first each contest's first round, and so on. Returns messages of failures.
+/// Plays all rounds of all contests. Each contest plays its first round, then each contest plays its second round, and
+/// so on. Returns a message for each failure.
 pub(crate) fn run(contests: &mut [Contest]) -> Vec<String> {
     let turns: usize = contests.iter().map(Contest::turns).sum();
     // The bar is drawn only between turns. A thread that draws it would run beside the contestants.

@@ -50,7 +50,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct Notifier {
     event_fd: EventFd,
-    /// Whether a thread has written to the descriptor, or is about to write, after the last clear.
+    /// Whether a thread has written to the descriptor, or is about to write, after the last call of `clear`.
     is_signalled: AtomicBool,
 }
 

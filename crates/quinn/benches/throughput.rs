@@ -83,7 +83,7 @@ struct Work {
 /// A function that does the work once. It gets the sizes, the server's runtime and the client's runtime.
 type Run = fn(&Sizes, AnyRuntime, AnyRuntime) -> Spent;
 
-/// The cost of a work: the time that it took, and the processor time of the process.
+/// The cost of an amount of work: the time that it took, and the processor time of the process.
 struct Spent {
     time: Duration,
     processor: Duration,

@@ -87,8 +87,8 @@ impl RateLimitLayer {
         Ok(Self { limit: limit(calls, period)? })
     }
 
-    /// Makes the limit run on `engine`. The returned layer has a limit of its own: it shares none with earlier clones
-    /// of this layer.
+    /// Makes the limit run on `engine`. The returned layer has a limit of its own. Earlier clones of this layer keep
+    /// their limit.
     #[must_use]
     pub fn on(self, engine: &Handle<Wakeup>) -> Self {
         Self { limit: moved(&self.limit, engine) }
@@ -188,8 +188,8 @@ impl<S> RateLimit<S> {
         Ok(RateLimitLayer::new(calls, period)?.layer(inner))
     }
 
-    /// Makes the limit run on `engine`. The returned service has a limit of its own: it shares none with earlier clones
-    /// of this service.
+    /// Makes the limit run on `engine`. The returned service has a limit of its own. Earlier clones of this service
+    /// keep their limit.
     #[must_use]
     pub fn on(self, engine: &Handle<Wakeup>) -> Self {
         let slot = Slot::new(moved(self.slot.limit(), engine));

@@ -94,7 +94,7 @@ pub struct ExponentialBackoff {
     first: Duration,
     cap: Duration,
     has_jitter: bool,
-    /// How many delays were drawn.
+    /// The number of delays that were drawn so far.
     count: u32,
     random: Arc<Random>,
     timers: Timers,

@@ -101,7 +101,7 @@ impl Slots {
         self.end
     }
 
-    /// Reserves a slot for a service, if a slot is free or if the service has got one while it waited.
+    /// Reserves a slot for a service, if a slot is free or if the service got a slot while it waited.
     pub(crate) fn try_reserve(&mut self, number: Option<Number>) -> bool {
         if let Some(Number(number)) = number {
             return !self.queue.contains_key(&number);
@@ -112,7 +112,7 @@ impl Slots {
     }
 
     /// Reserves a slot as [`try_reserve`](Self::try_reserve) does, or puts the service into the queue. `ended` is the
-    /// end of a period, if the caller has found that it has come.
+    /// end of a period, if the caller has found that this moment has come.
     pub(crate) fn reserve_or_wait(
         &mut self,
         number: Option<Number>,
@@ -180,7 +180,7 @@ impl Slots {
         changes.dropped = mem::replace(&mut self.queue, waiting);
     }
 
-    /// Gives the free slots, and then promises, to the services that wait.
+    /// Gives the free slots to services that wait. Then promises further slots to the next services that wait.
     fn give(&mut self, changes: &mut Changes) {
         while self.used + self.reserved < self.rate.calls
             && let Some((number, waker)) = self.queue.pop_first()

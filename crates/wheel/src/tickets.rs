@@ -82,8 +82,8 @@ impl<N: Copy> Ticket for (Tick, N) {
     }
 }
 
-/// The slot that the sweep for stale tickets checks next. `depth` is the number of its level, counted from the finest
-/// level. After all levels, the sweep checks the overdue tickets.
+/// The slot that the sweep for stale tickets checks next. `depth` is the number of the slot's level, counted from the
+/// finest level. After all levels, the sweep checks the overdue tickets.
 #[derive(Debug, Default)]
 struct SweepCursor {
     depth: usize,

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub struct Expired<T> {
     /// The timer's id, which is stale now.
     pub id: TimerId,
-    /// The tick at which the timer was due. If the timer was moved, it is the tick of the last move.
+    /// The tick at which the timer was due. If the timer was moved, the field has the tick that the last move set.
     pub tick: Tick,
     /// The payload that was inserted with the timer.
     pub payload: T,

@@ -42,7 +42,7 @@ impl TimerManager {
     }
 
     /// Registers a timer that expires `duration` from now, or later; never earlier. A timer that is registered in a
-    /// pause has expired already, as in the original.
+    /// pause has expired from the start, as in the original crate.
     ///
     /// # Panics
     ///

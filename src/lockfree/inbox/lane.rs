@@ -62,7 +62,7 @@ impl Block {
     }
 }
 
-/// Returns the index of insertion `number` within its block.
+/// Returns the index of the insertion (ticket) `number` within its block.
 fn cell_of(number: u64) -> usize {
     (number % BLOCK) as usize
 }
@@ -106,7 +106,7 @@ fn count(counter: &AtomicU64, by: u64) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Lane {
     writer: CachePadded<UnsafeCell<Writer>>,
-    /// The number of insertions that the lane's writers have published so far.
+    /// The number of insertions (tickets) that the lane's writers have published so far.
     published: AtomicU64,
     /// The number of published insertions that schedule no new timer. They are tickets (requests to check timers) that
     /// were sent again, and timers that were withdrawn.
@@ -212,7 +212,8 @@ impl Lane {
         self.state.compare_exchange(WALKED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns the number of insertions that the writer has published. Only the lane's writer may call this method.
+    /// Returns the number of insertions (tickets) that the writer has published. Only the lane's writer may call this
+    /// method.
     #[inline(always)]
     fn written(&self) -> u64 {
         // Ordering: Relaxed. The caller wrote the count, or another writer before the caller took the lane over (L3).
@@ -295,7 +296,7 @@ impl Lane {
         block
     }
 
-    /// Takes all insertions that were published before the call, and passes them to `each`, the oldest first.
+    /// Takes all insertions (tickets) that were published before the call, and passes them to `each`, the oldest first.
     ///
     /// # Safety
     ///

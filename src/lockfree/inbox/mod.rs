@@ -215,7 +215,7 @@ pub(crate) struct LaneReader<'a> {
 }
 
 impl LaneReader<'_> {
-    /// Takes all insertions that were published before the call, and passes them to `each`, the oldest first.
+    /// Takes all insertions (tickets) that were published before the call, and passes them to `each`, the oldest first.
     pub(crate) fn drain(&mut self, each: impl FnMut(Insertion)) {
         self.has_left |= self.lane.leave_walk();
         // SAFETY: N3: the inbox has one reader, which has lent this lane exclusively.
@@ -243,15 +243,15 @@ impl LaneWriter {
         self.lane.has_room()
     }
 
-    /// Publishes an insertion, even beyond the lane's capacity. It never refuses the insertion, because a timer may
-    /// rely on it.
+    /// Publishes an insertion (ticket), even beyond the lane's capacity. The method never refuses an insertion, because
+    /// a timer may rely on it.
     #[inline]
     pub(crate) fn push(&mut self, insertion: Insertion) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
         unsafe { self.lane.push(&[insertion]) }
     }
 
-    /// Publishes all `insertions` with one store, so that the shard sees none or all of them.
+    /// Publishes all `insertions` (tickets) with one store, so that the shard sees none or all of them.
     pub(crate) fn push_all(&mut self, insertions: &[Insertion]) -> Pushed {
         // SAFETY: X2: this is the lane's one writer.
         unsafe { self.lane.push(insertions) }

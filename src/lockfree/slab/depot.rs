@@ -121,7 +121,7 @@ struct Depot {
 }
 
 impl Slots {
-    /// The maximum number of slots.
+    /// The maximum number of slots of an engine.
     pub(crate) const MAX_CAPACITY: u32 = NIL;
 
     /// Makes the slots of an engine that starts at `start`.

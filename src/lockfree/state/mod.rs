@@ -306,7 +306,7 @@ impl Control {
         self.deadline.load(Ordering::Relaxed)
     }
 
-    /// Returns the link word of a vacant slot.
+    /// Returns the link word of a vacant slot. The link words chain vacant slots.
     #[inline]
     pub(crate) fn links(&self) -> u64 {
         // Ordering: Relaxed. A thread that follows a link either got the slot by a CAS that acquired it (`slab`, D1),
@@ -314,7 +314,7 @@ impl Control {
         self.deadline.load(Ordering::Relaxed)
     }
 
-    /// Writes the link word of a vacant slot. The caller holds the slot.
+    /// Writes the link word of a vacant slot. The link words chain vacant slots. The caller holds the slot.
     #[inline]
     pub(crate) fn link(&self, links: u64) {
         // Ordering: Release [T3]. A reader that takes this link word for a deadline sees that the slot was vacated.

@@ -97,7 +97,7 @@ pub struct ShardStats {
     pub turns: u64,
     /// How often the shard slept and woke, by itself or because another thread woke it.
     pub wakes: u64,
-    /// How often a producer woke the shard.
+    /// How often a producer, a thread that arms timers, woke the shard.
     pub unparks: u64,
     /// The number of chunks of due timers (up to 32 timers each) that no worker has begun yet. The number grows when
     /// workers fall behind.

@@ -78,7 +78,7 @@ pub(crate) trait Contestant: Send + Sync + Sized + 'static {
     const IS_OURS: bool = false;
     /// The reason why this contestant is not measured. `None` if it is measured.
     const WHY_NOT: Option<&'static str> = None;
-    /// Whether a job must yield after each burst of operations. Otherwise the contestant would fall behind.
+    /// Whether a job must yield after each burst of operations, because the contestant would otherwise fall behind.
     const YIELDS: bool = false;
 
     /// Starts a contestant that at most `threads` threads call. A contestant with handlers calls `on_fire` for each
@@ -91,7 +91,7 @@ pub(crate) trait Contestant: Send + Sync + Sized + 'static {
         threads.into_iter().map(|thread| thread.join().expect("a job's own checks hold")).collect()
     }
 
-    /// Waits for `time`, so that the contestant can file its scheduled timers.
+    /// Waits for `time`, so that the contestant's own threads can file the scheduled timers.
     fn settle(&self, time: Duration) {
         thread::sleep(time);
     }

@@ -40,7 +40,7 @@ impl ReadsClock for ShardedWheel {
     const READS: Reads = Reads::EachArm(Clock::Instant);
 }
 
-/// Declares contestants for our engine. Each says how it calls the engine and which clock it reads.
+/// Declares our engine's contestants. Each line says which clock a contestant's calls read, and how often.
 macro_rules! ours {
     ($($service:ty: $reads:expr;)*) => {
         $(impl ReadsClock for $service {

@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The byte that the proxy sends when it has accepted a connection.
 pub(super) const WELCOME: u8 = 4;
-/// The greatest number of connections that wait for the proxy's welcome. The system would drop what it cannot queue.
+/// The greatest number of connections that wait for the proxy's welcome. The system would drop further connections.
 const MOST_WAITING: usize = 100;
 
 /// The number of connections that a listener may have to queue, as long as the system permits as many.

@@ -66,7 +66,8 @@ const IDLE: Duration = Duration::from_secs(60);
 const REQUEST: Duration = Duration::from_secs(10);
 /// The limit of the wait for the backend's answer.
 const ANSWER: Duration = Duration::from_millis(200);
-/// The number of files that a process may need beside its clients' connections. Most are connections to the backend.
+/// The number of files that a process may need beside its clients' connections. Most of these files are connections to
+/// the backend.
 const SPARE_FILES: u64 = 3_000;
 
 fn cases(scale: Scale) -> Vec<Case> {

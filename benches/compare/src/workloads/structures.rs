@@ -116,7 +116,7 @@ const ENOUGH: usize = 100_000;
 /// ticks.
 const FILL_TICKS: usize = 500;
 /// The smallest number of timers that are scheduled between two readings of the clock. With fewer timers, the readings
-/// would cost too large a part.
+/// would be too large a part of the measured cost.
 const LEAST_BATCH: usize = 64;
 
 /// The timers to schedule, each with deadline and number. `batch` is the number of timers that come in a tick.

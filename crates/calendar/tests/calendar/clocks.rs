@@ -229,8 +229,8 @@ fn a_gap_ends_once() {
     assert_eq!(skipping.next_after(end - NANOSECOND), Some(next));
 }
 
-/// Checks that a list of hours makes a calendar fixed, because it names times of the day. Vixie's cron treats such a
-/// list in the same way.
+/// Checks that a list of hours makes a calendar fixed, because the list names times of the day. Vixie's cron treats
+/// such a list in the same way.
 #[test]
 fn a_list_of_hours_is_fixed() {
     let listed = cron("30 2,14 * * *", "Europe/Berlin");

@@ -57,7 +57,7 @@ impl Post {
         Self { to: socket.into(), open: None }
     }
 
-    /// Sends a record to the receiver. Repeats this until the receiver has answered.
+    /// Sends a record to the receiver, again and again until the receiver answers.
     pub fn send(&mut self, record: &Record) {
         while self.try_send(record).is_err() {
             self.open = None;

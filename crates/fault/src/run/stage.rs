@@ -461,7 +461,7 @@ impl Stage {
         self.note(Cause::Kill, Some(&node.name), moment(), moment());
     }
 
-    /// Stops the node with the index `node` by SIGSTOP. Lets it run on after `time`.
+    /// Stops the node with the index `node` by SIGSTOP. Lets the node run on after `time`.
     pub fn pause(&mut self, node: usize, time: Duration) {
         let from = moment();
         self.nodes[node].stop();

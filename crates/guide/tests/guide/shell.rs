@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The greatest time that a command may take. It is long enough for a busy machine.
+/// The longest time that a command may take. Even a busy machine needs less.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes a folder inside `folder` with the programs that the pages of the guide call. Returns its path.
+/// Makes a folder inside `folder` with the programs that the pages of the guide call. Returns the path of the new
+/// folder.
 pub(crate) fn programs(folder: &Path) -> PathBuf {
     let programs = folder.join("programs");
     std::fs::create_dir(&programs).unwrap();

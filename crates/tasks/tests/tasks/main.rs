@@ -35,7 +35,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).expect("a short one")
 }
 
-/// A run as its closure saw it, in milliseconds.
+/// A run as its closure saw the run. Times are in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     number: u64,

@@ -397,8 +397,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Moves a timer from the state `checking` to its next state. Leaves this to the caller if the timer was dropped or
-    /// is due at `now`. If `now` is `None`, the timer counts as not due.
+    /// Moves a timer from the state `checking` to its next state. Leaves the move to the caller if the timer was
+    /// dropped or is due at `now`. If `now` is `None`, the timer counts as not due.
     fn decide(
         &self,
         mut state: u64,
@@ -442,8 +442,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Releases the timer, because its handle is dropped. Vacates the slot, or leaves that to the thread that checks or
-    /// fires the timer. In both cases the timer does not fire for its deadline.
+    /// Releases the timer, because its handle is dropped. Either vacates the slot, or leaves the slot to the thread
+    /// that checks or fires the timer. In both cases the timer does not fire for its deadline.
     pub(crate) fn release(&self) -> Release {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);

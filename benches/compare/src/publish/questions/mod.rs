@@ -29,7 +29,7 @@ struct Question {
 enum Against {
     /// The best of the other contestants that read their clocks as often as ours.
     Best,
-    /// The best of the named contestants, because only they do the same work. Other contestants do less or other work.
+    /// The best of the named contestants. Only these contestants do the same work as ours.
     Only(&'static [&'static str]),
 }
 use Against::{Best, Only};

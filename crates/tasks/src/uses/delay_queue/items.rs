@@ -205,7 +205,7 @@ impl<T, A: Alarm> Items<T, A> {
         Some(self.lock().waiting.get(id)?.deadline)
     }
 
-    /// Returns the waiting item with the earliest deadline.
+    /// Returns the waiting item with the earliest deadline. Returns `None` if no item waits.
     pub(crate) fn first(&self) -> Option<(Delayed, Timestamp)> {
         let state = self.lock();
         let items = state.waiting.iter().map(|(id, waiting)| (Delayed(id), waiting.deadline));

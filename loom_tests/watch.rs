@@ -49,9 +49,9 @@ const NOW: Timestamp = Timestamp::from_nanos(1_000);
 const DUE: Timestamp = Timestamp::from_nanos(500);
 const AHEAD: Timestamp = Timestamp::from_nanos(5_000);
 
-/// A shard's leader, the thread that runs the shard, begins handlers while the watcher leaves, because it has seen no
-/// handlers for a while. The watcher is a waiting thread that takes over a held-up shard. Legal endings: (a) the
-/// watcher sees the leader and stays; (b) the leader sees that no thread watches, and wakes a thread.
+/// A shard's leader, the thread that runs the shard, begins handlers while the watcher leaves. The watcher is a waiting
+/// thread that takes over a held-up shard. It leaves because it has seen no handlers for a while. Legal endings: (a)
+/// the watcher sees the leader and stays; (b) the leader sees that no thread watches, and wakes a thread.
 #[test]
 fn a_leader_begins_while_the_watcher_leaves() {
     model("a_leader_begins_while_the_watcher_leaves", || {

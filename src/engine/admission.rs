@@ -93,8 +93,7 @@ impl Admission {
         &self.refusals.engine_full
     }
 
-    /// Returns the counter of calls that found no room in the calling thread's lane (its queue to the shard) to the
-    /// shard.
+    /// Returns the counter of calls that found no room in the calling thread's lane, its queue to the shard.
     pub(crate) fn lane_full(&self) -> &Refusals {
         &self.refusals.lane_full
     }

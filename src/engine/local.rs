@@ -48,8 +48,8 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Makes a thread's part of (its data about) the engine to which `admission` belongs. The thread's timers go to the
-    /// shard `home`.
+    /// Makes a thread's part (its data) of the engine to which `admission` belongs. The thread's timers go to the shard
+    /// `home`.
     pub(crate) fn new(admission: &Admission, home: usize) -> Self {
         Self {
             engine: admission.engine(),
@@ -74,7 +74,7 @@ impl Local {
         self.take_slot(admission)
     }
 
-    /// Reserves a slot for a timer, even if this thread's lane (its queue to the shard) to the shard is full.
+    /// Reserves a slot for a timer, even if this thread's lane (its queue to the shard) is full.
     #[inline(always)]
     pub(super) fn take_slot(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
         match self.magazines.take(admission.slots()) {
@@ -83,7 +83,7 @@ impl Local {
         }
     }
 
-    /// Refuses a timer because this thread's lane (its queue to the shard) to the shard is full. Returns the reason.
+    /// Refuses a timer because this thread's lane (its queue to the shard) is full. Returns the reason.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, admission: &Admission) -> Refusal {
         admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())
@@ -145,23 +145,23 @@ impl Drop for Local {
 }
 
 thread_local! {
-    /// The thread's part of (its data about) the engine that it used last. `FRONT` is empty while a call uses that
-    /// part. `FRONT` has no destructor, so that reading it is a plain load. The destructor of `FAR` drops the parts in
+    /// The thread's part (its data) of the engine that it used last. `FRONT` is empty while a call uses that part.
+    /// `FRONT` has no destructor, so that reading it is a plain load. The destructor of `FAR` drops the parts in
     /// `FRONT`, `NEAR` and `FAR`. So a part is stored in `FRONT` only while `FAR` exists.
     static FRONT: Cell<Option<Part>> = const { Cell::new(None) };
-    /// The thread's parts of (its data about) engines that it used before, each at the index that is its engine's
-    /// place. Like `FRONT`, `NEAR` has no destructor.
+    /// The thread's parts (its data) of engines that it used before, each at the index that is its engine's place. Like
+    /// `FRONT`, `NEAR` has no destructor.
     static NEAR: [Cell<Option<Part>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
-    /// The thread's parts of (its data about) further engines. The places of these engines in `NEAR` have parts of
-    /// other engines.
+    /// The thread's parts (its data) of further engines. The places of these engines in `NEAR` have parts of other
+    /// engines.
     static FAR: Far = const { Far(RefCell::new(Parts::new())) };
 }
 
-/// A thread's part of (its data about) an engine, on cache lines of its own, because the thread writes to it in each
-/// call. `ManuallyDrop` never drops the part, so the code that takes the part out must drop it.
+/// A thread's part (its data) of an engine, on cache lines of its own, because the thread writes to it in each call.
+/// `ManuallyDrop` never drops the part, so the code that takes the part out must drop it.
 type Part = ManuallyDrop<OwnPart>;
 
-/// A thread's part of (its data about) an engine. Unlike a [`Part`], it is dropped when it goes out of scope.
+/// A thread's part (its data) of an engine. Unlike a [`Part`], it is dropped when it goes out of scope.
 type OwnPart = Box<CachePadded<Local>>;
 
 struct Far(RefCell<Parts>);
@@ -183,14 +183,14 @@ impl Parts {
         Self { parts: HashMap::with_hasher(BuildHasherDefault::new()), look_at: Self::FEWEST }
     }
 
-    /// Stores a thread's part of (its data about) an engine. If a part of the same engine was stored already, returns
-    /// the older part for the caller to drop.
+    /// Stores a thread's part (its data) of an engine. If a part of the same engine was stored already, returns the
+    /// older part for the caller to drop.
     fn put(&mut self, part: OwnPart) -> Option<OwnPart> {
         self.parts.insert(part.engine, part)
     }
 
-    /// Takes out the parts of (the thread's data about) engines that have ended. Searches only if the number of parts
-    /// has doubled after the last search. So each part is checked only a few times, and at most half of the parts are
+    /// Takes out the parts (the thread's data) of engines that have ended. Searches only if the number of parts has
+    /// doubled after the last search. So each part is checked only a few times, and at most half of the parts are
     /// useless.
     fn take_ended(&mut self) -> Vec<OwnPart> {
         if self.parts.len() < self.look_at {
@@ -225,15 +225,15 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// Drops the thread's parts of (its data about) all engines, because the thread ends.
+/// Drops the thread's parts (its data) of all engines, because the thread ends.
 impl Drop for Far {
     fn drop(&mut self) {
         drop(take_all());
     }
 }
 
-/// A thread's part of (its data about) an engine, while a call uses the part. Dropping the `Lent` puts the part back
-/// into the thread's storage.
+/// A thread's part (its data) of an engine, while a call uses the part. Dropping the `Lent` puts the part back into the
+/// thread's storage.
 pub(crate) struct Lent {
     part: Option<Part>,
     /// Whether the thread can still store the part, its data about an engine. If false, the thread is ending, and the
@@ -274,15 +274,14 @@ fn discard(part: Part) {
     drop(ManuallyDrop::into_inner(part));
 }
 
-/// Takes the part of (the thread's data about) an engine out of `FRONT`. A system without native thread-locals may
-/// destroy `FRONT` and `NEAR` before the thread ends. Then the result is `None`. The stored parts and their slots are
-/// lost.
+/// Takes the part (the thread's data) of an engine out of `FRONT`. A system without native thread-locals may destroy
+/// `FRONT` and `NEAR` before the thread ends. Then the result is `None`. The stored parts and their slots are lost.
 #[inline(always)]
 fn take_front() -> Option<Part> {
     FRONT.try_with(Cell::take).ok().flatten()
 }
 
-/// Takes the thread's parts of (its data about) all engines out of `FRONT` and `NEAR`.
+/// Takes the thread's parts (its data) of all engines out of `FRONT` and `NEAR`.
 fn take_all() -> Vec<OwnPart> {
     let near = NEAR.try_with(|near| near.each_ref().map(Cell::take)).ok();
     let parts = near.into_iter().flatten().chain([take_front()]).flatten();
@@ -304,7 +303,7 @@ pub(crate) fn come_home(set: u64, shard: usize) {
     drop(forgotten);
 }
 
-/// Lends the calling thread's part of (its data about) the engine to a call. Makes the part at the thread's first call.
+/// Lends the calling thread's part (its data) of the engine to a call. Makes the part at the thread's first call.
 #[inline(always)]
 pub(crate) fn lend(admission: &Admission) -> Lent {
     match take_front() {
@@ -313,8 +312,8 @@ pub(crate) fn lend(admission: &Admission) -> Lent {
     }
 }
 
-/// Puts `front`, the thread's part of (its data about) another engine, at that engine's place in `NEAR`. Takes the part
-/// of this engine from `NEAR`. If `NEAR` does not have the part, calls [`find`].
+/// Puts `front`, the thread's part (its data) of another engine, at that engine's place in `NEAR`. Takes the part of
+/// this engine from `NEAR`. If `NEAR` does not have the part, calls [`find`].
 #[inline(never)]
 fn exchange(front: Option<Part>, admission: &Admission) -> Lent {
     let exchanged = NEAR.try_with(|near| {
@@ -330,8 +329,8 @@ fn exchange(front: Option<Part>, admission: &Admission) -> Lent {
     }
 }
 
-/// Puts `off`, the thread's parts of (its data about) other engines, into `FAR`, because other engines need their
-/// places. Then takes the part of this engine out of `FAR`, or makes the part. This engine's part may be among `off`.
+/// Puts `off`, the thread's parts (its data) of other engines, into `FAR`, because other engines need their places.
+/// Then takes the part of this engine out of `FAR`, or makes the part. This engine's part may be among `off`.
 #[cold]
 fn find(off: [Option<Part>; 2], admission: &Admission) -> Lent {
     let off = off.map(|part| part.map(ManuallyDrop::into_inner));

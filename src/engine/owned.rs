@@ -124,7 +124,7 @@ impl<T: Send + 'static> Timers<T> {
         self.queue_if_there_is_room(&mut local, index, (deadline, Place::Any), insist)
     }
 
-    /// Queues a ticket for an owned timer in the calling thread's lane (its queue to the shard) to `shard`. The timer's
+    /// Queues a ticket for an owned timer in the calling thread's lane to `shard`, its queue to that shard. The timer's
     /// present ticket may be at another shard.
     pub(super) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         lend(&self.admission).on_shard(&self.admission, shard, |local| {

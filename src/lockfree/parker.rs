@@ -155,8 +155,8 @@ pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp
     announced
 }
 
-/// Passes the heavy fence between two steps of the caller. Before, it has announced that some stations (engines' parts
-/// of the shard) rest. Afterwards, it drains the lanes of these stations.
+/// Passes the heavy fence between two steps of the caller. Before the call, the caller has announced that some stations
+/// (engines' parts of the shard) rest. After the call, the caller drains the lanes of these stations.
 pub(crate) fn fence_rests() {
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
     Barrier::new().heavy();

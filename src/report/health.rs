@@ -27,7 +27,8 @@ pub enum Condition {
     /// [`stall_after`](crate::Builder::stall_after).
     WorkersBehind,
     /// `late`: some shard is late with a turn (a pass of its loop) by more than
-    /// [`stall_after`](crate::Builder::stall_after). The shard has not begun the turn, or has not ended the turn.
+    /// [`stall_after`](crate::Builder::stall_after). Either the shard has not begun the turn, or the shard has not
+    /// ended the turn.
     Late,
     /// `shut-down`: no timer fires any more.
     ShutDown,

@@ -16,7 +16,7 @@ pub(super) struct Firing {
 }
 
 thread_local! {
-    /// The handlers, and the turns (passes) of event loops, on this thread's stack. The outermost is first.
+    /// The handlers, and the turns (passes) of event loops, on this thread's stack. The outermost entry is first.
     static FIRING: RefCell<Vec<Firing>> = const { RefCell::new(Vec::new()) };
     /// The number of the set of shards to which the calling thread belongs; `None` for a thread of the program.
     static THREAD_OF: Cell<Option<u64>> = const { Cell::new(None) };

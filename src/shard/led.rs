@@ -139,13 +139,14 @@ impl Led {
 /// takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// The number of batches (groups of due timers) that must still go to the workers. After that, the leader may run a
-    /// batch itself.
+    /// The number of batches (groups of due timers) that must still go to the workers. After that, the leader (the
+    /// thread that runs the shard) may run a batch itself.
     withheld: u32,
     /// The number of batches (groups of due timers) that the last takeover of the shard has sent to the workers. Each
     /// takeover doubles the number.
     penalty: u32,
-    /// The number of batches (groups of due timers) that leaders have run after the last change of `penalty`.
+    /// The number of batches (groups of due timers) that leaders (threads that run the shard) have run after the last
+    /// change of `penalty`.
     kept: u32,
 }
 

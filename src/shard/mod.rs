@@ -120,7 +120,7 @@ pub(crate) struct Shard {
     /// station's call wakes the thread through this word. Closing this parker ends the shard.
     pub(crate) parker: StdArc<Parker>,
     pub(crate) counters: StdArc<ShardCounters>,
-    /// The core to which the shard's leaders (the threads that run the shards) are pinned; `None` if the shard is not
+    /// The core to which the shard's leader (the thread that runs the shard) is pinned; `None` if the shard is not
     /// pinned.
     core: Option<usize>,
 }

@@ -13,8 +13,8 @@ const TURN_BUDGET: usize = 16_384;
 
 /// Collects the due tickets (requests to check timers) of a shard's turn in batches, and sends the batches to workers.
 pub(crate) struct Output {
-    /// The greatest number of tickets (requests to check timers) of each station (an engine's part of the shard) that
-    /// the turn hands out or moves.
+    /// The greatest number of tickets (requests to check timers) that the turn hands out or moves for one station, an
+    /// engine's part of the shard.
     budget: usize,
     /// The only batch of the turn so far. The thread that leads the shard may run it. `None` if the turn has no batch
     /// or several.
@@ -50,8 +50,8 @@ impl Output {
         dispatch(engine, batch) && first
     }
 
-    /// Returns the greatest number of tickets (requests to check timers) of each station (an engine's part of the
-    /// shard) that the turn hands out or moves.
+    /// Returns the greatest number of tickets (requests to check timers) that the turn hands out or moves for one
+    /// station, an engine's part of the shard.
     pub(super) fn budget(&self) -> usize {
         self.budget
     }
@@ -72,8 +72,8 @@ impl Output {
     }
 }
 
-/// Gathers the due chunks (groups of due tickets) that a station (an engine's part of the shard) finds in a turn into
-/// batches.
+/// Gathers due chunks (groups of due tickets) into batches. A station, an engine's part of the shard, finds the chunks
+/// in a turn.
 pub(super) struct Batching<'a> {
     shard: usize,
     shared: &'a StationShared,

@@ -291,8 +291,8 @@ impl ShardSet {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the shards' parkers (the words on which leaders (the threads that run the shards) sleep) in the child of
-    /// a fork. Uses only atomics, because threads that do not exist in the child may hold locks.
+    /// Closes the shards' parkers in the child of a fork. A parker is the word on which the thread that runs a shard
+    /// sleeps. Uses only atomics, because threads that do not exist in the child may hold locks.
     pub(super) fn enter_child(&self) {
         for shard in &self.shards {
             shard.parker.close_in_child();

@@ -154,9 +154,9 @@ impl<'s> ShardThread<'s> {
         None
     }
 
-    /// Watches the shards until a handler holds a leader (the thread that runs the shard) up, and takes that leader's
-    /// shard over. Returns that shard. Returns `None` if the calling thread has something else to do, or if no leader
-    /// runs handlers any more.
+    /// Watches the shards until a handler holds up a leader, the thread that runs a shard. Then takes over that
+    /// leader's shard, and returns the shard. Returns `None` if the calling thread has something else to do, or if no
+    /// leader runs handlers any more.
     fn watch(&self, workers: &Workers) -> Option<(usize, Leading<'s>)> {
         let (watch, mut checks) = (workers.watch(), workers.checks());
         let taken_over = loop {

@@ -60,8 +60,8 @@ pub(crate) enum Turn {
     Later(Number),
 }
 
-/// The wakers to wake or drop after a change of the slots. The caller does so without the lock, because wakers run code
-/// of other crates.
+/// The wakers to wake or drop after a change of the slots. The caller wakes and drops them without the lock, because
+/// wakers run code of other crates.
 #[must_use = "the wakers are called when no lock is held"]
 #[derive(Debug, Default)]
 pub(crate) struct Changes {

@@ -136,7 +136,7 @@ fn the_engine_of_a_runtime_counts_the_waits_in_it() {
 }
 
 /// The task that ends a wait runs in the wait's own runtime. So the wait stands still while the runtime's only thread
-/// does. The table of differences names this difference from the original crate.
+/// stands still. The table of differences names this difference from the original crate.
 #[test]
 fn a_wait_stands_still_while_the_only_thread_of_its_runtime_does() {
     let _shared = shared();

@@ -111,7 +111,7 @@ pub(crate) struct Lane {
     /// The number of published insertions that schedule no new timer. They are tickets (requests to check timers) that
     /// were sent again, and timers that were withdrawn.
     not_scheduled: AtomicU64,
-    /// The number of timers that the threads that had this lane (a thread's queue) have cancelled.
+    /// The number of timers that were cancelled so far by threads that had this lane (a thread's queue).
     cancelled: AtomicU64,
     /// The number of owned timers that the lane's owners have created. `destroyed` counts the owned timers that they
     /// have destroyed.
@@ -387,8 +387,8 @@ impl Lane {
         count(&self.posted_arms, 1)
     }
 
-    /// Returns two counts of owned timers: those created, and those destroyed by the threads that had this lane (a
-    /// thread's queue).
+    /// Returns two counts of owned timers: the created timers, and the timers destroyed by threads that had this lane
+    /// (a thread's queue).
     pub(crate) fn created_and_destroyed(&self) -> (u64, u64) {
         // Ordering: Relaxed. Counters.
         (self.created.load(Ordering::Relaxed), self.destroyed.load(Ordering::Relaxed))
@@ -401,13 +401,13 @@ impl Lane {
         self.posted_arms.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of timers that the threads that had this lane (a thread's queue) have cancelled so far.
+    /// Returns the number of timers that were cancelled so far by threads that had this lane (a thread's queue).
     pub(crate) fn cancelled(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of timers that the threads that had this lane (a thread's queue) have scheduled so far.
+    /// Returns the number of timers that were scheduled so far by threads that had this lane (a thread's queue).
     pub(crate) fn scheduled(&self) -> u64 {
         // Ordering: Relaxed. Counters.
         let not_scheduled = self.not_scheduled.load(Ordering::Relaxed);

@@ -54,8 +54,8 @@ impl SleepFace for PingoraTimeoutDropIn {
     const NAME: &'static str = "pingora-timeout, the drop-in";
     const IS_OURS: bool = true;
     const READS: Reads = Reads::EachArm(Clock::Tsc);
-    /// True, because a task of the runtime turns the timers. While no job yields, that task does not run, and each
-    /// caller whose lane is full turns the shard itself.
+    /// True, because a task of the runtime turns the timers, and the task runs only when a job yields. Without yields,
+    /// each caller whose lane is full turns the shard itself.
     const YIELDS: bool = true;
 
     #[inline]

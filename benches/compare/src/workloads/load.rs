@@ -276,7 +276,7 @@ fn request(wanted: u8, planned: Duration, client: usize) -> Message {
     message
 }
 
-/// Writes a message. There is room for the message, because the connection has no other message on its way.
+/// Writes a message. The connection has room for the message, because no other message of the connection is on its way.
 fn write(writer: &OwnedWriteHalf, message: &Message) {
     loop {
         match writer.try_write(message) {

@@ -36,7 +36,7 @@ impl Firing {
         self.fired.load(Ordering::Relaxed)
     }
 
-    /// Sleeps as a shard does until a check of the batches is requested. Then takes the request.
+    /// Sleeps as a shard does until a check of the batches (groups of due timers) is requested. Then takes the request.
     fn sleep_until_a_check_is_wanted(&self) {
         self.roster.enter_current_thread(0);
         while !self.shard.is_check_wanted() {

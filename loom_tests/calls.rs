@@ -25,8 +25,8 @@ use crate::lockfree::slab::Magazines;
 
 /// A due timer is pushed while the station (one engine's part of a shard) begins to rest, and the shard goes to sleep.
 /// Legal endings: (a) the shard's turn finds the timer; (b) the check after the fence finds the timer, and the station
-/// does not rest; (c) the producer calls the station, and the leader finds the call before its sleep; (d) the producer
-/// calls the station and wakes the shard.
+/// does not rest; (c) the producer calls the station, and the shard's leader (the thread that runs it) finds the call
+/// before its sleep; (d) the producer calls the station and wakes the shard.
 #[test]
 fn a_push_races_with_rest() {
     model("a_push_races_with_rest", || {
@@ -154,8 +154,8 @@ fn a_wanted_sweep_races_with_rest() {
 }
 
 /// An engine is shut down while its station (the engine's part of a shard) begins to rest. Legal endings: (a) the
-/// station cannot announce its rest; (b) the shutdown calls the station, and the leader drops it. If the station stays,
-/// the model reports a deadlock.
+/// station cannot announce its rest; (b) the shutdown calls the station, and the shard's leader (the thread that runs
+/// it) drops the station. If the station stays, the model reports a deadlock.
 #[test]
 fn a_closing_races_with_rest() {
     model("a_closing_races_with_rest", || {
@@ -177,9 +177,9 @@ fn take(calls: &Calls) -> Vec<usize> {
     numbers
 }
 
-/// Two threads put a call for one station (an engine's part of a shard) while the leader takes calls. Legal endings:
-/// (a) the leader has taken one call, and sees the changes of both threads; (b) another call is left, and the leader
-/// looks again.
+/// Two threads put a call for one station (an engine's part of a shard) while the leader (the thread that runs the
+/// shard) takes calls. Legal endings: (a) the leader has taken one call, and sees the changes of both threads; (b)
+/// another call is left, and the leader looks again.
 #[test]
 fn two_threads_call() {
     model("two_threads_call", || {

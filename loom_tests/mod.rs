@@ -82,8 +82,8 @@ impl<M: FnMut() -> bool, P: FnMut() -> bool> Sleep for OneSleep<'_, M, P> {
     }
 }
 
-/// Makes thread 0 of the roster (the list of sleepers) sleep on `parker` until another thread wakes it. Does not sleep
-/// if `may_sleep` returns false. Returns whether the thread has slept.
+/// Makes thread 0 of the roster (the list of sleepers) sleep on the word `parker` until another thread wakes it. Does
+/// not sleep if `may_sleep` returns false. Returns whether the thread has slept.
 fn sleep(parker: &Parker, until: Option<Timestamp>, may_sleep: impl FnMut() -> bool) -> bool {
     let park = || {
         shipped::park(&OneSleep { parker, may_sleep: || true, park: || true }, None);
@@ -102,9 +102,9 @@ fn sleep_by(
     shipped::sleep(&mut OneSleep { parker, may_sleep, park }, 0, until)
 }
 
-/// Makes thread 0 of the roster (the list of sleepers) take a nap on `parker`, a sleep with a short time limit. A model
-/// has no time, so the nap ends by itself. The nap does not yield. In a model, a thread that yields goes on only when
-/// no other thread can. Then the end of the nap would race with nothing.
+/// Makes thread 0 of the roster (the list of sleepers) take a nap on the word `parker`, a sleep with a short time
+/// limit. A model has no time, so the nap ends by itself. The nap does not yield. In a model, a thread that yields goes
+/// on only when no other thread can. Then the end of the nap would race with nothing.
 fn nap(parker: &Parker, until: Timestamp) -> bool {
     shipped::nap(&mut OneSleep { parker, may_sleep: || true, park: || true }, 0, Some(until))
 }

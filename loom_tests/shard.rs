@@ -246,9 +246,9 @@ fn two_pushes_race_with_two_sleeps() {
     });
 }
 
-/// A worker decides to queue an early ticket again, and pushes the insertion into another thread's lane (queue to the
-/// shard). Before the push, that thread has cancelled the timer, armed another timer in the same slot, and ended. So
-/// the stale insertion comes after the live insertion.
+/// A worker decides to queue an early ticket (a request to check a timer) again, and pushes the insertion into another
+/// thread's lane (queue to the shard). Before the push, that thread has cancelled the timer, armed another timer in the
+/// same slot, and ended. So the stale insertion comes after the live insertion.
 #[test]
 fn a_reissue_races_with_the_last_arming_of_a_lane() {
     model("a_reissue_races_with_the_last_arming_of_a_lane", || {
@@ -290,10 +290,10 @@ fn a_wanted_sweep_races_with_sleep() {
     });
 }
 
-/// A thread requests a check of the batches while the shard, which has no timer, goes to sleep. Legal endings: (a) the
-/// shard's turn plans the check; (b) the shard finds the request after its announcement, and another turn plans the
-/// check; (c) the request wakes the shard. In each ending the shard then sleeps with a time limit. A sleep without a
-/// limit is a deadlock.
+/// A thread requests a check of the batches (groups of due timers) while the shard, which has no timer, goes to sleep.
+/// Legal endings: (a) the shard's turn plans the check; (b) the shard finds the request after its announcement, and
+/// another turn plans the check; (c) the request wakes the shard. In each ending the shard then sleeps with a time
+/// limit. A sleep without a limit is a deadlock.
 #[test]
 fn a_wanted_check_races_with_sleep() {
     model("a_wanted_check_races_with_sleep", || {

@@ -101,11 +101,11 @@ const LEADS_ON: &str = "the handler returns, and its thread leads on";
 const IS_BEFORE: usize = 0;
 const RUNS: usize = 1;
 const HAS_RETURNED: usize = 2;
-/// The stage in which a thread leads the shard again, after the first leader has let go of it.
+/// The stage in which a thread leads the shard again, after the first leading thread has let go of it.
 const IS_LED: usize = 3;
 
 /// The part of a takeover's model that differs from model to model: the handlers and the time. In a takeover, a waiting
-/// thread takes a shard from a held-up leader.
+/// thread takes a shard from a held-up leader, the thread that runs the shard.
 struct Script {
     /// The handler of all timers. The number in its arguments counts the calls of the handler, from 1.
     handler: fn(&World, u64),

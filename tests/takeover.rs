@@ -71,10 +71,10 @@ fn act(fired: Fired<'_, Act>) {
     }
 }
 
-/// A handler returns only when other timers have fired: timers of its own batch, and timers scheduled after it has
-/// begun. The first handler that blocks is on the shard's own thread, so another thread takes the shard over. A
-/// takeover needs only a small part of the time that the test allows. If each takeover took a second, the time would
-/// not suffice.
+/// A handler returns only when other timers have fired: timers of its own batch (group of due timers), and timers
+/// scheduled after it has begun. The first handler that blocks is on the shard's own thread, so another thread takes
+/// the shard over. A takeover needs only a small part of the time that the test allows. If each takeover took a second,
+/// the time would not suffice.
 #[test]
 fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
     let begin = Instant::now();

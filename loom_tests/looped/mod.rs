@@ -203,8 +203,9 @@ impl Fire for World {
 }
 
 /// Another thread schedules a due timer. At the same time the loop, which has no timer, turns and begins to wait. The
-/// loop's word is the moment until which the loop waits. Legal endings: (a) the turn drains the timer's ticket; (b) the
-/// drain after the announcement finds the ticket; (c) the loop reads the lowered word; (d) the loop is woken.
+/// loop's word is the moment until which the loop waits. Legal endings: (a) the turn drains the timer's ticket (a
+/// request to check the timer); (b) the drain after the announcement finds the ticket; (c) the loop reads the lowered
+/// word; (d) the loop is woken.
 #[test]
 fn an_arming_elsewhere_races_with_the_loop() {
     model("looped::an_arming_elsewhere_races_with_the_loop", || {
@@ -334,9 +335,9 @@ fn push_lowers_the_word() {
 }
 
 /// A thread whose lane (queue to the shard) is full drains the lanes in the loop's place. Then it wakes the loop for
-/// its timer. Legal endings: (a) the loop's turn finds the timer's ticket in the wheel; (b) the turn has found the
-/// ticket in the lane, and the thread finds nothing; (c) the loop is in a turn, and the thread leaves the lane to the
-/// turn.
+/// its timer. Legal endings: (a) the loop's turn finds the timer's ticket (a request to check the timer) in the wheel;
+/// (b) the turn has found the ticket in the lane, and the thread finds nothing; (c) the loop is in a turn, and the
+/// thread leaves the lane to the turn.
 #[test]
 fn a_drain_elsewhere_races_with_the_loop() {
     model("a_drain_elsewhere_races_with_the_loop", || {

@@ -87,7 +87,7 @@ impl Succession {
         }
     }
 
-    /// Waits until no loop leads the shard. Then makes the next loop the shard's leader, on the calling thread.
+    /// Waits until no loop leads the shard. Then the next loop leads the shard, on the calling thread.
     fn take_place(&self) -> Seat {
         while !self.world.set.settings().roster.take_place(0) {
             thread::yield_now();

@@ -63,8 +63,8 @@ fn model_of_three_deadlines(name: &str, f: fn([Timestamp; 3])) {
 pub(super) struct World {
     pub(super) slab: Slab<u32>,
     pub(super) index: u32,
-    /// The ticket that each thread posted last: the deadline in the high bits, and the stamp in the low bits. 0 stands
-    /// for none.
+    /// The ticket (a request to check the timer) that each thread posted last: the deadline in the high bits, and the
+    /// stamp in the low bits. 0 stands for none.
     tickets: [AtomicU64; 2],
 }
 

@@ -224,7 +224,8 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the lane or the engine is full, or if the engine is shut down. The error returns the payload.
+    /// Fails if the lane (this thread's queue to the shard) or the engine is full, or if the engine is shut down. The
+    /// error returns the payload.
     #[inline(always)]
     pub fn try_schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.try_schedule_at(self.now() + delay, payload)
@@ -303,7 +304,8 @@ impl<T: Send + 'static> Handle<T> {
     }
 
     /// Moves a pending timer to `delay` from now. Returns the timer's new id; the old id is stale. The payload is not
-    /// moved in memory. The call waits for room in the lane as [`schedule`](Self::schedule) does.
+    /// moved in memory. The call waits for room in the lane (this thread's queue to the shard) as
+    /// [`schedule`](Self::schedule) does.
     ///
     /// # Errors
     ///
@@ -327,8 +329,8 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Errors
     ///
-    /// Fails as [`reschedule`](Self::reschedule) does. If the lane is full, fails with
-    /// [`LaneFull`](RescheduleError::LaneFull); the timer is then unchanged.
+    /// Fails as [`reschedule`](Self::reschedule) does. If the lane (this thread's queue to the shard) is full, fails
+    /// with [`LaneFull`](RescheduleError::LaneFull); the timer is then unchanged.
     pub fn try_reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
         self.core.timers().reschedule(&mut lend(self.core.admission()), id, deadline)
     }

@@ -158,7 +158,8 @@ pub(crate) struct StationCounters {
     /// tickets in these chunks.
     handed_over: Counter,
     handed_tickets: Counter,
-    /// The moment, in nanoseconds, of the last hand-over of due tickets that found the workers' queue empty.
+    /// The moment, in nanoseconds, of the last hand-over of due tickets (requests to check timers) that found the
+    /// workers' queue empty.
     queued_from: Counter,
     pub(crate) tickets: Counter,
     /// The number of due tickets (requests to check timers) that the shard holds back at present. The workers already
@@ -173,8 +174,8 @@ pub(crate) struct StationCounters {
     /// workers have begun, this chunk was handed over last.
     begun_from: Counter,
     pub(crate) stale_at_worker: Counter,
-    /// The number of tickets that workers took without firing a timer. The worker posted the ticket again, or freed the
-    /// ticket's owned timer.
+    /// The number of tickets (requests to check timers) that workers took without firing a timer. The worker posted the
+    /// ticket again, or freed the ticket's owned timer.
     pub(crate) passed_on: Counter,
     pub(crate) panics: Counter,
     pub(crate) busy_nanos: Counter,
@@ -272,10 +273,10 @@ impl StationCounters {
         self.handed_tickets.get().saturating_sub(taken) + self.held_back.get()
     }
 
-    /// Returns for how long the oldest waiting ticket has waited for a worker; zero if no ticket waits. The method
-    /// assumes that workers begin chunks in the order of their hand-over. If the chunk (group of due tickets) before
-    /// the oldest ticket's chunk also waited, the result is too long. The error is the time between the hand-overs of
-    /// the two chunks.
+    /// Returns for how long the oldest waiting ticket (a request to check a timer) has waited for a worker; zero if no
+    /// ticket waits. The method assumes that workers begin chunks in the order of their hand-over. If the chunk (group
+    /// of due tickets) before the oldest ticket's chunk also waited, the result is too long. The error is the time
+    /// between the hand-overs of the two chunks.
     pub(crate) fn waited(&self, now: Timestamp) -> Duration {
         if self.waiting_tickets() == 0 {
             return Duration::ZERO;

@@ -31,8 +31,8 @@ pub(crate) trait Fire: Send + Sync + 'static {
     /// Returns the threads on which the handlers run.
     fn dispatcher(&self) -> &Dispatcher;
 
-    /// Fires the timers of the tickets in `batch` that no other worker has taken. Stops after `most` calls of handlers,
-    /// or when no ticket is left. Returns the number of calls.
+    /// Fires the timers of the tickets (requests to check timers) in `batch` that no other worker has taken. Stops
+    /// after `most` calls of handlers, or when no ticket is left. Returns the number of calls.
     fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize;
 
     /// Tells `shard` that workers have taken tickets (requests to check timers) of a batch. The shard may then hand
@@ -43,7 +43,8 @@ pub(crate) trait Fire: Send + Sync + 'static {
     fn job_dropped(&self, shard: usize);
 }
 
-/// Runs `batch` on the threads on which the engine's handlers run. Returns false if the executor panicked.
+/// Runs `batch`, a group of due timers, on the threads on which the engine's handlers run. Returns false if the
+/// executor panicked.
 pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
     if engine.dispatcher().is_inline() {
         batch.run(engine, usize::MAX);
@@ -52,8 +53,9 @@ pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool
     BatchJob::new(batch, engine).send()
 }
 
-/// The greatest number of chunks in a batch. Such a batch has 1,024 tickets. If a turn of a shard has only one batch,
-/// the shard's own thread runs the batch. For more timers, a second thread is worth its wake-up.
+/// The greatest number of chunks (groups of due tickets) in a batch. Such a batch has 1,024 tickets. If a turn of a
+/// shard has only one batch, the shard's own thread runs the batch. For more timers, a second thread is worth its
+/// wake-up.
 pub(crate) const BATCH_CHUNKS: usize = 32;
 
 /// A chunk of due tickets (requests to check timers), and the number of its tickets that workers have taken.
@@ -102,7 +104,7 @@ impl DueChunk {
     }
 }
 
-/// Due chunks of tickets (requests to check timers) of one shard. Several workers may fire their timers together.
+/// Due tickets (requests to check timers) of one shard, in chunks. Several workers may fire their timers together.
 #[derive(Debug)]
 pub(crate) struct Batch {
     shard: usize,
@@ -117,7 +119,7 @@ impl Batch {
         Self { shard, chunks: chunks.into_boxed_slice(), waiting_jobs: AtomicU32::new(0) }
     }
 
-    /// Returns the number of the shard that found the chunks due.
+    /// Returns the number of the shard that found the batch's timers due.
     pub(crate) fn shard(&self) -> usize {
         self.shard
     }
@@ -234,9 +236,9 @@ impl Drop for BatchJob {
     }
 }
 
-/// The greatest number of a shard's batches at the workers. The shard hands over a further batch only after the workers
-/// have taken all tickets of the oldest batch. Further due tickets are held back (`shard::backlog`). 128 full batches
-/// are work for some tens of milliseconds.
+/// The greatest number of batches (groups of due timers) that a shard may have at the workers. The shard hands over a
+/// further batch only after the workers have taken all tickets of the oldest batch. Further due tickets are held back
+/// (`shard::backlog`). 128 full batches are work for some tens of milliseconds.
 const MOST_IN_FLIGHT: usize = 128;
 
 /// The batches of a shard that workers may still be running, the oldest first.
@@ -246,12 +248,12 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Returns whether the shard may send another batch to the workers.
+    /// Returns whether the shard may send another batch (a group of due timers) to the workers.
     pub(crate) fn has_room(&self) -> bool {
         self.batches.len() < MOST_IN_FLIGHT
     }
 
-    /// Returns whether the workers have finished all batches of the shard.
+    /// Returns whether the workers have finished all batches (groups of due timers) of the shard.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
@@ -265,15 +267,15 @@ impl InFlight {
         self.batches.push_back(batch);
     }
 
-    /// Removes the batches whose tickets workers have all taken, to make room for further batches. A ticket is a
-    /// request to check a timer.
+    /// Removes the batches (groups of due timers) whose tickets workers have all taken, to make room for further
+    /// batches. A ticket is a request to check a timer.
     pub(crate) fn forget_taken(&mut self) {
         self.batches.retain(|batch| !batch.is_taken());
     }
 
-    /// Sends another job for each batch that has tickets left but no waiting job. The workers of such a batch are slow,
-    /// or its job was dropped. The shard calls this method rarely, so that the workers have finished quick batches
-    /// before the call.
+    /// Sends another job for each batch (a group of due timers) that has tickets left but no waiting job. The workers
+    /// of such a batch are slow, or its job was dropped. The shard calls this method rarely, so that the workers have
+    /// finished quick batches before the call.
     pub(crate) fn check(&mut self, engine: &StdArc<dyn Fire>) {
         self.forget_taken();
         for batch in self.batches.iter().filter(|batch| !batch.has_waiting_jobs()) {

@@ -240,7 +240,7 @@ impl<T: Send + 'static> Drop for OpenSession<'_, T> {
     }
 }
 
-/// The moments that decide whether a ticket's timer fires, and how late it is.
+/// Two moments: they decide whether the timer of a ticket (a request to check it) fires, and how late the timer is.
 #[derive(Clone, Copy)]
 struct DueAt {
     /// The moment from which the lateness is computed. It is read from the fast clock, which may be a little ahead.
@@ -248,8 +248,8 @@ struct DueAt {
     /// The moment that decides whether an owned timer's deadline has come. It is read from the true clock, which is
     /// never ahead.
     verdict: Timestamp,
-    /// The later of `verdict` and the start of the ticket's tick. The tick has begun, even if the clock has stepped
-    /// back after that.
+    /// The later of `verdict` and the start of the tick in which the timer's ticket is due. The tick has begun, even if
+    /// the clock has stepped back after that.
     come: Timestamp,
 }
 

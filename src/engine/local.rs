@@ -31,7 +31,7 @@ pub(crate) struct Slot(pub(super) u32);
 #[derive(Debug)]
 pub(crate) struct Local {
     engine: u64,
-    /// The engine's place: the index in [`NEAR`] at which this thread keeps its part of the engine.
+    /// The engine's place: the index in [`NEAR`] at which this thread keeps its part (its data) of the engine.
     place: usize,
     /// The number that identifies the engine's set of shards.
     set: u64,
@@ -89,7 +89,8 @@ impl Local {
         admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())
     }
 
-    /// Notifies the shard that reads this thread's lane (its queue to the shard) about a pushed ticket.
+    /// Notifies the shard that reads this thread's lane (its queue to the shard) about a pushed ticket (a request to
+    /// check a timer).
     #[inline]
     pub(super) fn notify(&self, admission: &Admission, pushed: Pushed, deadline: Timestamp) -> Notified {
         admission.stations().notify(self.home, pushed, deadline)

@@ -43,15 +43,15 @@ pub enum Armed {
     Stays,
 }
 
-/// Says in which lane (a thread's queue to a shard) a timer's ticket must be after an arming. The shard that gets the
-/// ticket fires the timer.
+/// Says in which lane (a thread's queue to a shard) a timer's ticket (a request to check the timer) must be after an
+/// arming. The shard that gets the ticket fires the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// The ticket may be in any lane (a thread's queue to a shard). So the timer's present ticket suffices if it is due
-    /// early enough.
+    /// The ticket (a request to check the timer) may be in any lane (a thread's queue to a shard). So the timer's
+    /// present ticket suffices if it is due early enough.
     Any,
-    /// The ticket must be in the lane (a thread's queue to a shard) that the caller has chosen. So a new ticket
-    /// replaces the timer's present ticket.
+    /// The ticket (a request to check the timer) must be in the lane (a thread's queue to a shard) that the caller has
+    /// chosen. So a new ticket replaces the timer's present ticket.
     Anew,
 }
 
@@ -117,15 +117,15 @@ impl<T: Send + 'static> Timers<T> {
         Ok(OwnedSlot(index))
     }
 
-    /// Queues a ticket for an owned timer in the calling thread's lane (its queue to the shard). If `insist` is true,
-    /// does so even beyond the lane's capacity.
+    /// Queues a ticket (a request to check) for an owned timer in the calling thread's lane (its queue to the shard).
+    /// If `insist` is true, does so even beyond the lane's capacity.
     pub(super) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let mut local = lend(&self.admission);
         self.queue_if_there_is_room(&mut local, index, (deadline, Place::Any), insist)
     }
 
-    /// Queues a ticket for an owned timer in the calling thread's lane to `shard`, its queue to that shard. The timer's
-    /// present ticket may be at another shard.
+    /// Queues a ticket (a request to check) for an owned timer in the calling thread's lane to `shard`, its queue to
+    /// that shard. The timer's present ticket may be at another shard.
     pub(super) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         lend(&self.admission).on_shard(&self.admission, shard, |local| {
             self.queue_if_there_is_room(local, index, (deadline, Place::Anew), insist)
@@ -158,8 +158,8 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Pushes a ticket into the lane (a thread's queue to a shard) of `local`, and notifies the shard that reads the
-    /// lane.
+    /// Pushes a ticket (a request to check a timer) into the lane (a thread's queue to a shard) of `local`, and
+    /// notifies the shard that reads the lane.
     fn push(&self, local: &mut Local, insertion: Insertion) -> Rearmed {
         let pushed = local.lane.push(insertion);
         if local.lane.lane().count_posted_arm().is_multiple_of(CANCELS_PER_CHECK) {

@@ -95,7 +95,8 @@ const AWAKE: u64 = 0;
 const AT_ONCE: u64 = 1;
 const UNTIL_WOKEN: u64 = u64::MAX - 1;
 const CLOSED: u64 = u64::MAX;
-/// The value of `Parker::sleeper` (the number of the sleeping thread) before any thread has slept on the parker.
+/// The value of `Parker::sleeper` (the number of the sleeping thread) before any thread has slept on the parker, a word
+/// for sleeping threads.
 const NOBODY: u64 = u64::MAX;
 
 /// The result of notifying a shard about a new ticket (a request to check a timer). It says whether the engine still
@@ -103,7 +104,8 @@ const NOBODY: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Notified {
-    /// The engine takes timers. The shard will drain its lanes (threads' queues to it) before the ticket is due.
+    /// The engine takes timers. The shard will drain its lanes (threads' queues to it) before the ticket (a request to
+    /// check a timer) is due.
     Open,
     /// The engine is shut down. The shard may never drain the engine's lanes (threads' queues to a shard) again.
     Closed,
@@ -138,16 +140,17 @@ pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) 
 }
 
 /// Lets thread `n` take a nap, a sleep of a millisecond at most. Works like [`sleep`], but without the fence and
-/// without another drain of the lanes (threads' queues to the shard). A missed ticket is due only after the nap (K4).
+/// without another drain of the lanes (threads' queues to the shard). A missed ticket (a request to check a timer) is
+/// due only after the nap (K4).
 pub(crate) fn nap(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
     let slept = announce_quietly(sleep, n, until) && sleep.park();
     withdraw(sleep);
     slept
 }
 
-/// Announces on all `parkers` that sleeper `n` of the roster (the list of sleepers) sleeps until `until`. The caller
-/// drains the lanes once more afterwards (K1). Returns false if an engine was shut down. Then the caller withdraws the
-/// announcements.
+/// Announces on all `parkers` (words on which the sleeper sleeps) that sleeper `n` of the roster (the list of sleepers)
+/// sleeps until `until`. The caller drains the lanes once more afterwards (K1). Returns false if an engine was shut
+/// down. Then the caller withdraws the announcements.
 pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) -> bool {
     let announced = announce_quietly(parkers, n, until);
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
@@ -156,7 +159,7 @@ pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp
 }
 
 /// Passes the heavy fence between two steps of the caller. Before the call, the caller has announced that some stations
-/// (engines' parts of the shard) rest. After the call, the caller drains the lanes of these stations.
+/// (engines' parts of the shard) rest. After the call, the caller drains the lanes (threads' queues) of these stations.
 pub(crate) fn fence_rests() {
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
     Barrier::new().heavy();
@@ -168,7 +171,7 @@ fn announce_quietly(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) 
     announced
 }
 
-/// Withdraws the announcement of a sleep from all `parkers`.
+/// Withdraws the announcement of a sleep from all `parkers`, the words on which the thread sleeps.
 pub(crate) fn withdraw(parkers: &impl Parkers) {
     parkers.visit(Parker::withdraw);
 }
@@ -196,8 +199,8 @@ pub(crate) fn lower(parkers: &impl Parkers, until: Timestamp) {
 /// The moment at which a shard will drain its lanes (threads' queues to it) next. Earlier moments compare as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Look {
-    /// The shard drains its lanes in its next turn. The shard is awake or closed, or another thread has asked for a
-    /// turn.
+    /// The shard drains its lanes (threads' queues to it) in its next turn. The shard is awake or closed, or another
+    /// thread has asked for a turn.
     AtOnce,
     /// The shard drains its lanes (threads' queues to it) at this moment, or earlier.
     At(Timestamp),
@@ -273,9 +276,9 @@ impl Parker {
         self.door.as_ref().map(|door| door.call.number())
     }
 
-    /// Announces that the shard's leader will drain the lanes of this station at `until`. A call of the station makes
-    /// the leader drain its lanes earlier. The caller then passes [`fence_rests`] and drains the lanes once more (K1).
-    /// Returns false if the engine was shut down.
+    /// Announces that the shard's leader (the thread that runs it) will drain the lanes (queues) of this station at
+    /// `until`. A call of the station makes the leader drain its lanes earlier. The caller then passes [`fence_rests`]
+    /// and drains the lanes once more (K1). Returns false if the engine was shut down.
     pub(crate) fn rest(&self, until: Option<Timestamp>) -> bool {
         self.announce(usize::MAX, until)
     }
@@ -420,8 +423,9 @@ impl Parker {
         self.wake_at.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Puts the station's call, its request for a turn, into the shard's list of calls. Does nothing if the station
-    /// never rests. Returns true if the list did not have the call. Then the caller must wake the shard afterwards.
+    /// Puts the call of the station (an engine's part of the shard), its request for a turn, into the shard's list of
+    /// calls. Does nothing if the station never rests. Returns true if the list did not have the call. Then the caller
+    /// must wake the shard afterwards.
     fn call(&self) -> bool {
         self.door.as_ref().is_some_and(|door| door.calls.put(&door.call))
     }

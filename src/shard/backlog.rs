@@ -19,8 +19,8 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// A chunk of due tickets that the shard holds back. `found` is the moment at which the shard found the chunk's first
-/// ticket due.
+/// A chunk of due tickets (requests to check timers) that the shard holds back. `found` is the moment at which the
+/// shard found the chunk's first ticket due.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) tickets: Chunk,

@@ -89,8 +89,8 @@ impl Led {
         turns.fold(Next::Sleep(self.resting.first_end()), Next::sooner)
     }
 
-    /// Processes the tickets in the lanes (threads' queues to the shard) and in the wheels that are due at `now`. The
-    /// program calls this for a shard without a thread.
+    /// Processes the tickets (requests to check timers) in the lanes (threads' queues to the shard) and in the wheels
+    /// that are due at `now`. The program calls this for a shard without a thread.
     pub(crate) fn work(&mut self, now: Timestamp) {
         for station in &mut self.stations {
             // The lanes are drained only once. So a timer that a handler schedules for now fires in the next turn.
@@ -135,8 +135,8 @@ impl Led {
 }
 
 /// Decides whether a thread that leads a shard may run handlers itself. If a handler held a leader up, other slow
-/// handlers are probably due soon. So the next batches go to the workers. The number of such batches grows with each
-/// takeover.
+/// handlers are probably due soon. So the next batches (groups of due timers) go to the workers. The number of such
+/// batches grows with each takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     /// The number of batches (groups of due timers) that must still go to the workers. After that, the leader (the
@@ -156,7 +156,8 @@ impl Trust {
     /// between.
     const FORGIVEN_AFTER: u32 = 256;
 
-    /// Records that a handler held up the thread that leads the shard. The next batches go to the workers.
+    /// Records that a handler held up the thread that leads the shard. The next batches (groups of due timers) go to
+    /// the workers.
     pub(super) fn lose(&mut self) {
         self.penalty = (2 * self.penalty).clamp(*Self::PENALTIES.start(), *Self::PENALTIES.end());
         (self.withheld, self.kept) = (self.penalty, 0);

@@ -165,9 +165,9 @@ impl Seat {
         look.into_iter().chain(self.planned).min()
     }
 
-    /// Runs a turn of the loop at `now`. Hands out or moves at most `budget` tickets of each engine. Does nothing if
-    /// the loop need not drain its lanes (threads' queues to it) yet. [`next_look`](Self::next_look) explains `set` and
-    /// `moved`.
+    /// Runs a turn of the loop at `now`. Hands out or moves at most `budget` tickets (requests to check timers) of each
+    /// engine. Does nothing if the loop need not drain its lanes (threads' queues to it) yet.
+    /// [`next_look`](Self::next_look) explains `set` and `moved`.
     pub(crate) fn turn(
         &mut self,
         set: &ShardSet,
@@ -243,9 +243,9 @@ impl Words<'_> {
 }
 
 impl Shard {
-    /// Announces that the loop `n` sleeps until `wake` (W3). If a ticket that came after the turn is due earlier,
-    /// announces that ticket's moment instead. Returns the announced sleep. If there is work for another turn,
-    /// withdraws the announcement and returns [`Next::Turn`].
+    /// Announces that the loop `n` sleeps until `wake` (W3). If a ticket (a request to check a timer) that came after
+    /// the turn is due earlier, announces that ticket's moment instead. Returns the announced sleep. If there is work
+    /// for another turn, withdraws the announcement and returns [`Next::Turn`].
     fn fall_asleep(&self, led: &mut Led, n: usize, wake: Option<Wake>) -> Next {
         let announced = parker::announce(&Words(self, led), n, wake.map(|wake| wake.not_before));
         if announced && !self.has_newcomers() {

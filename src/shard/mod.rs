@@ -153,9 +153,10 @@ impl Shard {
         self.led.try_lock().ok()
     }
 
-    /// Makes the calling thread the leader. If another thread leads the shard, first waits for that thread. The shard
-    /// must have no thread, and the caller must not be in one of the shard's handlers. In the child of a fork, the call
-    /// gives up after a moment, because the other leader may not exist there.
+    /// Makes the calling thread the shard's leader, the thread that runs the shard. If another thread leads the shard,
+    /// first waits for that thread. The shard must have no thread, and the caller must not be in one of the shard's
+    /// handlers. In the child of a fork, the call gives up after a moment, because the other leader may not exist
+    /// there.
     pub(crate) fn lead(&self) -> Option<Leading<'_>> {
         if self.made_in.is_past() { lock_patiently(&self.led).ok() } else { self.led.lock().ok() }
     }
@@ -186,14 +187,14 @@ impl Shard {
 
     /// Returns for how long the shard has been overdue for the engine of `station`. At a loop's shard, an earlier timer
     /// of another thread counts, too. The shard's counters do not include such a timer, so this method reads it from
-    /// the station's parker.
+    /// the parker (the word for the sleep) of the station.
     pub(crate) fn behind(&self, station: &StationShared, tick: TickLength, now: Timestamp) -> Duration {
         let by_word = station.parker.looks_at().map_or(Duration::ZERO, |look| look.overdue(tick, now));
         self.counters.behind(now).max(by_word)
     }
 
-    /// Returns the parkers (words) on which the leader announces its sleep: the shard's own parker, and the parkers of
-    /// the stations (engines' parts of a shard) that do not rest.
+    /// Returns the parkers (words) on which the leader (the thread that runs the shard) announces its sleep: the
+    /// shard's own parker, and the parkers of the stations (engines' parts of a shard) that do not rest.
     fn parkers<'a>(&'a self, led: &'a Led) -> impl Iterator<Item = &'a Parker> {
         core::iter::once(&*self.parker).chain(led.parkers())
     }
@@ -218,8 +219,8 @@ impl Shard {
     }
 
     /// Lets stations (engines' parts of the shard) rest that had nothing to do for some turns. Announces the rests, and
-    /// then drains the stations' lanes once more. Returns false if a lane has a ticket that is due, so that the shard
-    /// must turn again.
+    /// then drains the stations' lanes (threads' queues) once more. Returns false if a lane has a ticket (a request to
+    /// check a timer) that is due, so that the shard must turn again.
     fn lay_to_rest(&self, led: &mut Led, now: Timestamp) -> bool {
         let idle = led.take_idle(now);
         if idle.is_empty() {
@@ -260,8 +261,8 @@ impl Shard {
     }
 
     /// Takes out all stations (engines' parts of the shard) for good. From now on, a station that joins is dropped at
-    /// once. The method does not read the flag `has_newcomers`, because the last leader may see an old value. Only the
-    /// lock orders this call after an earlier `join` (R7).
+    /// once. The method does not read the flag `has_newcomers`, because the last leader (the thread that ran the shard)
+    /// may see an old value. Only the lock orders this call after an earlier `join` (R7).
     fn take_all(&self, led: &mut Led) -> Vec<Station> {
         let mut stations = led.take_all();
         let newcomers = self.newcomers.lock().and_then(|mut newcomers| newcomers.take());

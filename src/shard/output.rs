@@ -7,8 +7,8 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::Ticket;
 use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, dispatch};
 
-/// The greatest number of tickets that one turn of a shard's thread hands out or moves: some hundred µs of work. Then
-/// the shard drains its lanes (threads' queues to it) again.
+/// The greatest number of tickets (requests to check timers) that one turn of a shard's thread hands out or moves: some
+/// hundred µs of work. Then the shard drains its lanes (threads' queues to it) again.
 const TURN_BUDGET: usize = 16_384;
 
 /// Collects the due tickets (requests to check timers) of a shard's turn in batches, and sends the batches to workers.
@@ -16,8 +16,8 @@ pub(crate) struct Output {
     /// The greatest number of tickets (requests to check timers) that the turn hands out or moves for one station, an
     /// engine's part of the shard.
     budget: usize,
-    /// The only batch of the turn so far. The thread that leads the shard may run it. `None` if the turn has no batch
-    /// or several.
+    /// The only batch (group of due timers) of the turn so far. The thread that leads the shard may run it. `None` if
+    /// the turn has no batch or several.
     own: Option<BatchJob>,
     has_sent: bool,
 }
@@ -33,9 +33,9 @@ impl Output {
         Self { budget, own: None, has_sent: false }
     }
 
-    /// Takes a batch of the turn, and sends it to workers. If a turn has a single batch and the set's workers run the
-    /// handlers, keeps the batch for the leader (the thread that runs the shard). Returns false if the executor
-    /// panicked.
+    /// Takes a batch (a group of due timers) of the turn, and sends it to workers. If a turn has a single batch and the
+    /// set's workers run the handlers, keeps the batch for the leader (the thread that runs the shard). Returns false
+    /// if the executor panicked.
     fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
         if engine.dispatcher().own_workers().is_none() {
             self.has_sent = true;
@@ -56,24 +56,25 @@ impl Output {
         self.budget
     }
 
-    /// Returns whether a batch of the turn is kept for the thread that leads the shard to run.
+    /// Returns whether a batch (a group of due timers) of the turn is kept for the thread that leads the shard to run.
     pub(super) fn has_own(&self) -> bool {
         self.own.is_some()
     }
 
-    /// Returns whether the turn (a pass of the shard's loop) has produced no batch yet.
+    /// Returns whether the turn (a pass of the shard's loop) has produced no batch (group of due timers) yet.
     fn is_unused(&self) -> bool {
         self.own.is_none() && !self.has_sent
     }
 
-    /// Returns the batch that is kept for the thread that leads the shard to run; `None` if no batch is kept.
+    /// Returns the batch (group of due timers) that is kept for the thread that leads the shard to run; `None` if no
+    /// batch is kept.
     pub(super) fn into_own(self) -> Option<BatchJob> {
         self.own
     }
 }
 
-/// Gathers due chunks (groups of due tickets) into batches. A station, an engine's part of the shard, finds the chunks
-/// in a turn.
+/// Gathers due chunks (groups of due tickets) into batches for the workers. A station, an engine's part of the shard,
+/// finds the chunks in a turn.
 pub(super) struct Batching<'a> {
     shard: usize,
     shared: &'a StationShared,
@@ -95,7 +96,7 @@ impl<'a> Batching<'a> {
         Self { shard, shared, engine, out, in_flight, due: Vec::new() }
     }
 
-    /// Returns whether another chunk of due tickets (requests to check timers) may go to the workers.
+    /// Returns whether another chunk (a group) of due tickets (requests to check timers) may go to the workers.
     pub(super) fn has_room(&self) -> bool {
         !self.due.is_empty() || self.in_flight.has_room()
     }
@@ -118,8 +119,8 @@ impl<'a> Batching<'a> {
         }
     }
 
-    /// Hands over the last chunks of a turn. If these chunks are the turn's only batch, a single thread fires them, and
-    /// `sort` puts their tickets (requests to check timers) in order first.
+    /// Hands over the last chunks (groups of due tickets) of a turn. If these chunks are the turn's only batch, a
+    /// single thread fires them, and `sort` puts their tickets (requests to check timers) in order first.
     pub(super) fn flush_in_order(&mut self, now: Timestamp, sort: impl FnOnce(&mut [DueChunk])) {
         if self.due.len() > 1 && self.out.is_unused() {
             sort(&mut self.due);

@@ -247,9 +247,9 @@ impl ShardSet {
         self.shards.len() + self.own_workers().map_or(0, Workers::count)
     }
 
-    /// Moves the tickets in the lanes (threads' queues to the shard) of the loops' shards into the wheels. Leaves out
-    /// shards whose loop is in a turn. Any thread may call this method. The method works even if a loop has never
-    /// turned or does not exist.
+    /// Moves the tickets (requests to check timers) in the lanes (threads' queues to the shard) of the loops' shards
+    /// into the wheels. Leaves out shards whose loop is in a turn. Any thread may call this method. The method works
+    /// even if a loop has never turned or does not exist.
     pub(crate) fn drain_loops(&self) {
         for shard in self.shards() {
             if let Some(mut leading) = shard.try_lead() {

@@ -60,8 +60,8 @@ pub(crate) struct Station {
     to_check: Vec<Ticket>,
     recheck: Recheck,
     order: Order,
-    /// Whether the last turn put off the spreading of coarse slots, the move of their tickets to finer slots. A turn
-    /// does so to let due timers fire first.
+    /// Whether the last turn put off the spreading of coarse slots, the move of their tickets (requests to check
+    /// timers) to finer slots. A turn does so to let due timers fire first.
     put_spreading_off: bool,
     idle_sleep: IdleSleep,
     in_flight: InFlight,
@@ -108,14 +108,15 @@ impl Station {
         }
     }
 
-    /// Returns the number by which the station (the engine's part of the shard) calls the shard's leader; `None` if the
-    /// station never rests.
+    /// Returns the number by which the station (the engine's part of the shard) calls the shard's leader, the thread
+    /// that runs the shard; `None` if the station never rests.
     pub(super) fn call_number(&self) -> Option<usize> {
         self.shared.parker.call_number()
     }
 
     /// Returns whether the station (the engine's part of the shard) may rest, so that turns leave it out. A station may
-    /// rest if it had nothing to do for some turns, and if only its lanes and its wheel can give it work.
+    /// rest if it had nothing to do for some turns, and if only its lanes (threads' queues) and its wheel can give it
+    /// work.
     pub(super) fn may_rest(&mut self) -> bool {
         if self.idle_turns < RESTS_AFTER || self.call_number().is_none() || !self.backlog.is_empty() {
             return false;
@@ -133,8 +134,8 @@ impl Station {
         self.shared.parker.rest(wake.map(|wake| wake.not_before))
     }
 
-    /// Ends the rest of the station: turns of the shard visit it again. Withdraws the announcement that
-    /// [`announce_rest`](Self::announce_rest) made.
+    /// Ends the rest of the station (the engine's part of the shard): turns of the shard visit it again. Withdraws the
+    /// announcement that [`announce_rest`](Self::announce_rest) made.
     pub(super) fn end_rest(&mut self) {
         self.shared.parker.withdraw();
         self.idle_turns = 0;
@@ -152,8 +153,8 @@ impl Station {
         self.shared.parker.is_closed()
     }
 
-    /// Runs the station's part of a turn of the shard: drains the lanes (threads' queues to the shard), and processes
-    /// the tickets.
+    /// Does the work of this station (the engine's part of the shard) in a turn of the shard: drains the lanes
+    /// (threads' queues to the shard), and processes the tickets.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Output) -> Next {
         self.idle_sleep.begin_turn(now);
         let is_idle = self.drain() == 0;
@@ -229,10 +230,10 @@ impl Station {
         self.wheel.wake_tick().into_iter().chain(idle).min()
     }
 
-    /// Drains the lanes once more (K1), after the shard has announced its sleep until `wake`. Returns the next step of
-    /// the shard that this station asks for. The shard may sleep as announced under three conditions. No ticket that
-    /// came after the turn is due earlier. No held-back ticket can be handed over now. Neither a sweep of stale tickets
-    /// nor a check of batches is wanted.
+    /// Drains the lanes (threads' queues to the shard) once more (K1), after the shard has announced its sleep until
+    /// `wake`. Returns the next step of the shard that this station asks for. The shard may sleep as announced under
+    /// three conditions. No ticket that came after the turn is due earlier. No held-back ticket can be handed over now.
+    /// Neither a sweep of stale tickets nor a check of batches is wanted.
     pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         self.drain();
         let check_is_missing = self.shared.is_check_wanted() && !self.check_is_planned;
@@ -263,8 +264,8 @@ impl Station {
         self.wheel.wake_tick().map(|tick| self.tick.start_of(tick))
     }
 
-    /// Moves tickets from the lanes (threads' queues to the shard) into the wheel, and drops tickets of ended timers.
-    /// Returns the number of tickets that were in the lanes.
+    /// Moves tickets (requests to check timers) from the lanes (threads' queues to the shard) into the wheel, and drops
+    /// tickets of ended timers. Returns the number of tickets that were in the lanes.
     pub(super) fn drain(&mut self) -> u64 {
         let before = self.wheel.len();
         let Self { shared, reader, slots, wheel, tick, drained, idle_sleep, .. } = self;
@@ -321,7 +322,8 @@ impl Station {
         shared.counters.stale.add((before - wheel.len()) as u64);
     }
 
-    /// Returns whether the station holds due tickets back and may hand them over to the workers now.
+    /// Returns whether the station holds due tickets (requests to check timers) back and may hand them over to the
+    /// workers now.
     fn may_hand_over_backlog(&mut self) -> bool {
         if self.backlog.is_empty() {
             return false;
@@ -330,7 +332,7 @@ impl Station {
         self.in_flight.has_room()
     }
 
-    /// Hands held-back tickets (requests to check timers) over to the workers, until the workers have enough batches.
+    /// Hands held-back tickets (requests to check timers) over to the workers, until the workers have enough work.
     fn hand_over_backlog(&mut self, now: Timestamp, out: &mut Output) {
         if !self.may_hand_over_backlog() {
             return;

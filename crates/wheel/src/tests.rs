@@ -119,7 +119,7 @@ impl<const BITS: u32> Rig<BITS> {
     }
 }
 
-/// Checks that the wheel has no more stale tickets than [`Wheel::tickets`] allows.
+/// Checks that the wheel has no more stale tickets (requests to check ended timers) than [`Wheel::tickets`] allows.
 fn check_sweep_bound<T, const BITS: u32>(wheel: &Wheel<T, BITS>) {
     let (tickets, live) = (wheel.tickets(), wheel.len());
     assert!(2 * tickets <= 5 * live + 2 * 2_048, "{tickets} tickets held for {live} timers");

@@ -55,11 +55,11 @@ pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     tickets: TicketWheel<Look, BITS>,
     timers: Vec<Timer<T>>,
     free: Vec<u32>,
-    /// Chunks of due tickets whose timers an advance has not fired yet.
+    /// Chunks (groups) of due tickets whose timers an advance has not fired yet.
     due: Vec<Vec<Look>>,
     live: usize,
-    /// The number of timers that ended or were moved, counted to pace the sweep. Such a timer leaves a stale ticket, or
-    /// has used up its ticket by firing.
+    /// The number of timers that ended or were moved, counted to pace the sweep. Such a timer leaves a stale ticket (a
+    /// request to check the timer), or has used up its ticket by firing.
     ended: u32,
 }
 
@@ -127,7 +127,8 @@ impl<T> Timer<T> {
     }
 }
 
-/// The number of stale tickets that the wheel tolerates in addition to a share of the pending timers.
+/// The number of stale tickets (requests to check ended timers) that the wheel tolerates in addition to a share of the
+/// pending timers.
 const STALE_SLACK: usize = 1_024;
 /// The number of timers that end or are moved before the wheel sweeps a chunk of tickets. So the wheel sweeps eight
 /// tickets for each such timer. While a sweep checks `n` live tickets, at most `n / 8` of them become stale behind the
@@ -256,9 +257,9 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         Some(payload)
     }
 
-    /// Counts a timer that has ended or was moved. Every few calls, checks a chunk of tickets and drops the stale
-    /// tickets. Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber the
-    /// live tickets.
+    /// Counts a timer that has ended or was moved. Every few calls, checks a chunk (a group) of tickets and drops the
+    /// stale tickets. Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber
+    /// the live tickets.
     fn sweep_a_little(&mut self) {
         self.ended = self.ended.wrapping_add(1);
         if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
@@ -354,7 +355,8 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         self.tickets.len()
     }
 
-    /// Returns the tick at which the wheel of tickets has work to do next. Stale tickets count as work, too.
+    /// Returns the tick at which the wheel of tickets (requests to check timers) has work to do next. Stale tickets
+    /// count as work, too.
     #[cfg(test)]
     pub(crate) fn wake_tick(&self) -> Option<Tick> {
         self.tickets.wake_tick()

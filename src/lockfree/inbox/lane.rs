@@ -62,7 +62,7 @@ impl Block {
     }
 }
 
-/// Returns the index of the insertion (ticket) `number` within its block.
+/// Returns the index of the insertion (ticket) `number` within its block of a lane, a thread's queue.
 fn cell_of(number: u64) -> usize {
     (number % BLOCK) as usize
 }
@@ -71,7 +71,7 @@ fn cell_of(number: u64) -> usize {
 #[derive(Debug)]
 struct Writer {
     tail: *mut Block,
-    /// A chain of drained blocks that the writer may use again.
+    /// A chain of drained blocks of the lane (a thread's queue) that the writer may use again.
     spare: *mut Block,
 }
 
@@ -93,8 +93,8 @@ pub(crate) enum Pushed {
     Crowding,
 }
 
-/// Adds `by` to a counter that only the lane's owner writes. Returns the sum. Because the counter has one writer, a
-/// plain load and store suffice.
+/// Adds `by` to a counter that only the owner of the lane (a thread's queue) writes. Returns the sum. Because the
+/// counter has one writer, a plain load and store suffice.
 #[inline(always)]
 fn count(counter: &AtomicU64, by: u64) -> u64 {
     // Ordering: Relaxed. A counter with one writer.
@@ -106,15 +106,15 @@ fn count(counter: &AtomicU64, by: u64) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Lane {
     writer: CachePadded<UnsafeCell<Writer>>,
-    /// The number of insertions (tickets) that the lane's writers have published so far.
+    /// The number of insertions (tickets) that all writers of the lane (a thread's queue) have published so far.
     published: AtomicU64,
     /// The number of published insertions that schedule no new timer. They are tickets (requests to check timers) that
     /// were sent again, and timers that were withdrawn.
     not_scheduled: AtomicU64,
     /// The number of timers that were cancelled so far by threads that had this lane (a thread's queue).
     cancelled: AtomicU64,
-    /// The number of owned timers that the lane's owners have created. `destroyed` counts the owned timers that they
-    /// have destroyed.
+    /// The number of owned timers that the owners of the lane (a thread's queue) have created. `destroyed` counts the
+    /// owned timers that they have destroyed.
     created: AtomicU64,
     destroyed: AtomicU64,
     /// The number of armings of owned timers that needed a new ticket in this lane (a thread's queue).
@@ -127,8 +127,8 @@ pub(crate) struct Lane {
     /// before this lane arrives.
     next_arrival: AtomicPtr<Lane>,
     reader: CachePadded<UnsafeCell<Reader>>,
-    /// The number of insertions that the reader has drained. From it, the writer estimates how full the lane (a
-    /// thread's queue) is.
+    /// The number of insertions (tickets) that the reader has drained. From it, the writer estimates how full the lane
+    /// (a thread's queue) is.
     drained: AtomicU64,
     /// A stack of drained blocks on their way back to the writer. The reader pushes one block at a time, and the writer
     /// takes the whole stack: no ABA.
@@ -141,7 +141,7 @@ unsafe impl Send for Lane {}
 unsafe impl Sync for Lane {}
 
 impl Lane {
-    /// Makes an empty lane that has no writer.
+    /// Makes an empty lane (a thread's queue) that has no writer.
     pub(super) fn new(capacity: u64) -> Self {
         let block = Block::new();
         Self {
@@ -212,8 +212,8 @@ impl Lane {
         self.state.compare_exchange(WALKED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns the number of insertions (tickets) that the writer has published. Only the lane's writer may call this
-    /// method.
+    /// Returns the number of insertions (tickets) that the writer has published. Only the writer of the lane (a
+    /// thread's queue) may call this method.
     #[inline(always)]
     fn written(&self) -> u64 {
         // Ordering: Relaxed. The caller wrote the count, or another writer before the caller took the lane over (L3).
@@ -330,7 +330,8 @@ impl Lane {
         });
     }
 
-    /// Moves the reader to the next block. That block is linked, because one of its insertions is published (N1).
+    /// Moves the reader to the next block of the lane, a thread's queue. That block is linked, because one of its
+    /// insertions is published (N1).
     fn leave_block(&self, reader: &mut Reader) {
         // SAFETY: N2: the head is in the chain.
         let head = unsafe { &*reader.head };
@@ -394,8 +395,8 @@ impl Lane {
         (self.created.load(Ordering::Relaxed), self.destroyed.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of armings of owned timers for which the lane's owners pushed a ticket (a request to check a
-    /// timer).
+    /// Returns the number of armings of owned timers for which the owners of the lane (a thread's queue) pushed a
+    /// ticket (a request to check a timer).
     pub(crate) fn posted_arms(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.posted_arms.load(Ordering::Relaxed)

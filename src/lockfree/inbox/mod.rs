@@ -175,7 +175,7 @@ impl Drop for Inbox {
     }
 }
 
-/// The reading end of an inbox: the thread that leads the shard drains the inbox's lanes through it.
+/// The reading end of an inbox. Through it, the thread that leads the shard drains the inbox's lanes (threads' queues).
 #[derive(Debug)]
 pub(crate) struct InboxReader {
     inbox: StdArc<Inbox>,
@@ -184,7 +184,7 @@ pub(crate) struct InboxReader {
 
 impl InboxReader {
     /// Calls `visit` with each lane (a thread's queue) of the walk, the list of lanes to drain. Other lanes have no
-    /// insertions.
+    /// insertions (tickets).
     pub(crate) fn walk(&mut self, mut visit: impl FnMut(&mut LaneReader<'_>)) {
         self.take_arrivals();
         self.walk.retain(|lane| {
@@ -272,7 +272,8 @@ mod tests {
 
     const THREADS: u32 = 4_000;
 
-    /// Drains all lanes (threads' queues). Returns the number of visited lanes, and the number of insertions in them.
+    /// Drains all lanes (threads' queues). Returns the number of visited lanes, and the number of insertions (tickets)
+    /// in them.
     fn drain(reader: &mut InboxReader) -> (usize, usize) {
         let (mut lanes, mut insertions) = (0, 0);
         reader.walk(|lane| {

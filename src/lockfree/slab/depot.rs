@@ -115,8 +115,8 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct Depot {
     top: AtomicU64,
-    /// The number of slots in the depot's magazines and in magazines that are being split. The number may be too high,
-    /// but is never too low.
+    /// The number of slots in the depot's magazines (stocks of vacant slots) and in magazines that are being split. The
+    /// number may be too high, but is never too low.
     slots: AtomicU64,
 }
 
@@ -316,7 +316,7 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) struct Magazine {
     first: u32,
-    /// The number of slots in this magazine.
+    /// The number of slots in this magazine, a stock of vacant slots.
     len: u32,
 }
 
@@ -329,7 +329,7 @@ impl Magazine {
         self.first == NIL
     }
 
-    /// Adds a slot that the caller has vacated to this magazine.
+    /// Adds a slot that the caller has vacated to this magazine, a stock of vacant slots.
     #[inline(always)]
     pub(crate) fn push(&mut self, slots: &Slots, index: u32) {
         slots.control(index).link(links(self.first, NIL));
@@ -348,7 +348,8 @@ impl Magazine {
         Some(index)
     }
 
-    /// Keeps `most` slots in this magazine, and returns the other slots as another magazine. `most` is at least one.
+    /// Keeps `most` slots in this magazine (a stock of vacant slots), and returns the other slots as another magazine.
+    /// `most` is at least one.
     fn split(&mut self, slots: &Slots, most: u32) -> Self {
         if self.len <= most {
             return Self::new();
@@ -379,7 +380,7 @@ impl Magazines {
     }
 
     /// Takes a vacant slot, which the caller holds from then on. Returns `None` if all `capacity` slots are in use or
-    /// in the magazines of other threads.
+    /// in the magazines (stocks of vacant slots) of other threads.
     #[inline(always)]
     pub(crate) fn take(&mut self, slots: &Slots) -> Option<u32> {
         if let Some(index) = self.loaded.pop(slots) {
@@ -422,7 +423,7 @@ impl Magazines {
         }
     }
 
-    /// Gives all slots to the depot, because the thread ends.
+    /// Gives all slots to the depot, the common store of vacant slots, because the thread ends.
     pub(crate) fn empty_into(&mut self, slots: &Slots) {
         slots.give(mem::replace(&mut self.loaded, Magazine::new()));
         slots.give(mem::replace(&mut self.spare, Magazine::new()));

@@ -63,7 +63,7 @@ use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 
-/// State flag: the timer is armed. The ticket with the stamp of this state is valid.
+/// State flag: the timer is armed. The ticket (a request to check the timer) with the stamp of this state is valid.
 const QUEUED: u64 = 1;
 /// State flag: the timer's handler has begun.
 const RUNNING: u64 = 1 << 1;

@@ -29,7 +29,7 @@ pub(crate) trait DelayFace: Send + Sync + 'static {
 
     fn delay(time: Duration) -> Self::Delay;
 
-    /// Waits until the timers' thread has handled all earlier drops.
+    /// Waits until the timers' thread has handled all earlier drops of timers.
     fn flush();
 }
 

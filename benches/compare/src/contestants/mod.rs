@@ -219,7 +219,7 @@ pub(crate) trait ServerTimers: Send + Sync + Sized + 'static {
         runtime::Builder::new_multi_thread().enable_all().build().expect("the system gives us threads")
     }
 
-    /// The data that a connection keeps for one of its waits, from one timeout to the next.
+    /// The data of one of a connection's waits. The connection keeps the data from one timeout to the next.
     type Limit: Default + Send;
 
     /// Returns the output of `future`, or `None` if `delay` passes first.

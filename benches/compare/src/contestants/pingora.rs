@@ -55,7 +55,7 @@ impl SleepFace for PingoraTimeoutDropIn {
     const IS_OURS: bool = true;
     const READS: Reads = Reads::EachArm(Clock::Tsc);
     /// True, because a task of the runtime turns the timers, and the task runs only when a job yields. Without yields,
-    /// each caller whose lane is full turns the shard itself.
+    /// each caller whose lane (its queue to the shard) is full turns the shard itself.
     const YIELDS: bool = true;
 
     #[inline]

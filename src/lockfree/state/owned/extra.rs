@@ -118,7 +118,7 @@ fn check_of(state: u64) -> u64 {
 }
 
 /// Returns the first sequence number for a slot's new owner. The number is far from the numbers of earlier owners,
-/// because earlier owners' tickets may still be in a wheel.
+/// because earlier owners' tickets (requests to check timers) may still be in a wheel.
 pub(super) fn first_sequence(generation: u64) -> u64 {
     // The factor is 2^16 divided by the golden ratio, rounded to an odd number.
     generation.wrapping_mul(40_503) << SEQUENCE_SHIFT & SEQUENCE

@@ -202,9 +202,9 @@ impl Owned<'_> {
         })
     }
 
-    /// Replaces the timer's present ticket by a new ticket, whose lane the caller can choose. The caller has called
-    /// `postpone`, with any result. The new ticket is not later than the old ticket, because other threads may rely on
-    /// the old ticket (O3).
+    /// Replaces the timer's present ticket by a new ticket (a request to check the timer), whose lane (a thread's
+    /// queue) the caller can choose. The caller has called `postpone`, with any result. The new ticket is not later
+    /// than the old ticket, because other threads may rely on the old ticket (O3).
     pub(crate) fn queue_anew(&self, deadline: Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {

@@ -119,8 +119,8 @@ fn close_races_with_a_nap() {
     });
 }
 
-/// Two producers push timers that are earlier than the shard's. One producer unparks the shard. If the shard was awake,
-/// neither producer unparks it.
+/// A shard sleeps, or is about to sleep. Two producers push timers that are due before the end of that sleep. One
+/// producer unparks the shard. If the shard was awake, neither producer unparks it.
 #[test]
 fn two_pushes_unpark_once() {
     model("two_pushes_unpark_once", || {

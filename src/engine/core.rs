@@ -122,7 +122,8 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Completes the arming of an owned timer whose ticket (a request to check the timer) is missing or comes too late.
-    /// Queues a new ticket. If `insist` is true, does so even beyond the lane's capacity.
+    /// Queues a new ticket. If `insist` is true, does so even beyond the capacity of the lane (the calling thread's
+    /// queue).
     #[cold]
     #[inline(never)]
     pub(crate) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {

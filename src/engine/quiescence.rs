@@ -18,7 +18,7 @@ pub(crate) struct Quiescence {
 
 impl Quiescence {
     /// Makes the record of running sessions for an engine. The engine's shards were made in the process generation
-    /// `made_in`.
+    /// (number of forks) `made_in`.
     pub(super) fn new(made_in: Generation) -> Self {
         Self { sessions: Sessions::new(), made_in, changed: (Mutex::new(()), Condvar::new()) }
     }

@@ -45,7 +45,7 @@ const REFUSED: u32 = 2;
 
 /// The system calls that `Barrier`, a pair of fences, needs.
 pub(crate) trait System {
-    /// Registers the process for barriers. Returns false if the system refuses.
+    /// Registers the process for the system's memory barriers. Returns false if the system refuses.
     fn register(&self) -> bool;
     /// Makes all threads of the process pass a fence. Returns false if the system refuses.
     fn fence_all_threads(&self) -> bool;

@@ -39,7 +39,7 @@ pub(crate) struct Slots {
     /// The waiting services in the order of their arrival, each by its number. A waker is `None` after it was woken,
     /// until the service polls again.
     queue: BTreeMap<u64, Option<Waker>>,
-    /// The number of the next service that waits.
+    /// The number that the next service to wait will get.
     next_number: u64,
     /// The number below which waiting services have the promise of a slot in the next period.
     promised_below: u64,
@@ -56,7 +56,7 @@ pub(crate) enum Turn {
     Now,
     /// The service has the promise of a slot from this moment on.
     At(Number, Timestamp),
-    /// The service waits. The service is woken when it gets a promise or a slot.
+    /// The service waits. The service is woken when it gets a slot, or the promise of a slot.
     Later(Number),
 }
 

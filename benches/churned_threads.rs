@@ -79,8 +79,8 @@ fn processor_time_of(work: impl FnOnce()) -> Duration {
     so_far() - before
 }
 
-/// Returns the elapsed time of `work`, because this system lacks a clock of processor time. No check uses the value
-/// here.
+/// Returns the elapsed time of `work`, because this system lacks a clock of processor time. No check uses the returned
+/// value on such a system.
 #[cfg(not(target_os = "linux"))]
 fn processor_time_of(work: impl FnOnce()) -> Duration {
     let start = Instant::now();

@@ -75,8 +75,8 @@ mod linux {
         format!("{:.2} ({first:.2}..{last:.2})", values[values.len() / 2])
     }
 
-    /// Measures the system's memory barrier. Returns texts with the microseconds that a barrier takes, alone and beside
-    /// a counting thread, and those that it costs that thread.
+    /// Measures the system's memory barrier, in microseconds. Returns three texts: the time of a barrier alone, the
+    /// time of a barrier beside a counting thread, and the time that the counting thread loses to a barrier.
     fn barrier() -> (String, String, String) {
         assert!(membarrier(REGISTER), "the system has the barrier");
         let alone: Vec<f64> = (0..WINDOWS).map(|_| asked(&AtomicU64::new(0), Instant::now()).0).collect();
@@ -152,7 +152,8 @@ mod linux {
         numbers.try_into().expect("three numbers")
     }
 
-    /// Prints the results, in the process that [`idle_in_a_process`] starts.
+    /// Prints the costs of an engine with idle shards. The process that [`idle_in_a_process`] starts calls this
+    /// function.
     pub(crate) fn print_idle(shards: usize) {
         let (memory, threads, woken) = idle(shards);
         println!("{memory} {threads} {woken}");

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tourbillon::{Builder, Fired, Timer, Timestamp};
 
 const MILLISECOND: u64 = 1_000_000;
-/// A timer's word in the record while the timer has not fired.
+/// The value of a timer's word in the record before the timer has fired.
 const PENDING: u64 = u64::MAX;
 const BUDGET: usize = 16_384;
 
@@ -250,7 +250,7 @@ fn tree(sizes: Sizes) -> Figures {
     figures
 }
 
-/// A function that lets a million timers fire in a certain way, and returns the figures.
+/// A function that lets a million timers fire in the way of one row of the table, and returns the figures.
 type Row = fn(Sizes) -> Figures;
 
 fn tighten_timer_slack() {

@@ -25,7 +25,7 @@ enum Part {
     /// The handler returns at once. It runs before the handler that blocks.
     Quick,
     Blocks,
-    /// The handler notes its lateness. Its timer is due while another handler blocks.
+    /// The handler notes its lateness. Its timer comes due while another timer's handler blocks.
     Meanwhile,
 }
 

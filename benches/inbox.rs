@@ -32,7 +32,8 @@ use std::time::{Duration, Instant};
 const DRAIN_INTERVAL: Duration = Duration::from_micros(900);
 /// The number of pushes that a producer makes before it checks the consumer's progress.
 const BURST: u64 = 16_384;
-/// The largest number of pushes by which a producer may be ahead of the consumer. The engine's default is the same.
+/// The largest number of pushes by which a producer may be ahead of the consumer. An engine has the same lane capacity
+/// by default.
 const LANE_CAPACITY: u64 = 65_536;
 
 /// A queue from many producers to one consumer.

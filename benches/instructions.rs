@@ -18,7 +18,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// The number of operations between two turns of a loop.
 const OPERATIONS_PER_TURN: u64 = 64;
 const BUDGET: usize = 1 << 20;
-/// The number of operations in the shorter of two rounds. The difference of the rounds is the cost.
+/// The number of operations in the shorter of two rounds. The cost comes from the difference between the rounds.
 const OPERATIONS: u64 = 4_000;
 
 const OPERATION_NAMES: [&str; 5] = ["pair", "arm and disarm", "refresh", "pair on a loop", "expiry"];
@@ -107,8 +107,8 @@ fn run(operation: &str, number: u64) {
     }
 }
 
-/// Returns the number of instructions that valgrind counts inside [`counted`]. Otherwise, returns the reason why
-/// valgrind counts none.
+/// Returns the number of instructions that valgrind counts inside [`counted`]. If valgrind cannot count, returns the
+/// reason.
 fn count(operation: &str, number: u64) -> Result<u64, String> {
     let program = env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new("valgrind")

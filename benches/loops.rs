@@ -40,8 +40,8 @@ impl Loop {
         black_box(self.shard.timeout(self.now));
     }
 
-    /// Runs `operation` `operations` times, and turns the loop after each group. Returns the nanoseconds for an
-    /// operation.
+    /// Runs `operation` `operations` times, and turns the loop after each group of operations. Returns the nanoseconds
+    /// for one operation.
     fn time(&mut self, operations: u64, mut operation: impl FnMut(&Self, u64)) -> f64 {
         let begin = Instant::now();
         for n in 0..operations / OPERATIONS_PER_TURN {
@@ -103,7 +103,7 @@ fn refresh(pending: u64, operations: u64) -> impl FnMut() -> f64 {
     }
 }
 
-/// A function that measures a row of the table once. It returns the nanoseconds for an operation.
+/// A function that measures a row of the table once. The function returns the nanoseconds for one operation.
 type Row = Box<dyn FnMut() -> f64>;
 
 fn main() {

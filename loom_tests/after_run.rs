@@ -60,7 +60,8 @@ impl Marked {
         }
     }
 
-    /// Handles the timer's ticket at [`DUE`] as a shard and a worker do. Returns whether the handler ran.
+    /// Handles the timer's ticket (a request to check the timer) at [`DUE`] as a shard and a worker do. Returns whether
+    /// the handler ran.
     fn fire(&self, stamp: u32) -> bool {
         if !self.timer().begin_check(stamp) {
             return false;
@@ -85,7 +86,8 @@ impl Marked {
 }
 
 /// An arming of a timer races with a run of its handler. Legal endings: (a) the arming comes first, and the handler
-/// does not run at the old deadline; (b) the handler runs, and the arming thread finds that it runs, or finds its mark.
+/// does not run at the old deadline; (b) the handler runs, and the arming thread finds the running handler, or the mark
+/// that the handler left.
 #[test]
 fn an_arming_races_with_a_run() {
     model("an_arming_races_with_a_run", || {
@@ -97,8 +99,8 @@ fn an_arming_races_with_a_run() {
     });
 }
 
-/// Two threads arm a timer while its handler runs. The second thread may find that the first has armed the timer. Then
-/// the second arming does not change the timer's state.
+/// Two threads arm a timer while its handler runs. The second thread may find that the first thread has armed the
+/// timer. Then the second arming does not change the timer's state.
 #[test]
 fn two_armings_race_with_a_run() {
     model("two_armings_race_with_a_run", || {

@@ -36,7 +36,7 @@ impl Firing {
         self.fired.load(Ordering::Relaxed)
     }
 
-    /// Sleeps as a shard does until a check of the batches is requested. Then takes the request.
+    /// Sleeps as a shard does until a check of the batches (groups of due timers) is requested. Then takes the request.
     fn sleep_until_a_check_is_wanted(&self) {
         self.roster.enter_current_thread(0);
         while !self.shard.is_check_wanted() {
@@ -88,7 +88,8 @@ fn take_job(jobs: &Mutex<Vec<Job>>) -> Job {
     jobs.lock().unwrap().pop().expect("a job was sent")
 }
 
-/// Two workers take tickets (due timers) from one chunk. Each ticket is fired once, by one worker.
+/// Two workers take tickets (due timers) from one chunk (a group of due tickets). Each ticket is fired once, by one
+/// worker.
 #[test]
 fn two_workers_take_each_ticket_once() {
     model("two_workers_take_each_ticket_once", || {

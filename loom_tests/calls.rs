@@ -25,8 +25,8 @@ use crate::lockfree::slab::Magazines;
 
 /// A due timer is pushed while the station (one engine's part of a shard) begins to rest, and the shard goes to sleep.
 /// Legal endings: (a) the shard's turn finds the timer; (b) the check after the fence finds the timer, and the station
-/// does not rest; (c) the producer calls the station, and the leader finds the call before its sleep; (d) the producer
-/// calls the station and wakes the shard.
+/// does not rest; (c) the producer calls the station, and the shard's leader (the thread that runs it) finds the call
+/// before its sleep; (d) the producer calls the station and wakes the shard.
 #[test]
 fn a_push_races_with_rest() {
     model("a_push_races_with_rest", || {
@@ -69,8 +69,8 @@ fn two_pushes_race_with_two_rests() {
 }
 
 /// A station (one engine's part of a shard), with the parker and the calls of its shard. Two threads push to the
-/// station, and each thread has a word in place of a lane. A leader with a wheel would have too many steps for a model
-/// of three threads.
+/// station, and each thread has a word in place of a lane. A shard's leader (the thread that runs it) with a wheel
+/// would have too many steps for a model of three threads.
 struct Station {
     roster: StdArc<Roster>,
     calls: StdArc<Calls>,
@@ -96,7 +96,7 @@ impl Station {
         self.pushed.iter().map(|pushed| pushed.load(Ordering::Relaxed)).sum()
     }
 
-    /// Makes the station rest, and sleeps, until this thread has drained both pushes.
+    /// Makes the station (an engine's part of a shard) rest, and sleeps, until this thread has drained both pushes.
     fn lead(&self) {
         self.roster.enter_current_thread(0);
         let mut is_at_rest = false;
@@ -154,8 +154,8 @@ fn a_wanted_sweep_races_with_rest() {
 }
 
 /// An engine is shut down while its station (the engine's part of a shard) begins to rest. Legal endings: (a) the
-/// station cannot announce its rest; (b) the shutdown calls the station, and the leader drops it. If the station stays,
-/// the model reports a deadlock.
+/// station cannot announce its rest; (b) the shutdown calls the station, and the shard's leader (the thread that runs
+/// it) drops the station. If the station stays, the model reports a deadlock.
 #[test]
 fn a_closing_races_with_rest() {
     model("a_closing_races_with_rest", || {
@@ -170,15 +170,16 @@ fn a_closing_races_with_rest() {
     });
 }
 
-/// Takes all calls that were put, and returns the numbers of the called stations.
+/// Takes all calls that were put, and returns the numbers of the called stations (engines' parts of a shard).
 fn take(calls: &Calls) -> Vec<usize> {
     let mut numbers = Vec::new();
     calls.take(|number| numbers.push(number));
     numbers
 }
 
-/// Two threads put a call for one station while the leader takes calls. Legal endings: (a) the leader has taken one
-/// call, and sees the changes of both threads; (b) another call is left, and the leader looks again.
+/// Two threads put a call for one station (an engine's part of a shard) while the leader (the thread that runs the
+/// shard) takes calls. Legal endings: (a) the leader has taken one call, and sees the changes of both threads; (b)
+/// another call is left, and the leader looks again.
 #[test]
 fn two_threads_call() {
     model("two_threads_call", || {
@@ -202,8 +203,8 @@ fn two_threads_call() {
     });
 }
 
-/// A thread puts one call, then another call, then the first call again. At the same time, the leader takes calls. The
-/// leader takes each call as often as it was put anew.
+/// A thread puts one call, then another call, then the first call again. At the same time, another thread takes calls.
+/// The first call is taken exactly once for each put that added it.
 #[test]
 fn a_call_is_put_again() {
     model("a_call_is_put_again", || {

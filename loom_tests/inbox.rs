@@ -32,7 +32,8 @@ fn insertion(index: u32) -> Insertion {
     Insertion { deadline: Timestamp::ZERO, index, stamp: 0 }
 }
 
-/// Drains all lanes (queues to the shard) until `count` insertions were seen. Returns the indices of these insertions.
+/// Drains all lanes (queues to the shard) until `count` insertions (tickets) were seen. Returns the indices of these
+/// insertions.
 fn drain_all(reader: &mut InboxReader, count: usize) -> Vec<u32> {
     let mut seen = drain(reader);
     while seen.len() < count {
@@ -42,15 +43,15 @@ fn drain_all(reader: &mut InboxReader, count: usize) -> Vec<u32> {
     seen
 }
 
-/// Drains every lane (queue to the shard) once. Returns the indices of the insertions.
+/// Drains every lane (queue to the shard) once. Returns the indices of the insertions (tickets).
 fn drain(reader: &mut InboxReader) -> Vec<u32> {
     let mut seen = Vec::new();
     reader.walk(|lane| lane.drain(|insertion| seen.push(insertion.index)));
     seen
 }
 
-/// A push of insertions races with a drain. Legal ending: the drain sees the first pushed insertions, or none, and the
-/// next drain sees all other insertions.
+/// A push of insertions (tickets) races with a drain. Legal ending: the drain sees the first pushed insertions, or
+/// none, and the next drain sees all other insertions.
 #[test]
 fn push_races_with_drain() {
     model("push_races_with_drain", || {
@@ -66,7 +67,7 @@ fn push_races_with_drain() {
     });
 }
 
-/// A batch of insertions that spans several blocks is published as a whole.
+/// A batch of insertions (tickets) that spans several blocks is published as a whole.
 #[test]
 fn a_batch_is_seen_whole() {
     model("a_batch_is_seen_whole", || {
@@ -81,7 +82,7 @@ fn a_batch_is_seen_whole() {
     });
 }
 
-/// A block of a lane that was drained comes back to the writer, and holds new insertions.
+/// A block of a lane (a thread's queue to a shard) that was drained comes back to the writer, and holds new insertions.
 #[test]
 fn a_drained_block_is_reused() {
     model("a_drained_block_is_reused", || {
@@ -104,8 +105,8 @@ fn a_drained_block_is_reused() {
     });
 }
 
-/// Two threads register lanes (queues to the shard) and push while the shard drains. Each insertion is drained exactly
-/// once.
+/// Two threads register lanes (queues to the shard) and push while the shard drains. Each insertion (ticket) is drained
+/// exactly once.
 #[test]
 fn two_producers_one_drain() {
     model("two_producers_one_drain", || {
@@ -149,8 +150,8 @@ fn a_lane_is_taken_over() {
     });
 }
 
-/// A thread ends while the reader walks over the lanes (the threads' queues). The thread's insertion is drained before
-/// its lane leaves the walk, or when the lane leaves.
+/// A thread ends while the reader walks over the lanes (the threads' queues). The thread's insertion (ticket) is
+/// drained before its lane leaves the walk, or when the lane leaves.
 #[test]
 fn a_lane_leaves_the_walk() {
     model("a_lane_leaves_the_walk", || {
@@ -178,7 +179,7 @@ fn a_lane_leaves_the_walk() {
 }
 
 /// A thread takes over a lane (queue to the shard) that is leaving the reader's walk. A later walk finds the insertions
-/// of the new writer. Legal endings: (a) the lane stays in the walk; (b) the lane leaves, and enters again.
+/// (tickets) of the new writer. Legal endings: (a) the lane stays in the walk; (b) the lane leaves, and enters again.
 #[test]
 fn a_lane_is_taken_over_while_it_leaves() {
     model("a_lane_is_taken_over_while_it_leaves", || {
@@ -221,9 +222,9 @@ fn a_new_lane_is_counted() {
     });
 }
 
-/// A timer is cancelled while its insertion into the wheel is drained. Legal endings: (a) the drain drops the
-/// insertion; (b) the drain keeps the insertion, which becomes stale. In both endings the cancel wins. A timer that is
-/// not cancelled is always kept. (tokio #8252)
+/// A timer is cancelled while its insertion, the ticket for the wheel, is drained. Legal endings: (a) the drain drops
+/// the insertion; (b) the drain keeps the insertion, which becomes stale. In both endings the cancel wins. A timer that
+/// is not cancelled is always kept. (tokio #8252)
 #[test]
 fn cancel_races_with_drain() {
     model("cancel_races_with_drain", || {

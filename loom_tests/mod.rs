@@ -44,7 +44,7 @@ compile_error!("models run with debug assertions on: use `--profile loom`");
 /// Fails to compile unless the atomic of `base::sync` is loom's.
 const _THE_SHIM_IS_LOOM: fn(AtomicU64) -> loom::sync::atomic::AtomicU64 = |atomic| atomic;
 
-/// Returns the settings for a set of one shard, with room for one thread more than the shard's.
+/// Returns the settings for a set of one shard. The set has room for the shard's thread and one more thread.
 fn set_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> SetSettings {
     SetSettings {
         tick: TickLength::from_nanos(10),
@@ -82,8 +82,8 @@ impl<M: FnMut() -> bool, P: FnMut() -> bool> Sleep for OneSleep<'_, M, P> {
     }
 }
 
-/// Makes thread 0 of the roster sleep on `parker` until another thread wakes it. Does not sleep if `may_sleep` returns
-/// false. Returns whether the thread has slept.
+/// Makes thread 0 of the roster (the list of sleepers) sleep on the word `parker` until another thread wakes it. Does
+/// not sleep if `may_sleep` returns false. Returns whether the thread has slept.
 fn sleep(parker: &Parker, until: Option<Timestamp>, may_sleep: impl FnMut() -> bool) -> bool {
     let park = || {
         shipped::park(&OneSleep { parker, may_sleep: || true, park: || true }, None);
@@ -102,9 +102,9 @@ fn sleep_by(
     shipped::sleep(&mut OneSleep { parker, may_sleep, park }, 0, until)
 }
 
-/// Makes thread 0 of the roster take a nap on `parker`, a sleep with a short time limit. A model has no time, so the
-/// nap ends by itself. The nap does not yield. In a model, a thread that yields goes on only when no other thread can.
-/// Then the end of the nap would race with nothing.
+/// Makes thread 0 of the roster (the list of sleepers) take a nap on the word `parker`, a sleep with a short time
+/// limit. A model has no time, so the nap ends by itself. The nap does not yield. In a model, a thread that yields goes
+/// on only when no other thread can. Then the end of the nap would race with nothing.
 fn nap(parker: &Parker, until: Timestamp) -> bool {
     shipped::nap(&mut OneSleep { parker, may_sleep: || true, park: || true }, 0, Some(until))
 }

@@ -32,7 +32,7 @@ fn push_and_notify(inbox: &Inbox, parker: &Parker, deadline: Timestamp) {
     assert_eq!(parker.notify(deadline), Notified::Open, "the parker is closed, though the engine is open");
 }
 
-/// Makes a parker (what a thread sleeps on), and the roster of its thread.
+/// Makes a parker (what a thread sleeps on), and the roster (the list of sleepers) of its thread.
 fn parker() -> (StdArc<Roster>, StdArc<Parker>) {
     let roster = Roster::new(1);
     (StdArc::clone(&roster), StdArc::new(Parker::new(roster)))
@@ -119,8 +119,8 @@ fn close_races_with_a_nap() {
     });
 }
 
-/// Two producers push timers that are earlier than the shard's. One producer unparks the shard. If the shard was awake,
-/// neither producer unparks it.
+/// A shard sleeps, or is about to sleep. Two producers push timers that are due before the end of that sleep. One
+/// producer unparks the shard. If the shard was awake, neither producer unparks it.
 #[test]
 fn two_pushes_unpark_once() {
     model("two_pushes_unpark_once", || {
@@ -195,7 +195,8 @@ fn close_races_with_park() {
     });
 }
 
-/// A thread withdraws the announcement of its sleep while the parker is closed. The withdrawal does not undo the close.
+/// A thread withdraws the announcement of its sleep while the parker (the word on which a thread sleeps) is closed. The
+/// withdrawal does not undo the close.
 #[test]
 fn close_races_with_withdraw() {
     model("close_races_with_withdraw", || {

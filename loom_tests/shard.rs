@@ -89,8 +89,8 @@ impl World {
         Self::with(last, |set| StationShared::new(64, &set.settings().roster))
     }
 
-    /// Makes an engine whose station (its part of the shard) rests whenever it may. The leader leaves a station at rest
-    /// out.
+    /// Makes an engine whose station (its part of the shard) rests whenever it may. The shard's leader, the thread that
+    /// runs it, leaves a resting station out.
     pub(super) fn that_rests(last: u64) -> StdArc<Self> {
         Self::with(last, |set| set.station_for(0, 64))
     }
@@ -205,8 +205,8 @@ fn push_races_with_sleep() {
     });
 }
 
-/// A due timer is pushed while the shard has a later timer and goes to sleep. The shard is woken only for timers that
-/// are due earlier than its first.
+/// A due timer is pushed while the shard has a later timer and goes to sleep. Only a timer that is due before the
+/// shard's first timer wakes the shard.
 #[test]
 fn push_races_with_sleep_until_later() {
     model("push_races_with_sleep_until_later", || {
@@ -246,9 +246,9 @@ fn two_pushes_race_with_two_sleeps() {
     });
 }
 
-/// A worker decides to queue an early ticket again, and pushes the insertion into another thread's lane (queue to the
-/// shard). Before the push, that thread has cancelled the timer, armed another timer in the same slot, and ended. So
-/// the stale insertion comes after the live insertion.
+/// A worker decides to queue an early ticket (a request to check a timer) again, and pushes the insertion into another
+/// thread's lane (queue to the shard). Before the push, that thread has cancelled the timer, armed another timer in the
+/// same slot, and ended. So the stale insertion comes after the live insertion.
 #[test]
 fn a_reissue_races_with_the_last_arming_of_a_lane() {
     model("a_reissue_races_with_the_last_arming_of_a_lane", || {
@@ -290,10 +290,10 @@ fn a_wanted_sweep_races_with_sleep() {
     });
 }
 
-/// A thread requests a check of the batches while the shard, which has no timer, goes to sleep. Legal endings: (a) the
-/// shard's turn plans the check; (b) the shard finds the request after its announcement, and another turn plans the
-/// check; (c) the request wakes the shard. In each ending the shard then sleeps with a time limit. A sleep without a
-/// limit is a deadlock.
+/// A thread requests a check of the batches (groups of due timers) while the shard, which has no timer, goes to sleep.
+/// Legal endings: (a) the shard's turn plans the check; (b) the shard finds the request after its announcement, and
+/// another turn plans the check; (c) the request wakes the shard. In each ending the shard then sleeps with a time
+/// limit. A sleep without a limit is a deadlock.
 #[test]
 fn a_wanted_check_races_with_sleep() {
     model("a_wanted_check_races_with_sleep", || {
@@ -305,8 +305,9 @@ fn a_wanted_check_races_with_sleep() {
 }
 
 /// An engine joins, and the set of shards is dropped at once, while the shard's thread begins. A station is the
-/// engine's part of the shard. Legal endings: (a) the leader admits the station in a turn; (b) the leader admits the
-/// station after its last turn. In both endings the leader drops the station.
+/// engine's part of the shard, and the leader is the thread that runs the shard. Legal endings: (a) the leader admits
+/// the station in a turn; (b) the leader admits the station after its last turn. In both endings the leader drops the
+/// station.
 #[test]
 fn a_station_joins_before_the_shard_closes() {
     model("a_station_joins_before_the_shard_closes", || {
@@ -319,8 +320,9 @@ fn a_station_joins_before_the_shard_closes() {
     });
 }
 
-/// An engine with a due timer joins while the shard goes to sleep. A station is the engine's part of the shard. Legal
-/// endings: (a) the leader admits the station before the shard sleeps; (b) the shard is woken and admits the station.
+/// An engine with a due timer joins while the shard goes to sleep. A station is the engine's part of the shard, and the
+/// leader is the thread that runs the shard. Legal endings: (a) the leader admits the station before the shard sleeps;
+/// (b) the shard is woken and admits the station.
 #[test]
 fn a_station_joins_while_the_shard_goes_to_sleep() {
     model("a_station_joins_while_the_shard_goes_to_sleep", || {
@@ -333,9 +335,9 @@ fn a_station_joins_while_the_shard_goes_to_sleep() {
     });
 }
 
-/// An engine is shut down while its shard, which goes on, goes to sleep. A station is the engine's part of the shard.
-/// Legal endings: (a) the leader drops the station before the shard sleeps; (b) the shard is woken and drops the
-/// station. If the station stays, the model reports a deadlock.
+/// An engine is shut down while its shard, which goes on, goes to sleep. A station is the engine's part of the shard,
+/// and the leader is the thread that runs the shard. Legal endings: (a) the leader drops the station before the shard
+/// sleeps; (b) the shard is woken and drops the station. If the station stays, the model reports a deadlock.
 #[test]
 fn a_station_leaves_while_the_shard_goes_to_sleep() {
     model("a_station_leaves_while_the_shard_goes_to_sleep", || {

@@ -51,7 +51,7 @@ fn a_magazine_changes_hands() {
 }
 
 /// Two threads take magazines (stocks of free slots) while one of them gives a magazine back. No thread gets a slot
-/// that another thread has. Without tags, the depot of magazines would have the ABA problem here.
+/// that another thread has. Without tags, the depot, the store of magazines, would have the ABA problem here.
 #[test]
 fn takers_and_a_giver_never_share_a_slot() {
     model("takers_and_a_giver_never_share_a_slot", || {

@@ -16,7 +16,8 @@ use crate::base::sync::{AtomicBool, AtomicU64, Ordering, StdArc, UnsafeCell, thr
 use crate::lockfree::roster::Roster;
 use crate::lockfree::sleepers::Sleepers;
 
-/// A pool of threads. The pool's work is a number of things to do, and the number orders nothing.
+/// A pool of threads. The pool's work is a count of pieces of work. The count's atomic operations order no other memory
+/// accesses.
 struct Pool {
     work: AtomicU64,
     closed: AtomicBool,

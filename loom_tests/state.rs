@@ -24,7 +24,8 @@ use crate::lockfree::state::{Cancel, Claim};
 
 const DUE: Timestamp = Timestamp::from_nanos(10);
 
-/// Makes a slab with one armed timer, whose payload is 7. Also returns the timer's id and the stamp of its ticket.
+/// Makes a slab with one armed timer, whose payload is 7. Also returns the timer's id and the stamp of its ticket (a
+/// request to check the timer).
 fn armed() -> (StdArc<Slab<u32>>, TimerId, u32) {
     let slab = StdArc::new(Slab::new(2, Timestamp::ZERO));
     let index = Magazines::new().take(slab.slots()).unwrap();

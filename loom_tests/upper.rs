@@ -54,7 +54,7 @@ impl Source for Reads {
     }
 }
 
-/// Makes a clock whose line (conversion of the counter to time) already has a piece.
+/// Makes a clock whose line (conversion of the counter to time) already has a piece, its part for a span of time.
 fn clock_with_a_piece() -> (std::sync::Arc<World>, Arc<UpperClock<Reads>>) {
     let world = std::sync::Arc::new(World::new());
     let clock = Arc::new(UpperClock::new(Reads(std::sync::Arc::clone(&world))));
@@ -114,7 +114,7 @@ fn the_calibration_changes_hands() {
     });
 }
 
-/// Two threads make the first calls of a process. Nothing has been published that could order the calls.
+/// Two threads make the first calls of the clock in a process. Nothing has been published that could order the calls.
 #[test]
 fn the_first_sample_changes_hands() {
     model("the_first_sample_changes_hands", || {

@@ -49,9 +49,9 @@ const NOW: Timestamp = Timestamp::from_nanos(1_000);
 const DUE: Timestamp = Timestamp::from_nanos(500);
 const AHEAD: Timestamp = Timestamp::from_nanos(5_000);
 
-/// A shard's leader begins its handlers while the watcher leaves, because it has seen no handlers for a while. The
-/// watcher is a waiting thread that takes over a held-up shard. Legal endings: (a) the watcher sees the leader and
-/// stays; (b) the leader sees that no thread watches, and wakes a thread.
+/// A shard's leader, the thread that runs the shard, begins handlers while the watcher leaves. The watcher is a waiting
+/// thread that takes over a held-up shard. It leaves because it has seen no handlers for a while. Legal endings: (a)
+/// the watcher sees the leader and stays; (b) the leader sees that no thread watches, and wakes a thread.
 #[test]
 fn a_leader_begins_while_the_watcher_leaves() {
     model("a_leader_begins_while_the_watcher_leaves", || {
@@ -96,20 +96,20 @@ const TAKEN_OVER: [&str; 3] = [
 ];
 const LEADS_ON: &str = "the handler returns, and its thread leads on";
 
-/// The stage before the first handler has begun. The stage in which the shard is taken over is the index of the ending
-/// in `TAKEN_OVER`.
+/// The stage of the model before the first handler has begun. A stage is also an index into `TAKEN_OVER`: the ending
+/// for a takeover in this stage.
 const IS_BEFORE: usize = 0;
 const RUNS: usize = 1;
 const HAS_RETURNED: usize = 2;
-/// The stage in which a thread leads the shard again, after the first leader has let go of it.
+/// The stage in which a thread leads the shard again, after the first leading thread has let go of it.
 const IS_LED: usize = 3;
 
-/// The handlers and the time in which the models of a takeover differ. In a takeover, a waiting thread takes a shard
-/// from a held-up leader.
+/// The part of a takeover's model that differs from model to model: the handlers and the time. In a takeover, a waiting
+/// thread takes a shard from a held-up leader, the thread that runs the shard.
 struct Script {
     /// The handler of all timers. The number in its arguments counts the calls of the handler, from 1.
     handler: fn(&World, u64),
-    /// A function that is called each time a leader of the shard reads the clock.
+    /// A function that is called each time the shard's leader (the thread that runs it) reads the clock.
     look: fn(&World),
     /// The time that the clock shows after the first handler has begun.
     later: Timestamp,
@@ -201,7 +201,7 @@ impl World {
         self.called.load(Ordering::Relaxed)
     }
 
-    /// Returns how often a waiting thread has taken the shard over from its leader.
+    /// Returns how often a waiting thread has taken the shard over from its leader (the thread that ran it).
     fn takeovers(&self) -> u64 {
         self.set.shards()[0].counters.takeovers.get()
     }
@@ -229,7 +229,8 @@ impl World {
         self.step(RUNS, HAS_RETURNED);
     }
 
-    /// Notes how the shard has found its next leader. Does nothing before the first leader has let go of the shard.
+    /// Notes how the shard has found its next leader (the thread that runs it). Does nothing before the first leader
+    /// has let go of the shard.
     fn note_leader(&self) {
         let stage = self.stage.load(Ordering::Relaxed);
         let is_again = if self.is_first() { stage == HAS_RETURNED } else { stage < IS_LED };
@@ -281,8 +282,8 @@ impl Fire for World {
     fn batch_taken(&self, _: usize) {}
 }
 
-/// A handler holds up its shard's leader, and the other thread takes the shard over. When the handler has returned, the
-/// former leader stands by. If no thread takes the shard over, the handler waits for ever.
+/// A handler holds up the thread that leads its shard, and the other thread takes the shard over. When the handler has
+/// returned, the former leader stands by. If no thread takes the shard over, the handler waits for ever.
 #[test]
 fn a_shard_is_taken_over_from_a_leader_that_is_held_up() {
     const ENDINGS: &[&str] = &[TAKEN_OVER[0], TAKEN_OVER[1]];
@@ -320,9 +321,9 @@ fn a_handler_returns_while_its_shard_is_taken_over() {
     });
 }
 
-/// The leader runs a handler, and so does the thread that has taken its shard over. Both handlers return at once, or
-/// one returns while the other still runs. Either thread leads the shard again and ends the set of shards. The other
-/// thread stands by.
+/// The leader of a shard (the thread that runs it) runs a handler. Another thread has taken the shard over, and runs a
+/// handler, too. Both handlers return at once, or the handlers return one after the other. Either thread leads the
+/// shard again and ends the set of shards. The other thread stands by.
 #[test]
 fn two_earlier_leaders_come_back() {
     const ENDINGS: &[&str] = &[
@@ -359,9 +360,9 @@ fn two_earlier_leaders_come_back() {
     });
 }
 
-/// A leader whose shard was taken over comes back. The present leader is held up by its own handler. Legal endings: (a)
-/// the former leader finds the shard free, and leads it; (b) the former leader stands by, and takes the shard over. If
-/// the former leader does neither, the handler waits for ever.
+/// The leader of a shard is the thread that runs it. A leader whose shard was taken over comes back. The present leader
+/// is held up by its own handler. Legal endings: (a) the former leader finds the shard free, and leads it; (b) the
+/// former leader stands by, and takes the shard over. If the former leader does neither, the handler waits for ever.
 #[test]
 fn an_earlier_leader_leads_its_shard_again() {
     const ENDINGS: &[&str] =
@@ -389,9 +390,9 @@ fn an_earlier_leader_leads_its_shard_again() {
 }
 
 /// A handler ends its engine and the set of shards, and returns, before, while or after the other thread takes the
-/// shard over. A station is the engine's part of the shard. Legal endings: (a) the leader comes back and drops the
-/// station; (b) the other thread sees the end, in a turn, before its sleep or in its sleep, and drops the station; (c)
-/// the other thread takes over a shard that is at its end.
+/// shard over. A station is the engine's part of the shard, and the leader is the thread that runs the shard. Legal
+/// endings: (a) the leader comes back and drops the station; (b) the other thread sees the end, in a turn, before its
+/// sleep or in its sleep, and drops the station; (c) the other thread takes over a shard that is at its end.
 #[test]
 fn a_shutdown_races_with_a_takeover() {
     const ENDS: [&str; 2] = ["the shard is not taken over", "the shard is taken over"];
@@ -406,9 +407,9 @@ fn a_shutdown_races_with_a_takeover() {
     });
 }
 
-/// Two timers are due at once, and the handler of the first timer holds up the leader. The thread that takes the shard
-/// over sends a worker for the second timer, while the handler returns. Either the leader or the worker fires the
-/// second timer.
+/// Two timers are due at once, and the handler of the first timer holds up the thread that leads the shard. The thread
+/// that takes the shard over sends a worker for the second timer, while the handler returns. Either the leader or the
+/// worker fires the second timer.
 #[test]
 fn the_second_timer_of_a_batch_is_fired_once() {
     const ENDINGS: &[&str] = &["the leader fires the second timer", "a worker fires the second timer"];

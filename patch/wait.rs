@@ -57,7 +57,8 @@ impl Wait {
         Poll::Pending
     }
 
-    /// Returns the time until the deadline, by the clock of the engine. Gives the sleep another deadline.
+    /// Returns the time until the wait's deadline, by the engine's clock. Moves the deadline of the sleep to the
+    /// present.
     fn rest(&mut self) -> Duration {
         let deadline = self.sleep.deadline();
         self.sleep.reset_after(Duration::ZERO);
@@ -68,7 +69,7 @@ impl Wait {
 /// An engine that was started in the child of a fork.
 struct AfterFork {
     engine: Engine<Wakeup>,
-    /// The engine of a child of that child.
+    /// The engine that a child of this child process has started. Empty if no such engine was started.
     next: OnceLock<Box<AfterFork>>,
 }
 

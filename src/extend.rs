@@ -104,13 +104,14 @@ pub struct Base<T: Send + 'static> {
     handle: Handle<T>,
 }
 
-/// Decides what happens if an arming needs a ticket while the calling thread's lane (its queue to the shard) is full.
+/// Decides what happens if an arming needs a ticket (a request to check a timer) while the calling thread's lane (its
+/// queue to the shard) is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// The call fails. Until another arming succeeds, the timer may fire for the new deadline late or not at all.
     Fail,
-    /// The ticket is posted beyond the lane's capacity. A layer chooses this if the deadline must be in force when the
-    /// call returns.
+    /// The ticket is posted to the lane (the thread's queue) beyond the lane's capacity. This variant is for a layer
+    /// whose deadline must be in force when the call returns.
     Exceed,
 }
 
@@ -203,12 +204,12 @@ impl<T: Send + 'static> Base<T> {
     }
 
     /// Waits a little until the shards have made room in their lanes. A layer calls this function after a call has
-    /// failed with [`LaneFull`](Refusal::LaneFull). `rounds` counts the calls from zero; later calls wait longer. The
-    /// caller must hold no lock that a handler may take. If the calling thread would wait for itself, returns false at
-    /// once.
+    /// failed with [`LaneFull`](Refusal::LaneFull). `rounds` counts the calls from zero. Each call waits longer than
+    /// the call before. The caller must hold no lock that a handler may take. If the calling thread would wait for
+    /// itself, returns false at once.
     ///
     /// On shards of loops ([`LoopShard`](crate::LoopShard)) the calling thread makes the room itself, even on the
-    /// loop's own thread. It cannot do so inside a turn of that loop.
+    /// loop's own thread. Inside a turn of that loop, the thread cannot make room.
     pub fn await_room(&self, rounds: &mut u32) -> bool {
         let core = self.handle.core();
         let goes_on = !core.admission().is_shut_down() && gets_room(core, *rounds);
@@ -272,11 +273,11 @@ impl<T: Send + 'static> Base<T> {
 }
 
 /// Returns a future that completes `delay` from now, as [`sleep`](crate::future::sleep) does. With the feature `tokio`,
-/// a task of the runtime turns the timers of that function, so that they stand still while the runtime does. No task of
-/// a runtime turns the timer of this future.
+/// a task of the runtime turns the timers of `sleep`. Those timers stand still while the runtime stands still. The
+/// timer of this future does not depend on a runtime.
 ///
-/// A layer for any executor uses it. For example, a program may wait for the future by an executor of its own, on the
-/// only thread of a runtime.
+/// The function is for layers that work with any executor. For example, a program may wait for the future by an
+/// executor of its own, on the only thread of a runtime.
 ///
 /// # Panics
 ///

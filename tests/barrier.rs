@@ -128,7 +128,7 @@ fn is_barrier_refused() -> bool {
     unsafe { libc::syscall(libc::SYS_membarrier, 0, 0, 0) == -1 }
 }
 
-/// Makes the system refuse `membarrier` to all threads of this process, for the rest of its life.
+/// Makes the system refuse `membarrier` to all threads of this process, until the process ends.
 fn refuse_barriers() {
     const NUMBER_OF_THE_CALL: u32 = 0;
     let step =

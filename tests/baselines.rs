@@ -33,7 +33,7 @@ enum Op {
         span: u64,
         count: u64,
     },
-    /// Cancels by any id so far. Most of the ids are stale.
+    /// Cancels a timer by one of the ids that were made so far. Most of these ids are stale.
     Cancel {
         choice: u64,
     },
@@ -57,7 +57,7 @@ enum Op {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     tick: u64,
-    /// The step of time by which the timer must have fired.
+    /// The number of the step of time by which the timer must have fired.
     latest: u64,
 }
 

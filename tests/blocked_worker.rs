@@ -13,7 +13,8 @@ use support::{Gate, HOUR, MS, assert_settled};
 use tourbillon::{Builder, Fired};
 
 const PENDING: usize = 1_000;
-/// The number of timers that are scheduled in each millisecond. Each is cancelled at the moment at which it is due.
+/// The number of timers that are scheduled in each millisecond. Each timer is cancelled at the moment at which it is
+/// due.
 const EACH_MILLISECOND: usize = 600;
 const GROWTH_KIB: usize = 8 * 1_024;
 
@@ -23,7 +24,7 @@ fn milliseconds() -> u32 {
         .map_or(1_500, |seconds| 1_000 * seconds.parse::<u32>().expect("a number of seconds"))
 }
 
-/// Returns this process's resident memory, in KiB. 0 if the system does not show it.
+/// Returns this process's resident memory, in KiB. Returns 0 if the system does not report it.
 fn resident_kib() -> usize {
     let read = || {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -46,8 +46,8 @@ fn a_cancelled_timer_gives_its_payload_back_and_does_not_fire() {
     assert!(engine.handle().is_empty());
 }
 
-/// A ticket names its slot's generation by 16 bits. A stale ticket that outlives 65,536 generations looks like the
-/// ticket of the slot's present timer. Then the present timer's deadline decides.
+/// A ticket (an entry in the wheel) names its slot's generation by 16 bits. A stale ticket that outlives 65,536
+/// generations looks like the ticket of the slot's present timer. Then the present timer's deadline decides.
 #[test]
 fn a_stale_ticket_that_matches_by_chance_fires_nothing_early() {
     const MS: Duration = Duration::from_millis(1);

@@ -12,7 +12,7 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
-/// A lock that each test holds, because the counted bytes are those of the whole process.
+/// A lock that each test holds, because the tests count the bytes of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -63,7 +63,7 @@ fn a_pair_of_each(engines: &[Engine<usize>]) {
     }
 }
 
-/// An engine that has a timer in each tick. Its firings are reported.
+/// An engine that has a timer in each tick. The engine reports each firing.
 struct Ticking {
     _engine: Engine<u64>,
     firings: mpsc::Receiver<()>,
@@ -94,7 +94,8 @@ impl Ticking {
 }
 
 /// A thread schedules and cancels on 2, 8 and 100 engines in turn. After its first use of each engine, the thread
-/// allocates nothing. With 100 engines, the thread cannot keep its parts of all engines in place.
+/// allocates nothing. With 100 engines, the thread has more parts (its data about an engine) than fixed places for
+/// parts.
 #[test]
 fn a_thread_that_changes_its_engine_allocates_nothing() {
     let _alone = alone();
@@ -125,7 +126,8 @@ fn a_thread_keeps_no_more_memory_the_more_engines_it_has_used() {
     assert!(last < first + (1 << 20), "{first} and then {last} bytes");
 }
 
-/// Engines are made, used and dropped one after the other. The parts of at most a few engines stay in memory.
+/// Engines are made, used and dropped one after the other. A thread's parts (its data) of at most a few engines stay in
+/// memory.
 #[test]
 fn engines_that_end_one_after_the_other_leave_no_parts() {
     let _alone = alone();
@@ -145,7 +147,8 @@ fn engines_that_end_one_after_the_other_leave_no_parts() {
     }
 }
 
-/// A thread used many engines and ends. Its parts of all engines are given back, so another thread gets all slots.
+/// A thread used many engines and ends. The thread's parts (its data) of all engines are given back, so another thread
+/// gets all slots.
 #[test]
 fn a_thread_that_used_many_engines_leaves_no_slots_behind() {
     let _alone = alone();

@@ -51,7 +51,7 @@ impl Server {
         stream
     }
 
-    /// Waits until the server stops by itself. Returns its output after the line with the address.
+    /// Waits until the server stops by itself. Returns the server's output after the line with the address.
     fn finish(mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -199,8 +199,9 @@ fn bytes_that_were_unsent_when_the_end_came_are_sent() {
 
 // --- Idle timeouts ---
 
-/// Sends a byte in each third of the idle timeout, for five timeouts. Returns the connection, and a moment before its
-/// last byte. Returns `None` if this thread slept too long, because the server was then free to close the connection.
+/// Sends a byte in each third of the idle timeout, for five timeouts. Returns the connection, and a moment before the
+/// last byte was sent. Returns `None` if this thread slept too long, because the server was then free to close the
+/// connection.
 fn talk(server: &Server, idle_timeout: Duration) -> Option<(TcpStream, Instant)> {
     let mut before = Instant::now();
     let mut stream = server.connect();
@@ -234,8 +235,8 @@ fn a_busy_connection_is_kept_and_an_idle_one_is_closed_not_early() {
     });
 }
 
-/// A loop that turned all the time could fire within the tick of a deadline, but before the deadline. Such a loop
-/// closes no connection early.
+/// Messages keep the loop turning, so that it never sleeps. The loop may then turn in the tick of a deadline, but
+/// before the deadline. The loop must not close a connection early.
 #[test]
 fn a_loop_that_does_not_sleep_closes_nobody_early() {
     const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
@@ -378,8 +379,8 @@ impl LoopLine {
 }
 
 /// Connections go to the loops in turn. Each loop echoes, and arms its connections' timers without a ticket (an entry
-/// in the wheel). It closes connections that are idle after their last byte. It also closes connections that never sent
-/// a byte.
+/// in the wheel). The loop closes connections that are idle after their last byte, and connections that never sent a
+/// byte.
 #[test]
 fn each_loop_serves_its_connections_and_closes_those_that_are_idle() {
     const IDLE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -232,7 +232,7 @@ fn a_refused_pin_is_told() {
     drop(engine);
 }
 
-/// A subscriber to the engine's events panics or uses the engine. Neither does harm.
+/// A subscriber to the engine's events panics or uses the engine. The engine goes on in both cases.
 #[test]
 fn a_subscriber_may_panic_and_may_schedule() {
     let listening = Listening::begin();

@@ -10,7 +10,7 @@ use support::{Gate, HOUR, Log, MS, within_patience};
 use tourbillon::extend::{Base, Due, Payload, WhenFull};
 use tourbillon::{Armed, Builder, DrivenEngine, Engine, Refusal, RescheduleError, Timestamp};
 
-/// A payload without `Clone`. It counts how often the layer reads it.
+/// A payload without `Clone`. The payload counts how often the layer reads it.
 struct Seen(Arc<AtomicU64>);
 
 /// Makes a layer whose payloads count their runs. Also returns a log with the kinds of the timers that fired.

@@ -25,8 +25,8 @@ fn timed(f: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// Calls `f` while other threads run. If `are_busy`, they compute, and are more than there are cores. Otherwise they
-/// rest.
+/// Calls `f` while other threads run. If `are_busy`, the other threads compute, and they outnumber the cores. Otherwise
+/// the other threads sleep.
 fn beside_others<R>(are_busy: bool, f: impl FnOnce() -> R) -> R {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {

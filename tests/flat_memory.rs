@@ -18,8 +18,8 @@ const LANE: usize = 4_096;
 /// The largest permitted number of tickets (entries of timers). The crate's page states the bound for the wheels. The
 /// tickets in the lanes (threads' queues) are added, because a shard may drain them into the wheels while it sweeps.
 const TICKETS: usize = 2 * THREADS * RING + 65_536 + THREADS * (4_096 + LANE + 64);
-/// The permitted growth of resident memory after the first tenth, in KiB. It is twice the memory of the permitted
-/// tickets, and some pages. A growth of one byte for each operation would exceed it.
+/// The permitted growth of resident memory after the first tenth, in KiB. The permitted growth is twice the memory of
+/// the permitted tickets, and some pages. A growth of one byte for each operation would exceed it.
 const GROWTH_KIB: usize = 4 * 1_024;
 
 /// Returns this process's resident memory, in KiB. `None` if the system does not show it.
@@ -41,7 +41,7 @@ fn far(n: usize) -> Duration {
     HOUR + Duration::from_micros(n as u64)
 }
 
-/// Owned timers are armed and disarmed in turn.
+/// A usage in which owned timers are armed and disarmed in turn.
 struct ArmAndDisarm;
 
 impl Usage for ArmAndDisarm {
@@ -61,7 +61,7 @@ impl Usage for ArmAndDisarm {
     }
 }
 
-/// Owned timers are made, armed and dropped.
+/// A usage in which owned timers are made, armed and dropped.
 struct MakeAndDrop;
 
 impl Usage for MakeAndDrop {
@@ -78,7 +78,7 @@ impl Usage for MakeAndDrop {
     }
 }
 
-/// One-shot timers are scheduled and cancelled.
+/// A usage in which one-shot timers are scheduled and cancelled.
 struct ScheduleAndCancel;
 
 impl Usage for ScheduleAndCancel {

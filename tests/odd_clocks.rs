@@ -23,7 +23,7 @@ fn bent(f: impl Fn(Timestamp) -> Timestamp + Send + Sync + 'static) -> Builder {
     Builder::new().clock(Bent(f)).shards(2).workers(1).unpinned()
 }
 
-/// Returns a function that sets a time forward or back by the number in `nanos`.
+/// Returns a function that sets a time forward or back by a number of nanoseconds, which it reads from `nanos`.
 fn set_by(nanos: &Arc<AtomicU64>, back: bool) -> impl Fn(Timestamp) -> Timestamp + Send + Sync + 'static {
     let nanos = Arc::clone(nanos);
     move |true_time| {
@@ -147,8 +147,8 @@ fn a_clock_of_half_the_speed_fires_nothing_early_and_each_timer_once() {
     assert_settled(&engine.handle().stats());
 }
 
-/// The clock steps back inside a handler that also starts an engine. The shard was about to sleep for a short time. It
-/// checks for new engines only before a long sleep, so this sleep must not become long.
+/// The clock steps back inside a handler that also starts an engine. The shard was about to sleep for a short time. The
+/// shard checks for new engines only before a long sleep, so its short sleep must not become long.
 #[test]
 fn a_clock_that_steps_back_in_a_turn_lets_no_shard_oversleep() {
     let back = Arc::new(AtomicU64::new(0));

@@ -56,7 +56,7 @@ fn runtimes_that_end_while_timers_are_pending_leave_no_thread() {
     assert!(threads() <= before + 20, "{before} threads before, {} after", threads());
 }
 
-/// Notes whether it is dropped by a panic.
+/// A value that counts its drop if the drop happens during a panic.
 struct Unwound(Arc<AtomicUsize>);
 
 impl Drop for Unwound {
@@ -89,7 +89,8 @@ fn a_task_does_not_take_the_end_of_its_runtime_for_a_timeout() {
     assert_eq!((count(&panics), count(&timeouts)), (0, 0));
 }
 
-/// The task that wakes the turning task blocks its worker. tokio keeps a task that was woken last for that worker.
+/// A task wakes the task that turns the timers, and then blocks its worker. tokio runs the task that was woken last on
+/// the same worker. The timers of other tasks still fire in time.
 #[test]
 fn a_blocked_worker_holds_up_no_timer_of_the_others() {
     within_patience(|| {

@@ -33,7 +33,7 @@ enum End {
 struct Owned {
     timer: Timer<u64>,
     deadline: Option<Timestamp>,
-    /// The moment at which the timer was last armed. Its deadline may have passed by then.
+    /// The moment at which the timer was last armed. At that moment, the timer's deadline may have passed already.
     since: Timestamp,
 }
 

@@ -45,8 +45,8 @@ struct Book {
     deadlines: Option<[AtomicU64; Book::DEADLINES]>,
     /// The number of deadlines for which the timer was armed so far.
     armed: AtomicU64,
-    /// The lowest number of a deadline that is not void. A later deadline that was acknowledged as pending, or a
-    /// disarm, makes deadlines void.
+    /// The lowest number of a deadline that is not void. A disarm makes all earlier deadlines void. A later deadline
+    /// that was acknowledged as pending makes them void, too.
     void_before: AtomicU64,
     /// The deadline for which the timer's own handler last armed it.
     armed_inside: AtomicU64,

@@ -10,7 +10,7 @@ use tourbillon::{Builder, Fired};
 const MS: Duration = Duration::from_millis(1);
 /// The longest wait for an event that should come at once. The machine may be busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The longest time that a handler waits for other handlers. They should run some milliseconds later.
+/// The longest time that a handler waits for other handlers. The other handlers should run some milliseconds later.
 const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// The action that a timer's handler takes.
@@ -22,8 +22,8 @@ enum Act {
     /// The handler reports its thread's name, and then waits as with `Block`.
     ReportAndBlock(mpsc::Sender<String>, mpsc::Receiver<()>),
     Report(mpsc::Sender<thread::ThreadId>),
-    /// The handler reports. The first such handler on the shard's own thread also blocks, and so does the first on any
-    /// other thread.
+    /// The handler reports. The first such handler on the shard's own thread also blocks, and so does the first such
+    /// handler on another thread.
     BlockFirst(Arc<[Gate; 2]>, mpsc::Sender<()>),
     /// The handler lets another handler go on, and then runs for a while itself.
     Release(mpsc::Sender<()>),
@@ -71,10 +71,10 @@ fn act(fired: Fired<'_, Act>) {
     }
 }
 
-/// A handler returns only when other timers have fired: timers of its own batch, and timers scheduled after it has
-/// begun. The first handler that blocks is on the shard's own thread, so another thread takes the shard over. A
-/// takeover needs only a small part of the time that the test allows. If each takeover took a second, the time would
-/// not suffice.
+/// A handler returns only when other timers have fired: timers of its own batch (group of due timers), and timers
+/// scheduled after it has begun. The first handler that blocks is on the shard's own thread, so another thread takes
+/// the shard over. A takeover needs only a small part of the time that the test allows. If each takeover took a second,
+/// the time would not suffice.
 #[test]
 fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
     let begin = Instant::now();
@@ -229,7 +229,8 @@ fn every_timer_fires_once_while_leaders_change() {
     assert!(takeovers > 0, "no leader was held up");
 }
 
-/// A shutdown comes while handlers block. The shutdown waits for these handlers, and returns the other timers.
+/// A handler blocks, and so holds up the shard's leader (the thread that runs the shard). The shutdown waits for this
+/// handler, and returns the other timers.
 #[test]
 fn a_shutdown_waits_for_a_leader_that_is_held_up() {
     let engine = Builder::new().shards(1).workers(1).start(act).unwrap();
@@ -268,8 +269,9 @@ fn quick_handlers_run_on_the_shards_own_thread() {
     assert!(!is_disturbed, "the shard was taken over in every attempt");
 }
 
-/// The first leader's handler returns while the thread that took the shard over runs a handler itself. The first leader
-/// leads the shard again. From then on, armings wake that thread.
+/// The first leader (the thread that ran the shard first) has lost the shard to another thread, which runs a handler.
+/// Then the first leader's handler returns, and the first leader leads the shard again. From then on, armings wake the
+/// first leader.
 #[test]
 fn a_leader_that_leads_again_is_woken() {
     for _ in 0..10 {

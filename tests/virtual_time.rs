@@ -21,7 +21,7 @@ fn standing() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// An event of a server's life: the virtual time since its start, and a name.
+/// An event of a server's life: the virtual time from the server's start, and a name.
 type Event = (Duration, String);
 
 /// Returns the events of a server's life of 30 days. Its tasks wait by the timers of tokio and of this crate, by turns.

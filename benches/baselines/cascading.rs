@@ -22,7 +22,7 @@ const LEVELS: u32 = u64::BITS.div_ceil(BITS);
 pub(crate) struct CascadingWheel {
     position: u64,
     wheel: Lists<u64>,
-    /// For each slot of the level, a bit. A set bit means that the slot has timers.
+    /// For each slot of the level, a bit that is set if the slot has timers.
     occupied: [u64; LEVELS as usize],
     /// The coarse slot that the wheel is emptying. The slot begins at `position`.
     open: Option<u32>,
@@ -47,7 +47,7 @@ impl CascadingWheel {
     }
 
     /// Returns the first occupied slot and the tick at which the slot begins. The slots of a fine level begin before
-    /// those of all coarser levels.
+    /// the slots of all coarser levels.
     #[inline]
     fn next_slot(&self) -> Option<(u32, u64)> {
         let levels = self.occupied.iter().zip(0..);
@@ -58,8 +58,8 @@ impl CascadingWheel {
         Some((level * SLOTS + slot, revolution | u64::from(slot) << (level * BITS)))
     }
 
-    /// Returns the tick at which [`step`](Self::step) must be called again. It is the tick of the first timer, or an
-    /// earlier tick at which timers must be moved.
+    /// Returns the tick at which [`step`](Self::step) must be called again: the tick of the first timer. The tick is
+    /// earlier if timers must be moved before.
     pub(crate) fn next_step(&self) -> Option<u64> {
         if self.open.is_some() { Some(self.position) } else { self.next_slot().map(|(_, begin)| begin) }
     }

@@ -17,7 +17,8 @@ pub(crate) struct LazyHeap {
     dead: usize,
 }
 
-/// A timer's slot with its generation and deadline. In the heap's order the greatest entry has the earliest deadline.
+/// An entry of the heap: a timer's slot with its generation, and the timer's deadline. In the heap's order the greatest
+/// entry has the earliest deadline.
 #[derive(Clone, Copy)]
 struct Entry {
     at: u64,

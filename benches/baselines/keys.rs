@@ -5,8 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 pub(super) type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
 
-/// Fibonacci hashing of a key. The high bits are added to the low bits, because the map takes the index from the low
-/// bits and the tag from the high bits.
+/// Fibonacci hashing of a key. The map takes the index from the low bits, and the tag from the high bits. So the high
+/// bits are added to the low bits.
 #[derive(Clone, Copy, Default)]
 pub(super) struct KeyHasher(u64);
 

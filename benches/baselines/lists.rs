@@ -99,7 +99,7 @@ impl<K: Copy> Lists<K> {
         id
     }
 
-    /// Puts a timer behind `prev`, a node of `list`. If `prev` is `NIL`, puts it at the start of the list.
+    /// Puts a timer behind `prev`, a node of `list`. If `prev` is `NIL`, puts the timer at the start of the list.
     pub(super) fn insert_after(&mut self, list: u32, prev: u32, key: K, payload: Payload) -> SlotId {
         let id = self.allocate(key, payload);
         let next = if prev == NIL { self.first(list) } else { self.next(prev) };

@@ -28,7 +28,7 @@ struct Shared<Q> {
 
 struct State<Q> {
     queue: Q,
-    /// The moment at which the timer thread will wake, in nanoseconds since the service's start. 0 while the thread is
+    /// The moment at which the timer thread will wake, in nanoseconds after the service's start. 0 while the thread is
     /// awake.
     wake_at: u64,
     stopping: bool,
@@ -104,12 +104,12 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 impl<Q: Queue> Locked<Q> {
-    /// Returns the nanoseconds since the service's start.
+    /// Returns the time from the service's start until now, in nanoseconds.
     pub(crate) fn now(&self) -> u64 {
         self.shared.now()
     }
 
-    /// Returns a function that reads the same time as [`now`](Self::now): nanoseconds since the service's start.
+    /// Returns a function that reads the same time as [`now`](Self::now): nanoseconds after the service's start.
     pub(crate) fn clock(&self) -> impl Fn() -> u64 + Send + Sync + use<Q> {
         let origin = self.shared.origin;
         move || nanos(origin.elapsed())

@@ -72,8 +72,8 @@ impl Shared {
 }
 
 impl State {
-    /// Moves some of the timers that are due at tick `to` into `due`. Returns true if the wheel has settled and gave no
-    /// timer.
+    /// Moves some of the timers that are due at tick `to` into `due`. Returns true if the wheel has no more work up to
+    /// `to` and gave no timer.
     fn turn(&mut self, to: u64, due: &mut Vec<Payload>) -> bool {
         for _ in 0..BATCH {
             match self.wheel.step(to) {

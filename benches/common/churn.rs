@@ -18,7 +18,7 @@ pub(crate) struct Churn<T: Timers> {
     chance: Chance,
 }
 
-/// The total time of cancels and the total time of schedules.
+/// The total time of all cancels, and the total time of all schedules.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChurnTime {
     pub(crate) schedule: Duration,

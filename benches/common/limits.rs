@@ -1,7 +1,7 @@
 //! The limits that a contestant states. If a workload exceeds them, a bench reports that and measures nothing.
 
-/// The limits of a timer structure, and its lateness by design. The unit is the structure's own: ticks, or nanoseconds
-/// for a [`Service`](super::Service).
+/// The limits of a timer structure, and its lateness by design. The unit is ticks, or nanoseconds for a
+/// [`Service`](super::Service).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The largest distance of a timer's deadline from the structure's present position.
@@ -10,8 +10,8 @@ pub(crate) struct Limits {
     pub(crate) durations: usize,
     /// The largest number of pending timers. The structure would take too long for a bench with more timers.
     pub(crate) timers: usize,
-    /// Returns a timer's largest lateness. The argument is the timer's distance from its deadline when it was
-    /// scheduled. A larger distance never gives a smaller result.
+    /// A function that returns the largest lateness of a timer. The argument is the time from the scheduling of the
+    /// timer to its deadline. A larger argument never gives a smaller result.
     pub(crate) lateness: fn(u64) -> u64,
 }
 

@@ -39,8 +39,8 @@ pub(crate) trait Timers {
 
     /// Makes an empty structure, at tick 0.
     fn new() -> Self;
-    /// Arms a timer that is within the structure's limits. A timer whose tick has passed fires with the next tick at
-    /// the latest.
+    /// Arms a timer that is within the structure's limits. A timer whose tick has passed fires at the next tick or
+    /// earlier.
     fn schedule(&mut self, tick: u64, payload: Payload) -> Self::Id;
     fn cancel(&mut self, id: Self::Id) -> Option<Payload>;
     /// Moves the structure's position to tick `to`, and calls `fire` with the due timers in any order. No timer may be
@@ -91,7 +91,7 @@ pub(crate) trait Service: Send + Sync + Sized + 'static {
     type Caller: Caller + Send + 'static;
 
     fn start(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Self;
-    /// Makes a [`Caller`] through which the calling thread uses the service.
+    /// Makes a [`Caller`], by which the calling thread uses the service.
     fn caller(&self) -> Self::Caller;
     fn pending(&self) -> usize;
     /// Returns how often the service's threads slept and woke, if the service counts that.
@@ -129,8 +129,8 @@ pub(crate) fn is_smoke_test() -> bool {
     !measures
 }
 
-/// Returns the number of iterations to make: `iterations`, the number that Criterion asks for. In a test the result is
-/// large enough to run every part of the bench.
+/// Returns the number of iterations to make: `iterations`, the number that Criterion asks for. In a smoke test, returns
+/// a number that is large enough to run every part of the bench.
 pub(crate) fn at_least_some(iterations: u64) -> u64 {
     if is_smoke_test() { iterations.max(3_000) } else { iterations }
 }

@@ -40,7 +40,7 @@ fn engine(on_fire: impl Fn(Payload) + Send + Sync + 'static) -> Engine<Payload> 
     Builder::new().start(move |timer| on_fire(timer.payload)).expect("the system gives us threads")
 }
 
-/// Declares contestants. Each contestant calls the engine in a certain way.
+/// Declares contestants of the benchmark. Each contestant calls the engine in its own way.
 macro_rules! way_in {
     ($(#[$doc:meta])* $service:ident, $name:literal, $caller:ty, $make:expr) => {
         $(#[$doc])*

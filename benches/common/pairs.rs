@@ -27,7 +27,7 @@ pub(crate) struct PairRun {
     pub(crate) nanos_per_pair: f64,
 }
 
-/// A handler that counts the timers that fire.
+/// A handler that counts how many timers have fired.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FireCount(Arc<AtomicU64>);
 

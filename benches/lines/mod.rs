@@ -22,7 +22,7 @@ const ROUNDS: u64 = 512;
 /// Each loop fires its due timers once in this number of rounds.
 const ROUNDS_PER_TURN: u64 = 16;
 /// The largest number of additional cache lines that may move for each operation with many cores, compared with two
-/// cores. A line that moves once a turn counts as some tenths.
+/// cores. A line that moves once in each turn of a loop adds some tenths.
 const TOLERANCE: f64 = 0.4;
 /// The number of owned timers that each producer has.
 const TIMERS: u64 = 64;
@@ -108,7 +108,7 @@ enum Producers {
     OnLoops,
     /// The producers have their own threads. Each uses another shard.
     Beside,
-    /// The producers have their own threads. All use the first shard.
+    /// The producers have their own threads, and all of them use the first shard.
     AtOneShard,
 }
 
@@ -261,8 +261,8 @@ fn transfers_per_operation() {
     }
 }
 
-/// The recorder notices shared lines: a counter that all cores use moves with each addition. Separate counters do not
-/// move.
+/// The recorder notices shared cache lines. If all cores add to one counter, its cache line moves with each addition.
+/// If each core has its own counter, no line moves.
 #[test]
 fn a_shared_line_is_seen() {
     use crate::base::sync::{AtomicU64, Ordering};

@@ -28,10 +28,10 @@ thread_local! {
     static CORE: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// For each cache line, the cores that have it. Also the transfers so far.
+/// The cores that have each cache line, and the transfers of cache lines so far. `None` before the first access.
 static RECORD: Mutex<Option<(HashMap<usize, u128>, Transfers)>> = Mutex::new(None);
 
-/// The number of atomic read-modify-writes on all cores since the last call of [`take_updates`].
+/// The number of atomic read-modify-writes on all cores after the last call of [`take_updates`].
 static UPDATES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(crate) fn run_on(core: u32) {
     CORE.set(Some(core));
 }
 
-/// Returns the transfers of cache lines since the last call of this function.
+/// Returns the transfers of cache lines after the last call of this function.
 pub(crate) fn take_transfers() -> Transfers {
     let mut record = RECORD.lock().unwrap_or_else(PoisonError::into_inner);
     record.as_mut().map(|(_, transfers)| mem::take(transfers)).unwrap_or_default()
@@ -60,7 +60,7 @@ pub(crate) fn forget() {
     *RECORD.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// Returns the number of atomic read-modify-writes since the last call of this function.
+/// Returns the number of atomic read-modify-writes after the last call of this function.
 pub(crate) fn take_updates() -> u64 {
     UPDATES.swap(0, Ordering::Relaxed)
 }

@@ -135,7 +135,8 @@ impl World {
         self.schedule(&mut self.shared.inbox.register(), &mut Magazines::new(), deadline);
     }
 
-    /// Schedules a timer as the engine does: pushes it to the shard, and notifies the parker, which wakes the loop.
+    /// Schedules a timer as the engine does: pushes it to the shard, and notifies the parker (the word on which a
+    /// thread sleeps), which wakes the loop.
     fn schedule(&self, lane: &mut LaneWriter, magazines: &mut Magazines, deadline: Timestamp) {
         let index = magazines.take(&self.slots).unwrap();
         let (_, stamp) = self.slots.control(index).arm(index, deadline);
@@ -202,8 +203,9 @@ impl Fire for World {
 }
 
 /// Another thread schedules a due timer. At the same time the loop, which has no timer, turns and begins to wait. The
-/// loop's word is the moment until which the loop waits. Legal endings: (a) the turn drains the timer's ticket; (b) the
-/// drain after the announcement finds the ticket; (c) the loop reads the lowered word; (d) the loop is woken.
+/// loop's word is the moment until which the loop waits. Legal endings: (a) the turn drains the timer's ticket (a
+/// request to check the timer); (b) the drain after the announcement finds the ticket; (c) the loop reads the lowered
+/// word; (d) the loop is woken.
 #[test]
 fn an_arming_elsewhere_races_with_the_loop() {
     model("looped::an_arming_elsewhere_races_with_the_loop", || {
@@ -310,7 +312,7 @@ fn two_armings_elsewhere_race_with_each_other() {
 }
 
 /// A push lowers the loop's word, the moment until which it waits. A loop that reads the lowered word finds the timer's
-/// ticket in its next turn, without another fence.
+/// ticket (a request to check the timer) in its next turn, without another fence.
 #[test]
 fn push_lowers_the_word() {
     model("push_lowers_the_word", || {
@@ -333,9 +335,9 @@ fn push_lowers_the_word() {
 }
 
 /// A thread whose lane (queue to the shard) is full drains the lanes in the loop's place. Then it wakes the loop for
-/// its timer. Legal endings: (a) the loop's turn finds the timer's ticket in the wheel; (b) the turn has found the
-/// ticket in the lane, and the thread finds nothing; (c) the loop is in a turn, and the thread leaves the lane to the
-/// turn.
+/// its timer. Legal endings: (a) the loop's turn finds the timer's ticket (a request to check the timer) in the wheel;
+/// (b) the turn has found the ticket in the lane, and the thread finds nothing; (c) the loop is in a turn, and the
+/// thread leaves the lane to the turn.
 #[test]
 fn a_drain_elsewhere_races_with_the_loop() {
     model("a_drain_elsewhere_races_with_the_loop", || {
@@ -397,9 +399,10 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Another thread schedules a due timer. At the same time a loop that is a task, and has no timer, turns and waits for
-/// its bell, as `LoopShard::turn_as_task` does. Legal endings: (a) the task finds the timer before it waits: in the
-/// turn, in the lowered word, or because the bell has rung; (b) the task is woken.
+/// Another thread schedules a due timer. At the same time a loop without timers turns and waits, as
+/// `LoopShard::turn_as_task` does. The loop is a task, and waits for its bell, the flag that wakes it. Legal endings:
+/// (a) the task finds the timer before it waits: in the turn, in the lowered word, or because the bell has rung; (b)
+/// the task is woken.
 #[cfg(feature = "async")]
 #[test]
 fn an_arming_elsewhere_races_with_a_task_that_waits() {

@@ -87,7 +87,7 @@ impl Succession {
         }
     }
 
-    /// Waits until no loop leads the shard. Then makes the next loop the shard's leader, on the calling thread.
+    /// Waits until no loop leads the shard. Then the next loop leads the shard, on the calling thread.
     fn take_place(&self) -> Seat {
         while !self.world.set.settings().roster.take_place(0) {
             thread::yield_now();
@@ -129,7 +129,7 @@ impl Succession {
 }
 
 /// A loop turns, asks for its next moment and ends. Another loop takes its place on the same thread. At the same time
-/// another thread arms a timer that is due earlier than the first loop's word, the moment until which that loop waits.
+/// another thread arms a timer. The timer is due before the first loop's word, the moment until which that loop waits.
 /// Legal endings: (a) the first loop fires the timer; (b) the arming lowers the word before the next loop begins, and
 /// the next loop reads the word before it waits; (c) the next loop is woken.
 #[test]

@@ -26,7 +26,7 @@ fn disarm_races_with_fire() {
 }
 
 /// The drop of a timer's handle races with a firing. Legal endings: (a) the handle frees the timer, whether the timer
-/// fired before or not; (b) the worker frees the timer. Exactly one of the two frees it.
+/// fired before or not; (b) the worker frees the timer. The timer is freed exactly once.
 #[test]
 fn drop_races_with_fire() {
     model("drop_races_with_fire", || {

@@ -63,8 +63,8 @@ fn model_of_three_deadlines(name: &str, f: fn([Timestamp; 3])) {
 pub(super) struct World {
     pub(super) slab: Slab<u32>,
     pub(super) index: u32,
-    /// The ticket that each thread posted last: the deadline in the high bits, and the stamp in the low bits. 0 stands
-    /// for none.
+    /// The ticket (a request to check the timer) that each thread posted last: the deadline in the high bits, and the
+    /// stamp in the low bits. 0 stands for none.
     tickets: [AtomicU64; 2],
 }
 
@@ -214,7 +214,7 @@ impl World {
     }
 
     /// Handles a due ticket (entry in the wheel): checks the timer, and fires the timer if it is due. Returns the
-    /// deadline for which it fired.
+    /// deadline for which the timer fired.
     pub(super) fn turn(&self, party: usize, stamp: u32, now: Timestamp) -> Option<Timestamp> {
         if self.check(party, stamp, now) { self.fire(party, stamp, now, || {}) } else { None }
     }
@@ -263,7 +263,7 @@ pub(super) fn assert_vacant_in(world: &World, generation: u64) {
 }
 
 /// Makes a timer that a shard is checking, after the heavy side of the barrier. From here on nothing depends on the
-/// light side. Also returns the stamp of the timer's ticket.
+/// light side. Also returns the stamp of the timer's ticket (a request to check the timer).
 pub(super) fn being_checked() -> (StdArc<World>, u32) {
     let (world, stamp) = World::armed(DUE);
     assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");

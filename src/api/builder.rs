@@ -34,7 +34,7 @@ const REAL_TIME: RangeInclusive<u8> = 1..=99;
 /// The shortest default of [`stall_after`](Builder::stall_after). On a busy machine, even a healthy thread is sometimes
 /// off its core for some ten milliseconds.
 const SHORTEST_DEFAULT_STALL: Duration = Duration::from_millis(100);
-/// The default of [`stall_after`](Builder::stall_after) in ticks, unless that is shorter than
+/// The default of [`stall_after`](Builder::stall_after) in ticks, unless that time is shorter than
 /// [`SHORTEST_DEFAULT_STALL`]. A program that chose a coarse tick does not mind a delay of a few ticks.
 const DEFAULT_STALL_TICKS: u32 = 10;
 
@@ -88,8 +88,8 @@ pub struct Builder {
     on_panic: Option<Box<PanicHook>>,
     /// The running shards that the engine uses. `None` if the engine gets shards of its own.
     on: Option<Shards>,
-    /// The name of the last option that was set and that concerns the shards; `None` if none was set. An engine on
-    /// running shards refuses such options.
+    /// The name of the last set option that concerns the shards. `None` if the program has set no such option. An
+    /// engine on running shards refuses options of this kind.
     shards_option: Option<&'static str>,
 }
 
@@ -105,8 +105,8 @@ enum Dispatch {
 }
 
 impl Dispatch {
-    /// Returns the threads on which handlers run if the set of shards has no threads of its own. These are the
-    /// executor's threads. Without an executor, it is the thread that turns the shards.
+    /// Returns the threads on which handlers run if the set of shards starts no threads. With an executor, handlers run
+    /// on the executor's threads. Without an executor, handlers run on the thread that turns the shards.
     fn without_threads(self) -> Dispatcher {
         match self {
             Self::Given(executor @ Dispatcher::Executor(_)) => executor,
@@ -143,8 +143,8 @@ impl Builder {
     }
 
     /// Sets the number of shards. A shard is a wheel with a thread of its own. The default is the number of cores on
-    /// which the calling thread may run. On Linux it is lower if the process's control group grants less processor
-    /// time.
+    /// which the calling thread may run. On Linux the default is lower if the process's control group grants less
+    /// processor time.
     pub fn shards(mut self, shards: usize) -> Self {
         self.shards_option = Some("shards");
         self.shards = Some(shards);
@@ -153,8 +153,8 @@ impl Builder {
 
     /// Sets the cores to which shards are pinned, in turn. If the system refuses to pin a shard,
     /// [`Stats`](crate::Stats) counts the refusal in [`pins_refused`](crate::ShardStats::pins_refused), and an event
-    /// reports it. The thread then runs unpinned. The number of a core that does not exist is refused by the system,
-    /// not by the builder, because the cores may change while the engine runs.
+    /// reports it. The thread then runs unpinned. The builder accepts the number of a core that does not exist, because
+    /// cores may come and go. The system then refuses to pin the shard.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.shards_option = Some("cores");
         self.pinning = Pinning::To(cores.into_iter().collect());
@@ -177,10 +177,10 @@ impl Builder {
     ///
     /// A shard's thread itself runs the handlers of up to 1,024 due timers. Waking another thread for them would take
     /// as long as the shard's own wake-up took, and longer if the cores are busy. Another thread watches the handlers,
-    /// and checks once a millisecond. If it finds a shard's thread at the same handlers twice, it takes over the shard:
-    /// one to two milliseconds after the handlers began. After 64 checks that found no handler stuck, it checks every
-    /// four milliseconds. Then a takeover comes up to five milliseconds after the handlers began. In both cases the
-    /// wake-ups of the watching thread add to these times.
+    /// and checks once a millisecond. If two checks find a shard's thread at the same handlers, the watching thread
+    /// takes over the shard: one to two milliseconds after the handlers began. After 64 checks that found no handler
+    /// stuck, the watching thread checks every four milliseconds. Then a takeover comes up to five milliseconds after
+    /// the handlers began. In both cases the wake-ups of the watching thread add to these times.
     ///
     /// After a takeover, the due timers of the shard go to the workers for a while: the next 16 times, up to 1,024
     /// times if takeovers recur. So once in a while a handler that blocks delays other timers of its shard by one to
@@ -259,8 +259,8 @@ impl Builder {
     /// one. So 900 threads can have a timer each in a capacity of 4,096.
     ///
     /// If other threads have the remaining slots in reserve, a call may find no slot although fewer timers than the
-    /// capacity are pending. Such a call is refused. It counts in [`Stats::engine_full`](crate::Stats::engine_full),
-    /// and `health` reports `full`.
+    /// capacity are pending. Then the call is refused. The refusal counts in
+    /// [`Stats::engine_full`](crate::Stats::engine_full), and `health` reports `full`.
     ///
     /// Memory is allocated as it is needed, and kept until the engine is dropped: 16 bytes and the payload for each
     /// slot, 16 more for the slot of a [`Timer`](crate::Timer), 16 bytes for each ticket.
@@ -269,15 +269,15 @@ impl Builder {
         self
     }
 
-    /// Sets the capacity of a lane: the number of tickets that a thread may post before its shard takes them. If the
-    /// lane is full, the thread's calls wait or are refused. A lane consists of blocks of 64 tickets, and the capacity
-    /// is checked once for each block.
+    /// Sets the capacity of a lane, a thread's queue to a shard. The capacity is the number of tickets (timers to
+    /// check) that a thread may post before its shard takes them. If the lane is full, the thread's calls wait or are
+    /// refused. A lane consists of blocks of 64 tickets, and the capacity is checked once for each block.
     pub fn lane_capacity(mut self, tickets: u64) -> Self {
         self.lane_capacity = tickets;
         self
     }
 
-    /// Sets the clock of the engine.
+    /// Sets the clock by which the engine measures time.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.shards_option = Some("clock");
         self.clock = Some(Box::new(clock));
@@ -336,8 +336,8 @@ impl Builder {
     ///
     /// Only these options of the builder apply: [`capacity`](Self::capacity), [`lane_capacity`](Self::lane_capacity),
     /// [`on_panic`](Self::on_panic), [`executor`](Self::executor), [`inline`](Self::inline). [`start`](Self::start)
-    /// fails with [`BuildError::NotOfAnEngine`] if another option was set. It fails with [`BuildError::Forked`] in the
-    /// child of a fork if the shards were started before the fork.
+    /// fails with [`BuildError::NotOfAnEngine`] if another option was set. [`start`](Self::start) fails with
+    /// [`BuildError::Forked`] in the child of a fork if the shards were started before the fork.
     pub fn on(mut self, shards: &Shards) -> Self {
         self.on = Some(shards.clone());
         self
@@ -365,7 +365,7 @@ impl Builder {
         self.shards_option.map_or(Ok(()), |option| Err(BuildError::NotOfAnEngine { option }))
     }
 
-    /// Starts shards and workers without an engine. Several engines can then share them.
+    /// Starts shards and workers without an engine. Several engines can then share the shards and workers.
     ///
     /// The builder's settings of [`capacity`](Self::capacity), [`lane_capacity`](Self::lane_capacity) and
     /// [`on_panic`](Self::on_panic) belong to an engine, and do not apply.
@@ -514,7 +514,7 @@ impl Builder {
     }
 }
 
-/// Checks the capacities. Returns the settings of an engine with these capacities and this panic hook.
+/// Checks the builder's capacities. Returns the settings of an engine with the capacities and with this panic hook.
 fn engine_settings(
     (capacity, lane_capacity, on_panic): (u32, u64, Option<Box<PanicHook>>),
     dispatcher: Dispatcher,

@@ -83,8 +83,8 @@ impl DrivenShards {
         self.lead_each(|led| led.work(now)).for_each(drop);
     }
 
-    /// Returns the moment at which the next timer is due. The moment is earlier if the wheel must begin before then to
-    /// move many timers to a finer level.
+    /// Returns the moment at which the program must turn the shards next: the moment at which the next timer is due.
+    /// The moment is earlier if many timers must move to a finer level of the timing wheel before.
     pub fn next_expiry(&mut self) -> Option<Timestamp> {
         self.lead_each(Led::next_due).flatten().min()
     }
@@ -96,7 +96,7 @@ impl DrivenShards {
         Some(self.next_expiry()?.max(next_tick)).filter(|&next| next > self.clock.now())
     }
 
-    /// Calls `lead` with the locked data of each shard, one shard after the other.
+    /// Locks one shard after another. Calls `lead` with the locked data of each shard.
     fn lead_each<R>(&mut self, lead: impl Fn(&mut Led) -> R) -> impl Iterator<Item = R> {
         let shards = self.shards.owner().set().shards().iter();
         shards.filter_map(move |shard| {
@@ -116,9 +116,10 @@ impl DrivenShards {
 /// An engine without threads. Its time moves only when the program moves it. It is for tests, examples and simulations.
 ///
 /// A driven engine has all parts of an [`Engine`], runs on one thread and is deterministic: the same calls fire the
-/// same timers in the same order. Handlers run inside [`advance`](Self::advance). No thread drains the lanes between
-/// two advances, so the lanes may fill. If a thread schedules more than `lane_capacity` timers between two advances,
-/// the further timers are refused. Armings of a [`Timer`](crate::Timer) are never refused for this reason.
+/// same timers in the same order. Handlers run inside [`advance`](Self::advance). No thread drains the lanes (threads'
+/// queues to the shard) between two advances, so the lanes may fill. If a thread schedules more than `lane_capacity`
+/// timers between two advances, the further timers are refused. Armings of a [`Timer`](crate::Timer) are never refused
+/// for this reason.
 ///
 /// # Examples
 ///
@@ -156,7 +157,7 @@ impl<T: Send + 'static> DrivenEngine<T> {
         self.engine.handle()
     }
 
-    /// Returns the shards of this engine. Other engines may be made on them.
+    /// Returns the shards of this engine. Other engines may be made on these shards, too.
     #[must_use]
     pub fn shards(&self) -> &Shards {
         self.driver.shards()

@@ -13,9 +13,9 @@ static GLOBAL: OnceLock<Shards> = OnceLock::new();
 static STARTING: OnceLock<ForkLock<()>> = OnceLock::new();
 
 impl Shards {
-    /// Returns the *current* shards of the calling thread, on which the thread's new engines run. These are the shards
-    /// that the thread [entered](Self::enter) last. Otherwise they are the process's own shards, which the first such
-    /// call starts.
+    /// Returns the *current* shards of the calling thread, on which the thread's new engines run. If the thread has
+    /// [entered](Self::enter) shards, the result is the shards that it entered last. Otherwise the result is the
+    /// process's own shards. The first call that needs the process's own shards starts them.
     ///
     /// # Errors
     ///
@@ -71,8 +71,8 @@ pub(crate) fn shards() -> Result<&'static Shards, BuildError> {
     }
 }
 
-/// Returns the process's own shards. Calls `start` if they were not started before. The returned flag is true if this
-/// call started them.
+/// Returns the process's own shards. Calls `start` if the process's own shards do not run yet. The returned flag says
+/// whether this call has started the shards.
 #[cold]
 fn start_global(
     start: impl FnOnce() -> Result<Shards, BuildError>,

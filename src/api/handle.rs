@@ -120,8 +120,8 @@ impl<'a, T: Send + 'static> Fired<'a, T> {
 
     /// Returns a handle to the engine that fired the timer, so that the handler can schedule timers.
     ///
-    /// A handler should not hold a handle of its own instead: it would keep itself and the engine's memory alive for
-    /// ever.
+    /// A handler should not hold a handle of its own instead: such a handle would keep the handler and the engine's
+    /// memory alive for ever.
     #[must_use]
     pub fn engine(&self) -> Handle<T> {
         Handle { core: StdArc::clone(self.core) }
@@ -179,8 +179,8 @@ impl<T: Send + 'static> Handle<T> {
 
     /// Arms a timer that fires `delay` from now, or later; never earlier.
     ///
-    /// The call waits while the shard is behind with this thread's tickets. A zero delay fires when the present tick
-    /// ends. [`Duration::MAX`] means never: the end of time is 584 years after the clock's origin.
+    /// The call waits while this thread's lane (its queue to the shard) is full. A zero delay fires when the present
+    /// tick ends. [`Duration::MAX`] means never: the end of time is 584 years after the clock's origin.
     ///
     /// # Errors
     ///
@@ -224,7 +224,8 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the lane or the engine is full, or if the engine is shut down. The error returns the payload.
+    /// Fails if the lane (this thread's queue to the shard) or the engine is full, or if the engine is shut down. The
+    /// error returns the payload.
     #[inline(always)]
     pub fn try_schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.try_schedule_at(self.now() + delay, payload)
@@ -279,7 +280,8 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Time complexity
     ///
-    /// O(1), one compare-and-swap. The slot is free at once. The 16-byte ticket stays until the shard looks at it.
+    /// O(1), one compare-and-swap. The slot is free at once. The timer's 16-byte ticket (its entry at the shard) stays
+    /// until the shard checks the ticket.
     #[inline(always)]
     pub fn cancel(&self, id: TimerId) -> Cancel<T> {
         self.core.timers().cancel(&mut lend(self.core.admission()), id)
@@ -302,7 +304,8 @@ impl<T: Send + 'static> Handle<T> {
     }
 
     /// Moves a pending timer to `delay` from now. Returns the timer's new id; the old id is stale. The payload is not
-    /// moved in memory. The call waits for room in the lane as [`schedule`](Self::schedule) does.
+    /// moved in memory. The call waits for room in the lane (this thread's queue to the shard) as
+    /// [`schedule`](Self::schedule) does.
     ///
     /// # Errors
     ///
@@ -326,8 +329,8 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Errors
     ///
-    /// Fails as [`reschedule`](Self::reschedule) does. If the lane is full, fails with
-    /// [`LaneFull`](RescheduleError::LaneFull); the timer is then unchanged.
+    /// Fails as [`reschedule`](Self::reschedule) does. If the lane (this thread's queue to the shard) is full, fails
+    /// with [`LaneFull`](RescheduleError::LaneFull); the timer is then unchanged.
     pub fn try_reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
         self.core.timers().reschedule(&mut lend(self.core.admission()), id, deadline)
     }
@@ -407,9 +410,9 @@ impl<T: Send + 'static> Handle<T> {
     /// number of shards.
     ///
     /// Timers that were scheduled before stay on their shard. The choice holds until the thread chooses again or ends.
-    /// It affects only the calling thread. A handler runs on one of the engine's threads, so a handler's choice holds
-    /// for later handlers on that thread, too. The call cannot fail. After a shutdown, and in the child of a fork, it
-    /// has no effect.
+    /// The choice affects only the calling thread. A handler runs on one of the engine's threads, so a handler's choice
+    /// holds for later handlers on that thread, too. The call cannot fail. After a shutdown, and in the child of a
+    /// fork, it has no effect.
     ///
     /// # Examples
     ///
@@ -503,7 +506,8 @@ impl<T: Send + 'static> fmt::Debug for Handle<T> {
     }
 }
 
-/// Tries once to schedule a timer through the lane of `local`, the calling thread's part of the engine. Does not wait.
+/// Makes one attempt to schedule a timer, through the lane (the queue to a shard) of the calling thread. `local` is
+/// this thread's part of the engine. Does not wait.
 #[inline(always)]
 pub(crate) fn schedule<T: Send + 'static>(
     timers: &Timers<T>,
@@ -524,8 +528,8 @@ fn refused<T: Send + 'static>(timers: &Timers<T>, payload: T) -> ScheduleError<T
     ScheduleError { kind: timers.admission().why_closed(), payload }
 }
 
-/// Repeats `attempt` until the calling thread's lane has room. After each failed attempt, wakes the shards to drain the
-/// lane. Fails at once if the calling thread would wait for itself.
+/// Repeats `attempt` until the calling thread's lane (its queue to the shard) has room. After each failed attempt,
+/// wakes the shards to drain the lane. Fails at once if the calling thread would wait for itself.
 #[cold]
 pub(crate) fn wait_for_room<T: Send + 'static>(
     core: &Core<T>,
@@ -543,8 +547,8 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
     Err(error)
 }
 
-/// Makes room in the calling thread's lane, or waits a little for the shards to make room. Returns false if the thread
-/// can do neither.
+/// Makes room in the calling thread's lane (its queue to the shard), or waits a little for the shards to make room.
+/// Returns false if the thread can neither make room nor wait.
 pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
     if core.set().is_of_loops() {
         core.set().drain_loops();

@@ -53,7 +53,7 @@ use core::time::Duration;
 /// A `LoopShard` may move to another thread, and is not shared. If it is dropped, no timer is lost: the timers of the
 /// shard stay pending. They can be cancelled, [`shutdown`](crate::Handle::shutdown) returns them, or another loop takes
 /// the shard by [`Shards::take_loop`] and fires them. Until then [`health`](crate::Handle::health) reports the shard as
-/// late. It also does so if the loop does not turn.
+/// late. A shard whose loop does not turn is reported as late, too.
 ///
 /// # Examples
 ///
@@ -122,14 +122,14 @@ impl LoopShard {
     }
 
     /// Sets the function that wakes a loop that is a task of an asynchronous runtime. Other tasks run on the loop's
-    /// thread after the loop has asked for its next deadline. If such a task arms an earlier timer, the function is
-    /// called, too. That is the difference to [`wake_by`](Self::wake_by).
+    /// thread after the loop has asked for its next deadline. If such a task arms an earlier timer, the engine calls
+    /// the function, too. The function of [`wake_by`](Self::wake_by) is not called in this case.
     #[cfg(feature = "async")]
     pub(crate) fn wake_task_by(&mut self, wake: impl Fn() + Send + Sync + 'static) {
         self.be_woken(wake, true);
     }
 
-    /// Returns the present moment by the clock of the set of shards, or an earlier moment.
+    /// Returns a moment by the clock of the set of shards: the present moment, or a little earlier.
     #[cfg(feature = "async")]
     pub(crate) fn true_now(&self) -> Timestamp {
         self.set().settings().clock.true_now()
@@ -173,8 +173,8 @@ impl LoopShard {
     }
 
     /// Fires the timers that are due at `now`. A turn handles at most `budget` timers of each engine, or a few dozen
-    /// more. If it returns [`LoopLeft::More`], [`next_deadline`](Self::next_deadline) then returns a moment in the
-    /// past. Handlers run inside this call, unless their engine has an executor.
+    /// more. If the turn returns [`LoopLeft::More`], [`next_deadline`](Self::next_deadline) then returns a moment in
+    /// the past. Handlers run inside this call, unless their engine has an executor.
     pub fn turn(&mut self, now: impl Into<Timestamp>, budget: usize) -> LoopLeft {
         let (set, index) = (self.shards.owner().set(), self.seat.index());
         self.seat.turn(set, (now.into(), budget), || come_home(set.id(), index))

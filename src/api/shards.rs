@@ -58,8 +58,8 @@ pub struct Shards {
 }
 
 struct Set {
-    /// The engine for futures on these shards. It is dropped before `owner`, so that the engine is shut down before the
-    /// threads end.
+    /// The engine for futures on these shards. The engine is dropped before the field `owner`, and so shut down before
+    /// the threads end.
     #[cfg(feature = "async")]
     layer: OnceLock<Box<Layer>>,
     owner: StdArc<Owner>,
@@ -70,7 +70,8 @@ struct Set {
 pub(crate) type Layer = dyn Any + Send + Sync;
 
 thread_local! {
-    /// Whether the calling thread has entered any shards: `ENTERED` has entries. Reading this flag is a plain load.
+    /// Whether the calling thread has entered any shards, so that `ENTERED` has entries. Reading this flag is a plain
+    /// load.
     static HAS_ENTERED: Cell<bool> = const { Cell::new(false) };
     /// The shards that the calling thread has entered, each with the number of its scope. The outermost scope is first.
     static ENTERED: RefCell<Vec<(u64, Shards)>> = const { RefCell::new(Vec::new()) };
@@ -146,9 +147,9 @@ impl fmt::Debug for Shards {
 #[derive(Debug)]
 #[must_use = "the scope ends when this is dropped"]
 pub struct Entered {
-    /// The number of the scope. It tells overlapping scopes of a thread apart.
+    /// The number of the scope. A thread tells its overlapping scopes apart by their numbers.
     scope: u64,
-    /// Keeps the guard on its thread: on another thread, the guard's drop would not find the scope.
+    /// A marker that keeps the guard on its thread. On another thread, the guard's drop would not find the scope.
     is_of_its_thread: PhantomData<*const ()>,
 }
 

@@ -169,14 +169,15 @@ impl<T: Send + 'static> Timer<T> {
         self.by_ref().arm_slowly(deadline)
     }
 
-    /// Arms the timer if the shard will check its present ticket at `deadline` or before. Otherwise returns false, and
-    /// the caller must call [`queue`](Self::queue).
+    /// Arms the timer if its present ticket comes early enough. A ticket (a request to check the timer) is early enough
+    /// if it is due at `deadline` or before. Otherwise returns false, and the caller must call [`queue`](Self::queue).
     #[inline(always)]
     pub(crate) fn postpone(&self, deadline: Timestamp) -> bool {
         engine::postpone(self.anchor.slots(), self.slot.index(), deadline)
     }
 
-    /// Completes an arming by a new ticket, after `postpone` has returned false. Does not wait: see [`Core::queue`].
+    /// Completes an arming after `postpone` has returned false: posts a new ticket, a request to check the timer. Does
+    /// not wait: see [`Core::queue`].
     pub(crate) fn queue(&self, deadline: Timestamp, insist: bool) -> Rearmed {
         self.core().queue(self.slot.index(), deadline, insist)
     }
@@ -199,8 +200,8 @@ impl<T: Send + 'static> Timer<T> {
     ///
     /// After [`Disarm::Disarmed`] and [`Disarm::Idle`] no handler of this timer runs, and none begins before the timer
     /// is armed again. [`Disarm::Running`] means that a handler has begun and may not have ended; the call does not
-    /// wait. [`disarm_and_wait`](Self::disarm_and_wait) also returns whether the timer had been armed again since the
-    /// handler began.
+    /// wait. [`disarm_and_wait`](Self::disarm_and_wait) also returns whether the timer was armed again after the
+    /// handler had begun.
     ///
     /// If two threads disarm a timer at the same time, both may get [`Disarm::Disarmed`] for one arming.
     ///

@@ -56,9 +56,9 @@ impl AtomicBuckets {
     }
 }
 
-/// A row of times of one bucket that a thread has noted but not yet counted. A thread that fires timers notes many
-/// times of one bucket in a row. If each time were counted at once, several such threads would pass the bucket's cache
-/// line to and fro.
+/// Successive times that a thread has noted but not yet counted. All belong to one bucket. A thread that fires timers
+/// notes many times of one bucket in a row. If each time were counted at once, several such threads would pass the
+/// bucket's cache line to and fro.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
     bucket: usize,
@@ -66,8 +66,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Notes a time that belongs into `buckets`. If it belongs to another bucket than the noted times, first counts the
-    /// noted times.
+    /// Notes a time that will be counted in `buckets`. If the time belongs to another bucket than the noted times,
+    /// first counts the noted times.
     #[inline]
     pub(crate) fn note(&mut self, nanos: u64, buckets: &AtomicBuckets) {
         let bucket = index(nanos);
@@ -124,8 +124,8 @@ impl Buckets {
         self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Returns a quantile of the counted times: `thousandths` of 1,000 counted times are not longer. The result is
-    /// rounded up to the greatest time of its bucket. The result is zero if no time was counted.
+    /// Returns a quantile of the counted times: the time that `thousandths` of 1,000 counted times do not exceed.
+    /// Rounds the result up to the greatest time of its bucket. Returns zero if no time was counted.
     pub(crate) fn quantile(&self, thousandths: u32) -> Duration {
         let rank = (u128::from(self.count()) * u128::from(thousandths)).div_ceil(1_000);
         let mut seen = 0;

@@ -41,8 +41,7 @@ impl Counter {
     }
 }
 
-/// An episode is a row of refusals with pauses of at most this time. After a longer pause, the next refusal starts a
-/// new episode.
+/// The greatest pause between two refusals of one episode. A refusal after a longer pause starts a new episode.
 pub(crate) const EPISODE: Duration = Duration::from_secs(1);
 
 /// Counts the calls that were refused for one reason, and groups them into episodes ([`EPISODE`]).
@@ -87,12 +86,12 @@ fn is_within_episode(last: u64, now: u64) -> bool {
 pub(crate) struct ShardCounters {
     pub(crate) wakes: Counter,
     pub(crate) pin_refused: Counter,
-    /// The moment from which the shard counts as overdue (`shard::stall`), in nanoseconds. While the shard may sleep,
-    /// this moment is in the future.
+    /// The moment from which the shard counts as overdue, in nanoseconds. The module `shard::stall` sets it. While the
+    /// shard may sleep, this moment is in the future.
     pub(crate) overdue_since: Counter,
     pub(crate) stalls: Counter,
-    /// The number of takeovers. In a takeover, a handler held up the shard's leader, and another thread became the
-    /// leader.
+    /// The number of takeovers. In a takeover, a handler held up the thread that leads the shard, and another thread
+    /// became the leader.
     pub(crate) takeovers: Counter,
     worst_stall_nanos: Counter,
 }
@@ -111,7 +110,7 @@ impl ShardCounters {
         }
     }
 
-    /// Records how late a stalled shard is. Only the shard's leader calls this method.
+    /// Records how late a stalled shard is. Only the thread that leads the shard calls this method.
     pub(crate) fn note_stall(&self, late: Duration) {
         self.worst_stall_nanos.raise(nanos(late));
     }
@@ -126,7 +125,7 @@ impl ShardCounters {
     }
 }
 
-/// The number of cache lines over which a station distributes its counts of fired timers.
+/// The number of cache lines over which a station (an engine's part of a shard) distributes its counts of fired timers.
 const STRIPES: usize = 8;
 
 /// The cache line on which a thread counts the timers that it fires. If all threads used one line, threads that fire at
@@ -149,30 +148,34 @@ struct Firings {
     owned: Counter,
 }
 
-/// The counters of one station, an engine's part of a shard. The shard's leader writes some counters, and the workers
-/// write the other counters. The workers' counters are on cache lines of their own.
+/// The counters of one station, an engine's part of a shard. The thread that leads the shard writes some counters, and
+/// the workers write the other counters. The workers' counters are on cache lines of their own.
 #[derive(Debug)]
 pub(crate) struct StationCounters {
     pub(crate) turns: Counter,
     pub(crate) stale: Counter,
-    /// The number of due chunks that were handed over to the workers. `handed_tickets` counts the tickets in these
-    /// chunks.
+    /// The number of chunks (groups of due tickets) that were handed over to the workers. `handed_tickets` counts the
+    /// tickets in these chunks.
     handed_over: Counter,
     handed_tickets: Counter,
-    /// The moment, in nanoseconds, of the last hand-over that found the workers' queue empty.
+    /// The moment, in nanoseconds, of the last hand-over of due tickets (requests to check timers) that found the
+    /// workers' queue empty.
     queued_from: Counter,
     pub(crate) tickets: Counter,
-    /// The number of due tickets that the shard holds back at present. The workers already have enough tickets.
+    /// The number of due tickets (requests to check timers) that the shard holds back at present. The workers already
+    /// have enough tickets.
     pub(crate) held_back: Counter,
-    /// The number of due tickets that were posted again because their owned timers had been postponed.
+    /// The number of due tickets (requests to check timers) that were posted again because their owned timers had been
+    /// postponed.
     pub(crate) postponed: Counter,
     fired: [CachePadded<Firings>; STRIPES],
     begun: CachePadded<Counter>,
-    /// The moment at which the shard handed over a chunk, in nanoseconds: the latest of all chunks that workers have
-    /// begun.
+    /// The moment, in nanoseconds, at which the shard handed over a chunk (a group of due tickets). Of all chunks that
+    /// workers have begun, this chunk was handed over last.
     begun_from: Counter,
     pub(crate) stale_at_worker: Counter,
-    /// The number of tickets that workers posted again or that belonged to an owned timer that a worker freed.
+    /// The number of tickets (requests to check timers) that workers took without firing a timer. The worker posted the
+    /// ticket again, or freed the ticket's owned timer.
     pub(crate) passed_on: Counter,
     pub(crate) panics: Counter,
     pub(crate) busy_nanos: Counter,
@@ -238,7 +241,7 @@ impl StationCounters {
         self.busy_nanos.add(nanos(time));
     }
 
-    /// Counts a hand-over to the workers at `now`: `tickets` due tickets in `chunks` chunks.
+    /// Counts a hand-over to the workers at `now`: `tickets` due tickets in `chunks` chunks (groups of due tickets).
     pub(crate) fn hand_over(&self, chunks: u64, tickets: u64, now: Timestamp) {
         if self.waiting_tickets() == 0 {
             self.queued_from.set(now.as_nanos());
@@ -247,31 +250,33 @@ impl StationCounters {
         self.handed_tickets.add(tickets);
     }
 
-    /// Records that a worker begins a chunk. `handed_over` is the time at which the chunk was handed over.
+    /// Records that a worker begins a chunk (a group of due tickets). The shard handed the chunk over at the moment
+    /// `handed_over`.
     #[inline]
     pub(crate) fn begin_chunk(&self, handed_over: Timestamp) {
         self.begun.add(1);
         self.begun_from.raise(handed_over.as_nanos());
     }
 
-    /// Returns the number of chunks that were handed over and that no worker has begun.
+    /// Returns the number of chunks (groups of due tickets) that the shard has handed over and no worker has begun.
     pub(crate) fn waiting_chunks(&self) -> u64 {
         // `begun` is read first: a chunk is handed over before it is begun.
         let begun = self.begun.get();
         self.handed_over.get().saturating_sub(begun)
     }
 
-    /// Returns the number of due tickets that no worker has taken. The number includes tickets that the shard holds
-    /// back.
+    /// Returns the number of due tickets (requests to check timers) that no worker has taken. The number includes
+    /// tickets that the shard holds back.
     pub(crate) fn waiting_tickets(&self) -> u64 {
         // The taken tickets are counted first, for the same reason as in `waiting_chunks`.
         let taken = self.fired() + self.owned_fired() + self.stale_at_worker.get() + self.passed_on.get();
         self.handed_tickets.get().saturating_sub(taken) + self.held_back.get()
     }
 
-    /// Returns for how long the oldest waiting ticket has waited for a worker; zero if no ticket waits. The method
-    /// assumes that workers begin chunks in the order of their hand-over. If the chunk before the oldest ticket's chunk
-    /// waited too, the result is longer by the time between the hand-overs of the two chunks.
+    /// Returns for how long the oldest waiting ticket (a request to check a timer) has waited for a worker; zero if no
+    /// ticket waits. The method assumes that workers begin chunks in the order of their hand-over. If the chunk (group
+    /// of due tickets) before the oldest ticket's chunk also waited, the result is too long. The error is the time
+    /// between the hand-overs of the two chunks.
     pub(crate) fn waited(&self, now: Timestamp) -> Duration {
         if self.waiting_tickets() == 0 {
             return Duration::ZERO;

@@ -27,12 +27,12 @@ use super::sync::{
 use core::time::Duration;
 use std::sync::atomic::AtomicU32;
 
-/// The number of forks between the first process and this process. It is a plain atomic also in models, which do not
-/// fork.
+/// The number of forks between the first process and this process. The models use a plain atomic, too, because they do
+/// not fork.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// The time for which a caller in the child of a fork waits for a lock that another thread of the child may hold. In
-/// this time, the caller tries [`LOOKS`] times.
+/// The time for which the child of a fork waits for a lock that another thread of the child may hold. The caller tries
+/// [`LOOKS`] times in this time.
 const PATIENCE: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 40;
 
@@ -61,7 +61,7 @@ pub(crate) fn begin_generation() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A lock that ignores poison. In a child of the process that made the lock, a caller gives up after a moment.
+/// A lock that ignores poison. A child of the process that made the lock waits only a moment for it.
 #[derive(Debug)]
 pub(crate) struct ForkLock<T> {
     made_in: Generation,
@@ -73,8 +73,8 @@ impl<T> ForkLock<T> {
         Self { made_in: Generation::current(), value: ModelledMutex::new(value) }
     }
 
-    /// Locks the value. Returns `None` only in a child of the process that made the lock, if a thread of the parent
-    /// held the lock at the fork (M1).
+    /// Locks the value. Returns `None` only in a child of the process that made the lock. This happens if another
+    /// thread of the parent held the lock at the fork (M1).
     pub(crate) fn lock(&self) -> Option<ModelledMutexGuard<'_, T>> {
         if !self.made_in.is_past() {
             return Some(ignore_poison(self.value.lock()));

@@ -20,7 +20,7 @@ mod imp {
         thread::current().id()
     }
 
-    /// Returns 0: in a model, all threads have the same number.
+    /// Returns 0. The threads of a model all have this number.
     pub(crate) fn number_of_this_thread() -> u64 {
         0
     }
@@ -50,7 +50,7 @@ mod imp {
     #[cfg(not(all(test, tourbillon_lines)))]
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
     pub(crate) use std::sync::atomic::{Ordering, fence};
-    /// Parks the calling thread for a short time. In a model, the park ends by itself, too. A park by `park_timeout`
+    /// Parks the calling thread for a short time. In a model, this park ends by itself, but a park by `park_timeout`
     /// does not.
     pub(crate) use std::thread::park_timeout as doze;
     pub(crate) use std::thread::{self, park_timeout, sleep};

@@ -75,8 +75,8 @@ impl Timestamp {
     }
 }
 
-/// Returns the nanoseconds of `time`, or `None` if they do not fit. `as_nanos` would cost a 128-bit multiplication at
-/// each arming of a timer.
+/// Returns the nanoseconds of `time`, or `None` if they exceed a `u64`. `as_nanos` would cost a 128-bit multiplication
+/// at each arming of a timer.
 #[inline]
 fn nanos(time: Duration) -> Option<u64> {
     time.as_secs().checked_mul(1_000_000_000)?.checked_add(u64::from(time.subsec_nanos()))

@@ -21,11 +21,13 @@ impl tourbillon_wheel::Ticket for Ticket {
     }
 }
 
-/// Due tickets that are handed over together: at most [`CHUNK_TICKETS`](crate::base::limits::CHUNK_TICKETS).
+/// Due tickets (requests to check timers) that are handed over together: at most
+/// [`CHUNK_TICKETS`](crate::base::limits::CHUNK_TICKETS).
 pub(crate) type Chunk = Vec<Ticket>;
 
-/// A ticket on its way from a thread that arms a timer to a shard's wheel. It has the deadline in place of the tick, to
-/// spare the thread a division. The shard computes the tick only if the timer is still armed, and most timers are not.
+/// A ticket (a request to check a timer) on its way from a thread that arms a timer to a shard's wheel. It has the
+/// deadline in place of the tick, to spare the thread a division. The shard computes the tick only if the timer is
+/// still armed, and most timers are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Insertion {
     pub(crate) deadline: Timestamp,
@@ -34,7 +36,7 @@ pub(crate) struct Insertion {
 }
 
 impl Ticket {
-    /// Returns whether the ticket belongs to an owned timer (`Timer`), not to a one-shot.
+    /// Returns whether the ticket, a request to check a timer, belongs to an owned timer (`Timer`), not to a one-shot.
     pub(crate) fn is_owned(&self) -> bool {
         self.stamp > u32::MAX >> 1
     }

@@ -27,8 +27,8 @@ macro_rules! event {
     }};
 }
 
-/// Reports that an engine has started. `workers` is the number of threads that run its handlers. It is zero if the
-/// shards run the handlers, or if the executor does not report its number of threads.
+/// Reports that an engine has started. `workers` is the number of threads that run its handlers. The number is zero if
+/// the shards run the handlers, or if the executor does not report its number of threads.
 pub(crate) fn started(engine: u64, shards: usize, tick: Duration, workers: usize) {
     let tick_seconds = tick.as_secs_f64();
     event!(info, "engine started", engine, shards, tick_seconds, workers);
@@ -58,7 +58,8 @@ pub(crate) fn engine_full(engine: u64, capacity: u32) {
     event!(warn, "engine full", engine, capacity);
 }
 
-/// Reports that timers are refused or wait because a lane is full. Called once for each episode of refusals.
+/// Reports that timers are refused or wait because a lane (a thread's queue to a shard) is full. Called once for each
+/// episode of refusals.
 #[cold]
 pub(crate) fn lane_full(engine: u64, shard: usize, lane_capacity: u64) {
     event!(warn, "lane full", engine, shard, lane_capacity);

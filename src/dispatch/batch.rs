@@ -25,23 +25,26 @@ use crate::base::tick::Timestamp;
 use crate::base::ticket::{Chunk, Ticket};
 use std::collections::VecDeque;
 
-/// The interface of an engine for its shards: it runs the handlers of the timers whose tickets are due.
+/// The interface of an engine for its shards: it runs the handlers of the timers whose tickets (requests to check
+/// timers) are due.
 pub(crate) trait Fire: Send + Sync + 'static {
     /// Returns the threads on which the handlers run.
     fn dispatcher(&self) -> &Dispatcher;
 
-    /// Fires the timers of tickets in `batch` that no other worker has taken. Stops after `most` handlers, or when no
-    /// ticket is left. Returns the number of called handlers.
+    /// Fires the timers of the tickets (requests to check timers) in `batch` that no other worker has taken. Stops
+    /// after `most` calls of handlers, or when no ticket is left. Returns the number of calls.
     fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize;
 
-    /// Tells `shard` that workers have taken tickets of a batch. The shard may then hand over more tickets.
+    /// Tells `shard` that workers have taken tickets (requests to check timers) of a batch. The shard may then hand
+    /// over more tickets.
     fn batch_taken(&self, shard: usize);
 
     /// Tells `shard` that an executor has dropped a job. The shard then checks its batches.
     fn job_dropped(&self, shard: usize);
 }
 
-/// Runs `batch` on the threads on which the engine's handlers run. Returns false if the executor panicked.
+/// Runs `batch`, a group of due timers, on the threads on which the engine's handlers run. Returns false if the
+/// executor panicked.
 pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
     if engine.dispatcher().is_inline() {
         batch.run(engine, usize::MAX);
@@ -50,11 +53,12 @@ pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool
     BatchJob::new(batch, engine).send()
 }
 
-/// The greatest number of chunks in a batch. They have 1,024 tickets. If a turn of a shard has only one batch, the
-/// shard's leader runs the batch. For more timers, a second thread is worth its wake-up.
+/// The greatest number of chunks (groups of due tickets) in a batch. Such a batch has 1,024 tickets. If a turn of a
+/// shard has only one batch, the shard's own thread runs the batch. For more timers, a second thread is worth its
+/// wake-up.
 pub(crate) const BATCH_CHUNKS: usize = 32;
 
-/// A chunk of due tickets, and the number of its tickets that workers have taken.
+/// A chunk of due tickets (requests to check timers), and the number of its tickets that workers have taken.
 #[derive(Debug)]
 pub(crate) struct DueChunk {
     tickets: Chunk,
@@ -67,7 +71,7 @@ impl DueChunk {
         Self { tickets, handed_over, cursor: AtomicU32::new(0) }
     }
 
-    /// Returns the moment at which the chunk's shard found it due.
+    /// Returns the moment at which the shard found the chunk (a group of due tickets) due.
     pub(crate) fn handed_over(&self) -> Timestamp {
         self.handed_over
     }
@@ -76,13 +80,14 @@ impl DueChunk {
         &self.tickets
     }
 
-    /// Returns the tickets mutably, so that they can be sorted before the chunk is handed over.
+    /// Returns the tickets mutably, so that they can be sorted before the chunk (a group of due tickets) is handed
+    /// over.
     pub(crate) fn tickets_mut(&mut self) -> &mut [Ticket] {
         &mut self.tickets
     }
 
-    /// Takes the chunk's next ticket. No other worker gets this ticket. The returned flag is true for the chunk's first
-    /// ticket.
+    /// Takes the chunk's next ticket (a request to check a timer). No other worker gets this ticket. The returned flag
+    /// is true for the chunk's first ticket.
     pub(crate) fn take(&self) -> Option<(Ticket, bool)> {
         // Ordering: Relaxed [H1]. The tickets came with the job and do not change.
         let place = self.cursor.fetch_add(1, Ordering::Relaxed);
@@ -99,13 +104,13 @@ impl DueChunk {
     }
 }
 
-/// Due chunks of tickets of one shard. Several workers may fire their timers together.
+/// Due tickets (requests to check timers) of one shard, in chunks. Several workers may fire their timers together.
 #[derive(Debug)]
 pub(crate) struct Batch {
     shard: usize,
     chunks: Box<[DueChunk]>,
-    /// The number of jobs for this batch that wait for a thread. A job waits before its first run, and between two
-    /// partial runs.
+    /// The number of jobs for this batch that wait for a thread. A job waits before its first run, and between two runs
+    /// that each fire a part of the batch.
     waiting_jobs: AtomicU32,
 }
 
@@ -114,18 +119,19 @@ impl Batch {
         Self { shard, chunks: chunks.into_boxed_slice(), waiting_jobs: AtomicU32::new(0) }
     }
 
-    /// Returns the number of the shard that found the chunks due.
+    /// Returns the number of the shard that found the batch's timers due.
     pub(crate) fn shard(&self) -> usize {
         self.shard
     }
 
-    /// Returns the chunks that have tickets left. Workers have taken all tickets of the other chunks.
+    /// Returns the chunks (groups of due tickets) that have tickets left. Workers have taken all tickets of the other
+    /// chunks.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &DueChunk> {
         self.chunks.iter().filter(|chunk| !chunk.is_taken())
     }
 
-    /// Fires the timers of tickets that no other worker has taken. Calls at most `most` handlers, and returns the
-    /// number of called handlers.
+    /// Fires the timers of tickets (requests to check timers) that no other worker has taken. Calls at most `most`
+    /// handlers, and returns the number of called handlers.
     fn run(&self, engine: &StdArc<dyn Fire>, most: usize) -> usize {
         let called = StdArc::clone(engine).fire(self, most);
         // Notify the shard even if tickets are left. The worker that took the last ticket may not have seen the tickets
@@ -149,7 +155,8 @@ impl Batch {
     }
 }
 
-/// A job that fires the timers of a batch. An executor passes the job to a thread, or the shard's leader runs it.
+/// A job that fires the timers of a batch. An executor passes the job to a thread, or the thread that leads the shard
+/// runs it.
 pub(crate) struct BatchJob {
     batch: StdArc<Batch>,
     engine: StdArc<dyn Fire>,
@@ -158,11 +165,11 @@ pub(crate) struct BatchJob {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// No thread runs the job at present. The batch counts it among its waiting jobs.
+    /// No thread runs the job at present. The batch counts the job among its waiting jobs.
     Waits,
     /// A thread runs the job, or the job's last run has panicked.
     Runs,
-    /// The job is done: a run found no ticket left, or found that the engine has ended.
+    /// The job is done: a run found no ticket (a request to check a timer) left, or found that the engine has ended.
     Done,
 }
 
@@ -229,8 +236,9 @@ impl Drop for BatchJob {
     }
 }
 
-/// The greatest number of batches that a shard hands to workers before they have taken the tickets of the first.
-/// Further due tickets are held back (`shard::backlog`). 128 full batches are work for some tens of milliseconds.
+/// The greatest number of batches (groups of due timers) that a shard may have at the workers. The shard hands over a
+/// further batch only after the workers have taken all tickets of the oldest batch. Further due tickets are held back
+/// (`shard::backlog`). 128 full batches are work for some tens of milliseconds.
 const MOST_IN_FLIGHT: usize = 128;
 
 /// The batches of a shard that workers may still be running, the oldest first.
@@ -240,12 +248,12 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Returns whether the shard may send another batch to the workers.
+    /// Returns whether the shard may send another batch (a group of due timers) to the workers.
     pub(crate) fn has_room(&self) -> bool {
         self.batches.len() < MOST_IN_FLIGHT
     }
 
-    /// Returns whether the workers have finished all batches of the shard.
+    /// Returns whether the workers have finished all batches (groups of due timers) of the shard.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
@@ -259,13 +267,15 @@ impl InFlight {
         self.batches.push_back(batch);
     }
 
-    /// Removes the batches whose tickets workers have all taken. This makes room for further batches.
+    /// Removes the batches (groups of due timers) whose tickets workers have all taken, to make room for further
+    /// batches. A ticket is a request to check a timer.
     pub(crate) fn forget_taken(&mut self) {
         self.batches.retain(|batch| !batch.is_taken());
     }
 
-    /// Sends another job for each batch that has tickets left but no waiting job. The workers of such a batch are slow,
-    /// or its job was dropped. The shard calls this rarely, so that workers have finished quick batches by then.
+    /// Sends another job for each batch (a group of due timers) that has tickets left but no waiting job. The workers
+    /// of such a batch are slow, or its job was dropped. The shard calls this method rarely, so that the workers have
+    /// finished quick batches before the call.
     pub(crate) fn check(&mut self, engine: &StdArc<dyn Fire>) {
         self.forget_taken();
         for batch in self.batches.iter().filter(|batch| !batch.has_waiting_jobs()) {
@@ -274,8 +284,8 @@ impl InFlight {
         }
     }
 
-    /// Returns whether the shard should check the batches soon. A slow handler may hold up other tickets, or a job may
-    /// have been dropped.
+    /// Returns whether the shard should check the batches soon. A slow handler may hold up other tickets (requests to
+    /// check timers), or a job may have been dropped.
     pub(crate) fn wants_check(&self) -> bool {
         self.batches.iter().any(|batch| !batch.is_taken() && (batch.len() > 1 || !batch.has_waiting_jobs()))
     }

@@ -46,7 +46,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns whether the calling thread belongs to a rayon pool that runs handlers. Such a thread may be working on
+    /// Returns whether the calling thread belongs to a rayon pool that runs handlers. A pool's thread may be working on
     /// behalf of a handler, and must not wait for handlers. The shards' own workers run nothing but handlers, so
     /// `shard::here::is_firing` suffices for these workers.
     pub(crate) fn is_worker_here(&self) -> bool {

@@ -4,7 +4,7 @@ use core::fmt;
 
 /// A batch of up to 1,024 due timers of one shard. Any thread can run a job, as a whole or in parts.
 ///
-/// Running a job calls the handler for each timer, one after the other. It leaves out timers that were cancelled
+/// Running a job calls the handler for each timer, one after the other. The run leaves out timers that were cancelled
 /// before. If a handler takes long, the shard sends another job for the same batch. Each timer is fired by only one of
 /// these jobs. Running a job unwinds only if the engine's clock panics. Until its handler is called, a timer is
 /// pending: it can be cancelled, moved or disarmed while its job waits.

@@ -38,8 +38,8 @@ pub(crate) struct Workers {
     permits: CachePadded<AtomicU64>,
     sleepers: Sleepers,
     watch: Watch,
-    /// The results of earlier checks of the shards' leaders. The thread that watches the leaders keeps this lock
-    /// locked.
+    /// The results of earlier checks of the threads that lead the shards. The thread that watches the leaders keeps
+    /// this lock locked.
     checks: ModelledMutex<Checks>,
     closed: AtomicBool,
 }
@@ -72,14 +72,14 @@ impl Workers {
         &self.watch
     }
 
-    /// Locks the results of earlier checks of the shards' leaders. Only the thread that watches the leaders may call
-    /// this method.
+    /// Locks the results of earlier checks of the threads that lead the shards. Only the thread that watches the
+    /// leaders may call this method.
     pub(crate) fn checks(&self) -> ModelledMutexGuard<'_, Checks> {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a permit to run handlers, for a shard's leader. Returns `None` if no permit is free. Also returns `None`
-    /// while jobs are in the queue, because the jobs' timers are due earlier.
+    /// Returns a permit to run handlers, for a thread that leads a shard. Returns `None` if no permit is free. Also
+    /// returns `None` while jobs are in the queue, because the jobs' timers are due earlier.
     pub(crate) fn permit_to_leader(&self) -> Option<Permit<'_>> {
         if self.jobs.is_empty() { self.permit() } else { None }
     }
@@ -109,20 +109,21 @@ impl Workers {
         self.sleepers.wake_one();
     }
 
-    /// Passes the watch over the shards' leaders from the calling thread to a thread that waits for work.
+    /// Ends the calling thread's watch over the threads that lead shards. A thread that waits for work becomes the
+    /// watching thread.
     pub(crate) fn pass_on_the_watch(&self) {
         self.watch.pass_on();
         self.wake_one();
     }
 
-    /// Lets the calling thread, number `n` of the roster, sleep until it has work. It wakes for a job, for the watch
-    /// over the shards' leaders, and when the workers are closed.
+    /// Lets the calling thread sleep until it has work. `n` is the thread's number in the roster, the list of the set's
+    /// threads. The thread wakes to run a job, to watch the shards' leaders, or when the workers are closed.
     pub(crate) fn stand_by(&self, n: usize) {
         self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_wanted() || self.is_closed());
     }
 
-    /// Lets the thread that watches the shards' leaders, number `n` of the roster, sleep for `time`. The sleep ends
-    /// earlier for a job, when the workers are closed, and sometimes without a reason.
+    /// Lets the watching thread sleep for `time`. `n` is the thread's number in the roster, the list of the set's
+    /// threads. The sleep ends earlier for a job, when the workers are closed, and sometimes without a reason.
     pub(crate) fn stand_watch(&self, n: usize, time: Duration) {
         self.sleepers.doze_unless(n, time, || self.has_job() || self.is_closed());
     }

@@ -13,7 +13,8 @@ use crate::shard::{ShardSet, next_id};
 use crate::system::clock::EngineClock;
 use crossbeam_utils::CachePadded;
 
-/// Admits timers to an engine: gives each timer a slot, and its ticket a lane (a thread's queue to a shard).
+/// Admits timers to an engine: gives each timer a slot, and its ticket (a request to check the timer) a lane (a
+/// thread's queue to a shard).
 pub(crate) struct Admission {
     engine: u64,
     place: Place,
@@ -35,7 +36,8 @@ struct RefusalCounts {
 }
 
 impl Admission {
-    /// Makes the admission of a new engine on `set`. The engine's timers get their slots from `slots`.
+    /// Makes the admission (the part that admits timers) of a new engine on `set`. The engine's timers get their slots
+    /// from `slots`.
     pub(super) fn new(set: &StdArc<ShardSet>, slots: StdArc<Slots>, lane_capacity: u64) -> Self {
         Self {
             engine: next_id(),
@@ -91,7 +93,7 @@ impl Admission {
         &self.refusals.engine_full
     }
 
-    /// Returns the counter of calls that found no room in the calling thread's lane to the shard.
+    /// Returns the counter of calls that found no room in the calling thread's lane, its queue to the shard.
     pub(crate) fn lane_full(&self) -> &Refusals {
         &self.refusals.lane_full
     }
@@ -112,8 +114,8 @@ impl Admission {
         if self.is_forked() { Refusal::Forked } else { Refusal::ShutDown }
     }
 
-    /// Refuses a timer because a lane to `shard` is full. `capacity` is the number of tickets that the lane can hold.
-    /// If the shard sleeps, wakes it to drain the lane.
+    /// Refuses a timer because a lane (a thread's queue) to `shard` is full. `capacity` is the number of tickets that
+    /// the lane can hold. If the shard sleeps, wakes it to drain the lane.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, shard: usize, capacity: u64) -> Refusal {
         self.stations.at(shard).parker.wake_if_asleep();

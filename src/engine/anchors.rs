@@ -23,8 +23,8 @@ impl Anchors {
         }
     }
 
-    /// Removes an anchor from the list, because its thread ends. The method drops the anchor without the lock, because
-    /// the drop may also drop the engine.
+    /// Removes an anchor (a thread's reference to the engine) from the list, because its thread ends. The method drops
+    /// the anchor without the lock, because the drop may also drop the engine.
     fn forget(&self, anchor: &Weak<AnyAnchor>) {
         let is_it = |kept: &StdArc<AnyAnchor>| core::ptr::addr_eq(StdArc::as_ptr(kept), anchor.as_ptr());
         let forgotten = self.0.lock().and_then(|mut anchors| {

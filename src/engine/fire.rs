@@ -15,8 +15,8 @@ use crate::lockfree::state::Claim;
 use crate::lockfree::state::owned::{AfterRun, Begin, End};
 use crate::shard::here;
 
-/// A worker's session in an engine: the time in which the worker fires the tickets of one chunk. A session is passed by
-/// value, so that its references stay in registers while the worker changes the [`Results`].
+/// A worker's session in an engine: the time in which the worker fires one chunk, a group of due tickets. A session is
+/// passed by value, so that its references stay in registers while the worker changes the [`Results`].
 struct Session<'a, T: Send + 'static> {
     core: &'a StdArc<Core<T>>,
     slab: &'a Slab<T>,
@@ -25,15 +25,15 @@ struct Session<'a, T: Send + 'static> {
 }
 
 /// Collects the slots and the latenesses of the timers that a session fires. A session is a worker's time with one
-/// chunk. At its end, the slots and latenesses go to the engine.
+/// chunk (a group of due tickets). At its end, the slots and latenesses go to the engine.
 struct Results {
     /// The slots of timers that have fired.
     vacated: Magazine,
     lateness: Run,
 }
 
-/// A session (a worker's time with one chunk) that has begun. Dropping this guard ends the session and gives its
-/// results to the engine.
+/// A session that has begun. A session is a worker's time with one chunk, a group of due tickets. Dropping this guard
+/// ends the session and gives its results to the engine.
 struct OpenSession<'a, T: Send + 'static> {
     session: Session<'a, T>,
     results: Results,
@@ -68,8 +68,8 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
 }
 
 impl<'a, T: Send + 'static> Session<'a, T> {
-    /// Fires tickets of `chunk` until it has called `most` handlers or no ticket is left. Returns the number of called
-    /// handlers.
+    /// Fires tickets (requests to check timers) of `chunk` until it has called `most` handlers or no ticket is left.
+    /// Returns the number of called handlers.
     fn fire_chunk(core: &'a StdArc<Core<T>>, shard: usize, chunk: &DueChunk, most: usize) -> usize {
         let (tick, clock) = (core.tick(), core.clock());
         let mut open = OpenSession::begin(core, shard);
@@ -114,7 +114,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         }
     }
 
-    /// Fires a one-shot, if its ticket is still valid. Returns true if the handler ran.
+    /// Fires a one-shot, if its ticket (a request to check the timer) is still valid. Returns true if the handler ran.
     #[inline]
     fn fire_scheduled(self, results: &mut Results, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
@@ -196,14 +196,15 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         self.core.guarded.run(|| drop(payload));
     }
 
-    /// Sends another ticket for a one-shot, because its ticket came due before its deadline.
+    /// Sends another ticket (a request to check the timer) for a one-shot. The present ticket came due before the
+    /// timer's deadline.
     #[cold]
     fn reissue(self, index: u32, stamp: u32, deadline: Timestamp) {
         // If the engine is closed, it returns the timer by its state word, whatever ticket it has.
         let _ = self.send_ticket(Insertion { deadline, index, stamp });
     }
 
-    /// Sends a ticket for the next check of an owned timer, at the moment `check`.
+    /// Sends a ticket (a request to check a timer) for the next check of an owned timer, at the moment `check`.
     fn reissue_owned(self, index: u32, stamp: u32, check: Timestamp) {
         if self.send_ticket(Insertion { deadline: check, index, stamp }) == Notified::Closed {
             // The shutdown may have reached this timer while this worker held it.
@@ -211,7 +212,8 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         }
     }
 
-    /// Posts a ticket for a timer that already exists. The ticket does not count as a scheduled timer.
+    /// Posts a ticket (a request to check the timer) for a timer that exists already. The ticket does not count as a
+    /// scheduled timer.
     fn send_ticket(self, insertion: Insertion) -> Notified {
         let admission = self.core.admission();
         let mut local = lend(admission);
@@ -238,7 +240,7 @@ impl<T: Send + 'static> Drop for OpenSession<'_, T> {
     }
 }
 
-/// The moments that decide whether a ticket's timer fires, and how late it is.
+/// Two moments: they decide whether the timer of a ticket (a request to check it) fires, and how late the timer is.
 #[derive(Clone, Copy)]
 struct DueAt {
     /// The moment from which the lateness is computed. It is read from the fast clock, which may be a little ahead.
@@ -246,8 +248,8 @@ struct DueAt {
     /// The moment that decides whether an owned timer's deadline has come. It is read from the true clock, which is
     /// never ahead.
     verdict: Timestamp,
-    /// The later of `verdict` and the start of the ticket's tick. The tick has begun, even if the clock has stepped
-    /// back afterwards.
+    /// The later of `verdict` and the start of the tick in which the timer's ticket is due. The tick has begun, even if
+    /// the clock has stepped back after that.
     come: Timestamp,
 }
 

@@ -13,7 +13,7 @@ impl Hooks {
     }
 
     /// Keeps `hook` until the engine ends. Returns `hook` if the engine has ended. In the child of a fork, also returns
-    /// `hook` if another thread of the parent held the lock.
+    /// `hook` if another thread of the parent held the lock at the fork.
     pub(super) fn keep(&self, hook: Hook) -> Option<Hook> {
         match self.0.lock().as_deref_mut() {
             Some(Some(kept)) => kept.push(hook),
@@ -22,8 +22,8 @@ impl Hooks {
         None
     }
 
-    /// Takes all functions out, and accepts no more. In the child of a fork the lock may be held for ever. Then the
-    /// result is empty.
+    /// Takes out all hooks, the functions to run when the engine ends. Accepts no further hooks. In the child of a fork
+    /// the lock may be held for ever. Then the result is empty.
     pub(super) fn take(&self) -> Vec<Hook> {
         self.0.lock().and_then(|mut hooks| hooks.take()).unwrap_or_default()
     }

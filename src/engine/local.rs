@@ -32,7 +32,7 @@ pub(crate) struct Slot(pub(super) u32);
 #[derive(Debug)]
 pub(crate) struct Local {
     engine: u64,
-    /// The engine's place: the index in [`NEAR`] at which this thread keeps its part of the engine.
+    /// The engine's place: the index in [`NEAR`] at which this thread keeps its part (its data) of the engine.
     place: usize,
     /// The number that identifies the engine's set of shards.
     set: u64,
@@ -51,7 +51,8 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Makes a thread's part of the engine to which `admission` belongs. The thread's timers go to the shard `home`.
+    /// Makes a thread's part (its data) of the engine to which `admission` belongs. The thread's timers go to the shard
+    /// `home`.
     pub(crate) fn new(admission: &Admission, home: usize) -> Self {
         Self {
             engine: admission.engine(),
@@ -67,8 +68,8 @@ impl Local {
         }
     }
 
-    /// Reserves a slot for a timer that the caller is about to schedule. Fails if this thread's lane or the engine is
-    /// full.
+    /// Reserves a slot for a timer that the caller is about to schedule. Fails if this thread's lane (its queue to the
+    /// shard) or the engine is full.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
         if !self.lane.has_room() {
@@ -77,7 +78,7 @@ impl Local {
         self.take_slot(admission)
     }
 
-    /// Reserves a slot for a timer, even if this thread's lane to the shard is full.
+    /// Reserves a slot for a timer, even if this thread's lane (its queue to the shard) is full.
     #[inline(always)]
     pub(super) fn take_slot(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
         match self.magazines.take(admission.slots()) {
@@ -86,13 +87,14 @@ impl Local {
         }
     }
 
-    /// Refuses a timer because this thread's lane to the shard is full. Returns the reason.
+    /// Refuses a timer because this thread's lane (its queue to the shard) is full. Returns the reason.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, admission: &Admission) -> Refusal {
         admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())
     }
 
-    /// Notifies the shard that reads this thread's lane about a pushed ticket.
+    /// Notifies the shard that reads this thread's lane (its queue to the shard) about a pushed ticket (a request to
+    /// check a timer).
     #[inline]
     pub(super) fn notify(&self, admission: &Admission, pushed: Pushed, deadline: Timestamp) -> Notified {
         admission.stations().notify(self.home, pushed, deadline)
@@ -103,8 +105,8 @@ impl Local {
         self.slots.strong_count() == 0
     }
 
-    /// Replaces this thread's lane by a lane to the shard `home`. The thread keeps its vacant slots and its owned
-    /// timers.
+    /// Replaces this thread's lane (its queue to the shard) by a lane to the shard `home`. The thread keeps its vacant
+    /// slots and its owned timers.
     pub(crate) fn use_shard(&mut self, admission: &Admission, home: usize) {
         if self.home != home {
             self.home = home;
@@ -112,7 +114,7 @@ impl Local {
         }
     }
 
-    /// Calls `f` while a lane to `shard` takes the place of the lane to the home shard.
+    /// Calls `f` while this thread's lane (its queue) leads to `shard` instead of the home shard.
     pub(crate) fn on_shard<R>(
         &mut self,
         admission: &Admission,
@@ -149,49 +151,53 @@ impl Drop for Local {
 }
 
 thread_local! {
-    /// The thread's part of the engine that it used last. `FRONT` is empty while a call uses that part. `FRONT` has no
-    /// destructor, so that reading it is a plain load. The destructor of `FAR` drops the parts in `FRONT`, `NEAR` and
-    /// `FAR`. So a part is stored in `FRONT` only while `FAR` exists.
+    /// The thread's part (its data) of the engine that it used last. `FRONT` is empty while a call uses that part.
+    /// `FRONT` has no destructor, so that reading it is a plain load. The destructor of `FAR` drops the parts in
+    /// `FRONT`, `NEAR` and `FAR`. So a part is stored in `FRONT` only while `FAR` exists.
     static FRONT: Cell<Option<Part>> = const { Cell::new(None) };
-    /// The thread's parts of engines that it used before, each at the index that is its engine's place. Like `FRONT`,
-    /// `NEAR` has no destructor.
+    /// The thread's parts (its data) of engines that it used before, each at the index that is its engine's place. Like
+    /// `FRONT`, `NEAR` has no destructor.
     static NEAR: [Cell<Option<Part>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
-    /// The thread's parts of further engines, whose places in `NEAR` have parts of other engines.
+    /// The thread's parts (its data) of further engines. The places of these engines in `NEAR` have parts of other
+    /// engines.
     static FAR: Far = const { Far(RefCell::new(Parts::new())) };
 }
 
-/// A thread's part of an engine, on cache lines of its own, because the thread writes to it in each call.
+/// A thread's part (its data) of an engine, on cache lines of its own, because the thread writes to it in each call.
 /// `ManuallyDrop` never drops the part, so the code that takes the part out must drop it.
 type Part = ManuallyDrop<OwnPart>;
 
-/// A thread's part of an engine. Unlike a [`Part`], it is dropped when it goes out of scope.
+/// A thread's part (its data) of an engine. Unlike a [`Part`], it is dropped when it goes out of scope.
 type OwnPart = Box<CachePadded<Local>>;
 
 struct Far(RefCell<Parts>);
 
-/// The parts that a thread has of several engines, by the engines' numbers.
+/// The parts that a thread has of several engines, by the engines' numbers. A part is the thread's data about one
+/// engine.
 struct Parts {
     parts: HashMap<u64, OwnPart, BuildHasherDefault<NumberHasher>>,
-    /// The number of parts that starts the next search for parts of ended engines.
+    /// The number of parts at which the thread searches for parts of ended engines next.
     look_at: usize,
 }
 
 impl Parts {
-    /// The number of parts below which a thread does not search for parts of ended engines.
+    /// The number of parts below which a thread does not search for parts of ended engines. A part is the thread's data
+    /// about one engine.
     const FEWEST: usize = 16;
 
     const fn new() -> Self {
         Self { parts: HashMap::with_hasher(BuildHasherDefault::new()), look_at: Self::FEWEST }
     }
 
-    /// Stores a thread's part of an engine. If a part of the same engine was stored already, returns the older part for
-    /// the caller to drop.
+    /// Stores a thread's part (its data) of an engine. If a part of the same engine was stored already, returns the
+    /// older part for the caller to drop.
     fn put(&mut self, part: OwnPart) -> Option<OwnPart> {
         self.parts.insert(part.engine, part)
     }
 
-    /// Takes out the parts of engines that have ended. Searches only if the number of parts has doubled after the last
-    /// search. So each part is checked only a few times, and at most half of the parts are useless.
+    /// Takes out the parts (the thread's data) of engines that have ended. Searches only if the number of parts has
+    /// doubled after the last search. So each part is checked only a few times, and at most half of the parts are
+    /// useless.
     fn take_ended(&mut self) -> Vec<OwnPart> {
         if self.parts.len() < self.look_at {
             return Vec::new();
@@ -225,17 +231,19 @@ impl Hasher for NumberHasher {
     }
 }
 
-/// Drops all parts of engines that the thread has, because the thread ends.
+/// Drops the thread's parts (its data) of all engines, because the thread ends.
 impl Drop for Far {
     fn drop(&mut self) {
         drop(take_all());
     }
 }
 
-/// A thread's part of an engine while a call uses it. Dropping the `Lent` puts the part back into the thread's storage.
+/// A thread's part (its data) of an engine, while a call uses the part. Dropping the `Lent` puts the part back into the
+/// thread's storage.
 pub(crate) struct Lent {
     part: Option<Part>,
-    /// Whether the thread can still store the part. If false, the thread is ending, and the part is dropped.
+    /// Whether the thread can still store the part, its data about an engine. If false, the thread is ending, and the
+    /// part is dropped.
     has_place: bool,
 }
 
@@ -272,22 +280,22 @@ fn discard(part: Part) {
     drop(ManuallyDrop::into_inner(part));
 }
 
-/// Takes the part of an engine out of `FRONT`. A system without native thread-locals may destroy `FRONT` and `NEAR`
-/// before the thread ends. Then the result is `None`. The stored parts and their slots are lost.
+/// Takes the part (the thread's data) of an engine out of `FRONT`. A system without native thread-locals may destroy
+/// `FRONT` and `NEAR` before the thread ends. Then the result is `None`. The stored parts and their slots are lost.
 #[inline(always)]
 fn take_front() -> Option<Part> {
     FRONT.try_with(Cell::take).ok().flatten()
 }
 
-/// Takes the thread's parts of all engines out of `FRONT` and `NEAR`.
+/// Takes the thread's parts (its data) of all engines out of `FRONT` and `NEAR`.
 fn take_all() -> Vec<OwnPart> {
     let near = NEAR.try_with(|near| near.each_ref().map(Cell::take)).ok();
     let parts = near.into_iter().flatten().chain([take_front()]).flatten();
     parts.map(ManuallyDrop::into_inner).collect()
 }
 
-/// Makes `shard` the calling thread's home for the engines on the set `set`. Drops the thread's parts of engines on
-/// that set that have another home.
+/// Makes `shard` the calling thread's home, the shard for its timers, for the engines on the set `set`. Drops the
+/// thread's parts of engines on that set that have another home.
 pub(crate) fn come_home(set: u64, shard: usize) {
     let parts = take_all();
     let forgotten = FAR.try_with(|Far(far)| {
@@ -301,7 +309,7 @@ pub(crate) fn come_home(set: u64, shard: usize) {
     drop(forgotten);
 }
 
-/// Lends the calling thread's part of the engine to a call. Makes the part at the thread's first call.
+/// Lends the calling thread's part (its data) of the engine to a call. Makes the part at the thread's first call.
 #[inline(always)]
 pub(crate) fn lend(admission: &Admission) -> Lent {
     match take_front() {
@@ -310,8 +318,8 @@ pub(crate) fn lend(admission: &Admission) -> Lent {
     }
 }
 
-/// Puts `front`, the part of another engine, at that engine's place in `NEAR`. Takes the part of this engine from
-/// `NEAR`. If `NEAR` does not have the part, calls [`find`].
+/// Puts `front`, the thread's part (its data) of another engine, at that engine's place in `NEAR`. Takes the part of
+/// this engine from `NEAR`. If `NEAR` does not have the part, calls [`find`].
 #[inline(never)]
 fn exchange(front: Option<Part>, admission: &Admission) -> Lent {
     let exchanged = NEAR.try_with(|near| {
@@ -327,8 +335,8 @@ fn exchange(front: Option<Part>, admission: &Admission) -> Lent {
     }
 }
 
-/// Puts the parts `off` into `FAR`, because other engines need their places. Then takes the part of this engine out of
-/// `FAR`, or makes the part. It may be among `off`.
+/// Puts `off`, the thread's parts (its data) of other engines, into `FAR`, because other engines need their places.
+/// Then takes the part of this engine out of `FAR`, or makes the part. This engine's part may be among `off`.
 #[cold]
 fn find(off: [Option<Part>; 2], admission: &Admission) -> Lent {
     let off = off.map(|part| part.map(ManuallyDrop::into_inner));
@@ -375,7 +383,8 @@ fn home(here: Option<usize>, cores: &[usize], chosen: &[u64]) -> usize {
 mod tests {
     use super::*;
 
-    /// Returns the homes of `threads` threads that choose their homes one after the other.
+    /// Returns the homes of `threads` threads that choose their homes one after the other. A home is the shard for a
+    /// thread's timers.
     fn homes(here: Option<usize>, cores: &[usize], shards: usize, threads: usize) -> Vec<usize> {
         let mut chosen = vec![0; shards];
         let choose = |_| {

@@ -103,7 +103,7 @@ impl Membership {
         here::begin_firing(self.engine, self.set.id(), self.dispatcher.own_workers().is_some());
     }
 
-    /// Returns whether the calling thread is in a turn of an event loop that turns a shard of the set.
+    /// Returns whether the calling thread is in a turn (one pass) of an event loop that runs a shard of the set.
     #[inline]
     pub(super) fn is_turned_here(&self) -> bool {
         self.set.is_turned_here()

@@ -68,7 +68,8 @@ impl<T: Send + 'static> Timers<T> {
         self.arm(local, index, deadline)
     }
 
-    /// Arms the one-shot in slot `index`, and sends its ticket. The caller holds the slot and has written the payload.
+    /// Arms the one-shot in slot `index`, and sends its ticket (a request to check the timer). The caller holds the
+    /// slot and has written the payload.
     #[inline(always)]
     fn arm(&self, local: &mut Local, index: u32, deadline: Timestamp) -> Result<TimerId, T> {
         let (id, stamp) = self.slots().control(index).arm(index, deadline);
@@ -83,7 +84,8 @@ impl<T: Send + 'static> Timers<T> {
     }
 
     /// Schedules many timers. Publishes all timers at once, with at most one wake-up of the shard. If some timers are
-    /// refused, the error returns them in order, with the reason. A batch may fill the lane beyond its capacity.
+    /// refused, the error returns them in order, with the reason. A batch may fill the lane (a thread's queue to a
+    /// shard) beyond its capacity.
     pub(crate) fn schedule_batch(
         &self,
         local: &mut Local,
@@ -177,7 +179,7 @@ impl<T: Send + 'static> Timers<T> {
     }
 
     /// Moves a pending timer: cancels it, and schedules its payload again in the same slot, under a new id. Does not
-    /// wait for room in the lane.
+    /// wait for room in the lane (a thread's queue to a shard).
     pub(crate) fn reschedule(
         &self,
         local: &mut Local,
@@ -205,7 +207,7 @@ impl<T: Send + 'static> Timers<T> {
         })
     }
 
-    /// Returns the deadline of a pending timer.
+    /// Returns the deadline of a pending timer. Returns `None` if the timer is not pending.
     pub(crate) fn deadline(&self, id: TimerId) -> Option<Timestamp> {
         self.control(id)?.deadline(id)
     }

@@ -41,7 +41,8 @@ impl Place {
         }
     }
 
-    /// Returns the index of the place, which is below [`PLACES`].
+    /// Returns the index of this place. A thread keeps its part (its data) of the engine at this index, which is below
+    /// [`PLACES`].
     #[inline(always)]
     pub(super) fn index(&self) -> usize {
         self.0 % PLACES

@@ -6,7 +6,7 @@ use crate::base::sync::{Condvar, Mutex, ignore_poison};
 use crate::lockfree::sessions::{EvictionRight, Sessions};
 
 /// The sessions of an engine, and the condition variable on which threads wait for their end. A session is the time in
-/// which a worker fires one chunk.
+/// which a worker fires one chunk (a group of due tickets).
 pub(crate) struct Quiescence {
     /// The number of sessions (workers that are firing a chunk), and the progress of a shutdown.
     sessions: Sessions,
@@ -17,7 +17,8 @@ pub(crate) struct Quiescence {
 }
 
 impl Quiescence {
-    /// Makes the state for an engine whose shards were made in the process generation `made_in`.
+    /// Makes the record of running sessions for an engine. The engine's shards were made in the process generation
+    /// (number of forks) `made_in`.
     pub(super) fn new(made_in: Generation) -> Self {
         Self { sessions: Sessions::new(), made_in, changed: (Mutex::new(()), Condvar::new()) }
     }

@@ -27,8 +27,8 @@ use crate::lockfree::sessions::EvictionRight;
 /// The timers that a shutdown took out.
 struct Evicted<T> {
     unfired: Vec<Unfired<T>>,
-    /// The payloads and wakers that the shutdown has found in owned timers. It finds a payload if the timer's handle
-    /// was dropped while a worker fired the timer.
+    /// The payloads and wakers that the shutdown has found in owned timers. The shutdown finds a payload if the timer's
+    /// handle was dropped while a worker fired the timer.
     remains: Vec<Remains<T>>,
 }
 
@@ -76,8 +76,8 @@ impl<T: Send + 'static> Core<T> {
     }
 
     /// Takes out every one-shot that is still armed, and shuts owned timers. Returns the one-shots that had not fired.
-    /// The caller has closed the engine's parkers before. So a thread that arms a slot behind this search finds its
-    /// parker closed, and takes its timer back (F2).
+    /// The caller has closed the engine's parkers (the words on which shards' threads sleep) before. So a thread that
+    /// arms a slot behind this search finds the parker closed, and takes its timer back (F2).
     pub(crate) fn evict(&self, right: EvictionRight) -> Vec<Unfired<T>> {
         let Evicted { unfired, remains } = self.take_armed();
         self.admission().stations().count_returned(unfired.len() as u64);

@@ -9,13 +9,16 @@ use crate::lockfree::inbox::{Lane, Pushed};
 use crate::lockfree::parker::{Look, Notified};
 use crate::shard::{ShardSet, StationShared, first_check};
 
-/// The number of stale tickets that may stay in the wheels even if few timers exist: 1 MiB of tickets.
+/// The number of stale tickets (requests to check timers) that may stay in the wheels even if few timers exist: 1 MiB
+/// of tickets.
 const STALE_SLACK: u64 = 65_536;
 
-/// An engine's stations, in the order of the shards. A station has the engine's inbox and wheel at a shard.
+/// An engine's stations, in the order of the shards. A station is the engine's part of a shard: the engine's inbox and
+/// wheel there.
 pub(crate) struct Stations {
     all: Box<[StdArc<StationShared>]>,
-    /// The number of timers that the shutdown has returned. No station counts these timers.
+    /// The number of timers that the shutdown has returned. No station (an engine's part of a shard) counts these
+    /// timers.
     returned: Counter,
 }
 
@@ -42,8 +45,8 @@ impl Stations {
         self.all[0].parker.is_closed()
     }
 
-    /// Closes the stations, the engine's parts of the shards. Threads that schedule find them closed, and the shards'
-    /// leaders drop them.
+    /// Closes the stations, the engine's parts of the shards. Threads that schedule find them closed, and the threads
+    /// that lead the shards drop them.
     pub(super) fn close(&self) {
         for station in &self.all {
             station.parker.close();
@@ -67,7 +70,8 @@ impl Stations {
         }
     }
 
-    /// Notifies the shard numbered `shard` about a ticket that the caller has pushed into a lane to that shard.
+    /// Notifies the shard numbered `shard` about a ticket that the caller has pushed into a lane (a thread's queue to a
+    /// shard) to that shard.
     #[inline]
     pub(super) fn notify(&self, shard: usize, pushed: Pushed, deadline: Timestamp) -> Notified {
         let deadline = if pushed == Pushed::Crowding { Timestamp::ZERO } else { deadline };
@@ -78,7 +82,7 @@ impl Stations {
         self.all.iter().flat_map(|station| station.inbox.lanes())
     }
 
-    /// Returns the number of armings of owned timers that have posted a ticket to a shard.
+    /// Returns the number of armings of owned timers that have posted a ticket (a request to check a timer) to a shard.
     pub(crate) fn posted_arms(&self) -> u64 {
         self.lanes().map(Lane::posted_arms).sum()
     }
@@ -106,7 +110,8 @@ impl Stations {
         totals
     }
 
-    /// Asks the shards to drop stale tickets from their wheels, if stale tickets outnumber the live timers.
+    /// Asks the shards to drop stale tickets (requests to check timers) from their wheels, if stale tickets outnumber
+    /// the live timers.
     #[cold]
     pub(super) fn consider_a_sweep(&self) {
         let tickets: u64 = self.all.iter().map(|station| station.counters.tickets.get()).sum();

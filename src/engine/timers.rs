@@ -11,10 +11,11 @@ use crate::lockfree::state::Control;
 use crate::shard::ShardSet;
 use core::task::Waker;
 
-/// The number of a thread's cancels between two checks whether stale tickets must be swept out of the wheels.
+/// The number of a thread's cancels between two checks whether stale tickets (requests to check timers) must be swept
+/// out of the wheels.
 pub(super) const CANCELS_PER_CHECK: u64 = 4_096;
 
-/// The slots, payloads and admission of an engine's timers.
+/// The slots and payloads of an engine's timers, and the part of the engine that admits timers.
 pub(crate) struct Timers<T> {
     pub(super) slab: Slab<T>,
     pub(super) admission: Admission,
@@ -33,7 +34,7 @@ impl<T: Send + 'static> Timers<T> {
         Self { slab, admission, clone_payload: OnceLock::new(), waker_of: OnceLock::new() }
     }
 
-    /// Returns the part of these timers that does not depend on the payload's type: their slots and lanes.
+    /// Returns the part of these timers that does not depend on the payload's type: their slots and lanes (queues).
     #[inline(always)]
     pub(crate) fn admission(&self) -> &Admission {
         &self.admission

@@ -45,7 +45,7 @@ const REFUSED: u32 = 2;
 
 /// The system calls that `Barrier`, a pair of fences, needs.
 pub(crate) trait System {
-    /// Registers the process for barriers. Returns false if the system refuses.
+    /// Registers the process for the system's memory barriers. Returns false if the system refuses.
     fn register(&self) -> bool;
     /// Makes all threads of the process pass a fence. Returns false if the system refuses.
     fn fence_all_threads(&self) -> bool;
@@ -111,8 +111,8 @@ impl Registration {
     }
 }
 
-/// A pair of fences, `light` and `heavy`. A light fence and a heavy fence are ordered as two `SeqCst` fences are. Two
-/// light fences are not ordered.
+/// A pair of memory fences. A light fence is nearly free, and a heavy fence takes microseconds. A light fence and a
+/// heavy fence are ordered as two `SeqCst` fences are. Two light fences are not ordered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Barrier {
     /// Whether the light fence executes no instruction, as with `membarrier`. Models set this field for properties that
@@ -131,14 +131,14 @@ impl Barrier {
         Self {}
     }
 
-    /// Passes the light fence. The side that runs often calls this method.
+    /// Passes the light fence, the cheap half of the pair. Threads that arm timers call this method.
     #[inline(always)]
     #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
     pub(crate) fn light(self) {
         PROCESS.light();
     }
 
-    /// Passes the heavy fence. The side that runs rarely calls this method.
+    /// Passes the heavy fence, the expensive half of the pair. Shards that go to sleep call this method.
     #[expect(clippy::unused_self, reason = "a barrier is what the sides have in common")]
     pub(crate) fn heavy(self) {
         PROCESS.heavy(&imp::Kernel);

@@ -33,12 +33,13 @@
 use crate::base::sync::{AtomicBool, AtomicPtr, Ordering, StdArc, UnsafeCell};
 use core::ptr;
 
-/// The call of a station (one engine's part of a shard). By its call, a resting station asks the shard's leader for a
-/// turn.
+/// A request of a resting station for a turn. A station is one engine's part of a shard. The shard's leader, the thread
+/// that runs the shard, takes the request.
 #[derive(Debug)]
 pub(crate) struct Call {
     is_out: AtomicBool,
-    /// The next older call in the shard's list of calls.
+    /// The next older call in the shard's list of calls. A call is the request of a station (an engine's part of the
+    /// shard) for a turn.
     next: UnsafeCell<*const Call>,
 }
 
@@ -53,13 +54,14 @@ impl Call {
         StdArc::new(Self { is_out: AtomicBool::new(false), next: UnsafeCell::new(ptr::null()) })
     }
 
-    /// Returns the number of the call. No two calls that live at the same time have equal numbers.
+    /// Returns the number of the call, the request of a station (an engine's part of the shard) for a turn. No two
+    /// calls that live at the same time have equal numbers.
     pub(crate) fn number(self: &StdArc<Self>) -> usize {
         StdArc::as_ptr(self).addr()
     }
 }
 
-/// The list of stations (engines' parts of one shard) that have called the shard's leader.
+/// The list of stations (engines' parts of one shard) that have called the thread that leads the shard.
 #[derive(Debug)]
 pub(crate) struct Calls {
     latest: AtomicPtr<Call>,
@@ -70,8 +72,8 @@ impl Calls {
         StdArc::new(Self { latest: AtomicPtr::new(ptr::null_mut()) })
     }
 
-    /// Adds a call to the list. Returns false if the list already has the call. If it returns true, the caller must
-    /// wake the shard afterwards.
+    /// Adds a call, the request of a station (an engine's part of the shard) for a turn, to the list. Returns false if
+    /// the list already has the call. If it returns true, the caller must wake the shard afterwards.
     pub(crate) fn put(&self, call: &StdArc<Call>) -> bool {
         // Ordering: AcqRel. Release [C5]: the caller's changes. Acquire [C7]: the link was read.
         if call.is_out.swap(true, Ordering::AcqRel) {
@@ -93,15 +95,15 @@ impl Calls {
         }
     }
 
-    /// Returns whether the list of calls is empty. The shard's leader checks this after it has announced its sleep and
-    /// before it sleeps (C4).
+    /// Returns whether the list of calls is empty. The thread that leads the shard checks this after it has announced
+    /// its sleep and before it sleeps (C4).
     pub(crate) fn is_empty(&self) -> bool {
         // Ordering: Relaxed [C4]. The fences order this load.
         self.latest.load(Ordering::Relaxed).is_null()
     }
 
-    /// Takes all calls out of the list, and passes their numbers to `each`. Only the shard's leader may call this
-    /// method.
+    /// Takes all calls out of the list, and passes their numbers to `each`. Only the thread that leads the shard may
+    /// call this method.
     pub(crate) fn take(&self, mut each: impl FnMut(usize)) {
         if self.is_empty() {
             return;

@@ -91,43 +91,48 @@ use core::time::Duration;
 use crossbeam_utils::CachePadded;
 
 const AWAKE: u64 = 0;
-/// The word of a parker whose loop must check its lanes in its next turn, whatever the time.
+/// The word by which an event loop announces that it drains its lanes (threads' queues) in its next turn, at any time.
 const AT_ONCE: u64 = 1;
 const UNTIL_WOKEN: u64 = u64::MAX - 1;
 const CLOSED: u64 = u64::MAX;
-/// The value of `Parker::sleeper` before any thread has slept on the parker.
+/// The value of `Parker::sleeper` (the number of the sleeping thread) before any thread has slept on the parker, a word
+/// for sleeping threads.
 const NOBODY: u64 = u64::MAX;
 
-/// The result of notifying a shard about a new ticket. It says whether the engine still takes timers.
+/// The result of notifying a shard about a new ticket (a request to check a timer). It says whether the engine still
+/// takes timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Notified {
-    /// The engine takes timers. The shard will drain its lanes before the ticket is due.
+    /// The engine takes timers. The shard will drain its lanes (threads' queues to it) before the ticket (a request to
+    /// check a timer) is due.
     Open,
-    /// The engine is shut down. The shard may never drain the engine's lanes again.
+    /// The engine is shut down. The shard may never drain the engine's lanes (threads' queues to a shard) again.
     Closed,
 }
 
-/// The parkers (the words on which a thread sleeps) that announce one sleep of a shard's leader.
+/// The parkers (the words on which a thread sleeps) that announce one sleep of a thread that leads a shard.
 pub(crate) trait Parkers {
-    /// Calls `visit` for each parker that announces the sleep.
+    /// Calls `visit` for each parker (word on which the thread sleeps) that announces the sleep.
     fn visit(&self, visit: impl FnMut(&Parker));
 }
 
-/// A sleep of a thread that several parkers announce. Any of these parkers can end the sleep.
+/// A sleep of a thread that several parkers announce. A parker is a word on which the thread sleeps. Each of these
+/// parkers can end the sleep.
 pub(crate) trait Sleep: Parkers {
-    /// Drains the lanes once more. Returns false if a drained ticket is due before the announced end of the sleep (K1).
+    /// Drains the lanes (threads' queues to a shard) once more. Returns false if a drained ticket is due before the
+    /// announced end of the sleep (K1).
     fn may_sleep(&mut self) -> bool;
 
     /// Sleeps by a call of [`park`]. Returns false without sleeping if the announced end of the sleep has come.
     fn park(&mut self) -> bool;
 }
 
-/// Lets thread `n` of the roster sleep once. Announces the sleep until `until`, parks if the thread may sleep, and
-/// withdraws the announcement. Returns whether the thread slept.
+/// Lets thread `n` of the roster (the list of sleepers) sleep once. Announces the sleep until `until`, parks if the
+/// thread may sleep, and withdraws the announcement. Returns whether the thread slept.
 ///
 /// Another thread may sleep on the same parkers later. A wake-up that was meant for the earlier thread then wakes the
-/// later thread for nothing. This is harmless, because the later thread drains the lanes again.
+/// later thread for nothing. A needless wake-up is harmless: the later thread drains the lanes again.
 pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
     let slept = announce(sleep, n, until) && sleep.may_sleep() && sleep.park();
     withdraw(sleep);
@@ -135,16 +140,17 @@ pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) 
 }
 
 /// Lets thread `n` take a nap, a sleep of a millisecond at most. Works like [`sleep`], but without the fence and
-/// without another drain of the lanes. A missed ticket is due only after the nap (K4).
+/// without another drain of the lanes (threads' queues to the shard). A missed ticket (a request to check a timer) is
+/// due only after the nap (K4).
 pub(crate) fn nap(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
     let slept = announce_quietly(sleep, n, until) && sleep.park();
     withdraw(sleep);
     slept
 }
 
-/// Announces on all `parkers` that sleeper `n` of the roster (the list of sleepers) sleeps until `until`. The caller
-/// drains the lanes once more afterwards (K1). Returns false if an engine was shut down. Then the caller withdraws the
-/// announcements.
+/// Announces on all `parkers` (words on which the sleeper sleeps) that sleeper `n` of the roster (the list of sleepers)
+/// sleeps until `until`. The caller drains the lanes once more afterwards (K1). Returns false if an engine was shut
+/// down. Then the caller withdraws the announcements.
 pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) -> bool {
     let announced = announce_quietly(parkers, n, until);
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
@@ -152,7 +158,8 @@ pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp
     announced
 }
 
-/// Passes the heavy fence. The caller has announced the rests of some stations, and then drains their lanes.
+/// Passes the heavy fence between two steps of the caller. Before the call, the caller has announced that some stations
+/// (engines' parts of the shard) rest. After the call, the caller drains the lanes (threads' queues) of these stations.
 pub(crate) fn fence_rests() {
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
     Barrier::new().heavy();
@@ -164,13 +171,13 @@ fn announce_quietly(parkers: &impl Parkers, n: usize, until: Option<Timestamp>) 
     announced
 }
 
-/// Withdraws the announcement of a sleep from all `parkers`.
+/// Withdraws the announcement of a sleep from all `parkers`, the words on which the thread sleeps.
 pub(crate) fn withdraw(parkers: &impl Parkers) {
     parkers.visit(Parker::withdraw);
 }
 
 /// Parks the calling thread until another thread changes a parker's word, or for `timeout`. The call may return early,
-/// so the caller drains the lanes again.
+/// so the caller drains the lanes (threads' queues to the shard) again.
 pub(crate) fn park(sleep: &impl Sleep, timeout: Option<Duration>) {
     let mut is_disturbed = false;
     sleep.visit(|parker| is_disturbed |= parker.is_disturbed());
@@ -183,24 +190,25 @@ pub(crate) fn park(sleep: &impl Sleep, timeout: Option<Duration>) {
     }
 }
 
-/// Makes the announced sleep of a loop end at `until`, on all `parkers`. A parker that announces an earlier moment
-/// keeps it.
+/// Makes the announced sleep of a loop end at `until`, on all `parkers` (words on which the loop sleeps). A parker that
+/// announces an earlier moment keeps that moment.
 pub(crate) fn lower(parkers: &impl Parkers, until: Timestamp) {
     parkers.visit(|parker| parker.lower(until));
 }
 
-/// The moment at which a shard will drain its lanes next. Earlier moments compare as less.
+/// The moment at which a shard will drain its lanes (threads' queues to it) next. Earlier moments compare as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Look {
-    /// The shard drains its lanes in its next turn. It is awake or closed, or another thread has asked for that.
+    /// The shard drains its lanes (threads' queues to it) in its next turn. The shard is awake or closed, or another
+    /// thread has asked for a turn.
     AtOnce,
-    /// The shard drains its lanes at this moment, or earlier.
+    /// The shard drains its lanes (threads' queues to it) at this moment, or earlier.
     At(Timestamp),
 }
 
 impl Look {
-    /// Returns the moment at which the shard drains its lanes. This is the start of the tick at which tickets for the
-    /// announced moment are due.
+    /// Returns the moment at which the shard drains its lanes (threads' queues to the shard). The moment is the start
+    /// of the tick at which tickets for the announced moment are due.
     pub(crate) fn moment(self, tick: TickLength) -> Timestamp {
         match self {
             Self::AtOnce => Timestamp::ZERO,
@@ -208,7 +216,7 @@ impl Look {
         }
     }
 
-    /// Returns for how long the shard should have drained its lanes, as of `now`. Returns zero for
+    /// Returns by how much the shard is late to drain its lanes (threads' queues) at the moment `now`. Returns zero for
     /// [`AtOnce`](Self::AtOnce).
     pub(crate) fn overdue(self, tick: TickLength, now: Timestamp) -> Duration {
         match self {
@@ -218,8 +226,8 @@ impl Look {
     }
 }
 
-/// Connects the parker of a station (one engine's part of a shard) to its shard. Through it, a producer calls the
-/// resting station and wakes the shard's leader.
+/// Connects the parker (the word on which a thread sleeps) of a station (one engine's part of a shard) to its shard.
+/// Through it, a producer calls the resting station and wakes the shard's leader.
 #[derive(Debug)]
 struct Door {
     call: StdArc<Call>,
@@ -234,10 +242,11 @@ pub(crate) struct Parker {
     wake_at: CachePadded<AtomicU64>,
     barrier: Barrier,
     roster: StdArc<Roster>,
-    /// The number of the thread that sleeps on this parker. The roster lists threads by these numbers.
+    /// The number of the thread that sleeps on this parker (the word on which a thread sleeps). The roster lists
+    /// threads by these numbers.
     sleeper: AtomicU64,
-    /// The connection to the shard. `None` unless this is the parker of a station (one engine's part of a shard) that
-    /// may rest.
+    /// The connection by which a producer wakes the shard of a resting station, an engine's part of a shard. `None` if
+    /// nothing rests on this parker.
     door: Option<Door>,
     unparks: CachePadded<AtomicU64>,
 }
@@ -254,27 +263,28 @@ impl Parker {
         }
     }
 
-    /// Makes the parker of a station (one engine's part of a shard) that may rest. A resting station takes part in no
-    /// turn: see [`rest`](Self::rest).
+    /// Makes the parker of a station (one engine's part of a shard). A parker is the word on which a thread sleeps. The
+    /// station may rest: then the shard's turns leave it out, see [`rest`](Self::rest).
     pub(crate) fn of_station(roster: StdArc<Roster>, calls: &StdArc<Calls>, shard: &StdArc<Self>) -> Self {
         let (calls, shard) = (StdArc::clone(calls), StdArc::clone(shard));
         Self { door: Some(Door { call: Call::new(), calls, shard }), ..Self::new(roster) }
     }
 
-    /// Returns the number by which the station calls its shard. Returns `None` if the station never rests.
+    /// Returns the number by which the station (an engine's part of a shard) calls its shard. Returns `None` if the
+    /// station never rests.
     pub(crate) fn call_number(&self) -> Option<usize> {
         self.door.as_ref().map(|door| door.call.number())
     }
 
-    /// Announces that the shard's leader will drain the lanes of this station at `until`. A call of the station makes
-    /// the leader drain them earlier. The caller then passes [`fence_rests`] and drains the lanes once more (K1).
-    /// Returns false if the engine was shut down.
+    /// Announces that the shard's leader (the thread that runs it) will drain the lanes (queues) of this station at
+    /// `until`. A call of the station makes the leader drain its lanes earlier. The caller then passes [`fence_rests`]
+    /// and drains the lanes once more (K1). Returns false if the engine was shut down.
     pub(crate) fn rest(&self, until: Option<Timestamp>) -> bool {
         self.announce(usize::MAX, until)
     }
 
-    /// Announces that thread `n` of the roster is going to sleep. Other threads must wake it for deadlines before
-    /// `until`. The caller passes a fence afterwards. Returns false if the engine was shut down.
+    /// Announces that thread `n` of the roster (the list of sleepers) is going to sleep. Other threads must wake it for
+    /// deadlines before `until`. The caller passes a fence afterwards. Returns false if the engine was shut down.
     fn announce(&self, n: usize, until: Option<Timestamp>) -> bool {
         // Ordering: Relaxed [K2]. The announcement hands the number over.
         self.sleeper.store(n as u64, Ordering::Relaxed);
@@ -300,8 +310,8 @@ impl Parker {
         }
     }
 
-    /// Makes the announced sleep of a loop end at `until`, because the loop itself has found tickets after the
-    /// announcement.
+    /// Makes the announced sleep of a loop end at `until`, because the loop itself has found tickets (requests to check
+    /// timers) after the announcement.
     fn lower(&self, until: Timestamp) {
         let until = until.as_nanos().clamp(AT_ONCE + 1, UNTIL_WOKEN);
         // Ordering: Relaxed. A hint for the CAS.
@@ -315,8 +325,8 @@ impl Parker {
         }
     }
 
-    /// Returns the moment at which the shard drains its lanes at the latest. Returns `None` if the shard sleeps until
-    /// it is woken.
+    /// Returns the moment at which the shard drains its lanes (threads' queues to it) at the latest. Returns `None` if
+    /// the shard sleeps until it is woken.
     pub(crate) fn looks_at(&self) -> Option<Look> {
         // Ordering: Relaxed. A loop's own thread reads its own word, or the word of a thread that wakes the loop
         // afterwards (W1 of `roster`). For other threads the result is a hint.
@@ -334,7 +344,8 @@ impl Parker {
         matches!(self.wake_at.load(Ordering::Relaxed), AWAKE | CLOSED)
     }
 
-    /// Wakes the shard if it would sleep beyond `deadline`. The caller has pushed a ticket for that deadline.
+    /// Wakes the shard if it would sleep beyond `deadline`. The caller has pushed a ticket (a request to check a timer)
+    /// for that deadline.
     #[inline]
     pub(crate) fn notify(&self, deadline: Timestamp) -> Notified {
         // Ordering: light fence [F1, F2]: the push is before the load.
@@ -379,8 +390,8 @@ impl Parker {
         let _ = self.notify(Timestamp::ZERO);
     }
 
-    /// Calls [`wake_if_asleep`](Self::wake_if_asleep) if `wanted` returns true. Before the call of `wanted`, a fence
-    /// publishes the caller's changes (F1).
+    /// Wakes the shard if it sleeps and `wanted` returns true. Before the call of `wanted`, a fence publishes the
+    /// caller's changes (F1).
     pub(crate) fn wake_if_asleep_and(&self, wanted: impl FnOnce() -> bool) {
         // Ordering: light fence [F1]: the caller's changes are before the look.
         self.barrier.light();
@@ -389,8 +400,8 @@ impl Parker {
         }
     }
 
-    /// Closes the word, so that the engine takes no more timers. Wakes the shard if it sleeps; the shard then sees the
-    /// closed word.
+    /// Closes the parker's word, so that the engine takes no more timers. Wakes the shard if it sleeps; the shard then
+    /// sees the closed word.
     pub(crate) fn close(&self) {
         // Ordering: Acquire [K2]. The number of the thread that announced its sleep. An RMW, so that it sees an earlier
         // announcement.
@@ -400,8 +411,8 @@ impl Parker {
         self.unpark();
     }
 
-    /// Closes the word in the child of a fork. Unlike `close`, it neither fences nor wakes a thread, because the child
-    /// has no other thread.
+    /// Closes the parker's word in the child of a fork. Unlike `close`, the method neither fences nor wakes a thread,
+    /// because the child has no other thread.
     pub(crate) fn close_in_child(&self) {
         // Ordering: Relaxed. There is one thread.
         self.wake_at.store(CLOSED, Ordering::Relaxed);
@@ -412,14 +423,15 @@ impl Parker {
         self.wake_at.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Puts the station's call into the shard's list of calls, if the station may rest. Returns true if the list did
-    /// not have the call. Then the caller must wake the shard afterwards.
+    /// Puts the call of the station (an engine's part of the shard), its request for a turn, into the shard's list of
+    /// calls. Does nothing if the station never rests. Returns true if the list did not have the call. Then the caller
+    /// must wake the shard afterwards.
     fn call(&self) -> bool {
         self.door.as_ref().is_some_and(|door| door.calls.put(&door.call))
     }
 
-    /// Wakes the thread that sleeps on this parker. If the parker belongs to a station that may rest, first puts the
-    /// station's call into the shard's list. The caller has changed the word before.
+    /// Wakes the thread that sleeps on this parker. If the parker belongs to a station (an engine's part of a shard),
+    /// first asks the shard for a turn of the station. The caller has changed the parker's word before.
     fn unpark(&self) {
         if let Some(door) = &self.door {
             // The call is put out once more: the leader may have taken the earlier call in, and the station may rest
@@ -434,7 +446,8 @@ impl Parker {
         self.roster.wake(usize::try_from(sleeper).unwrap_or(usize::MAX));
     }
 
-    /// Returns the number of times that a producer woke the shard through this parker.
+    /// Returns the number of times that a producer woke the shard through this parker (the word on which a thread
+    /// sleeps).
     pub(crate) fn unparks(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.unparks.load(Ordering::Relaxed)

@@ -40,7 +40,7 @@ pub(crate) struct Roster {
     loops: Box<[Place]>,
 }
 
-/// The roster's entry for the event loop of one shard.
+/// The entry for the event loop of one shard in the roster, the list of sleepers.
 #[derive(Debug)]
 struct Place(ForkLock<Occupant>);
 
@@ -67,12 +67,13 @@ impl Roster {
         StdArc::new(Self { threads: Box::new([]), loops: (0..loops).map(place).collect() })
     }
 
-    /// Returns the number of threads on the roster.
+    /// Returns the number of threads on the roster (the list of sleepers).
     pub(crate) fn len(&self) -> usize {
         self.threads.len()
     }
 
-    /// Enters the calling thread as number `n`. A thread may enter itself again under its number.
+    /// Enters the calling thread into the roster (the list of sleepers) as number `n`. A thread may enter itself again
+    /// under its number.
     pub(crate) fn enter_current_thread(&self, n: usize) {
         let entered = self.threads[n].get_or_init(thread::current);
         debug_assert_eq!(entered.id(), thread::current().id(), "each thread has a number of its own");
@@ -88,30 +89,31 @@ impl Roster {
         }
     }
 
-    /// Returns whether the sleepers on the roster are event loops, not threads.
+    /// Returns whether the sleepers on the roster (the list of sleepers) are event loops, not threads.
     pub(crate) fn is_of_loops(&self) -> bool {
         !self.loops.is_empty()
     }
 
-    /// Gives entry `n` of the roster to an event loop. Returns false if another loop has the entry.
+    /// Gives entry `n` of the roster (the list of sleepers) to an event loop. Returns false if another loop has the
+    /// entry.
     pub(crate) fn take_place(&self, n: usize) -> bool {
         let take = |mut occupant: Guard<'_>| !core::mem::replace(&mut occupant.is_taken, true);
         self.occupant(n).is_some_and(take)
     }
 
-    /// Makes entry `n` of the roster vacant, because its loop has ended.
+    /// Makes entry `n` of the roster (the list of sleepers) vacant, because its loop has ended.
     pub(crate) fn leave_place(&self, n: usize) {
         let left = self.occupant(n).map(|mut occupant| core::mem::take(&mut *occupant));
         // This happens outside of the lock, since dropping the wake function may run code of the user.
         drop(left);
     }
 
-    /// Records that loop `n` runs on the calling thread from now on (W1).
+    /// Records that loop `n` of the roster (the list of sleepers) runs on the calling thread from now on (W1).
     pub(crate) fn come_here(&self, n: usize) {
         self.occupant(n).into_iter().for_each(|mut occupant| occupant.runs_on = Some(this_thread()));
     }
 
-    /// Sets how other threads wake loop `n`.
+    /// Sets how other threads wake loop `n` of the roster, the list of sleepers.
     pub(crate) fn wake_by(&self, n: usize, waking: Waking) {
         let former = self.occupant(n).map(|mut occupant| occupant.waking.replace(waking));
         // This happens outside of the lock, as in `leave_place`.
@@ -128,18 +130,18 @@ impl Roster {
         self.loops.iter().position(runs_here)
     }
 
-    /// Returns whether each entry of the roster belongs to a loop.
+    /// Returns whether each entry of the roster (the list of sleepers) belongs to a loop.
     pub(crate) fn is_full(&self) -> bool {
         self.loops.iter().all(Place::is_taken)
     }
 
-    /// Returns whether entry `n` of the roster belongs to a loop.
+    /// Returns whether entry `n` of the roster (the list of sleepers) belongs to a loop.
     pub(crate) fn is_taken(&self, n: usize) -> bool {
         self.loops.get(n).is_some_and(Place::is_taken)
     }
 
-    /// Locks entry `n` and returns its data. Returns `None` if the roster has no such entry. Also returns `None` in the
-    /// child of a fork if the lock is held for ever.
+    /// Locks entry `n` and returns its data. Returns `None` if the roster (the list of sleepers) has no such entry.
+    /// Also returns `None` in the child of a fork if the lock is held for ever.
     fn occupant(&self, n: usize) -> Option<Guard<'_>> {
         self.loops.get(n)?.0.lock()
     }

@@ -8,7 +8,7 @@ use core::ptr;
 #[cfg(not(all(test, tourbillon_loom)))]
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 
-/// An element of an array that grows by segments. The trait allocates a segment of such elements.
+/// An element of an array that grows by segments. The trait allocates a segment of elements of this type.
 pub(crate) trait Segment: Sized {
     /// Allocates `len` elements in their initial state. Where possible, the system backs the memory only when it is
     /// touched.
@@ -59,8 +59,8 @@ unsafe impl<S: Send> Send for Segments<S> {}
 unsafe impl<S: Send + Sync> Sync for Segments<S> {}
 
 impl<S> Segments<S> {
-    /// The base-2 logarithm of the number of elements in a segment. It is lower for large elements, so that segments
-    /// stay small.
+    /// The base-2 logarithm of the number of elements in a segment. The number is lower for large elements, so that
+    /// segments stay small.
     const BITS: u32 = {
         let mut bits = SEGMENT_BITS;
         while bits > 0 && size_of::<S>() << bits > SEGMENT_BYTES {

@@ -71,15 +71,15 @@ impl Sessions {
         Self(CachePadded::new(AtomicU64::new(0)))
     }
 
-    /// Begins a session, in which a worker fires timers. The worker stops when `is_stopping` returns true. At the end
-    /// it calls `end`.
+    /// Begins a session, in which a worker fires timers. The worker stops when `is_stopping` returns true. At the end,
+    /// the worker calls `end`.
     pub(crate) fn begin(&self) {
         // Ordering: Relaxed. Nothing is handed over; E2 relies on the order of changes of this word.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a session. Returns true if the engine stops and no session is left. Then the caller wakes the waiting
-    /// threads.
+    /// Ends a session, in which a worker has fired timers. Returns true if the engine stops and no session is left.
+    /// Then the caller wakes the waiting threads.
     #[must_use]
     pub(crate) fn end(&self) -> bool {
         // Ordering: Release [E4]. Pairs with `is_quiescent`.

@@ -38,7 +38,7 @@ use core::time::Duration;
 
 const WORD: usize = u64::BITS as usize;
 
-/// A bit for each thread of a pool, set while the thread sleeps. The roster lists the threads, and wakes them.
+/// A bit for each thread of a pool, set while the thread sleeps. The roster, a list of the pool's threads, wakes them.
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     asleep: Box<[AtomicU64]>,
@@ -51,8 +51,8 @@ impl Sleepers {
         Self { asleep: (0..words).map(|_| AtomicU64::new(0)).collect(), roster }
     }
 
-    /// Lets the calling thread, number `n` of the roster, sleep until it is woken. Before the sleep, `finds_work` looks
-    /// for work once more. If it returns true, the thread does not sleep.
+    /// Lets the calling thread, number `n` of the roster (the list of sleepers), sleep until it is woken. Before the
+    /// sleep, `finds_work` looks for work once more. If it returns true, the thread does not sleep.
     pub(crate) fn sleep_unless(&self, n: usize, finds_work: impl FnOnce() -> bool) {
         if let Some(asleep) = self.lie_down(n, finds_work) {
             let bit = 1 << (n % WORD);
@@ -72,8 +72,8 @@ impl Sleepers {
         }
     }
 
-    /// Marks thread `n` as asleep, and returns the word of its bit. If `finds_work` returns true, removes the mark and
-    /// returns `None`.
+    /// Marks thread `n` as asleep, and returns the word that contains the thread's bit. If `finds_work` returns true,
+    /// removes the mark and returns `None`.
     fn lie_down(&self, n: usize, finds_work: impl FnOnce() -> bool) -> Option<&AtomicU64> {
         let (asleep, bit) = (&self.asleep[n / WORD], 1 << (n % WORD));
         // Ordering: Release [U2]. Pairs with `wake_one` and `wake_all`: the thread that takes the bit finds our thread.
@@ -89,7 +89,7 @@ impl Sleepers {
         Some(asleep)
     }
 
-    /// Wakes a thread if any thread sleeps. Returns whether it woke a thread. The caller has offered work before.
+    /// Wakes a thread if any thread sleeps. Returns whether a thread was woken. The caller has offered work before.
     pub(crate) fn wake_one(&self) -> bool {
         // Ordering: SeqCst fence [U1]: the offer is before the load.
         fence(Ordering::SeqCst);

@@ -40,7 +40,8 @@ const AT_REST: u32 = 0;
 const REGISTERING: u32 = 1;
 const WAKING: u32 = 2;
 
-/// The value of `WakerCell::fired` that means "no firing". It is the end of time. No timer fires for that moment.
+/// The value of `WakerCell::fired` that means "no firing". The value is the end of time, and no timer fires for that
+/// moment.
 const NONE: u64 = u64::MAX;
 
 /// The cell through which the firing of a timer wakes the task that waits for the timer.

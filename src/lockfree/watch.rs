@@ -62,8 +62,8 @@ impl Watch {
         }
     }
 
-    /// Records that the calling thread, the leader of `shard`, is about to run handlers. Returns true if the caller
-    /// must wake a thread to watch the leaders.
+    /// Records that the calling thread, which leads `shard`, is about to run handlers. Returns true if the caller must
+    /// wake a thread to watch the leading threads.
     #[must_use]
     pub(crate) fn begin(&self, shard: usize) -> bool {
         let number = &self.firing[shard];
@@ -75,22 +75,22 @@ impl Watch {
         self.watch.load(Ordering::Relaxed) == IDLE && self.change(IDLE, WANTED)
     }
 
-    /// Records that the calling thread leads `shard` again. Either its handlers have returned, or it has taken the
-    /// shard over.
+    /// Records that the calling thread leads `shard` again. Either the thread's handlers have returned, or the thread
+    /// has taken the shard over.
     pub(crate) fn end(&self, shard: usize) {
         let number = &self.firing[shard];
         // Ordering: Relaxed. As in `begin`.
         number.store(number.load(Ordering::Relaxed).next_multiple_of(2), Ordering::Relaxed);
     }
 
-    /// Returns whether a shard's leader runs handlers and no thread watches the leaders yet.
+    /// Returns whether a thread that leads a shard runs handlers and no thread watches the leaders yet.
     pub(crate) fn is_wanted(&self) -> bool {
         // Ordering: Relaxed. The sleepers' fences order this load as they order an offer (U1).
         self.watch.load(Ordering::Relaxed) == WANTED
     }
 
-    /// Makes the calling thread the watcher of the shards' leaders, if a watcher is wanted. Returns whether the thread
-    /// became the watcher.
+    /// Makes the calling thread the watcher of the threads that lead the shards, if a watcher is wanted. Returns
+    /// whether the thread became the watcher.
     pub(crate) fn take(&self) -> bool {
         self.is_wanted() && self.change(WANTED, TAKEN)
     }
@@ -102,8 +102,8 @@ impl Watch {
         self.watch.store(WANTED, Ordering::Relaxed);
     }
 
-    /// Ends the watch if no shard's leader runs handlers. Otherwise returns false, and the calling thread is still the
-    /// watcher.
+    /// Ends the watch if no thread that leads a shard runs handlers. Otherwise returns false, and the calling thread is
+    /// still the watcher.
     #[must_use]
     pub(crate) fn leave(&self) -> bool {
         // Ordering: Relaxed. The fence orders this store.
@@ -129,36 +129,38 @@ fn is_running(number: u64) -> bool {
     number % 2 == 1
 }
 
-/// The time between two checks of the shards' leaders, unless all leaders have been quick ([`QUICK_CHECKS`]). A leader
-/// can run its handlers for at least this time before another thread takes the shard over, and for at most twice this
-/// time plus the wake-up time of a thread.
+/// The time between two checks of the shards' leaders, unless all leaders have been quick ([`QUICK_CHECKS`]). A leader,
+/// the thread that runs a shard, can run its handlers for at least this time before another thread takes the shard
+/// over. It can run them for at most twice this time, plus the wake-up time of a thread.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// The time to the next check if all leaders have been quick and the last check found none running handlers. A stuck
-/// leader is then noticed later, by the difference to [`PATIENCE`].
+/// The time to the next check if all leaders (the threads that run the shards) have been quick and the last check found
+/// none running handlers. A stuck leader is then noticed later, by the difference to [`PATIENCE`].
 const RARELY: Duration = Duration::from_millis(4);
-/// The number of successive checks after which the shards' leaders count as quick. Each check must find a leader at
-/// work, and none stuck in a handler.
+/// The number of successive checks after which the threads that lead the shards count as quick. Each check must find a
+/// leader at work, and none stuck in a handler.
 const QUICK_CHECKS: u32 = 64;
 
-/// The results of earlier checks of the shards' leaders. They pass from one watching thread to the next.
+/// The results of earlier checks of the threads that lead the shards. The results pass from one watching thread to the
+/// next.
 #[derive(Debug)]
 pub(crate) struct Checks {
     /// The number of each shard's last run of handlers, as of the last check.
     seen: Box<[u64]>,
-    /// The shards whose leader was stuck in a handler at the last check, and that no thread has taken over yet.
+    /// The shards whose leader (the thread that runs the shard) was stuck in a handler at the last check, and that no
+    /// thread has taken over yet.
     stuck: Vec<usize>,
-    /// The number of checks after the last check that found a leader stuck. Only checks that found a leader at work
-    /// count.
+    /// The number of checks after the last check that found a leader (the thread that runs the shard) stuck. Only
+    /// checks that found a leader at work count.
     quick: u32,
     next: Alarm,
 }
 
-/// The result of a check of all shards' leaders.
+/// The result of a check of all threads that lead shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// A leader has run handlers after the previous check.
+    /// A thread that leads a shard has run handlers after the previous check.
     Busy,
-    /// No leader has run handlers after the previous check.
+    /// No thread that leads a shard has run handlers after the previous check.
     Quiet,
 }
 
@@ -172,8 +174,8 @@ impl Checks {
         self.next.rest()
     }
 
-    /// Checks the leaders of all shards. The next check comes after [`PATIENCE`] or [`RARELY`]. By then, quick handlers
-    /// have returned.
+    /// Checks the leaders (the threads that run the shards). Returns whether any leader has run handlers after the
+    /// previous check. The next check comes after [`PATIENCE`] or [`RARELY`], when quick handlers have returned.
     pub(crate) fn check(&mut self, watch: &Watch) -> Check {
         self.stuck.clear();
         let mut found = Check::Quiet;
@@ -202,7 +204,8 @@ impl Checks {
         if self.quick >= QUICK_CHECKS && !is_any_at_work { RARELY } else { PATIENCE }
     }
 
-    /// Returns a shard whose leader ran the same handlers at the last two checks, and still runs them.
+    /// Returns a shard whose leader (the thread that runs it) ran the same handlers at the last two checks, and still
+    /// runs them.
     pub(crate) fn next_stuck(&mut self, watch: &Watch) -> Option<usize> {
         let seen = &self.seen;
         core::iter::from_fn(|| self.stuck.pop()).find(|&shard| watch.number(shard) == seen[shard])

@@ -21,13 +21,14 @@ pub enum Condition {
     /// `healthy`: no other variant of this enum applies.
     Healthy,
     /// `full`: pending timers and owned timers use more than 90 % of the capacity. The condition also holds for a
-    /// second after a call that found no slot, or no room in its lane.
+    /// second after a call that found no slot, or no room in its lane (a thread's queue to a shard).
     Full,
     /// `workers-behind`: at some shard, a due timer has waited for a worker for longer than
     /// [`stall_after`](crate::Builder::stall_after).
     WorkersBehind,
     /// `late`: some shard is late with a turn (a pass of its loop) by more than
-    /// [`stall_after`](crate::Builder::stall_after). It has not begun the turn, or has not ended it.
+    /// [`stall_after`](crate::Builder::stall_after). Either the shard has not begun the turn, or the shard has not
+    /// ended the turn.
     Late,
     /// `shut-down`: no timer fires any more.
     ShutDown,

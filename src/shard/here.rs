@@ -5,27 +5,27 @@
 
 use core::cell::{Cell, RefCell};
 
-/// An entry on a thread's list of the handlers and the turns of loops on its stack.
+/// The record of one running handler, or of one turn of a loop, on a thread's stack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Firing {
     engine: u64,
     set: u64,
-    /// Whether the set's workers run the engine's handlers. If true, a thread that leads a shard unlocks the shard
-    /// before it calls the handlers.
+    /// Whether the engine's handlers run on the workers of the set. If so, a thread that leads a shard unlocks the
+    /// shard before it calls the handlers.
     pub(super) is_on_workers: bool,
 }
 
 thread_local! {
-    /// The handlers and the turns of loops on this thread's stack, the outermost first.
+    /// The handlers, and the turns (passes) of event loops, on this thread's stack. The outermost entry is first.
     static FIRING: RefCell<Vec<Firing>> = const { RefCell::new(Vec::new()) };
     /// The number of the set of shards to which the calling thread belongs; `None` for a thread of the program.
     static THREAD_OF: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// The value of `Firing::engine` in an entry for the turn of a loop.
+/// The value of `Firing::engine` in an entry for the turn (one pass) of a loop.
 const TURN: u64 = u64::MAX;
 
-/// A guard for the turn of a loop on the calling thread. Dropping the guard ends the turn.
+/// A guard for the turn (one pass) of a loop on the calling thread. Dropping the guard ends the turn.
 pub(super) struct TurnHere(());
 
 impl Drop for TurnHere {
@@ -34,14 +34,14 @@ impl Drop for TurnHere {
     }
 }
 
-/// Records that the calling thread runs the turn of a loop of the set numbered `set`. Dropping the returned guard ends
-/// the turn.
+/// Records that the calling thread runs a turn (one pass) of a loop of the set numbered `set`. Dropping the returned
+/// guard ends the turn.
 pub(super) fn begin_turn(set: u64) -> TurnHere {
     begin_firing(TURN, set, false);
     TurnHere(())
 }
 
-/// Returns whether the calling thread runs the turn of a loop of the set numbered `set`.
+/// Returns whether the calling thread runs a turn (one pass) of a loop of the set numbered `set`.
 pub(super) fn is_turning(set: u64) -> bool {
     first_firing(|firing| firing.set == set && firing.engine == TURN).is_some()
 }
@@ -57,13 +57,15 @@ pub(crate) fn end_firing() {
     let _ = FIRING.try_with(|all| all.borrow_mut().pop());
 }
 
-/// Returns the outermost handler or turn of a loop on the calling thread's stack for which `condition` returns true.
+/// Returns the outermost entry on the calling thread's stack for which `condition` returns true. An entry is a running
+/// handler, or a turn (one pass) of a loop.
 fn first_firing(condition: impl Fn(&Firing) -> bool) -> Option<Firing> {
     let first = |firing: &RefCell<Vec<Firing>>| firing.borrow().iter().copied().find(condition);
     FIRING.try_with(first).ok().flatten()
 }
 
-/// Returns the outermost handler or turn on this thread's stack that belongs to the set numbered `set`.
+/// Returns the outermost entry on this thread's stack that belongs to the set numbered `set`. An entry is a running
+/// handler, or a turn (one pass) of a loop.
 pub(super) fn first_firing_of(set: u64) -> Option<Firing> {
     first_firing(|firing| firing.set == set)
 }

@@ -7,8 +7,8 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::parker::{self, Parker, Parkers, Sleep};
 use crate::system::clock::EngineClock;
 
-/// Describes the sleep of a shard's leader: how long it lasts, and which parkers (the words that announce it) can end
-/// it.
+/// Describes the sleep of a shard's leader (the thread that runs the shard): how long it lasts, and which parkers (the
+/// words that announce it) can end it.
 pub(super) struct LeaderSleep<'a> {
     pub(super) shard: &'a Shard,
     pub(super) led: &'a mut Led,

@@ -9,7 +9,7 @@ use crate::base::tick::Timestamp;
 use crate::lockfree::parker::Parker;
 use core::ops::RangeInclusive;
 
-/// The data behind the lock of a shard. The shard's leader holds that lock.
+/// The data behind the lock of a shard. The thread that leads the shard holds that lock.
 #[derive(Debug)]
 pub(crate) struct Led {
     /// The stations (engines' parts of the shard) that do not rest. Each turn of the shard visits all of them.
@@ -82,15 +82,15 @@ impl Led {
         self.stations.extract_if(.., |station| station.is_closed()).collect()
     }
 
-    /// Runs a turn of each station (an engine's part of the shard) that does not rest. Returns the next step of the
-    /// shard.
+    /// Runs a turn, a pass of the shard's loop. The turn visits each station (an engine's part of the shard) that does
+    /// not rest. Returns the next step of the shard.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Output) -> Next {
         let turns = self.stations.iter_mut().map(|station| station.turn(now, out));
         turns.fold(Next::Sleep(self.resting.first_end()), Next::sooner)
     }
 
-    /// Processes the tickets in the lanes and in the wheels that are due at `now`. The program calls this for a shard
-    /// without a thread.
+    /// Processes the tickets (requests to check timers) in the lanes (threads' queues to the shard) and in the wheels
+    /// that are due at `now`. The program calls this for a shard without a thread.
     pub(crate) fn work(&mut self, now: Timestamp) {
         for station in &mut self.stations {
             // The lanes are drained only once. So a timer that a handler schedules for now fires in the next turn.
@@ -99,20 +99,21 @@ impl Led {
         }
     }
 
-    /// Returns the moment at which the next timer is due. The moment is earlier if the wheel must begin before then to
-    /// move many timers to a finer level.
+    /// Returns the moment at which the shard must turn next: the moment at which the next timer is due. The moment is
+    /// earlier if many timers must move to a finer level of the timing wheel before.
     pub(crate) fn next_due(&mut self) -> Option<Timestamp> {
         self.stations.iter_mut().filter_map(Station::next_due).min()
     }
 
-    /// Drains the lanes once more, after the shard has announced its sleep until `wake`. Returns the next step of the
-    /// shard: see [`Station::look_again`].
+    /// Drains the lanes (threads' queues to a shard) once more, after the shard has announced its sleep until `wake`.
+    /// Returns the next step of the shard: see [`Station::look_again`].
     pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         let looks = self.stations.iter_mut().map(|station| station.look_again(wake));
         looks.fold(Next::Sleep(wake), Next::sooner)
     }
 
-    /// Moves the tickets in the lanes (threads' queues to the shard) into the wheels of their engines.
+    /// Moves the tickets (requests to check timers) in the lanes (threads' queues to the shard) into the wheels of
+    /// their engines.
     pub(super) fn drain(&mut self) {
         self.stations.iter_mut().for_each(|station| {
             station.drain();
@@ -126,36 +127,43 @@ impl Led {
         self.stations.iter().map(Station::due).chain(at_rest).min().unwrap_or(Timestamp::MAX)
     }
 
-    /// Returns the parkers (the words that announce a sleep) of the stations that do not rest.
+    /// Returns the parkers (the words that announce a sleep) of the stations (engines' parts of a shard) that do not
+    /// rest.
     pub(super) fn parkers(&self) -> impl Iterator<Item = &Parker> {
         self.stations.iter().map(|station| &station.shared.parker)
     }
 }
 
-/// Decides whether a shard's leader may run handlers itself. If a handler held a leader up, other slow handlers are
-/// probably due soon. So the next batches go to the workers. The number of such batches grows with each takeover.
+/// Decides whether a thread that leads a shard may run handlers itself. If a handler held a leader up, other slow
+/// handlers are probably due soon. So the next batches (groups of due timers) go to the workers. The number of such
+/// batches grows with each takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// The number of batches that must still go to the workers before the leader may run a batch itself.
+    /// The number of batches (groups of due timers) that must still go to the workers. After that, the leader (the
+    /// thread that runs the shard) may run a batch itself.
     withheld: u32,
-    /// The number of batches that the last takeover sent to the workers. Each takeover doubles it.
+    /// The number of batches (groups of due timers) that the last takeover of the shard has sent to the workers. Each
+    /// takeover doubles the number.
     penalty: u32,
-    /// The number of batches that leaders have run after the last change of `penalty`.
+    /// The number of batches (groups of due timers) that leaders (threads that run the shard) have run after the last
+    /// change of `penalty`.
     kept: u32,
 }
 
 impl Trust {
     const PENALTIES: RangeInclusive<u32> = if cfg!(tourbillon_loom) { 0..=0 } else { 16..=1_024 };
-    /// The number of batches after which `Trust::penalty` is halved, if no takeover comes between.
+    /// The number of batches (groups of due timers) after which `Trust::penalty` is halved, if no takeover comes
+    /// between.
     const FORGIVEN_AFTER: u32 = 256;
 
-    /// Records that a handler held up the shard's leader. The next batches go to the workers.
+    /// Records that a handler held up the thread that leads the shard. The next batches (groups of due timers) go to
+    /// the workers.
     pub(super) fn lose(&mut self) {
         self.penalty = (2 * self.penalty).clamp(*Self::PENALTIES.start(), *Self::PENALTIES.end());
         (self.withheld, self.kept) = (self.penalty, 0);
     }
 
-    /// Returns whether the shard's leader may itself run the next batch of due timers.
+    /// Returns whether the thread that leads the shard may itself run the next batch of due timers.
     pub(super) fn ask(&mut self) -> bool {
         if self.withheld > 0 {
             self.withheld -= 1;

@@ -75,28 +75,29 @@ use crate::lockfree::parker::{self, Look, Parker, Parkers};
 use core::cell::Cell;
 use core::time::Duration;
 
-/// Says whether work is left after a turn of an event loop's shard.
+/// Says whether work is left for an event loop's shard after a turn, one pass of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a loop that has more to do turns again before it waits"]
 pub enum LoopLeft {
     /// The turn has handled all due timers.
     Nothing,
-    /// The turn's budget is spent, or more work has come during the turn. The loop should turn again soon.
+    /// The turn's budget is spent, or more work has come during the turn (a pass of its loop). The loop should turn
+    /// again soon.
     More,
 }
 
-/// The data that a loop keeps between its turns: its number, and the stations (engines' parts of the shard) that the
-/// last turn saw.
+/// The data that a loop keeps between its turns (passes of the loop): its number, and the stations that the last turn
+/// saw. A station is an engine's part of the shard.
 #[derive(Debug)]
 pub(crate) struct Seat {
     index: usize,
     /// The thread that ran the loop last; `None` before the first run.
     runs_on: Cell<Option<ThreadKey>>,
-    /// The stations (engines' parts of the shard) after the last turn that had work (W5). `None` if the loop must lock
-    /// the shard to read them.
+    /// The stations (engines' parts of the shard) after the last turn (a pass of its loop) that had work (W5). `None`
+    /// if the loop must lock the shard to read them.
     stations: Option<Vec<StdArc<StationShared>>>,
-    /// The moment at which the last turn planned the next turn; `None` if it planned none. Unlike the announced
-    /// moments, it may lie within a tick.
+    /// The moment at which the last turn planned the next turn. `None` if the last turn planned no turn. A planned
+    /// moment may lie within a tick; an announced moment does not.
     planned: Option<Timestamp>,
 }
 
@@ -111,8 +112,9 @@ impl Seat {
         self.index
     }
 
-    /// Returns the first moment at which the loop announced to drain its lanes. The inner value is `None` if it
-    /// announced no moment. The outer value is `None` if the caller must lock the shard to read the announcements.
+    /// Returns the first moment at which the loop announced to drain its lanes (threads' queues to it). The inner value
+    /// is `None` if it announced no moment. The outer value is `None` if the caller must lock the shard to read the
+    /// announcements.
     fn first_look(&self, shard: &Shard) -> Option<Option<Look>> {
         let stations = self.stations.as_ref()?.iter().map(|station| &station.parker);
         Some(core::iter::once(&*shard.parker).chain(stations).filter_map(Parker::looks_at).min())
@@ -122,7 +124,7 @@ impl Seat {
         self.planned.is_some_and(|planned| planned <= now)
     }
 
-    /// Stores which stations (engines' parts of the shard) the shard has after a turn.
+    /// Stores which stations (engines' parts of the shard) the shard has after a turn, one pass of the loop.
     fn keep(&mut self, led: &Led) {
         let present = || led.stations.iter().map(|station| &station.shared);
         let is_known = |known: &Vec<StdArc<StationShared>>| {
@@ -145,8 +147,9 @@ impl Seat {
         }
     }
 
-    /// Returns the moment at which the loop must drain its lanes. Returns `None` if the loop may wait until it is
-    /// woken. Calls `moved` first if the loop runs on another thread than before. `set` is the set of the loop's shard.
+    /// Returns the moment at which the loop must drain its lanes (threads' queues to it). Returns `None` if the loop
+    /// may wait until it is woken. Calls `moved` first if the loop runs on another thread than before. `set` is the set
+    /// of the loop's shard.
     pub(crate) fn next_look(&self, set: &ShardSet, moved: impl FnOnce()) -> Option<Timestamp> {
         // In the child of a fork, a thread that no longer exists may hold the locks.
         if set.is_forked() {
@@ -162,8 +165,9 @@ impl Seat {
         look.into_iter().chain(self.planned).min()
     }
 
-    /// Runs a turn of the loop at `now`. Hands out or moves at most `budget` tickets of each engine. Does nothing if
-    /// the loop need not drain its lanes yet. [`next_look`](Self::next_look) explains `set` and `moved`.
+    /// Runs a turn of the loop at `now`. Hands out or moves at most `budget` tickets (requests to check timers) of each
+    /// engine. Does nothing if the loop need not drain its lanes (threads' queues to it) yet.
+    /// [`next_look`](Self::next_look) explains `set` and `moved`.
     pub(crate) fn turn(
         &mut self,
         set: &ShardSet,
@@ -220,7 +224,8 @@ impl Seat {
     }
 }
 
-/// The parkers (words that announce the next turn) of a shard that a loop leads, and of the shard's stations.
+/// The parkers (words that announce the next turn) of a shard that a loop leads, and of the shard's stations (engines'
+/// parts of a shard).
 struct Words<'a>(&'a Shard, &'a Led);
 
 impl Parkers for Words<'_> {
@@ -230,17 +235,17 @@ impl Parkers for Words<'_> {
 }
 
 impl Words<'_> {
-    /// Returns the first moment at which the loop announced to drain its lanes. Returns `None` if the loop may wait
-    /// until it is woken.
+    /// Returns the first moment at which the loop announced to drain its lanes (threads' queues to it). Returns `None`
+    /// if the loop may wait until it is woken.
     fn first(&self) -> Option<Look> {
         self.0.parkers(self.1).filter_map(Parker::looks_at).min()
     }
 }
 
 impl Shard {
-    /// Announces that the loop `n` sleeps until `wake` (W3). If a ticket that came after the turn is due earlier,
-    /// announces that ticket's moment instead. Returns the announced sleep. If there is work for another turn,
-    /// withdraws the announcement and returns [`Next::Turn`].
+    /// Announces that the loop `n` sleeps until `wake` (W3). If a ticket (a request to check a timer) that came after
+    /// the turn is due earlier, announces that ticket's moment instead. Returns the announced sleep. If there is work
+    /// for another turn, withdraws the announcement and returns [`Next::Turn`].
     fn fall_asleep(&self, led: &mut Led, n: usize, wake: Option<Wake>) -> Next {
         let announced = parker::announce(&Words(self, led), n, wake.map(|wake| wake.not_before));
         if announced && !self.has_newcomers() {

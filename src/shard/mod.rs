@@ -105,22 +105,24 @@ use core::time::Duration;
 use sleep::Next;
 use stall::StallDetector;
 
-/// A shard finds the due timers of the engines that use it. One thread at a time, the leader, runs the shard.
+/// A shard finds the due timers of the engines that use the shard. One thread at a time, the leader, runs the shard.
 #[derive(Debug)]
 pub(crate) struct Shard {
     led: ModelledMutex<Led>,
     made_in: Generation,
-    /// The stations (engines' parts of the shard) that no leader has admitted yet. `None` if no leader will admit any
-    /// more.
+    /// The stations (engines' parts of the shard) that no leader (the thread that runs the shard) has admitted yet.
+    /// `None` if no leader will admit any more.
     newcomers: ForkLock<Option<Vec<Station>>>,
     has_newcomers: AtomicBool,
-    /// The list of resting stations (engines' parts of the shard) that have asked the leader for a turn.
+    /// The list of resting stations (engines' parts of the shard) that have asked the leader (the thread that runs the
+    /// shard) for a turn.
     calls: StdArc<Calls>,
-    /// The word on which the shard's leader sleeps. New stations and stations' calls wake the leader through it.
-    /// Closing this parker ends the shard.
+    /// The word on which the thread that leads the shard sleeps. A new station (an engine's part of the shard) or a
+    /// station's call wakes the thread through this word. Closing this parker ends the shard.
     pub(crate) parker: StdArc<Parker>,
     pub(crate) counters: StdArc<ShardCounters>,
-    /// The core to which the shard's leaders are pinned; `None` if the shard is not pinned.
+    /// The core to which the shard's leader (the thread that runs the shard) is pinned; `None` if the shard is not
+    /// pinned.
     core: Option<usize>,
 }
 
@@ -146,14 +148,16 @@ impl Shard {
         }
     }
 
-    /// Makes the calling thread the leader, if no other thread leads the shard now.
+    /// Makes the calling thread the shard's leader, the thread that runs the shard. Fails if another thread leads the
+    /// shard now.
     pub(crate) fn try_lead(&self) -> Option<Leading<'_>> {
         self.led.try_lock().ok()
     }
 
-    /// Makes the calling thread the leader. If another thread leads the shard, first waits for that thread. The shard
-    /// must have no thread, and the caller must not be in one of the shard's handlers. In the child of a fork, the call
-    /// gives up after a moment, because the other leader may not exist there.
+    /// Makes the calling thread the shard's leader, the thread that runs the shard. If another thread leads the shard,
+    /// first waits for that thread. The shard must have no thread, and the caller must not be in one of the shard's
+    /// handlers. In the child of a fork, the call gives up after a moment, because the other leader may not exist
+    /// there.
     pub(crate) fn lead(&self) -> Option<Leading<'_>> {
         if self.made_in.is_past() { lock_patiently(&self.led).ok() } else { self.led.lock().ok() }
     }
@@ -167,8 +171,8 @@ impl Shard {
         )
     }
 
-    /// Adds a station (an engine's part of the shard) for the leader to admit. If no thread will lead the shard any
-    /// more, drops the station.
+    /// Adds a station (an engine's part of the shard) for the leader (the thread that runs the shard) to admit. If no
+    /// thread will lead the shard any more, drops the station.
     pub(crate) fn join(&self, station: Station) {
         let mut station = Some(station);
         if let Some(Some(newcomers)) = self.newcomers.lock().as_deref_mut() {
@@ -184,20 +188,20 @@ impl Shard {
 
     /// Returns for how long the shard has been overdue for the engine of `station`. At a loop's shard, an earlier timer
     /// of another thread counts, too. The shard's counters do not include such a timer, so this method reads it from
-    /// the station's parker.
+    /// the parker (the word for the sleep) of the station.
     pub(crate) fn behind(&self, station: &StationShared, tick: TickLength, now: Timestamp) -> Duration {
         let by_word = station.parker.looks_at().map_or(Duration::ZERO, |look| look.overdue(tick, now));
         self.counters.behind(now).max(by_word)
     }
 
-    /// Returns the parkers (words) on which the leader announces its sleep: the shard's own parker, and those of the
-    /// stations that do not rest.
+    /// Returns the parkers (words) on which the leader (the thread that runs the shard) announces its sleep: the
+    /// shard's own parker, and the parkers of the stations (engines' parts of a shard) that do not rest.
     fn parkers<'a>(&'a self, led: &'a Led) -> impl Iterator<Item = &'a Parker> {
         core::iter::once(&*self.parker).chain(led.parkers())
     }
 
-    /// Returns whether a new station or a station's call waits for the leader. A station is an engine's part of the
-    /// shard.
+    /// Returns whether a new station or a station's call waits for the leader (the thread that runs the shard). A
+    /// station is an engine's part of the shard.
     fn has_arrivals(&self) -> bool {
         self.has_newcomers() || !self.calls.is_empty()
     }
@@ -215,9 +219,9 @@ impl Shard {
         led.drop_closed();
     }
 
-    /// Lets stations (engines' parts of the shard) rest that had nothing to do for some turns. After it has announced
-    /// the rests, drains the stations' lanes once more. Returns false if a lane has a ticket that is due, so that the
-    /// shard must turn again.
+    /// Lets stations (engines' parts of the shard) rest that had nothing to do for some turns. Announces the rests, and
+    /// then drains the stations' lanes (threads' queues) once more. Returns false if a lane has a ticket (a request to
+    /// check a timer) that is due, so that the shard must turn again.
     fn lay_to_rest(&self, led: &mut Led, now: Timestamp) -> bool {
         let idle = led.take_idle(now);
         if idle.is_empty() {
@@ -249,8 +253,8 @@ impl Shard {
         }
     }
 
-    /// Drops all stations (engines' parts of the shard) if a leader has panicked. After a panic, no thread can lead the
-    /// shard any more.
+    /// Drops all stations (engines' parts of the shard) if a leader (the thread that runs the shard) has panicked.
+    /// After a panic, no thread can lead the shard any more.
     fn bury_if_its_leader_panicked(&self) {
         if let Err(TryLockError::Poisoned(poisoned)) = self.led.try_lock() {
             drop(self.take_all(&mut poisoned.into_inner()));
@@ -258,8 +262,8 @@ impl Shard {
     }
 
     /// Takes out all stations (engines' parts of the shard) for good. From now on, a station that joins is dropped at
-    /// once. The method does not read the flag `has_newcomers`, because the last leader may see an old value. Only the
-    /// lock orders this call after an earlier `join` (R7).
+    /// once. The method does not read the flag `has_newcomers`, because the last leader (the thread that ran the shard)
+    /// may see an old value. Only the lock orders this call after an earlier `join` (R7).
     fn take_all(&self, led: &mut Led) -> Vec<Station> {
         let mut stations = led.take_all();
         let newcomers = self.newcomers.lock().and_then(|mut newcomers| newcomers.take());

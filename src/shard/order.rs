@@ -14,7 +14,8 @@ use crate::lockfree::slab::Slots;
 /// differ by less than two parts, the timer with the later deadline may fire first.
 const BUCKETS: usize = 64;
 
-/// The buffers in which a shard sorts its due tickets. They are kept between turns to save allocations.
+/// The buffers in which a shard sorts its due tickets (requests to check timers). They are kept between turns to save
+/// allocations.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     tickets: Vec<Ticket>,
@@ -23,8 +24,8 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Sorts the tickets of `chunks`, which are due at `now`, by the deadlines of their timers. The ticket of a timer
-    /// that has ended may end up anywhere.
+    /// Sorts the tickets (requests to check timers) of `chunks`, which are due at `now`, by the deadlines of their
+    /// timers. The ticket of a timer that has ended may end up anywhere.
     pub(super) fn sort(&mut self, chunks: &mut [DueChunk], slots: &Slots, tick: TickLength, now: Timestamp) {
         let Self { tickets, parts, sorted } = self;
         tickets.clear();

@@ -4,7 +4,7 @@ use crate::base::fork::Generation;
 use crate::base::sync::{AtomicU64, Condvar, Mutex, Ordering, PoisonError, StdArc};
 use crate::dispatch::{Fire, survives};
 
-/// Counts the stations (parts at the shards) that an engine still has.
+/// Counts the stations that an engine still has. A station is the engine's part of a shard.
 #[derive(Debug)]
 pub(crate) struct Presence {
     stations: AtomicU64,
@@ -22,7 +22,7 @@ impl Presence {
         })
     }
 
-    /// Returns the number of shards that still have a station (a part) of the engine.
+    /// Returns the number of shards that still have a station of the engine, its part of the shard.
     pub(crate) fn stations(&self) -> u64 {
         // Ordering: Acquire. Pairs with `leave`: the stations have dropped their references to the engine.
         self.stations.load(Ordering::Acquire)

@@ -13,10 +13,10 @@ use crate::base::tick::{Tick, Timestamp};
 
 /// A check of a postponed timer may come before the deadline by at most the remaining time divided by this number.
 const PART_OF_REMAINDER: u64 = 16;
-/// The number of checks of postponed timers that should come together at a tick. They are some 15 µs of work. Other due
-/// timers wait for it.
+/// The number of checks of postponed timers that should come together at a tick. These checks take some 15 µs, for
+/// which other due timers wait.
 const COALESCED: u64 = 256;
-/// The scale of the average in `Recheck::rate`: a check counts as this number.
+/// The scale of the average in `Recheck::rate`: one check counts as this number.
 const SCALE: u64 = 256;
 
 /// The first check of a timer may come before the deadline by at most the remaining time divided by this number.
@@ -36,7 +36,8 @@ pub(crate) fn first_check(next: Timestamp, deadline: Timestamp) -> Timestamp {
     }
 }
 
-/// Measures how often the shard finds timers postponed, and from that chooses when it checks a timer again.
+/// Measures how often the shard finds timers postponed, and decides by that measure when the shard checks a timer
+/// again.
 #[derive(Debug, Default)]
 pub(super) struct Recheck {
     last: Tick,

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Resting {
     stations: BTreeMap<usize, Rest>,
-    /// The moments at which rests end by themselves, each with the number of the station's call. The value is the first
-    /// deadline that is due at the moment (`Wake::not_before`).
+    /// The moments at which the rests of stations (engines' parts of the shard) end by themselves. Each moment has the
+    /// number of the station's call. The value is the first deadline that is due at the moment (`Wake::not_before`).
     ends: BTreeMap<(Timestamp, usize), Timestamp>,
 }
 

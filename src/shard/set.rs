@@ -181,7 +181,8 @@ impl ShardSet {
     }
 
     /// Drops the stations (parts of the shards) of engines that were shut down, if the set has no threads to do so. A
-    /// loop that is in a turn may run handlers. If `may_wait` is true, waits until such turns have ended.
+    /// loop that is in a turn (a pass of its loop) may run handlers. If `may_wait` is true, waits until such turns have
+    /// ended.
     pub(crate) fn dismiss_if_without_threads(&self, may_wait: bool) {
         match self.settings.leaders {
             Leaders::Threads => {}
@@ -222,7 +223,8 @@ impl ShardSet {
     }
 
     /// Returns whether the calling thread may lead a shard of this set at present. A thread of the set may lead one,
-    /// unless it runs a handler for the set's workers. A loop's thread leads a shard only inside a turn.
+    /// unless it runs a handler for the set's workers. A loop's thread leads a shard only inside a turn (a pass of its
+    /// loop).
     pub(crate) fn is_led_here(&self) -> bool {
         match self.settings.leaders {
             Leaders::Loops => self.is_turned_here(),
@@ -230,7 +232,7 @@ impl ShardSet {
         }
     }
 
-    /// Returns whether the calling thread is in a turn of a loop of this set.
+    /// Returns whether the calling thread is in a turn (one pass) of an event loop of this set.
     pub(crate) fn is_turned_here(&self) -> bool {
         self.is_of_loops() && here::is_turning(self.id)
     }
@@ -245,8 +247,9 @@ impl ShardSet {
         self.shards.len() + self.own_workers().map_or(0, Workers::count)
     }
 
-    /// Moves the tickets in the lanes of the loops' shards into the wheels. Leaves out shards whose loop is in a turn.
-    /// Any thread may call this method. It works even if a loop has never turned or does not exist.
+    /// Moves the tickets (requests to check timers) in the lanes (threads' queues to the shard) of the loops' shards
+    /// into the wheels. Leaves out shards whose loop is in a turn. Any thread may call this method. The method works
+    /// even if a loop has never turned or does not exist.
     pub(crate) fn drain_loops(&self) {
         for shard in self.shards() {
             if let Some(mut leading) = shard.try_lead() {
@@ -288,8 +291,8 @@ impl ShardSet {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the shards' parkers (the words on which leaders sleep) in the child of a fork. Uses only atomics, because
-    /// threads that do not exist in the child may hold locks.
+    /// Closes the shards' parkers in the child of a fork. A parker is the word on which the thread that runs a shard
+    /// sleeps. Uses only atomics, because threads that do not exist in the child may hold locks.
     pub(super) fn enter_child(&self) {
         for shard in &self.shards {
             shard.parker.close_in_child();

@@ -139,7 +139,8 @@ impl<'s> ShardThread<'s> {
         Some(leading)
     }
 
-    /// Stands by until a shard needs a leader. Returns that shard, or `None` if the set was closed.
+    /// Stands by until a shard needs a leader (the thread that runs the shard). Returns that shard, or `None` if the
+    /// set was closed.
     fn stand_by(&self, workers: &Workers) -> Option<(usize, Leading<'s>)> {
         while !workers.is_closed() {
             if workers.has_job() {
@@ -153,8 +154,9 @@ impl<'s> ShardThread<'s> {
         None
     }
 
-    /// Watches the shards until a handler holds a leader up, and takes that leader's shard over. Returns that shard.
-    /// Returns `None` if the calling thread has something else to do, or if no leader runs handlers any more.
+    /// Watches the shards until a handler holds up a leader, the thread that runs a shard. Then takes over that
+    /// leader's shard, and returns the shard. Returns `None` if the calling thread has something else to do, or if no
+    /// leader runs handlers any more.
     fn watch(&self, workers: &Workers) -> Option<(usize, Leading<'s>)> {
         let (watch, mut checks) = (workers.watch(), workers.checks());
         let taken_over = loop {

@@ -56,21 +56,23 @@ impl Next {
 pub(crate) struct Wake {
     /// The moment at which the shard wakes by itself, unless another thread wakes it earlier.
     pub(crate) at: Timestamp,
-    /// The first deadline that is due at `at`. A new ticket with an earlier deadline is due before `at`, so it must
-    /// wake the shard.
+    /// The first deadline that is due at `at`. A new ticket (a request to check a timer) with an earlier deadline is
+    /// due before `at`, so it must wake the shard.
     pub(crate) not_before: Timestamp,
 }
 
 impl Wake {
-    /// Returns whether a sleep after a turn at `now` is a nap, a sleep that ends before a new timer can be due. With a
-    /// clock that moves only in steps, no sleep is a nap, because the shard must notice the steps.
+    /// Returns whether a sleep after a turn (a pass of the shard's loop) at `now` is a nap, a sleep that ends before a
+    /// new timer can be due. With a clock that moves only in steps, no sleep is a nap, because the shard must notice
+    /// the steps.
     pub(super) fn ends_a_nap(self, tick: TickLength, now: Timestamp, clock: &dyn Clock) -> bool {
         let next_tick = tick.start_of(tick.current_tick(now).saturating_add(1));
         self.at <= next_tick && clock.sleep_for(now, self.at).is_some_and(|time| time <= NAP)
     }
 }
 
-/// Chooses until when an engine's part of a shard sleeps while it has no timer ("Idle sleep").
+/// Chooses until when an engine's part of a shard sleeps while it has no timer. The module's section "Idle sleep" gives
+/// the rule.
 #[derive(Debug, Default)]
 pub(super) struct IdleSleep {
     now: Timestamp,
@@ -78,13 +80,14 @@ pub(super) struct IdleSleep {
 }
 
 impl IdleSleep {
-    /// Begins a turn of the shard. Forgets the chosen end of the sleep if that end has passed.
+    /// Begins a turn (a pass of the shard's loop) of the shard. Forgets the chosen end of the sleep if that end has
+    /// passed.
     pub(super) fn begin_turn(&mut self, now: Timestamp) {
         self.now = now;
         self.until = self.until.filter(|until| *until > now);
     }
 
-    /// Records the deadline of a timer whose stale ticket was dropped.
+    /// Records the deadline of a timer whose stale ticket (a request to check a timer) was dropped.
     #[inline]
     pub(super) fn note(&mut self, deadline: Timestamp) {
         if deadline > self.now && self.until.is_none_or(|until| deadline < until) {

@@ -30,7 +30,7 @@ pub(crate) struct StallDetector {
     overdue_since: Timestamp,
     /// The start of the first tick whose timers the shard has not handed out, as far as the shard knows.
     due: Timestamp,
-    /// The longest delay in the present stall; `None` if there is no stall.
+    /// The longest delay of the shard in the present stall. `None` if the shard does not stall.
     stall: Option<Duration>,
 }
 
@@ -72,14 +72,14 @@ impl StallDetector {
         self.set_overdue_since(now.min(self.due));
     }
 
-    /// Records the end of the turn that began at `now`. The turn has handed out the timers of all ticks that begin
-    /// before `due`.
+    /// Records the end of the turn (a pass of the shard's loop) that began at `now`. The turn has handed out the timers
+    /// of all ticks that begin before `due`.
     pub(super) fn end_turn(&mut self, now: Timestamp, due: Timestamp) {
         self.due = due;
         self.set_overdue_since(now.min(due));
     }
 
-    /// Records that the shard sleeps from `now` on. Its next turn should begin at `until`.
+    /// Records that the shard sleeps from `now` on. Its next turn (a pass of the shard's loop) should begin at `until`.
     pub(super) fn begin_sleep(&mut self, now: Timestamp, until: Timestamp) {
         self.check(now);
         if now < until {
@@ -186,7 +186,8 @@ mod tests {
         assert_eq!(seen(&detector, 100_000), (1, 250, 0));
     }
 
-    /// If a shard does not sleep, the delay of its next turn does not include the delay of the last turn.
+    /// If a shard does not sleep, the delay of its next turn (a pass of the shard's loop) does not include the delay of
+    /// the last turn.
     #[test]
     fn without_a_sleep_the_next_tick_is_overdue() {
         let mut detector = detector();

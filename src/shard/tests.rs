@@ -97,7 +97,8 @@ impl Rig {
         self.magazines.put(&self.slots, id.index());
     }
 
-    /// Turns the tested station at `now` until the shard would sleep. Returns the end of that sleep.
+    /// Turns the tested station (an engine's part of a shard) at `now` until the shard would sleep. Returns the end of
+    /// that sleep.
     fn turn(&mut self, now: Timestamp) -> Timestamp {
         loop {
             if let Next::Sleep(wake) = self.station.turn(now, &mut Output::default()) {
@@ -106,8 +107,8 @@ impl Rig {
         }
     }
 
-    /// Turns the station at `wake` and at each later moment that it asks for, until `end`. Returns the number of turns,
-    /// and the number of timers that fired.
+    /// Turns the station (an engine's part of a shard) at `wake` and at each later moment that it asks for, until
+    /// `end`. Returns the number of turns, and the number of timers that fired.
     fn run(&mut self, mut wake: Timestamp, end: Timestamp) -> (usize, u64) {
         let before = self.fire.fired.load(Ordering::Relaxed);
         let mut turns = 0;
@@ -119,8 +120,8 @@ impl Rig {
     }
 }
 
-/// The leader runs a thousand timers of one tick itself. A million timers in two seconds are 500 in a millisecond. If
-/// the shard handed them over, two threads would wake.
+/// The leader (the thread that runs the shard) fires a thousand timers of one tick itself. A million timers in two
+/// seconds are 500 in a millisecond. If the shard handed them over, two threads would wake.
 #[test]
 fn a_thousand_timers_of_one_tick_are_left_to_the_leader() {
     for (timers, is_left) in [(1, true), (600, true), (1_024, true), (1_025, false), (5_000, false)] {
@@ -194,7 +195,8 @@ fn a_live_timer_behind_cancelled_ones_wakes_its_shard_in_time() {
     }
 }
 
-/// A thread takes a lane over, and then pushes a stale ticket for the slot of a live timer. The live timer still fires.
+/// A thread takes a lane (a thread's queue to a shard) over, and then pushes a stale ticket for the slot of a live
+/// timer. The live timer still fires.
 #[test]
 fn a_stale_insertion_behind_a_live_one_takes_nothing_from_it() {
     let mut rig = Rig::new();
@@ -210,8 +212,8 @@ fn a_stale_insertion_behind_a_live_one_takes_nothing_from_it() {
     assert_eq!(rig.run(at(20), at(20)), (1, 1));
 }
 
-/// The shard remembers the deadline of a dropped stale ticket. Otherwise it would sleep until it is woken, and each new
-/// timer would wake it.
+/// The shard remembers the deadline of a dropped stale ticket (a request to check a timer). Otherwise it would sleep
+/// until it is woken, and each new timer would wake it.
 #[test]
 fn what_is_dropped_ends_the_sleep_unless_something_does_before() {
     let mut rig = Rig::new();

@@ -19,7 +19,7 @@ pub(crate) enum Pin {
     Impossible,
 }
 
-/// The set of cores on which a thread may run. After a pinning, a thread gets this set back.
+/// The set of cores on which a thread may run. A thread that was pinned gets this set back afterwards.
 #[derive(Debug)]
 pub(crate) struct AllowedCores(#[cfg(target_os = "linux")] Option<rustix::thread::CpuSet>);
 

@@ -24,7 +24,7 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     deadline: Instant,
-    /// Begun by the first poll, on the shards of that poll's runtime.
+    /// The sleep that the first poll begins, on the shards of that poll's runtime. `None` before the first poll.
     sleep: Option<future::Sleep>,
 }
 
@@ -57,7 +57,7 @@ impl Sleep {
         }
     }
 
-    /// Polls without a look at the task's budget.
+    /// Polls the sleep. Does not take the poll from the task's budget, which limits a task's polls between two yields.
     pub(super) fn poll_elapsed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let sleep = self.sleep.get_or_insert_with(|| future::sleep_until_instant(self.deadline));
         Pin::new(sleep).poll(cx)

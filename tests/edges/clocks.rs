@@ -42,7 +42,7 @@ fn a_manual_clock_set_back_fires_nothing_early() {
 
 #[test]
 fn a_clock_of_ones_own_that_steps_back_fires_nothing_early() {
-    /// A clock that sometimes steps back. It remembers the latest moment that it has shown.
+    /// A clock that sometimes steps back. The clock remembers the latest moment that it has shown.
     struct Jumpy {
         source: SystemClock,
         back: Arc<AtomicU64>,

@@ -186,8 +186,8 @@ fn a_shutdown_returns_what_a_job_has_not_run() {
     assert_eq!(all, (0..80).collect::<Vec<_>>());
 }
 
-/// Makes an engine on a manual clock, whose executor puts its jobs into a list. If the flag is set, the executor runs
-/// the jobs.
+/// Makes an engine on a manual clock, whose executor puts its jobs into a list. While the returned flag is set, the
+/// executor runs new jobs at once.
 fn with_jobs_kept() -> (Engine<u64>, ManualClock, Jobs, Arc<AtomicBool>, Log<u64>) {
     let (clock, log) = (ManualClock::new(), Log::new());
     let (jobs, runs) = (Arc::new(Mutex::new(Vec::<Job>::new())), Arc::new(AtomicBool::new(false)));

@@ -12,8 +12,8 @@ use tourbillon::{Builder, DrivenShards, Engine, Fired, LoopShard, Timer};
 const HOUR: Duration = Duration::from_secs(3_600);
 const CHURNING: usize = 3;
 
-/// An engine of each kind, and timers of a thread that stays. Short-lived threads share anchors and lanes (queues) with
-/// these timers.
+/// An engine of each kind, and timers of a thread that stays. Short-lived threads share anchors (references to the
+/// engine) and lanes (queues) with these timers.
 struct Engines {
     threads: Engine<u32>,
     driven: Engine<u32>,
@@ -41,8 +41,9 @@ impl Engines {
     }
 }
 
-/// Lives the life of a short-lived thread. The first call on each engine takes a lane (a queue to the shard), and the
-/// owned timer is listed in the engine. The thread's end gives both back.
+/// Does all the work of a short-lived thread. The thread's first call on each engine takes a lane (a queue to the
+/// shard). The engine also lists the thread's owned timer. The end of the thread gives back the lane and the list
+/// entry.
 fn use_once(engines: [&Engine<u32>; 3]) {
     for engine in engines {
         if let Ok(id) = engine.handle().schedule(HOUR, 0) {

@@ -64,7 +64,8 @@ fn calls_in_the_child_are_refused() {
     assert_eq!(status, 0, "the child failed, or was ended by its alarm");
 }
 
-/// A runtime of one thread that was built before the fork, and runtimes that the child builds.
+/// In the child of a fork, timers work in two sorts of runtimes: a runtime of one thread that was built before the
+/// fork, and runtimes that the child builds.
 #[cfg(all(unix, feature = "tokio"))]
 fn runtimes_in_the_child_have_timers() {
     use std::future::pending;

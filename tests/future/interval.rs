@@ -94,7 +94,8 @@ fn the_first_tick_is_at_the_start() {
     assert_eq!(now.next(&mut engine), start + 10 * MS);
 }
 
-/// Row P15 of the table of faults, also for the next two tests: the ticks of an interval after a stall.
+/// An interval makes up for missed ticks at once after a stall. This is row P15 of the pitfalls in `src/DESIGN.md`. The
+/// next two tests are for the same row.
 #[test]
 fn burst_makes_up_for_missed_ticks_at_once() {
     let mut forty = Forty::new(Missed::Burst);
@@ -276,8 +277,8 @@ fn a_period_of_a_century_is_kept() {
     }
 }
 
-/// Rows P15 and R31 of the table of faults: an interval does not drift, for any period and any phase between period and
-/// engine ticks.
+/// Rows P15 and R31 of the pitfalls in `src/DESIGN.md`: an interval does not drift, for any period and any phase
+/// between period and engine ticks.
 #[test]
 fn ten_thousand_ticks_do_not_drift() {
     for nanos in [300_000, 700_000, 999_999, 1_000_000, 1_000_001, 16_666_667, 333_333_333] {
@@ -305,8 +306,8 @@ fn no_drift(period: Duration, phase: Duration, behavior: Missed) {
     }
 }
 
-/// Row R31 of the table of faults: each tick is taken a little late, because a task is never quite on time. This does
-/// not delay the following ticks.
+/// Row R31 of the pitfalls in `src/DESIGN.md`: each tick is taken a little late, because a task is never quite on time.
+/// This does not delay the following ticks.
 #[test]
 fn delay_does_not_drift_by_what_is_not_a_stall() {
     let mut rng = Rng::new(3);
@@ -325,8 +326,8 @@ fn delay_does_not_drift_by_what_is_not_a_stall() {
     }
 }
 
-/// Row R31 of the table of faults: the engine's own ticks are long. The rounding to engine ticks does not delay the
-/// following ticks of the interval.
+/// Row R31 of the pitfalls in `src/DESIGN.md`: the engine's own ticks are long. The rounding to engine ticks does not
+/// delay the following ticks of the interval.
 #[test]
 fn delay_does_not_drift_by_what_the_engine_rounds_up() {
     let mut engine = driven_with(Builder::new().tick(10 * MS));
@@ -337,8 +338,8 @@ fn delay_does_not_drift_by_what_the_engine_rounds_up() {
     }
 }
 
-/// Row P15 of the table of faults: the interval's period is below a tick of the engine. No thread spins, and no tick is
-/// lost.
+/// Row P15 of the pitfalls in `src/DESIGN.md`: the interval's period is below a tick of the engine. No thread spins,
+/// and no tick is lost.
 #[test]
 fn ticks_that_are_shorter_than_the_engines_come_in_bunches() {
     let mut engine = driven();
@@ -388,9 +389,9 @@ fn next_by_the_book(behavior: Missed, due: u64, now: u64, period: u64) -> u64 {
     }
 }
 
-/// Goal: after a stall of any length, each tick is the tick that the table in `Missed` demands. It is ready as soon as
-/// it is due, and not before. Method: the clock makes steps of many lengths, and a plain count gives the expected
-/// ticks.
+/// Goal: after a stall of any length, each tick is the tick that the table in `Missed` demands. Each tick is ready as
+/// soon as it is due, and not before. Method: the clock makes steps of many lengths, and a plain count gives the
+/// expected ticks.
 #[test]
 fn stalls_of_all_lengths_end_by_the_book() {
     let mut rng = Rng::new(11);

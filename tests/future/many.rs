@@ -56,13 +56,13 @@ struct Known {
 
 impl Known {
     /// Returns the moment by which the sleep is over and its task woken. If the deadline had passed when it was set,
-    /// the moment is the next turn.
+    /// the moment is the next turn (a pass of the shard's loop).
     fn due(&self) -> Timestamp {
         due_tick(self.sleep.deadline(), MS).max(self.set_at)
     }
 
     /// Checks the tasks that a step of the clock to `now` has woken. A deadline that was moved within the past may fire
-    /// by the ticket of an earlier deadline, before its own tick.
+    /// by the ticket (a request to check a timer) of an earlier deadline, before its own tick.
     fn check(&mut self, mine: &[(usize, Timestamp)], now: Timestamp, case: &str) {
         let due = self.due();
         match mine {

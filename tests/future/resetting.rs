@@ -47,7 +47,8 @@ fn the_last_of_many_resets_counts() {
     }
 }
 
-/// Row R18 of the table of faults: a sleep is reset when it is due or about to fire. It ends at the new deadline.
+/// Row R18 of the pitfalls in `src/DESIGN.md`: a sleep is reset when it is due or about to fire. The sleep ends at the
+/// new deadline.
 #[test]
 fn a_sleep_that_is_moved_while_its_old_deadline_fires_ends_at_the_new_one() {
     let mut engine = driven();

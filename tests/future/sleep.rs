@@ -116,7 +116,7 @@ fn a_reset_to_an_earlier_deadline_wakes_at_that_one() {
     }
 }
 
-/// Row R18 of the table of faults: a sleep is reset after it has completed.
+/// Row R18 of the pitfalls in `src/DESIGN.md`: a sleep is reset after it has completed.
 #[test]
 fn a_reset_after_completion_begins_anew() {
     let mut engine = driven();
@@ -138,7 +138,7 @@ fn a_reset_after_completion_begins_anew() {
     assert_eq!(engine.handle().stats().owned.alive, 1);
 }
 
-/// Row R18 of the table of faults: a sleep is reset to a moment that has passed.
+/// Row R18 of the pitfalls in `src/DESIGN.md`: a sleep is reset to a moment that has passed.
 #[test]
 fn a_reset_to_the_past_ends_it_with_the_next_poll() {
     let mut engine = driven();
@@ -163,7 +163,8 @@ fn a_reset_to_the_past_wakes_the_task_with_the_next_turn() {
     assert_eq!(task.poll(), Poll::Ready(()));
 }
 
-/// Row R3 of the table of faults: no delay overflows. Row P14, for futures: a delay of years has not too many ticks.
+/// Row R3 of the pitfalls in `src/DESIGN.md`: no delay overflows. Row P14, for futures: a delay of years has not too
+/// many ticks.
 #[test]
 fn sleeps_of_years_end_on_their_tick() {
     let mut engine = driven();
@@ -195,7 +196,7 @@ fn the_longest_sleeps_never_end_and_hide_no_short_one() {
     }
 }
 
-/// Row R2 of the table of faults: deadlines near values that look like sentinels are ordinary deadlines.
+/// Row R2 of the pitfalls in `src/DESIGN.md`: deadlines near values that look like sentinels are ordinary deadlines.
 #[test]
 fn sleeps_end_up_to_the_last_tick() {
     let last_tick = u64::MAX / 1_000_000 * 1_000_000;
@@ -245,8 +246,8 @@ fn a_sleep_keeps_to_its_own_engine() {
     assert_eq!(task.poll(), Poll::Ready(()));
 }
 
-/// Row R25 of the table of faults, as far as it concerns this crate: a task that never rests still gets its sleep's end
-/// in time.
+/// Row R25 of the pitfalls in `src/DESIGN.md`, as far as it concerns this crate: a task that never rests still gets its
+/// sleep's end in time.
 #[test]
 fn a_task_that_never_rests_sleeps_no_longer() {
     let mut engine = driven();
@@ -444,7 +445,7 @@ fn a_sleep_whose_deadline_has_come_completes_without_its_engine() {
     assert_eq!((polled.poll(), fresh.poll()), (Poll::Ready(()), Poll::Ready(())));
 }
 
-/// A disarmed sleep waits for ever. A reset to a far deadline makes it report the engine's shutdown.
+/// A disarmed sleep waits for ever. After a reset to a far deadline, the sleep reports the engine's shutdown.
 #[test]
 fn a_sleep_that_is_disarmed_is_told_of_the_shutdown_by_its_reset() {
     let engine = driven();

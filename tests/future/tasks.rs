@@ -42,7 +42,7 @@ pub(crate) fn due_tick(deadline: Timestamp, tick: Duration) -> Timestamp {
     Timestamp::from_nanos(deadline.as_nanos().div_ceil(tick) * tick)
 }
 
-/// Counts the wake-ups of a task since the last call of `take`.
+/// Counts the wake-ups of a task after the last call of `take`.
 #[derive(Debug, Default)]
 pub(crate) struct Bell(AtomicUsize);
 
@@ -93,7 +93,7 @@ impl<F> Task<F> {
         Self { future: Box::pin(future), bell, waker }
     }
 
-    /// Returns the number of the task's wake-ups since the last call.
+    /// Returns the number of the task's wake-ups after the last call of this function.
     pub(crate) fn take_wakes(&self) -> usize {
         self.bell.take()
     }

@@ -166,7 +166,7 @@ fn an_interval_is_never_early_and_keeps_step() {
     });
 }
 
-/// Row R25 of the table of faults: the thread of a sleep never rests. The sleep still ends in time.
+/// Row R25 of the pitfalls in `src/DESIGN.md`: the thread of a sleep never rests. The sleep still ends in time.
 #[test]
 fn a_thread_that_never_rests_sleeps_no_longer() {
     within_patience(|| {
@@ -184,8 +184,8 @@ fn a_thread_that_never_rests_sleeps_no_longer() {
 
 // --- Tasks that move, and races with the shard ---
 
-/// Row R26 of the table of faults: a sleep moves from thread to thread and stays with its engine. It wakes the thread
-/// that polled it last.
+/// Row R26 of the pitfalls in `src/DESIGN.md`: a sleep moves from thread to thread and stays with its engine. The sleep
+/// wakes the thread that polled it last.
 #[test]
 fn a_sleep_that_moves_from_thread_to_thread_wakes_where_it_is() {
     within_patience(|| {
@@ -245,7 +245,8 @@ fn a_reset_that_races_with_the_old_deadline_loses_no_wake() {
     });
 }
 
-/// Row R12 of the table of faults: a sleep is dropped at the moment at which it fires. The sleep's slot becomes free.
+/// Row R12 of the pitfalls in `src/DESIGN.md`: a sleep is dropped at the moment at which it fires. The sleep's slot
+/// becomes free.
 #[test]
 fn a_drop_that_races_with_the_firing_frees_the_slot() {
     within_patience(|| {
@@ -280,8 +281,8 @@ fn a_drop_that_races_with_the_firing_frees_the_slot() {
     });
 }
 
-/// Row R20 of the table of faults: in a wake, the shard waits for a lock of the user's. The thread that has the lock
-/// polls, resets and drops the sleep. None of these calls waits for the shard.
+/// Row R20 of the pitfalls in `src/DESIGN.md`: in a wake, the shard waits for a lock of the user's. The thread that has
+/// the lock polls, resets and drops the sleep. None of these calls waits for the shard.
 #[test]
 fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
     within_patience(|| {
@@ -325,8 +326,8 @@ fn a_wake_that_waits_for_a_lock_holds_up_none_of_its_own_sleep() {
     });
 }
 
-/// Row R15 of the table of faults, for wakers: the shutdown wakes each sleeping task once. Afterwards no task is woken,
-/// and nothing hangs.
+/// Row R15 of the pitfalls in `src/DESIGN.md`, for wakers: the shutdown wakes each sleeping task once. Afterwards no
+/// task is woken, and nothing hangs.
 #[test]
 fn nobody_is_woken_after_a_shutdown_has_woken_all() {
     within_patience(|| {
@@ -382,7 +383,7 @@ fn a_shutdown_leaves_no_sleep_waiting_whatever_it_races_with() {
     });
 }
 
-/// A sleep on a full engine makes its task poll repeatedly. It goes on when a slot is free.
+/// A sleep on a full engine makes its task poll repeatedly. The sleep goes on when a slot is free.
 #[test]
 fn more_sleeps_than_an_engine_has_room_for_end_all_the_same() {
     within_patience(|| {

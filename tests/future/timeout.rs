@@ -114,8 +114,8 @@ fn a_deadline_that_has_come_elapses_with_the_first_poll() {
     assert_eq!(engine.handle().stats().owned.alive, 0);
 }
 
-/// Row R25 of the table of faults: a timeout polls its future before it checks the deadline. The future may demand to
-/// be polled for ever, and still times out.
+/// Row R25 of the pitfalls in `src/DESIGN.md`: a timeout polls its future before it checks the deadline. The future may
+/// demand to be polled for ever, and still times out.
 #[test]
 fn a_future_that_never_rests_is_timed_out_all_the_same() {
     let mut engine = driven();
@@ -214,7 +214,7 @@ fn a_timeout_that_is_dropped_in_the_middle_cancels_both() {
     assert_eq!((engine.handle().stats().owned.fired, engine.handle().stats().total.tickets), (0, 0));
 }
 
-/// Row R21 of the table of faults: the future inside a timeout panics.
+/// Row R21 of the pitfalls in `src/DESIGN.md`: the future inside a timeout panics.
 #[test]
 fn a_future_that_panics_leaves_nothing_behind() {
     let mut engine = driven();

@@ -212,7 +212,7 @@ impl Future for Impatient {
     }
 }
 
-/// Each turn of the shard finds work. Each poll of the task that turns it still ends, so that other tasks go on.
+/// Each turn of the shard finds work. Each poll of the task that turns the shard still ends, so that other tasks go on.
 #[test]
 fn the_other_tasks_go_on_while_no_sleep_lasts() {
     within_patience(|| {

@@ -14,8 +14,8 @@ use tourbillon::{Builder, Clock, Timestamp};
 
 // --- Which waker is woken ---
 
-/// Row R24 of the table of faults: a task moves from thread to thread. It is woken where it was polled last, and
-/// nowhere else.
+/// Row R24 of the pitfalls in `src/DESIGN.md`: a task moves from thread to thread. The task is woken where it was
+/// polled last, and nowhere else.
 #[test]
 fn the_waker_of_the_last_poll_is_the_one_that_is_woken() {
     let bells: Vec<(Arc<Bell>, Waker)> = (0..3).map(|_| bell()).collect();
@@ -43,7 +43,7 @@ fn the_waker_of_the_last_poll_is_the_one_that_is_woken() {
     }
 }
 
-/// Row R24 of the table of faults, for timeouts and intervals: each wakes the task that polled it last.
+/// Row R24 of the pitfalls in `src/DESIGN.md`, for timeouts and intervals: each wakes the task that polled it last.
 #[test]
 fn timeouts_and_intervals_wake_where_they_were_polled_last() {
     let (first, first_waker) = bell();
@@ -108,8 +108,8 @@ fn a_waker_that_has_not_changed_is_not_cloned_again() {
     assert_eq!((TWO.clones(), TWO.drops.load(Ordering::SeqCst)), (1, 1));
 }
 
-/// Row P22 of the table of faults: a waker is dropped as soon as it has been woken or its sleep has been dropped. The
-/// sleep's deadline makes no difference.
+/// Row P22 of the pitfalls in `src/DESIGN.md`: a waker is dropped as soon as it has been woken or its sleep has been
+/// dropped. The sleep's deadline makes no difference.
 #[test]
 fn a_waker_is_let_go_with_its_wake_or_its_sleep() {
     let mut engine = driven();
@@ -127,7 +127,7 @@ fn a_waker_is_let_go_with_its_wake_or_its_sleep() {
     assert_eq!((Arc::strong_count(&bell), bell.take()), (1, 1));
 }
 
-/// Row R22 of the table of faults: a shutdown keeps no waker longer than its sleep.
+/// Row R22 of the pitfalls in `src/DESIGN.md`: a shutdown keeps no waker longer than its sleep.
 #[test]
 fn a_waker_is_let_go_after_a_shutdown() {
     let engine = driven();
@@ -322,8 +322,8 @@ fn a_waker_may_reset_its_own_sleep() {
     }
 }
 
-/// Row P16 of the table of faults: a waker resets its sleep to the present moment at each wake. Other timers still
-/// fire.
+/// Row P16 of the pitfalls in `src/DESIGN.md`: a waker resets its sleep to the present moment at each wake. Other
+/// timers still fire.
 #[test]
 fn a_waker_that_resets_its_sleep_to_now_starves_nobody() {
     let wakes = within_patience(|| {
@@ -352,7 +352,8 @@ fn a_waker_that_resets_its_sleep_to_now_starves_nobody() {
     assert!(wakes <= 200, "{wakes} wakes in 100 ticks");
 }
 
-/// Row P17 of the table of faults, and a case of tokio: the first wake of a hundred sleeps drops all of them.
+/// Row P17 of the pitfalls in `src/DESIGN.md`, and a case of tokio: the first wake of a hundred sleeps drops all of
+/// them.
 #[test]
 fn a_waker_may_drop_its_own_sleep_and_all_others() {
     for count in [1, 100] {
@@ -414,7 +415,8 @@ fn a_waker_may_use_the_engine() {
     assert_eq!(woken, 1);
 }
 
-/// Row P17 of the table of faults: a waker shuts the engine down, on the shard's own thread or without threads.
+/// Row P17 of the pitfalls in `src/DESIGN.md`: a waker shuts the engine down, on the shard's own thread or without
+/// threads.
 #[test]
 fn a_waker_may_shut_the_engine_down() {
     within_patience(|| {

@@ -114,8 +114,8 @@ fn play_on_loops(loops_stay: bool) {
     stage.ledger.check(&stage.timers.stats(), returned.len() as u64, owned_fired);
 }
 
-/// Ends the loop of a shard. Another thread then leads the shard, and fires the timers that have become due between the
-/// two.
+/// Ends the loop of a shard. Another thread then leads the shard, and fires the timers that became due while no loop
+/// led the shard.
 fn hand_over(stage: &Stage, shards: &Shards, loops: &mut Vec<Polling>, shard: usize) {
     assert!(shards.take_loop(shard).is_none(), "a loop has the shard");
     loops.remove(shard).end();

@@ -26,7 +26,7 @@ fn a_full_lane_of_the_loops_own_thread_is_drained_by_that_thread() {
 }
 
 /// A thread that leads no loop schedules many more timers than its lane (its queue to a shard) holds. The loops' own
-/// thread does so, too.
+/// thread also schedules more timers than its lane holds.
 #[test]
 fn a_full_lane_waits_for_no_loop_that_does_not_turn() {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(2).unwrap();
@@ -79,8 +79,8 @@ fn a_layer_gets_room_in_a_full_lane_of_the_loops_own_thread() {
     assert!(!base.await_room(&mut 0));
 }
 
-/// A lane (a thread's queue to a shard) fills up inside a turn of its own loop. No thread can make room during the
-/// turn, so the lane refuses.
+/// A lane (a thread's queue to a shard) fills up inside a turn (a pass of its loop) of its own loop. No thread can make
+/// room during the turn, so the lane refuses.
 #[test]
 fn a_lane_that_fills_up_inside_of_its_loops_turn_refuses() {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(1).unwrap();

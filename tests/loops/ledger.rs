@@ -9,7 +9,7 @@ use tourbillon::{Fired, Stats, Timestamp};
 
 /// The test's records of how each timer ended.
 pub(crate) struct Ledger {
-    /// For each one-shot, the number of its ends. At the end of the test it must be one.
+    /// For each one-shot, the number of its ends. At the end of the test, each number must be 1.
     ends: Vec<AtomicU64>,
     /// For each owned timer, the deadlines for which it fired.
     pub(crate) owned_fired: Vec<Mutex<Vec<Timestamp>>>,
@@ -17,7 +17,7 @@ pub(crate) struct Ledger {
     pub(crate) submitted: AtomicU64,
     pub(crate) extra: AtomicU64,
     /// The number of one-shots with soon deadlines that a thread has begun to schedule. `near_ended` is the number of
-    /// those that have ended.
+    /// these one-shots that have ended.
     pub(crate) near: AtomicU64,
     near_ended: AtomicU64,
     pub(crate) scheduled: AtomicU64,

@@ -105,7 +105,8 @@ fn a_wake_function_that_panics_costs_the_caller_nothing() {
     assert_eq!(wakes.load(Ordering::SeqCst), 1);
 }
 
-/// A loop's thread waits for a handler in another loop's turn. It may do so outside of its own turns.
+/// A loop's thread waits for a handler in another loop's turn. The thread may wait, because it is outside of its own
+/// turns.
 #[test]
 fn a_loops_thread_waits_for_a_handler_in_another_loops_turn() {
     let (shards, mut loops) = Builder::new().loops(2).unwrap();

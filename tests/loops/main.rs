@@ -43,7 +43,7 @@ fn index(n: u64) -> usize {
     usize::try_from(n).expect("a small number")
 }
 
-/// Turns the loop until a turn finds no work.
+/// Turns the loop until a turn (a pass of its loop) finds no work.
 fn settle(shard: &mut LoopShard, now: Timestamp) {
     while shard.turn(now, BUDGET) == LoopLeft::More {}
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tourbillon::{ArmError, Armed, Disarm, Timer, Timestamp};
 
-/// A thread that leads no loop. It schedules, cancels and moves one-shots, and arms and disarms owned timers.
+/// A thread that leads no loop. The thread schedules, cancels and moves one-shots, and arms and disarms owned timers.
 pub(crate) struct Player<'a> {
     stage: &'a Stage,
     rng: Rng,
@@ -105,12 +105,12 @@ impl<'a> Player<'a> {
 /// An owned timer that only its player arms.
 struct Own {
     timer: Timer<u64>,
-    /// The timer's armings by their deadlines, which all differ. Each has its state.
+    /// The timer's armings by their deadlines, which all differ. Each arming has its state.
     armings: BTreeMap<Timestamp, Arming>,
     /// The deadline for which the timer is armed. `None` if it was disarmed.
     last: Option<Timestamp>,
     /// Whether the handler ran during the last arming and may still run. A disarm at the handler's end may return that
-    /// the timer was idle (`Timer::disarm_and_wait`).
+    /// the timer was idle: see `Timer::disarm_and_wait`.
     may_run: bool,
 }
 
@@ -118,7 +118,7 @@ struct Own {
 enum Arming {
     HasFired,
     DoesNotFire,
-    /// The arming was replaced, or the shutdown has forgotten it. It may have fired once.
+    /// The arming was replaced, or the shutdown has forgotten it. The timer may have fired once for the arming.
     Unknown,
 }
 
@@ -127,7 +127,7 @@ impl Own {
         Self { timer, armings: BTreeMap::new(), last: None, may_run: false }
     }
 
-    /// Arms the timer on the shard `shard`. A timer of another shard moves.
+    /// Arms the timer on the shard `shard`. If the timer is on another shard, it moves.
     fn arm(&mut self, stage: &Stage, shard: usize, delay: Duration) -> Result<(), ArmError> {
         let mut deadline = stage.timers.now() + delay;
         while self.armings.contains_key(&deadline) {

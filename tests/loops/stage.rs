@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::{Cancel, Handle, Refusal, RescheduleError, TimerId};
 
-/// A one-shot. It was pending when it was added to the shared list.
+/// A one-shot that was pending when it was added to the players' shared list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneShot {
     pub(crate) id: TimerId,
@@ -65,7 +65,7 @@ impl Stage {
             .expect("the shutdown comes later")
     }
 
-    /// Cancels a one-shot. Returns whether the cancel ended it.
+    /// Cancels a one-shot. Returns whether this call ended the one-shot.
     pub(crate) fn cancel(&self, OneShot { id, payload }: OneShot, waits: bool) -> bool {
         let outcome = if waits { self.timers.cancel_and_wait(id) } else { self.timers.cancel(id) };
         match outcome {

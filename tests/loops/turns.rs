@@ -198,8 +198,8 @@ fn a_loop_looks_at_once_in_the_first_tick_of_time() {
     assert_eq!((loops[0].next_deadline(), log.take_sorted()), (None, vec![1]));
 }
 
-/// A handler holds up other timers of its batch. The loop's next check gives them to another thread, even if ticks are
-/// long.
+/// A handler holds up other timers of its batch, a group of due timers. The loop's next check gives them to another
+/// thread, even if ticks are long.
 #[test]
 fn a_loop_checks_its_batches_within_a_tick() {
     let (shards, mut loops) = Builder::new().tick(Duration::from_secs(1)).loops(1).unwrap();

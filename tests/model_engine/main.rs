@@ -24,18 +24,19 @@ use tourbillon::{
     RescheduleError, ScheduleError, Timer, TimerId, Timestamp,
 };
 
-/// A timer's state in the model. It decides the result of a call for the timer.
+/// A timer's state in the model. The state decides the result of a call for the timer.
 enum Fate {
     Pending { payload: u64, deadline: Timestamp },
     Gone,
 }
 
-/// Returns `deadline` as an owned timer stores it. An owned timer cannot distinguish the last two moments of time.
+/// Returns `deadline` in the form in which an owned timer stores it: the last two moments of time are stored as the
+/// same moment.
 fn told_apart(deadline: Timestamp) -> Timestamp {
     deadline.min(Timestamp::from_nanos(u64::MAX - 1))
 }
 
-/// An owned timer, and the deadline for which it is armed. The deadline is absent while it is disarmed.
+/// An owned timer, and the deadline for which it is armed. The deadline is absent while the timer is disarmed.
 struct Owned {
     timer: Timer<u64>,
     deadline: Option<Timestamp>,
@@ -56,8 +57,8 @@ struct Model {
     /// The model's owned timers. The key is the payload.
     owned: BTreeMap<u64, Owned>,
     owned_fired: u64,
-    /// The number of tickets that owned timers had posted at the last drain of the lanes (threads' queues to the
-    /// shards).
+    /// The number of tickets (requests to check timers) that owned timers had posted at the last drain of the lanes
+    /// (threads' queues to the shards).
     posted_before: u64,
     /// The model's pending one-shots. The key is the payload.
     pending: BTreeMap<u64, (TimerId, Timestamp)>,
@@ -148,7 +149,8 @@ impl Model {
         }
     }
 
-    /// Returns the shard for a caller's calls: the first shard, or the shard that the caller chooses for each call.
+    /// Returns the number of the shard for the calls of caller number `caller`. Callers 0 and 1 use the first shard.
+    /// Each later caller uses the next shard, modulo the number of shards.
     fn lane(&self, caller: usize) -> usize {
         caller.saturating_sub(1) % self.settings.shards
     }
@@ -161,7 +163,8 @@ impl Model {
         outcome
     }
 
-    /// Returns the largest possible number of tickets in the lane (the queue) to a caller's shard.
+    /// Returns the largest possible number of tickets (requests to check timers) in the lane (the queue) to a caller's
+    /// shard.
     fn in_lane(&self, caller: usize) -> u64 {
         let lane = self.lane(caller);
         // Owned timers use the first shard.

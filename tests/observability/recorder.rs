@@ -95,8 +95,8 @@ impl Recorder for Tally {
     }
 }
 
-/// The recorder gets each sample of the Prometheus page under its name and labels, except the lateness. It gets nothing
-/// else.
+/// The recorder gets each sample of the Prometheus page under its name and labels, except the lateness. The recorder
+/// gets nothing else.
 #[test]
 fn the_facade_gets_what_the_page_shows() {
     let stats = engine_with_a_history().handle().stats();

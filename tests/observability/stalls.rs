@@ -55,7 +55,7 @@ fn a_sleep_beyond_its_end_is_a_stall() {
 }
 
 /// A turn may use up its budget before it reaches a due timer. The timer is then overdue from its own tick on, not from
-/// the turn that fires it.
+/// the turn (a pass of the shard's loop) that fires it.
 #[test]
 fn a_backlog_is_overdue_since_its_tick() {
     let (clock, gates, calls) = (ManualClock::new(), [Gate::new(), Gate::new()], AtomicUsize::new(0));

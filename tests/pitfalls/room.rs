@@ -186,8 +186,8 @@ fn threads_with_a_timer_each(engine: &tourbillon::DrivenEngine<u64>, threads: u6
     })
 }
 
-/// The table of faults lacks this fault, which was found in this engine: small capacities were refused although few
-/// timers were pending.
+/// The pitfalls in `src/DESIGN.md` lack this fault, which was found in this engine: small capacities were refused
+/// although few timers were pending.
 #[test]
 fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
     // Threads keep slots in their magazines. These must not use up an engine in which hardly a timer is pending.
@@ -199,8 +199,8 @@ fn hundreds_of_threads_have_a_timer_each_in_a_small_engine() {
     }
 }
 
-/// The table of faults lacks this fault, which was found in this engine: other threads could not use the slots that a
-/// thread had vacated.
+/// The pitfalls in `src/DESIGN.md` lack this fault, which was found in this engine: other threads could not use the
+/// slots that a thread had vacated.
 #[test]
 fn hundreds_of_threads_share_what_fired_timers_vacated() {
     // Each slot was used before, so slots come back in whole magazines. Other threads must get them.
@@ -215,8 +215,8 @@ fn hundreds_of_threads_share_what_fired_timers_vacated() {
     }
 }
 
-/// The table of faults lacks this fault, which a remedy for hoarded slots could cause: some slots are out of reach for
-/// every thread, because the threads' shares become small.
+/// The pitfalls in `src/DESIGN.md` lack this fault, which a remedy for hoarded slots could cause: some slots are out of
+/// reach for every thread, because the threads' shares become small.
 #[test]
 fn one_thread_has_every_slot() {
     // The thread gets every slot, even if the shares become small towards the end.

@@ -17,7 +17,7 @@ use std::{fs, iter};
 /// For each file, the files that it uses. Each used file comes with a path that names it.
 pub(crate) type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
-/// A source file, which is also a module.
+/// A source file of a crate. Each file is a module, too.
 struct File {
     /// The file's path below the folder of the crate's sources.
     name: String,

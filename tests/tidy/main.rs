@@ -46,11 +46,12 @@ const DOORS: [Door; 4] = [
     ("report/stats/facade.rs", &["metrics"]),
 ];
 
-/// The sources of the layer. The layer is a crate that uses the engine's public interface and has its own doors.
+/// The sources of the layer. The layer is a crate that uses the engine's public interface and has its own doors (files
+/// that alone may name certain paths).
 const LAYER: &str = "crates/tasks/src";
 const DOORS_OF_THE_LAYER: [Door; 2] = [("sync.rs", ATOMICS_AND_THREADS), ("task/wall.rs", THE_SYSTEMS_TIME)];
 
-/// Exceptions to the doors: a file, a path that it may name, and the reason.
+/// Exceptions to the doors (files that alone may name certain paths): a file, a path that it may name, and the reason.
 const BESIDE_THE_DOORS: [(&str, &str, &str); 8] = [
     ("system/affinity.rs", "std::thread::available_parallelism", "a question to the system, not a thread"),
     ("system/clock/alarm.rs", "Instant::now", "a short time from now, which a model does not have"),
@@ -70,11 +71,12 @@ const BESIDE_THE_DOORS: [(&str, &str, &str); 8] = [
     ),
 ];
 
-/// The floors (levels of the module order) on which unsafe code may stand. They have the doors to the system, and the
-/// lock-free parts.
+/// The floors (levels of the module order) on which unsafe code may stand. These floors have the files that call the
+/// system, and the lock-free parts.
 const UNSAFE_FLOORS: RangeInclusive<usize> = 2..=3;
 
-/// Functions that unsafe code outside its floors may call: the file, the function, and the reason.
+/// Functions that unsafe code may call on floors that permit no other unsafe code. Each entry has the file, the
+/// function, and the reason.
 const UNSAFE_ABOVE: [(&str, &str, &str); 7] = [
     ("engine/one_shot.rs", "self.slab.write", "the magazine gave the slot (I3)"),
     ("engine/one_shot.rs", "self.slab.take", "the cancel or the eviction made the payload ours (I3)"),
@@ -278,8 +280,8 @@ fn leans(file: &str, source: &str, without: &[&str]) -> Vec<String> {
     found
 }
 
-/// Returns the faults of a file in the layer's crate: paths that are reserved for a door, hidden items, and unfinished
-/// code.
+/// Returns the faults of a file in the layer's crate: paths that are reserved for a door (another file that alone may
+/// name them), hidden items, and unfinished code.
 fn strays(file: &str, source: &str) -> Vec<String> {
     let mut found = unfinished(file, source);
     let past = paths(&tokens(source)).into_iter().filter(|path| is_behind(&DOORS_OF_THE_LAYER, file, path));

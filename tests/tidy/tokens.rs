@@ -76,7 +76,7 @@ fn raw(text: &str) -> Option<usize> {
     Some(text.len() - inside.len() + length)
 }
 
-/// Returns whether the quote that begins `text` opens a character. Otherwise the quote opens a lifetime.
+/// Returns whether the quote that begins `text` opens a character literal. If not, the quote begins a lifetime.
 fn is_character(text: &str) -> bool {
     let mut after = text.chars().skip(1);
     match (after.next(), after.next()) {

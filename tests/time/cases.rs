@@ -51,7 +51,7 @@ fn assert_passed(start: Instant, time: Duration) {
 
 // --- Tasks ---
 
-/// The number of a task's wake-ups since the last call of `take`.
+/// The number of a task's wake-ups after the last call of `take`.
 #[derive(Default)]
 struct Bell(AtomicUsize);
 
@@ -91,7 +91,7 @@ impl<F> Task<F> {
         Self { future: Box::pin(future), bell, waker }
     }
 
-    /// Returns the number of the task's wake-ups since the last call.
+    /// Returns the number of the task's wake-ups after the last call of this function.
     fn take_wakes(&self) -> usize {
         self.bell.take()
     }

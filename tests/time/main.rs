@@ -21,7 +21,7 @@ mod on_tokio {
     /// Whether a sleep waits while nobody runs the current-thread runtime in which it was made.
     const WAITS_FOR_ITS_RUNTIME: bool = true;
 
-    /// Whether a future belongs to the runtime in which it was made, before its first poll.
+    /// Whether a future belongs to the runtime in which it was made, even before the future's first poll.
     const IS_BOUND_WHEN_MADE: bool = true;
     /// The text of the panic of a sleep whose runtime has ended.
     const ENDED: &str = "A Tokio 1.x context was found, but it is being shutdown.";

@@ -30,7 +30,8 @@ use tourbillon::{Builder, DrivenEngine, Engine, Fired, Job, ManualClock, Timer, 
 
 const SECOND: Duration = Duration::from_secs(1);
 const YEAR: Duration = Duration::from_secs(31_557_600);
-/// The unit of a timer's word, in nanoseconds. The word says when the timer's ticket must be checked.
+/// The unit of a timer's word, in nanoseconds. The word says when the timer's ticket (a request to check the timer)
+/// must be checked.
 const UNIT: u64 = 1 << 20;
 
 fn at(since_origin: Duration) -> Timestamp {

@@ -46,8 +46,8 @@ fn disarm_and_wait_returns_when_the_handler_has_ended() {
     });
 }
 
-/// A timer is armed again while its handler runs, and is then disarmed. The disarm waits for the handler. It still
-/// returns that it has taken an arming away.
+/// A timer is armed again while its handler runs, and is then disarmed. The disarm waits for the handler. The disarm
+/// still returns that it has taken an arming away.
 #[test]
 fn disarm_and_wait_tells_whether_the_timer_was_armed_again_during_the_run() {
     within_patience(|| {

@@ -11,8 +11,8 @@ pub(crate) struct Case {
     pub(crate) name: String,
     /// The number of timers that are pending or come due, or the number of a thread's connections.
     pub(crate) timers: usize,
-    /// Numbers of pending timers, in ascending order. The workload adds timers to the pending timers to reach the next
-    /// number.
+    /// The numbers of pending timers at which the workload measures, in ascending order. The workload adds timers to
+    /// reach the next number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) sizes: Vec<usize>,
     /// The numbers of calling threads. The workload measures once for each number.
@@ -30,13 +30,13 @@ pub(crate) struct Case {
     /// The number of operations a second.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) rate: u64,
-    /// The duration of the measurement, or the time over which timers come due. In milliseconds.
+    /// The duration of the measurement, or the time over which timers come due, in milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) time_ms: u64,
     /// The time from the first insert to the first deadline, in milliseconds.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) lead_ms: u64,
-    /// The time that the contestant gets, before the measurement, to file scheduled timers. In milliseconds.
+    /// The time, in milliseconds, that the contestant gets before the measurement to file scheduled timers.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) settle_ms: u64,
 }

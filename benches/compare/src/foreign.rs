@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// A program in another language that is measured as a contestant.
+/// A benchmark program in another language that takes part as a contestant.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
@@ -22,16 +22,16 @@ pub(crate) struct Program {
     built: &'static LazyLock<Built>,
 }
 
-/// The way to start a foreign program. Otherwise, the reason why the program cannot be built here.
+/// The command that starts a foreign program, or the reason why the program cannot be built here.
 type Built = Result<Start, String>;
 
 #[derive(Debug)]
 struct Start {
     program: PathBuf,
     flags: Vec<OsString>,
-    /// The flags for a quick run. Figures of quick runs mean little.
+    /// The flags for a quick run, whose figures mean little.
     quick_flags: Vec<OsString>,
-    /// The flags for a smoke run. Figures of smoke runs mean nothing.
+    /// The flags for a smoke run, whose figures mean nothing.
     hasty_flags: Vec<OsString>,
     arguments: Vec<OsString>,
     /// The versions of the program's language and of the contestant.
@@ -98,7 +98,7 @@ impl Program {
         Self { name, contestant, reads, is_ours: false, built }
     }
 
-    /// Returns the command that starts the program. Otherwise, returns the reason why the program cannot start here.
+    /// Returns the command that starts the program. If the program cannot start here, returns the reason.
     pub(crate) fn command(&self, scale: Scale) -> Result<Command, String> {
         let start = self.built.as_ref().map_err(Clone::clone)?;
         let mut command = Command::new(&start.program);

@@ -107,7 +107,7 @@ impl Row {
     }
 }
 
-/// The beginning of a version's text if the run left that program out.
+/// The first words of a program's version text if the run has left that program out.
 pub(crate) const LEFT_OUT: &str = "left out";
 
 impl Results {

@@ -91,8 +91,8 @@ impl Contest {
         self.rounds * self.entrants.len()
     }
 
-    /// Plays a round: measures each contestant once, and adds a figure to each row. Each round begins with another
-    /// contestant. Returns messages of failures.
+    /// Plays a round: measures each contestant once, and adds a figure to each contestant's row. Each round begins with
+    /// a different contestant. Returns messages of failures.
     fn play(&mut self, round: usize, progress: &ProgressBar) -> Vec<String> {
         let mut failures = Vec::new();
         // The turn before belonged to another contest, perhaps to a foreign program. Such a program has gigabytes of
@@ -131,7 +131,8 @@ fn take(entrant: &Entrant, workload: &str, case: &Case, scale: Scale) -> Ending 
     }
 }
 
-/// Plays all rounds of all contests: first each contest's first round, and so on. Returns messages of failures.
+/// Plays all rounds of all contests. Each contest plays its first round, then each contest plays its second round, and
+/// so on. Returns a message for each failure.
 pub(crate) fn run(contests: &mut [Contest]) -> Vec<String> {
     let turns: usize = contests.iter().map(Contest::turns).sum();
     // The bar is drawn only between turns. A thread that draws it would run beside the contestants.

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 /// The shortest time without a core that counts as a standstill of the machine. Other processes cause shorter times.
 const STANDSTILL: Duration = Duration::from_millis(10);
-/// After this time without a standstill, the machine counts as steady. A virtual machine's guest reports every two
-/// seconds, and may begin late.
+/// The time without a standstill after which the machine counts as steady. A virtual machine's guest reports its free
+/// memory every two seconds, and the first report may come late.
 const STEADY: Duration = Duration::from_secs(6);
 /// The longest time to wait until the machine is steady.
 const PATIENCE: Duration = Duration::from_secs(40);

@@ -94,7 +94,7 @@ pub(crate) fn cannot(why: &str) -> ! {
     process::exit(CANNOT)
 }
 
-/// Measures the contestant that the arguments name once, in this process.
+/// Makes one measurement, in this process, of the contestant that the arguments name.
 pub(crate) fn take(workloads: &[Workload], arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let [workload, contestant, case] = arguments else {
         return Err("a turn is a workload, a contestant and a case".into());

@@ -31,7 +31,7 @@ impl Scale {
     }
 }
 
-/// A group of workloads whose tables are in the same file.
+/// A group of workloads. The tables of one group are in one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Arming,
@@ -109,7 +109,7 @@ pub(crate) struct Entrant {
     pub(crate) turn: Turn,
 }
 
-/// The way to measure a contestant once. Each measurement has its own process.
+/// The way to measure a contestant once. Each measurement runs in its own process.
 pub(crate) enum Turn {
     /// A new process of this program calls the function. The function panics if the contestant fails a check.
     Here(fn(&Case) -> Figures),

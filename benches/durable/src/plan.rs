@@ -36,7 +36,7 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) workload: &'static str,
     pub(crate) rounds: usize,
-    /// The contestants that take part in the first round only. All rounds would take them too long.
+    /// The contestants that take part only in the first round, because all rounds would take them too long.
     pub(crate) once: &'static [&'static str],
     pub(crate) full: fn() -> Value,
     pub(crate) quick: fn() -> Value,

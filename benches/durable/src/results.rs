@@ -37,7 +37,7 @@ pub(crate) struct Outcome {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) contestant: String,
-    /// The reason why some rounds have no figures. `None` if all rounds have figures.
+    /// The reason why some rounds have no figures for the contestant. `None` if all rounds have figures.
     pub(crate) note: Option<String>,
     /// Whether the contestant was measured alone instead of in turns with others.
     #[serde(default)]
@@ -85,13 +85,13 @@ impl Results {
         }
     }
 
-    /// Stores the results of a case. They replace an earlier result of the same case.
+    /// Stores the results of a case, in place of an earlier result of the same case.
     pub(crate) fn put(&mut self, outcome: Outcome) {
         self.cases.retain(|old| old.case != outcome.case);
         self.cases.push(outcome);
     }
 
-    /// Stores rows of a case. They replace earlier rows that have the same contestants.
+    /// Stores rows of a case, in place of earlier rows of the same contestants.
     pub(crate) fn put_rows(&mut self, outcome: Outcome) -> Result<(), Box<dyn Error>> {
         let old = self
             .cases

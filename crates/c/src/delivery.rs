@@ -70,8 +70,8 @@ impl Means {
 }
 
 thread_local! {
-    /// The target of a returned one-shot. The one-shot's closure puts its target here when it is called without a
-    /// moment.
+    /// The target of a returned one-shot. The one-shot's closure puts its target here when the closure is called
+    /// without the moment of a firing.
     static RETURNED: Cell<Option<Target>> = const { Cell::new(None) };
 }
 

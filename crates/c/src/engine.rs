@@ -20,14 +20,14 @@ use tourbillon_tasks::{TaskEngine, Tasks};
 #[derive(Debug)]
 pub struct tb_engine {
     tasks: TaskEngine,
-    /// The engine for one-shots by id and for timers. `None` if these are tasks of `tasks`, because the engine's own
-    /// threads call the callbacks.
+    /// The engine for one-shots by id and for timers. `None` if the engine's own threads call the callbacks: then
+    /// one-shots and timers are tasks of `tasks`.
     direct: Option<Direct>,
     keys: Keys,
     delivery: Delivery,
     origin: Origin,
     turner: Turner,
-    /// Locked during a shutdown, so that a second shutdown waits for the first.
+    /// A lock that a shutdown holds, so that a second shutdown waits for the first.
     shutdown: Mutex<()>,
 }
 
@@ -131,8 +131,8 @@ impl tb_engine {
         &self.delivery
     }
 
-    /// Returns the engine for one-shots by id and for timers. Returns `None` if these are tasks, because the engine's
-    /// own threads call the callbacks.
+    /// Returns the engine for one-shots by id and for timers. Returns `None` if the engine's own threads call the
+    /// callbacks: then one-shots and timers are tasks.
     #[inline]
     pub(crate) fn direct(&self) -> Option<&Direct> {
         self.direct.as_ref()

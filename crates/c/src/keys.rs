@@ -89,7 +89,8 @@ impl Keys {
         &self.stripes[usize::try_from(hash % STRIPES as u64).unwrap_or_default()]
     }
 
-    /// Schedules `target` under `key`. Returns the target that the new one replaces, if a one-shot was pending.
+    /// Schedules `target` under `key`. If a one-shot was pending under `key`, returns the target that `target`
+    /// replaces.
     pub(crate) fn schedule(
         &self,
         tasks: &Tasks,
@@ -234,7 +235,7 @@ impl Stripe {
     }
 
     /// Takes the target of the one-shot of `key` whose timer is due. Returns `None` if the key has another timer by
-    /// now. `runs` says that the caller runs the callback.
+    /// now. `runs` says whether the caller runs the callback.
     fn take_due(&self, key: &CStr, timer: TimerId, runs: bool) -> Option<Target> {
         let mut table = self.lock();
         let entries = table.entries.get_mut(key)?;

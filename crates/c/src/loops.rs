@@ -50,7 +50,7 @@ impl Handle for tb_loop {
     }
 }
 
-/// Returns the number of the calling thread, different from the numbers of all other threads.
+/// Returns the number of the calling thread. No other thread has the same number.
 fn here() -> NonZeroU64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {

@@ -50,7 +50,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct Notifier {
     event_fd: EventFd,
-    /// Whether a thread has written to the descriptor, or is about to write, after the last clear.
+    /// Whether a thread has written to the descriptor, or is about to write, after the last call of `clear`.
     is_signalled: AtomicBool,
 }
 
@@ -78,8 +78,8 @@ impl Notifier {
         }
     }
 
-    /// Makes the descriptor unreadable, if it was signalled. For a reader that looks at its work after this call. The
-    /// reader's look takes the place of c3. Without a signal, the call costs only a load.
+    /// Makes the descriptor unreadable, if it was signalled. The caller must check for work after this call. That check
+    /// takes the place of c3. Without a signal, the call costs only a load.
     ///
     /// If the read finds nothing, the write of a signal is still to come. Then the flag stays set, so that the turn
     /// after that write reads again.
@@ -315,10 +315,11 @@ mod tests {
 
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Endings {
-        /// Whether some world in which no thread can move has entries, although its descriptor is not readable.
+        /// Whether some world (a state of all threads) in which no thread can move has entries, although its descriptor
+        /// is not readable.
         unsignalled: bool,
-        /// Whether some world in which no thread can move has a readable descriptor, although a poll or a turn came
-        /// last and left nothing to do.
+        /// Whether some world (a state of all threads) in which no thread can move has a readable descriptor for
+        /// nothing: a poll or a turn came last and left nothing to do.
         stuck: bool,
         worlds: usize,
     }

@@ -57,7 +57,7 @@ impl tb_task {
 struct Instants {
     /// The period of the task, in nanoseconds.
     period: u64,
-    /// The first instant that no event has counted, in nanoseconds. `None` before the first run.
+    /// The first instant of the task that no event has counted, in nanoseconds. `None` before the first run.
     next: Option<u64>,
 }
 

@@ -61,7 +61,7 @@ fn a_key_is_moved() {
     assert_eq!((stats.fired, stats.cancelled, stats.pending), (1, 2, 0));
 }
 
-/// The key of the last event that the callback `see_key` got. `None` before the first.
+/// The key of the last event that the callback `see_key` got. `None` before the first event.
 static SEEN_KEY: Mutex<Option<CString>> = Mutex::new(None);
 
 unsafe extern "C" fn see_key(_: *mut c_void, event: *const tb_event) {

@@ -49,7 +49,7 @@ fn loops() {
     program("loops");
 }
 
-/// The header for libevent is C11 and C++11, and its timers behave as libevent's do.
+/// The header for libevent is valid C11 and C++11. Timers made through it behave as libevent's own timers do.
 #[test]
 fn libevent() {
     let Some(flags) = flags_of("libevent").filter(|_| has("cc")) else { return };
@@ -66,7 +66,7 @@ fn libevent() {
     }
 }
 
-/// The README's functions for libuv, in a program.
+/// Runs a program with the README's functions for libuv.
 #[test]
 fn libuv() {
     let Some(flags) = flags_of("libuv").filter(|_| has("cc")) else { return };
@@ -185,8 +185,8 @@ fn has_peers() -> bool {
     has
 }
 
-/// Runs the benchmark beside other libraries at tiny sizes, so that the benchmark keeps working. Each contestant checks
-/// the effects of its calls.
+/// Runs the benchmark with tiny sizes, so that the benchmark keeps working. For each library, the benchmark checks the
+/// effects of its calls.
 #[test]
 fn the_benchmark_beside_libuv_and_libevent_runs() {
     if !has("cc") || !has_peers() {

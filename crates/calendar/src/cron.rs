@@ -112,8 +112,8 @@ struct Days {
     patterns: Box<[CronPattern]>,
     /// The years that the expression lists, in order. `None` means all years.
     years: Option<Box<[i16]>>,
-    /// The kinds of years (weekday of the first day, leap year or not) that have a matching day. Bit `n` is 1 if kind
-    /// `n` has.
+    /// The kinds of years (weekday of the first day, leap year or not) that have a matching day. Bit `n` is 1 if years
+    /// of kind `n` have a matching day.
     kinds: u16,
 }
 

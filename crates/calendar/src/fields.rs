@@ -231,8 +231,8 @@ fn in_other_words(index: usize, item: &str) -> String {
     }
 }
 
-/// Returns every `step`th value from `from` to the field's greatest value, and on from its least value to `to`. Commas
-/// separate the values.
+/// Returns every `step`th value of a range that runs past the field's greatest value. The range goes from `from` to the
+/// greatest value, and on from the least value to `to`. Commas separate the values.
 fn wrapped(kind: &Kind, from: u32, to: u32, step: usize) -> String {
     let count = kind.most - kind.least + 1;
     let after = |value: &u32| Some(kind.least + (value + 1 - kind.least) % count);

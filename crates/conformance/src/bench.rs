@@ -221,7 +221,8 @@ pub(crate) fn audit(store: &dyn TimerStore) {
     audit_horizon(store, counts.of(Phase::Pending));
 }
 
-/// Checks that each span of the horizon counts the pending timers that are due in it.
+/// Checks the store's horizon, which counts pending timers by spans of due moments. Each span must count the pending
+/// timers that are due in the span.
 #[track_caller]
 fn audit_horizon(store: &dyn TimerStore, pending: u64) {
     let horizon = pollster::block_on(store.horizon()).expect("the horizon could not be read");

@@ -9,13 +9,15 @@ use tourbillon_durable::store::{Answer, Call, Hook, Hooked, StoreError, StoreErr
 /// The faults of a [`Faulty`] store. Each number is the percentage of calls that have this fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// The call fails and has no effect (an error of the kind [`StoreErrorKind::Io`]).
+    /// The percentage of calls that fail and have no effect (an error of the kind [`StoreErrorKind::Io`]).
     pub before: u8,
-    /// The call takes effect, but its answer is lost (an error of the kind [`StoreErrorKind::Unknown`]).
+    /// The percentage of calls that take effect and lose their answers (an error of the kind
+    /// [`StoreErrorKind::Unknown`]).
     pub after: u8,
-    /// The call takes effect, but its future has to be polled several times before it returns the answer.
+    /// The percentage of calls whose future must be polled several times before it returns the answer. The calls take
+    /// effect.
     pub delayed: u8,
-    /// A timer becomes due, but the store does not call its subscriber.
+    /// The percentage of wakes that the store drops: a timer becomes due, but the store does not call its subscriber.
     pub dropped_wakes: u8,
 }
 
@@ -48,7 +50,7 @@ impl Luck {
 }
 
 impl SeededFaults {
-    /// Makes a hook with these faults. The seed decides which calls have them.
+    /// Makes a hook with these faults. The seed decides which calls have the faults.
     #[must_use]
     pub fn new(seed: u64, faults: Faults) -> Self {
         let luck = Luck { rng: fastrand::Rng::with_seed(seed), faults, injected: 0 };

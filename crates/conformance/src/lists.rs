@@ -303,8 +303,8 @@ fn a_cursor_survives_as_bytes(make: Make<'_>) {
     assert!(second.timers.iter().all(|timer| timer.due == at(HOUR)));
 }
 
-/// Reads all pages of the list of reasons for which timers are parked. Returns the number of parked timers for each
-/// reason.
+/// Reads all pages of the list of reasons for which timers are parked (set aside). Returns the number of parked timers
+/// for each reason.
 #[track_caller]
 fn reasons(bench: &Bench, limit: u32) -> BTreeMap<Box<str>, u64> {
     let (mut counts, mut cursor) = (BTreeMap::new(), None);

@@ -60,8 +60,8 @@ fn a_timer_is_stored_as_it_was_given(make: Make<'_>) {
     assert_eq!(bench.get(plain.id), Some(Timer { created: at(3), ..plain }));
 }
 
-/// Stores a timer in each phase. Returns each timer with its phase, and whether a timer in that phase still owns its
-/// key.
+/// Stores a timer for each phase of a timer's life. Returns each timer with its phase, and whether a timer in that
+/// phase still owns its key.
 fn olds(bench: &Bench) -> Vec<(Timer, Phase, bool)> {
     let mut olds = Vec::new();
     for phase in ["pending", "leased", "withdrawn", "parked", "dead"] {

@@ -52,7 +52,7 @@ fn of(timer: &Timer) -> &Series {
 }
 
 /// Returns the next occurrence of a series after a delivery has ended, and the number of instants that were left out
-/// before it.
+/// before that occurrence.
 #[track_caller]
 fn next_of(outcome: &Outcome) -> (Option<TimerId>, u64) {
     match outcome {

@@ -128,7 +128,7 @@ impl Proxy {
         }
     }
 
-    /// Sets how the proxy treats all open connections. It never sends dropped bytes later.
+    /// Sets how the proxy treats all open connections. The proxy never sends dropped bytes later.
     pub fn doom(&self, fate: Fate) {
         for link in &self.shared.state().links {
             *link.fate() = fate;

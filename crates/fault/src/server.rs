@@ -274,8 +274,8 @@ impl Server {
         self.child = None;
     }
 
-    /// Starts the server again after [`kill`](Self::kill) or [`shut_down`](Self::shut_down). It gets the same port and
-    /// folder as before.
+    /// Starts the server again after [`kill`](Self::kill) or [`shut_down`](Self::shut_down). The server gets the same
+    /// port and folder as before.
     pub fn restart(&mut self) {
         self.kill();
         // Old connections may hold the port for a moment.

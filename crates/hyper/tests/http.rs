@@ -29,7 +29,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// How long a test waits for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Receives the result of each connection when the connection ends.
+/// A receiver that gets the result of each connection when the connection ends.
 type Endings = Receiver<Result<(), String>>;
 
 /// A runtime of tokio, an engine, and a timer for hyper that runs on the engine.

@@ -37,7 +37,7 @@ const CONTESTANTS: [Contestant; 2] = [
 const AT_ONCE: usize = 100;
 /// The length of the message of a small stream or a request, in bytes.
 const MESSAGE: usize = 64;
-/// The bytes of one write to a large stream.
+/// The number of bytes of one write to a large stream.
 const BLOCK: usize = 64 << 10;
 const MS: Duration = Duration::from_millis(1);
 
@@ -80,10 +80,10 @@ struct Work {
     run: Run,
 }
 
-/// Does the work with the runtimes of the server and of the client.
+/// A function that does the work once. It gets the sizes, the server's runtime and the client's runtime.
 type Run = fn(&Sizes, AnyRuntime, AnyRuntime) -> Spent;
 
-/// The cost of a work: the time that it took, and the processor time of the process.
+/// The cost of an amount of work: the time that it took, and the processor time of the process.
 struct Spent {
     time: Duration,
     processor: Duration,
@@ -178,7 +178,7 @@ fn processor_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).expect("not negative")
 }
 
-/// Processor time is measured on Linux alone.
+/// Returns zero. The benchmark measures processor time only on Linux.
 #[cfg(not(target_os = "linux"))]
 fn processor_time() -> Duration {
     Duration::ZERO
@@ -198,7 +198,7 @@ fn one_thread() -> runtime::Runtime {
 struct Pair {
     client: runtime::Runtime,
     connection: Connection,
-    /// Ends with the connection.
+    /// The thread of the server. The thread ends with the connection.
     server: JoinHandle<()>,
     /// The number of bytes that the server has received.
     received: Arc<AtomicU64>,
@@ -222,7 +222,7 @@ impl Pair {
         Self { client: runtime, connection, server, received }
     }
 
-    /// Ends the connection after the server has received `bytes`.
+    /// Ends the connection after the server has received `bytes` bytes.
     fn end(self, bytes: usize) {
         self.client.block_on(async {
             while self.received.load(Ordering::Relaxed) != bytes as u64 {
@@ -250,7 +250,7 @@ async fn read_all(endpoint: Endpoint, received: &Arc<AtomicU64>) {
     }
 }
 
-/// Sends `count` blocks in one stream, and waits until the server has them.
+/// Sends `count` blocks in one stream, and waits until the server has received them.
 async fn send_blocks(connection: &Connection, count: usize) {
     let block = vec![0xa5; BLOCK];
     let mut stream = connection.open_uni().await.expect("a stream");
@@ -271,7 +271,7 @@ fn large_stream(sizes: &Sizes, server: AnyRuntime, client: AnyRuntime) -> Spent 
     spent
 }
 
-/// Sends a message on each of `count` streams, on [`AT_ONCE`] at a time.
+/// Sends a message on each of `count` streams. At most [`AT_ONCE`] streams are open at a time.
 async fn send_messages(connection: &Connection, count: usize) {
     let senders: Vec<_> = (0..AT_ONCE)
         .map(|sender| {
@@ -300,7 +300,7 @@ fn small_streams(sizes: &Sizes, server: AnyRuntime, client: AnyRuntime) -> Spent
     spent
 }
 
-/// Answers each request of all connections with its own bytes.
+/// Answers each request of each connection with the request's own bytes.
 async fn answer_all(endpoint: Endpoint) {
     while let Some(incoming) = endpoint.accept().await {
         tokio::spawn(async move {
@@ -337,7 +337,7 @@ async fn connect_all(
     connections
 }
 
-/// All connections are in one runtime with two workers.
+/// Measures requests on several connections. The server and all clients run in one runtime with two workers.
 fn requests(sizes: &Sizes, server: AnyRuntime, client: AnyRuntime) -> Spent {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let peers = peers();
@@ -417,7 +417,7 @@ impl AsyncTimer for CountedTimer {
 struct Pattern {
     name: &'static str,
     deadline: fn(u32) -> Duration,
-    /// The number of resets of a round, if it is less than usual.
+    /// The largest number of resets in a round of this pattern. `u32::MAX` if the pattern sets no limit.
     most: u32,
 }
 

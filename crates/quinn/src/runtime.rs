@@ -40,9 +40,9 @@ use std::time::Instant;
 /// # Time complexity
 ///
 /// `new_timer` allocates a box. A reset allocates nothing and moves the timer that exists. A reset to a later deadline
-/// costs a store and a load, as [`Timer::arm_at`](tourbillon::Timer::arm_at) does. A reset to a moment before the one
-/// at which the engine will look at the timer costs an insertion, and a wake-up of the task that turns the timers if
-/// that task sleeps for longer.
+/// costs a store and a load, as [`Timer::arm_at`](tourbillon::Timer::arm_at) does. A reset to a moment before the
+/// engine's next check of the timer costs an insertion, and a wake-up of the task that turns the timers if that task
+/// sleeps for longer.
 ///
 /// # Examples
 ///

@@ -9,7 +9,8 @@ use tourbillon::future::{Sleep, sleep_until};
 /// A sleep of the engine as quinn's timer.
 #[derive(Debug)]
 pub(crate) struct Timer {
-    /// Takes nothing from the budget of the task, so a deadline that has come is never reported as pending.
+    /// The engine's sleep. A poll takes nothing from the task's budget, so a deadline that has come is never reported
+    /// as pending.
     sleep: Sleep,
 }
 

@@ -80,7 +80,8 @@ fn data_arrive_whole_and_unharmed() {
     }
 }
 
-/// All tasks take turns on one thread. So quinn takes no moment before the last word for the arrival of that word.
+/// An idle timeout ends a silent connection, and not before its time. All tasks take turns on one thread, so quinn
+/// notes the arrival of the last word only after the test has noted that moment.
 #[test]
 fn the_idle_timeout_ends_a_silent_connection_and_not_early() {
     one_thread().block_on(async {
@@ -176,7 +177,8 @@ fn connections_leave_no_timer() {
 mod paused {
     use super::*;
 
-    /// Moves data, falls silent, and returns the time until the idle timeout, by the clock of the runtime.
+    /// Moves data over a connection and then stays silent. Returns the time until the idle timeout, by the clock of the
+    /// runtime.
     async fn silence(peers: &Peers, pauses: bool) -> Duration {
         let (connection, serving) = connected(peers).await;
         check_echo(&connection, BYTES / 8).await;

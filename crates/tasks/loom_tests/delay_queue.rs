@@ -37,7 +37,7 @@ use std::task::{Wake, Waker};
 use tourbillon::wheel::TickLength;
 use tourbillon::{Refusal, Timestamp};
 
-/// The alarm of a queue in a model. It stands for a timer of the engine, and rings when the model lets it ring.
+/// The alarm of a queue in a model. The alarm stands for a timer of the engine, and rings when the model lets it ring.
 #[derive(Default)]
 struct Modelled(ModelledMutex<Option<Timestamp>>);
 

@@ -129,8 +129,8 @@ fn a_touch_races_with_the_expiry() {
     });
 }
 
-/// Two threads touch while the connection expires. The second thread may find that the first has already armed the
-/// timer. Then the second thread does not change the timer's state.
+/// Two threads touch while the connection expires. The second thread may find that the first thread has already armed
+/// the timer. Then the second thread does not change the timer's state.
 #[test]
 fn two_touches_race_with_the_expiry() {
     model("two_touches_race_with_the_expiry", || {

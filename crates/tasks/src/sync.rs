@@ -36,13 +36,13 @@ pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
 };
 
-/// The time for which a thread in the child of a fork tries to get a lock. It tries [`LOOKS`] times, because another
-/// thread of the child may hold the lock for a moment.
+/// The time for which a thread in the child of a fork tries to get a lock. The thread tries [`LOOKS`] times, because
+/// another thread of the child may hold the lock for a moment.
 const PATIENCE: Duration = Duration::from_millis(2);
 const LOOKS: u32 = 40;
 
-/// Takes a lock, unless it stays locked for ever in the child of a fork. That happens if another thread of the parent
-/// held the lock at the fork. So in the child, this function tries for a moment and then returns `None`.
+/// Takes a lock, unless it stays locked for ever in the child of a fork. A lock stays locked if another thread of the
+/// parent held the lock at the fork. So in the child, this function tries for a moment and then returns `None`.
 pub(crate) fn lock_unless_lost<G>(
     is_in_child: bool,
     lock: impl FnOnce() -> LockResult<G>,

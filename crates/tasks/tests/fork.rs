@@ -42,7 +42,7 @@ impl Layers {
         Self { engine, queue, in_turn, in_parallel }
     }
 
-    /// Makes each call once that the threads of the parent process repeat.
+    /// Makes one call of each kind that the threads of the parent process repeat.
     fn use_once(&self) {
         drop(self.queue.push(HOUR, 1).map(|id| self.queue.remove(id)));
         assert!(self.queue.try_recv().is_err());

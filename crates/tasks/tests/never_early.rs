@@ -20,7 +20,7 @@ use tourbillon_tasks::TaskEngine;
 
 const PROCESSES: usize = 40;
 const AT_A_TIME: usize = 8;
-/// The number of timers of each sort that each child process starts.
+/// The number of timers of each sort that each child process starts: owned timers, one-shots, tasks and sleeps.
 const TIMERS: u64 = 20_000;
 const CHILD: &str = "TOURBILLON_NEVER_EARLY_CHILD";
 const LONG: &str = "TOURBILLON_NEVER_EARLY";
@@ -77,7 +77,7 @@ fn delays(seed: u64, longest: Duration) -> impl Iterator<Item = Duration> {
     })
 }
 
-/// A waker that sends a message when the sleep that it belongs to must be polled.
+/// A waker that sends a message when the waker's sleep must be polled.
 struct Poke {
     sleep: usize,
     pokes: mpsc::Sender<usize>,

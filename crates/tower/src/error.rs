@@ -11,9 +11,9 @@ use std::time::Duration;
 pub enum Part {
     /// The response of a service. The limit counts from the call.
     Response,
-    /// The wait for a single frame of a body. The limit counts for each wait anew.
+    /// The wait for a single frame of a body. The limit counts again from zero for each wait.
     BodyIdle,
-    /// A whole body. The limit counts from the call that set it to the body's end.
+    /// A whole body. The limit counts from the call that set the limit to the body's end.
     BodyTotal,
 }
 

@@ -53,8 +53,8 @@ fn moved(limit: &Limit, engine: &Handle<Wakeup>) -> Arc<Limit> {
 /// Limits the rate at which services are called: see [`RateLimit`].
 ///
 /// The layer, its clones and all services that they make share *one* limit. For a second limit, make a second layer.
-/// This differs from tower's layer, which gives each service a limit of its own. A server that makes a service for each
-/// connection or each route, as axum does, would limit nothing with a limit for each service.
+/// This differs from tower's layer, which gives each service a limit of its own. A server such as axum makes a service
+/// for each connection or each route. With a limit for each service, such a server would limit nothing.
 ///
 /// # Examples
 ///
@@ -87,8 +87,8 @@ impl RateLimitLayer {
         Ok(Self { limit: limit(calls, period)? })
     }
 
-    /// Makes the limit run on `engine`. The returned layer has a limit of its own: it shares none with earlier clones
-    /// of this layer.
+    /// Makes the limit run on `engine`. The returned layer has a limit of its own. Earlier clones of this layer keep
+    /// their limit.
     #[must_use]
     pub fn on(self, engine: &Handle<Wakeup>) -> Self {
         Self { limit: moved(&self.limit, engine) }
@@ -188,8 +188,8 @@ impl<S> RateLimit<S> {
         Ok(RateLimitLayer::new(calls, period)?.layer(inner))
     }
 
-    /// Makes the limit run on `engine`. The returned service has a limit of its own: it shares none with earlier clones
-    /// of this service.
+    /// Makes the limit run on `engine`. The returned service has a limit of its own. Earlier clones of this service
+    /// keep their limit.
     #[must_use]
     pub fn on(self, engine: &Handle<Wakeup>) -> Self {
         let slot = Slot::new(moved(self.slot.limit(), engine));

@@ -94,7 +94,7 @@ pub struct ExponentialBackoff {
     first: Duration,
     cap: Duration,
     has_jitter: bool,
-    /// How many delays were drawn.
+    /// The number of delays that were drawn so far.
     count: u32,
     random: Arc<Random>,
     timers: Timers,
@@ -124,8 +124,8 @@ impl ExponentialBackoff {
         Self { has_jitter: false, ..self }
     }
 
-    /// Begins a sequence of random numbers of its own, which depends on `seed` alone. It is for tests: backoffs with
-    /// the same seed have the same delays.
+    /// Begins a sequence of random numbers of its own, which depends on `seed` alone. The method is for tests: backoffs
+    /// with the same seed have the same delays.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { random: Arc::new(Random::new(seed)), ..self }

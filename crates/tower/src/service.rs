@@ -121,7 +121,7 @@ impl<S> Timeout<S> {
         TimeoutLayer::new(limit).layer(inner)
     }
 
-    /// See [`TimeoutLayer::on`].
+    /// Makes the time limit run on `engine`: see [`TimeoutLayer::on`].
     #[must_use]
     pub fn on(self, engine: &Handle<Wakeup>) -> Self {
         Self { timers: Timers::on(engine), ..self }

@@ -43,12 +43,13 @@ impl fmt::Debug for Limit {
     }
 }
 
-/// The slot of one service. A clone has no slot, and shares the limit.
+/// The slot of one service. A clone starts without a slot, and shares the limit.
 #[derive(Debug)]
 pub(crate) struct Slot {
     limit: Arc<Limit>,
     state: State,
-    /// The timer of a service that has the promise of a slot.
+    /// The sleep until the end of the present period. A service that has the promise of a slot in the next period waits
+    /// for this sleep. `None` for other services.
     sleep: Option<Sleep>,
 }
 
@@ -71,7 +72,7 @@ impl Slot {
         &self.limit
     }
 
-    /// Polls until the service has a slot.
+    /// Reserves a slot for the service. Returns `Pending` until the service has a slot.
     pub(crate) fn poll_reserve(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match self.reserve_or_wait(cx) {

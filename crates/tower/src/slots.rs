@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::Duration;
 use tourbillon::Timestamp;
 
-/// At most `calls` calls in each period of length `period`. Neither is zero.
+/// A rate: at most `calls` calls in each period of length `period`. Both fields are above zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
     pub(crate) calls: u64,
@@ -30,18 +30,18 @@ pub(crate) struct Slots {
     rate: Rate,
     /// The end of the period that began last.
     end: Timestamp,
-    /// The calls in the period that began last.
+    /// The number of calls made in the period that began last.
     used: u64,
-    /// The slots of the services that may be called.
+    /// The number of slots that services have reserved and not used up.
     reserved: u64,
-    /// The waiting services that have a promise.
+    /// The number of waiting services that have the promise of a slot in the next period.
     promised: u64,
     /// The waiting services in the order of their arrival, each by its number. A waker is `None` after it was woken,
     /// until the service polls again.
     queue: BTreeMap<u64, Option<Waker>>,
-    /// The number of the next service that waits.
+    /// The number that the next service to wait will get.
     next_number: u64,
-    /// The waiting services with lower numbers have a promise.
+    /// The number below which waiting services have the promise of a slot in the next period.
     promised_below: u64,
 }
 
@@ -56,11 +56,12 @@ pub(crate) enum Turn {
     Now,
     /// The service has the promise of a slot from this moment on.
     At(Number, Timestamp),
-    /// The service waits. It is woken when it gets a promise or a slot.
+    /// The service waits. The service is woken when it gets a slot, or the promise of a slot.
     Later(Number),
 }
 
-/// Wakers for which a change has work to do after the lock is released. They run the code of other crates.
+/// The wakers to wake or drop after a change of the slots. The caller wakes and drops them without the lock, because
+/// wakers run code of other crates.
 #[must_use = "the wakers are called when no lock is held"]
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
@@ -100,7 +101,7 @@ impl Slots {
         self.end
     }
 
-    /// Reserves a slot for a service, if a slot is free or if the service has got one while it waited.
+    /// Reserves a slot for a service, if a slot is free or if the service got a slot while it waited.
     pub(crate) fn try_reserve(&mut self, number: Option<Number>) -> bool {
         if let Some(Number(number)) = number {
             return !self.queue.contains_key(&number);
@@ -111,7 +112,7 @@ impl Slots {
     }
 
     /// Reserves a slot as [`try_reserve`](Self::try_reserve) does, or puts the service into the queue. `ended` is the
-    /// end of a period, if the caller has found that it has come.
+    /// end of a period, if the caller has found that this moment has come.
     pub(crate) fn reserve_or_wait(
         &mut self,
         number: Option<Number>,
@@ -179,7 +180,7 @@ impl Slots {
         changes.dropped = mem::replace(&mut self.queue, waiting);
     }
 
-    /// Gives the free slots, and then promises, to the services that wait.
+    /// Gives the free slots to services that wait. Then promises further slots to the next services that wait.
     fn give(&mut self, changes: &mut Changes) {
         while self.used + self.reserved < self.rate.calls
             && let Some((number, waker)) = self.queue.pop_first()

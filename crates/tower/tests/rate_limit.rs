@@ -373,7 +373,8 @@ fn it_may_be_cloned_and_sent() {
 
 // --- A model ---
 
-/// A plain model of the limit: it keeps the queue as a list, and decides by the position in it.
+/// A plain model of the rate limit. It keeps the waiting services in a list, and decides by a service's position in the
+/// list.
 #[derive(Debug)]
 struct Model {
     calls: u64,
@@ -447,8 +448,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(Config { failure_persistence: None, ..Config::default() })]
 
-    /// Each poll answers as the model does, and no wake is lost: a waiting service for which there is a slot was woken
-    /// after its last poll.
+    /// Each poll of the rate limit answers as the plain model does. No wake is lost: if a slot is ready for a waiting
+    /// service, the service was woken after its last poll.
     #[test]
     fn it_does_what_a_plain_model_does(calls in 1u64..5, steps in steps()) {
         const TICK: Duration = Duration::from_millis(1);

@@ -10,8 +10,8 @@ use core::fmt;
 /// id is meaningful only to the wheel or engine that made it.
 ///
 /// A program with its own table of timers makes an id from the number of a slot and the slot's generation. The
-/// generation counts how often the slot was used. The id gives the slot's number back, and tells whether a generation
-/// is its own:
+/// generation counts how often the slot was used. The id returns the slot's number, and tells whether it was made with
+/// a given generation:
 ///
 /// ```
 /// use tourbillon_wheel::TimerId;

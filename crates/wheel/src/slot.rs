@@ -3,7 +3,7 @@
 use crate::ticket::{CHUNK_TICKETS, Ticket};
 use alloc::vec::Vec;
 
-/// A slot of a wheel: the tickets of one span of time, in chunks and in no order.
+/// A slot of a wheel: the tickets (requests to check timers) of one span of time, in chunks (groups) and in no order.
 ///
 /// New tickets go to the open chunk. The first open chunk starts small and doubles, so that a slot with one ticket
 /// costs 64 bytes. Later chunks are allocated at full size.
@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 pub(super) struct Slot<T> {
     open: Vec<T>,
     full: Vec<Vec<T>>,
-    /// A lower bound for the ticks of all tickets in the slot; `u64::MAX` if the slot is empty.
+    /// A lower bound for the ticks of all tickets (requests to check timers) in the slot; `u64::MAX` if the slot is
+    /// empty.
     earliest: u64,
 }
 
@@ -35,7 +36,7 @@ impl<T: Ticket> Slot<T> {
         self.full.push(filled);
     }
 
-    /// Takes a chunk of at most `limit` tickets out of the slot. Returns `None` if the slot is empty.
+    /// Takes a chunk (a group) of at most `limit` tickets out of the slot. Returns `None` if the slot is empty.
     pub(super) fn take(&mut self, limit: usize) -> Option<Vec<T>> {
         let mut chunk = match self.full.pop() {
             Some(chunk) => chunk,
@@ -95,7 +96,7 @@ impl<T: Ticket> Slot<T> {
         step
     }
 
-    /// Drops the ticket that [`Slot::drop_stale_first`] checked: the last ticket of the last chunk.
+    /// Drops the ticket that [`Slot::drop_stale_first`] checked: the last ticket of the last chunk (group of tickets).
     fn pop(&mut self) {
         if self.open.pop().is_some() {
             return;
@@ -150,7 +151,7 @@ impl<T: Ticket> Slot<T> {
     }
 }
 
-/// Moves the earliest ticket to the end of the chunk, and returns its tick.
+/// Moves the earliest ticket to the end of the chunk (a group of tickets), and returns the ticket's tick.
 fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
     let Some(last) = chunk.len().checked_sub(1) else { return u64::MAX };
     let first = (0..=last).min_by_key(|&at| chunk[at].tick()).unwrap_or(last);
@@ -158,23 +159,24 @@ fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
     chunk[last].tick().0
 }
 
-/// The result of [`Slot::drop_stale_first`]: the numbers of checked and dropped tickets.
+/// The result of [`Slot::drop_stale_first`]: the numbers of checked and dropped tickets (requests to check timers).
 #[derive(Debug)]
 pub(super) struct FirstStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// Whether the slot's first ticket is live after the call. If not, stale tickets may still stand first.
+    /// Whether the slot's first ticket (request to check a timer) is live after the call. If not, stale tickets may
+    /// still stand first.
     pub(super) is_live: bool,
 }
 
-/// The result of [`Slot::sweep_step`]: the numbers of checked and dropped tickets, and the number of chunks that are
-/// left to check.
+/// The result of [`Slot::sweep_step`]: the numbers of checked and dropped tickets, and the number of chunks (groups of
+/// tickets) that are left to check.
 #[derive(Debug)]
 pub(super) struct SweepStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// The number of the slot's full chunks that the sweep has not checked yet. At 0, the sweep goes on with the next
-    /// slot.
+    /// The number of the slot's full chunks (groups of tickets) that the sweep has not checked yet. At 0, the sweep
+    /// goes on with the next slot.
     pub(super) unswept: usize,
 }
 

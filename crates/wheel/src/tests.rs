@@ -119,13 +119,13 @@ impl<const BITS: u32> Rig<BITS> {
     }
 }
 
-/// Checks that the wheel has no more stale tickets than [`Wheel::tickets`] allows.
+/// Checks that the wheel has no more stale tickets (requests to check ended timers) than [`Wheel::tickets`] allows.
 fn check_sweep_bound<T, const BITS: u32>(wheel: &Wheel<T, BITS>) {
     let (tickets, live) = (wheel.tickets(), wheel.len());
     assert!(2 * tickets <= 5 * live + 2 * 2_048, "{tickets} tickets held for {live} timers");
 }
 
-/// The generator of random numbers xorshift64*. It is good enough, and gives the same numbers on every machine.
+/// The generator of random numbers xorshift64*. It gives the same numbers on every machine.
 struct Random(u64);
 
 impl Random {

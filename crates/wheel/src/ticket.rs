@@ -2,8 +2,8 @@
 
 use crate::tick::Tick;
 
-/// The number of tickets in a full chunk. [`TicketWheel::advance`](crate::TicketWheel::advance) hands tickets out in
-/// chunks of at most this size.
+/// The number of tickets in a full chunk, a group of tickets. [`TicketWheel::advance`](crate::TicketWheel::advance)
+/// hands tickets out in chunks of at most this size.
 pub const CHUNK_TICKETS: usize = 32;
 
 /// A small value that stays in a [`TicketWheel`](crate::TicketWheel) until its tick. A ticket means: "check this timer

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub struct Expired<T> {
     /// The timer's id, which is stale now.
     pub id: TimerId,
-    /// The tick at which the timer was due. If the timer was moved, it is the tick of the last move.
+    /// The tick at which the timer was due. If the timer was moved, the field has the tick that the last move set.
     pub tick: Tick,
     /// The payload that was inserted with the timer.
     pub payload: T,
@@ -55,16 +55,16 @@ pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     tickets: TicketWheel<Look, BITS>,
     timers: Vec<Timer<T>>,
     free: Vec<u32>,
-    /// Chunks of due tickets whose timers an advance has not fired yet.
+    /// Chunks (groups) of due tickets whose timers an advance has not fired yet.
     due: Vec<Vec<Look>>,
     live: usize,
-    /// The number of timers that ended or were moved, counted to pace the sweep. Such a timer leaves a stale ticket, or
-    /// has used up its ticket by firing.
+    /// The number of timers that ended or were moved, counted to pace the sweep. Such a timer leaves a stale ticket (a
+    /// request to check the timer), or has used up its ticket by firing.
     ended: u32,
 }
 
-/// A ticket of the wheel. It means: "Check timer `index` at `tick`, if the timer still waits for the ticket with this
-/// `stamp`."
+/// A ticket of the wheel, a request to check a timer. It means: "Check timer `index` at `tick`, if the timer still
+/// waits for the ticket with this `stamp`."
 #[derive(Clone, Copy, Debug)]
 struct Look {
     tick: Tick,
@@ -79,8 +79,8 @@ impl Ticket for Look {
     }
 }
 
-/// A slot of the table of timers. An insert, a cancel or a firing touches only one cache line of the table: that of the
-/// timer's slot.
+/// A slot of the table of timers. An insert, a cancel or a firing touches only one cache line of the table, the line of
+/// the timer's slot.
 #[derive(Debug)]
 struct Timer<T> {
     marks: Marks,
@@ -127,7 +127,8 @@ impl<T> Timer<T> {
     }
 }
 
-/// The number of stale tickets that the wheel tolerates in addition to a share of the pending timers.
+/// The number of stale tickets (requests to check ended timers) that the wheel tolerates in addition to a share of the
+/// pending timers.
 const STALE_SLACK: usize = 1_024;
 /// The number of timers that end or are moved before the wheel sweeps a chunk of tickets. So the wheel sweeps eight
 /// tickets for each such timer. While a sweep checks `n` live tickets, at most `n / 8` of them become stale behind the
@@ -256,9 +257,9 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         Some(payload)
     }
 
-    /// Counts a timer that has ended or was moved. Every few calls, checks a chunk of tickets and drops the stale
-    /// tickets. Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber the
-    /// live tickets.
+    /// Counts a timer that has ended or was moved. Every few calls, checks a chunk (a group) of tickets and drops the
+    /// stale tickets. Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber
+    /// the live tickets.
     fn sweep_a_little(&mut self) {
         self.ended = self.ended.wrapping_add(1);
         if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
@@ -272,9 +273,9 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// `fire` gets the wheel, too, and may insert and cancel timers. If `fire` inserts a timer for a tick that has
     /// passed, the timer fires on the next advance. So a timer that re-arms itself cannot hold this advance up.
     ///
-    /// At most `budget` tickets, stale tickets included, are fired or moved between levels. Besides, a share of the
-    /// next coarse slots is spread ahead. After [`Progress::BudgetSpent`], another call continues. If `to` is before
-    /// the position, the position stays as it is.
+    /// At most `budget` tickets, stale tickets included, are fired or moved between levels. In addition, the call moves
+    /// some tickets of the next coarse slots to finer levels ahead of time. After [`Progress::BudgetSpent`], another
+    /// call continues. If `to` is before the position, the position stays as it is.
     ///
     /// # Time complexity
     ///
@@ -308,8 +309,9 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
 
     /// Returns the tick at which to call [`advance`](Self::advance) next; `None` if nothing is pending.
     ///
-    /// The tick is never after the tick of the first timer. It is earlier in two cases: if hundreds of timers before
-    /// the first timer were cancelled or moved, or if thousands of timers must move to a finer level ahead of time.
+    /// The tick is never after the tick of the first timer. The tick is earlier in two cases: if hundreds of timers
+    /// before the first timer were cancelled or moved, or if thousands of timers must move to a finer level ahead of
+    /// time.
     ///
     /// # Time complexity
     ///
@@ -353,7 +355,8 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         self.tickets.len()
     }
 
-    /// Returns the tick at which the wheel of tickets has work to do next. Stale tickets count as work, too.
+    /// Returns the tick at which the wheel of tickets (requests to check timers) has work to do next. Stale tickets
+    /// count as work, too.
     #[cfg(test)]
     pub(crate) fn wake_tick(&self) -> Option<Tick> {
         self.tickets.wake_tick()

@@ -214,7 +214,7 @@ impl<const BITS: u32> Model<BITS> {
         progress
     }
 
-    /// Calls `advance` again and again until no budget is spent. Checks that the calls come to an end.
+    /// Calls `advance` again and again until a call does not use up its budget. Checks that the calls come to an end.
     fn settle(&mut self, to: Tick, budget: usize) {
         let enough = (self.wheel.tickets() * Self::LEVELS).div_ceil(budget) + 1;
         let mut calls = 0;

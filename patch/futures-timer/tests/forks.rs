@@ -34,7 +34,7 @@ mod line {
         pin!(delay).poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Waits in this process, and in a line of as many children.
+    /// Waits for delays in this process and in a chain of `children` processes, in which each process forks the next.
     pub(crate) fn wait_in_each(children: u32, older: &mut Delay) {
         let begin = Instant::now();
         block_on(Delay::new(TIME));

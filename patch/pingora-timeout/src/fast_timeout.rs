@@ -14,21 +14,21 @@ pub const DEFAULT_FAST_TIMEOUT_TO_TOKIO_THRESHOLD: Duration = Duration::from_sec
 /// The value of `THRESHOLD` if there is no threshold.
 const NONE: u64 = u64::MAX;
 
-/// The threshold, in whole seconds.
+/// The time above which tokio's timer measures a [`fast_timeout`], in whole seconds.
 static THRESHOLD: AtomicU64 = AtomicU64::new(DEFAULT_FAST_TIMEOUT_TO_TOKIO_THRESHOLD.as_secs());
 
 /// Sets the time above which tokio's timer measures a [`fast_timeout`], in whole seconds. With `None`, the engine
-/// measures all of them.
+/// measures all fast timeouts.
 ///
-/// The original keeps the timer of a timeout that is cancelled until its deadline, and leaves long timeouts to tokio
-/// therefore. Here a timeout that is dropped leaves nothing behind: `None` suits all programs. If a test pauses tokio's
-/// clock, the engine follows that clock with the feature `test-util` of tourbillon.
+/// The original crate keeps the timer of a cancelled timeout until the timeout's deadline, so it leaves long timeouts
+/// to tokio. In this crate a dropped timeout leaves nothing behind, so `None` suits all programs. If a test pauses
+/// tokio's clock, the engine follows that clock with the feature `test-util` of tourbillon.
 pub fn set_fast_timeout_to_tokio_threshold(threshold: Option<Duration>) {
     // Ordering: Relaxed. No other data is read through the threshold.
     THRESHOLD.store(threshold.map_or(NONE, |threshold| threshold.as_secs()), Ordering::Relaxed);
 }
 
-/// Returns the time above which tokio's timer measures a [`fast_timeout`]; `None` if there is none.
+/// Returns the time above which tokio's timer measures a [`fast_timeout`]; `None` if there is no such time.
 pub fn fast_timeout_to_tokio_threshold() -> Option<Duration> {
     // Ordering: Relaxed. As in `set_fast_timeout_to_tokio_threshold`.
     match THRESHOLD.load(Ordering::Relaxed) {
@@ -37,7 +37,8 @@ pub fn fast_timeout_to_tokio_threshold() -> Option<Duration> {
     }
 }
 
-/// Chooses the timer for a time by the threshold.
+/// Makes a limit of the given time. tokio's timer measures the limit if the time is above the threshold. Otherwise the
+/// engine measures the limit.
 fn limit(time: Duration) -> Limit {
     match fast_timeout_to_tokio_threshold() {
         Some(threshold) if time.as_secs() > threshold.as_secs() => Limit::Tokio(time),
@@ -74,7 +75,7 @@ impl ToTimeout for FastOrTokioTimeout {
 }
 
 /// Limits the time of `future`: the returned future completes with the output of `future`, or with
-/// [`Elapsed`](crate::Elapsed) once `duration` has passed since `future` was first pending.
+/// [`Elapsed`](crate::Elapsed) once `duration` has passed after the first poll that found `future` pending.
 ///
 /// The engine measures the time. A limit above the [threshold](set_fast_timeout_to_tokio_threshold) is measured by
 /// tokio's timer, in a runtime with a timer.
@@ -108,7 +109,7 @@ pub fn fast_sleep(duration: Duration) -> impl Future<Output = ()> {
     FastSleep::Ahead(duration)
 }
 
-/// A sleep, whose time runs from its first poll.
+/// A sleep whose time counts from its first poll.
 enum FastSleep {
     Ahead(Duration),
     Running(TimerStub),

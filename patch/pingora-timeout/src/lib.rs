@@ -21,7 +21,7 @@ use tourbillon::future::sleep as start;
 
 /// A limit of time, whose type says which timer measures it. Programs need not use this trait.
 pub trait ToTimeout {
-    /// Makes a future that completes when the time of the limit has passed since this call.
+    /// Makes a future that completes when the time of the limit has passed after this call.
     fn timeout(&self) -> Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
     /// Makes a limit of the time `d`.
@@ -55,7 +55,7 @@ impl fmt::Display for Elapsed {
 impl std::error::Error for Elapsed {}
 
 /// Limits the time of `future` by tokio's timer, in a runtime with a timer: the future completes with the output of
-/// `future`, or with [`Elapsed`] once `duration` has passed since `future` was first pending.
+/// `future`, or with [`Elapsed`] once `duration` has passed after the first poll that found `future` pending.
 pub fn tokio_timeout<T>(duration: Duration, future: T) -> Timeout<T, TokioTimeout>
 where
     T: Future,

@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The manager of the crate's functions.
+/// The manager of the timers that the crate's functions make.
 pub(crate) static MANAGER: TimerManager = TimerManager::new();
 
-/// A time, and the timer that measures it.
+/// The length of a limit, and the timer that measures the limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     Fast(Duration),
@@ -25,7 +25,7 @@ impl Limit {
     }
 }
 
-/// A limit whose time runs. Completes when the time has passed.
+/// A limit whose time runs. The future completes when the time has passed.
 #[derive(Debug)]
 pub(crate) enum Running {
     Fast(TimerStub),

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A timer that runs: see [`TimerManager::register_timer`]. Dropping the stub cancels the timer.
 #[derive(Debug)]
 pub struct TimerStub {
-    /// `None` if the timer was registered in a pause.
+    /// The wait until the timer expires. `None` if the timer was registered during a pause, and so has expired already.
     wait: Option<Wait>,
 }
 
@@ -36,13 +36,13 @@ pub struct TimerManager {
 }
 
 impl TimerManager {
-    /// Makes a manager. Its timers run at once.
+    /// Makes a manager that is not in a pause.
     pub const fn new() -> Self {
         Self { is_paused: AtomicBool::new(false) }
     }
 
     /// Registers a timer that expires `duration` from now, or later; never earlier. A timer that is registered in a
-    /// pause has expired already, as in the original.
+    /// pause has expired from the start, as in the original crate.
     ///
     /// # Panics
     ///
@@ -54,14 +54,14 @@ impl TimerManager {
     }
 
     /// Begins a pause, for a fork that follows. In a pause, new timers expire at once. Timers that were registered
-    /// before go on, since the engine needs no pause.
+    /// before go on, because the engine needs no pause.
     pub fn pause_for_fork(&self) {
         // Ordering: Relaxed. As in `register_timer`.
         self.is_paused.store(true, Ordering::Relaxed);
     }
 
     /// Ends the pause, in the parent and in the child. In the child, timers run on the engines of new runtimes, or on
-    /// an engine of its own.
+    /// an engine of the child.
     pub fn unpause(&self) {
         // Ordering: Relaxed. As in `register_timer`.
         self.is_paused.store(false, Ordering::Relaxed);

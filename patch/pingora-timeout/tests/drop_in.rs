@@ -135,7 +135,8 @@ fn the_engine_of_a_runtime_counts_the_waits_in_it() {
     assert_eq!(fired, 2);
 }
 
-/// The other side of a wait that the runtime's own task ends: see the table of differences.
+/// The task that ends a wait runs in the wait's own runtime. So the wait stands still while the runtime's only thread
+/// stands still. The table of differences names this difference from the original crate.
 #[test]
 fn a_wait_stands_still_while_the_only_thread_of_its_runtime_does() {
     let _shared = shared();

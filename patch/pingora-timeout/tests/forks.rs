@@ -24,7 +24,7 @@ mod line {
     const TIME: Duration = Duration::from_millis(20);
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// Waits in this process, and in a line of as many children.
+    /// Waits for limits in this process and in a chain of `children` processes, in which each process forks the next.
     pub(crate) fn wait_in_each(children: u32) {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime");
         block_on(wait());

@@ -11,7 +11,8 @@ use std::thread;
 use std::time::Instant;
 use subject::timeout;
 
-/// `drop_in.rs` has the other side.
+/// In the original crate, a thread outside of the runtime ends a wait. `drop_in.rs` tests that a wait of this crate
+/// stands still instead.
 #[test]
 fn a_wait_goes_on_while_the_only_thread_of_its_runtime_stands_still() {
     let _shared = shared();

@@ -55,8 +55,8 @@ use core::mem;
 use crossbeam_utils::CachePadded;
 
 const NIL: u32 = u32::MAX;
-/// The number of times that a thread checks an empty depot before it gives up. Another thread may be splitting a
-/// magazine and give a part back.
+/// The number of times that a thread checks an empty depot (the store of free slots) before it gives up. Another thread
+/// may be about to give slots back.
 const LOOKS: usize = 16;
 
 impl Segment for Control {
@@ -115,13 +115,13 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct Depot {
     top: AtomicU64,
-    /// The number of slots in the depot's magazines and in magazines that are being split. The number may be too high,
-    /// but is never too low.
+    /// The number of slots in the depot's magazines (stocks of vacant slots) and in magazines that are being split. The
+    /// number may be too high, but is never too low.
     slots: AtomicU64,
 }
 
 impl Slots {
-    /// The maximum number of slots.
+    /// The maximum number of slots of an engine.
     pub(crate) const MAX_CAPACITY: u32 = NIL;
 
     /// Makes the slots of an engine that starts at `start`.
@@ -166,7 +166,8 @@ impl Slots {
         TimerId::new(index, self.owned(index).generation())
     }
 
-    /// Returns the pair of fences for owned timers. It orders arming threads against checking threads.
+    /// Returns the pair of fences for owned timers. The fences order threads that arm timers against threads that check
+    /// timers.
     #[inline(always)]
     pub(crate) fn barrier(&self) -> Barrier {
         self.extras.barrier()
@@ -183,8 +184,8 @@ impl Slots {
         lower(self.fresh.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of slots that a thread may take at a time. This is a whole magazine (a thread's stock), or
-    /// less while slots are scarce.
+    /// Returns the number of slots that a thread may take at a time. The number is the size of a magazine, a thread's
+    /// stock of vacant slots. It is smaller while vacant slots are scarce.
     fn share(&self) -> u32 {
         // Ordering: Relaxed. Only a measure.
         let given = self.depot.slots.load(Ordering::Relaxed);
@@ -315,7 +316,7 @@ impl Slots {
 #[derive(Debug)]
 pub(crate) struct Magazine {
     first: u32,
-    /// The number of slots in this magazine.
+    /// The number of slots in this magazine, a stock of vacant slots.
     len: u32,
 }
 
@@ -328,7 +329,7 @@ impl Magazine {
         self.first == NIL
     }
 
-    /// Adds a slot that the caller has vacated.
+    /// Adds a slot that the caller has vacated to this magazine, a stock of vacant slots.
     #[inline(always)]
     pub(crate) fn push(&mut self, slots: &Slots, index: u32) {
         slots.control(index).link(links(self.first, NIL));
@@ -347,7 +348,8 @@ impl Magazine {
         Some(index)
     }
 
-    /// Keeps `most` slots in this magazine, and returns the other slots as another magazine. `most` is at least one.
+    /// Keeps `most` slots in this magazine (a stock of vacant slots), and returns the other slots as another magazine.
+    /// `most` is at least one.
     fn split(&mut self, slots: &Slots, most: u32) -> Self {
         if self.len <= most {
             return Self::new();
@@ -378,7 +380,7 @@ impl Magazines {
     }
 
     /// Takes a vacant slot, which the caller holds from then on. Returns `None` if all `capacity` slots are in use or
-    /// in the magazines of other threads.
+    /// in the magazines (stocks of vacant slots) of other threads.
     #[inline(always)]
     pub(crate) fn take(&mut self, slots: &Slots) -> Option<u32> {
         if let Some(index) = self.loaded.pop(slots) {
@@ -421,7 +423,7 @@ impl Magazines {
         }
     }
 
-    /// Gives all slots to the depot, because the thread ends.
+    /// Gives all slots to the depot, the common store of vacant slots, because the thread ends.
     pub(crate) fn empty_into(&mut self, slots: &Slots) {
         slots.give(mem::replace(&mut self.loaded, Magazine::new()));
         slots.give(mem::replace(&mut self.spare, Magazine::new()));

@@ -63,7 +63,7 @@ use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 
-/// State flag: the timer is armed. The ticket with the stamp of this state is valid.
+/// State flag: the timer is armed. The ticket (a request to check the timer) with the stamp of this state is valid.
 const QUEUED: u64 = 1;
 /// State flag: the timer's handler has begun.
 const RUNNING: u64 = 1 << 1;
@@ -76,7 +76,7 @@ const SEQUENCE_SHIFT: u32 = 8;
 const SEQUENCE: u64 = 0xffff << SEQUENCE_SHIFT;
 const GENERATION_SHIFT: u32 = 24;
 
-/// The outcome of cancelling a one-shot: the caller owns the payload and the slot, or learns why not.
+/// The outcome of cancelling a one-shot. Either the caller owns the payload and the slot, or the variant says why not.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Cancel {
@@ -88,15 +88,17 @@ pub(crate) enum Cancel {
     Gone,
 }
 
-/// The outcome of claiming a one-shot whose ticket is due. It says what the holder of the ticket does next.
+/// The outcome of claiming a one-shot whose ticket (a request to check a timer) is due. It says what the holder of the
+/// ticket does next.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Claim {
     /// The timer is due. The caller owns the payload, runs the handler and calls `finish`.
     Won { generation: u64, deadline: Timestamp },
-    /// The deadline has not come. The caller issues a ticket with `stamp` for `deadline` (I2).
+    /// The deadline has not come. The caller issues a ticket (a request to check a timer) with `stamp` for `deadline`
+    /// (I2).
     Early { stamp: u32, deadline: Timestamp },
-    /// The ticket is stale. The caller drops it.
+    /// The ticket (a request to check a timer) is stale. The caller drops it.
     Stale,
 }
 
@@ -117,7 +119,8 @@ const fn stamp_of(state: u64) -> u32 {
         | ((state & OWNED) as u32) << (31 - OWNED.trailing_zeros())
 }
 
-/// Returns `state` with the next sequence number. All existing tickets of the slot are stale then.
+/// Returns `state` with the next sequence number. All existing tickets (requests to check timers) of the slot are stale
+/// then.
 const fn next_sequence(state: u64) -> u64 {
     state & !SEQUENCE | state.wrapping_add(1 << SEQUENCE_SHIFT) & SEQUENCE
 }
@@ -133,7 +136,7 @@ const fn is_running(state: u64, id: TimerId) -> bool {
     state & (OWNED | RUNNING) == RUNNING && id.is_of(generation_of(state))
 }
 
-/// Returns the state of a vacant slot. Only 40 bits of the generation count.
+/// Returns the state of a vacant slot. The state holds the low 40 bits of `generation`.
 const fn vacant(generation: u64) -> u64 {
     generation << GENERATION_SHIFT
 }
@@ -146,7 +149,7 @@ impl Control {
     }
 
     /// Arms a vacant slot. The caller holds the slot and has written the payload. Returns the timer's id and the stamp
-    /// for its ticket.
+    /// for its ticket (a request to check the timer).
     #[inline]
     pub(crate) fn arm(&self, index: u32, deadline: Timestamp) -> (TimerId, u32) {
         // Ordering: Relaxed. We hold the vacant slot, and no other thread writes its words.
@@ -159,14 +162,15 @@ impl Control {
         (TimerId::new(index, generation_of(state)), stamp_of(state))
     }
 
-    /// Returns whether a ticket with this stamp may still lead to a firing. This holds for one-shots and for owned
-    /// timers.
+    /// Returns whether a ticket (a request to check a timer) with this stamp may still lead to a firing. This holds for
+    /// one-shots and for owned timers.
     #[inline]
     pub(crate) fn is_live(&self, stamp: u32) -> bool {
         self.live_stamp() == Some(stamp)
     }
 
-    /// Returns the stamp of the only ticket that may still make the timer fire. Returns `None` if no ticket may.
+    /// Returns the stamp of the only ticket (a request to check a timer) that may still make the timer fire. Returns
+    /// `None` if no ticket may.
     #[inline]
     pub(crate) fn live_stamp(&self) -> Option<u32> {
         // Ordering: Relaxed. A ticket was posted after its arming, so this load reads the state of that arming or a
@@ -189,8 +193,8 @@ impl Control {
         if is_running(state, id) { Cancel::Running } else { Cancel::Gone }
     }
 
-    /// Takes a one-shot whose ticket is due, so that the caller may run the handler. `now` is the moment at which the
-    /// handler would begin.
+    /// Takes a one-shot whose ticket (a request to check a timer) is due, so that the caller may run the handler. `now`
+    /// is the moment at which the handler would begin.
     #[inline]
     pub(crate) fn claim(&self, stamp: u32, now: Timestamp) -> Claim {
         // Ordering: Acquire [T1]. The deadline of this arming.
@@ -302,7 +306,7 @@ impl Control {
         self.deadline.load(Ordering::Relaxed)
     }
 
-    /// Returns the link word of a vacant slot.
+    /// Returns the link word of a vacant slot. The link words chain vacant slots.
     #[inline]
     pub(crate) fn links(&self) -> u64 {
         // Ordering: Relaxed. A thread that follows a link either got the slot by a CAS that acquired it (`slab`, D1),
@@ -310,7 +314,7 @@ impl Control {
         self.deadline.load(Ordering::Relaxed)
     }
 
-    /// Writes the link word of a vacant slot. The caller holds the slot.
+    /// Writes the link word of a vacant slot. The link words chain vacant slots. The caller holds the slot.
     #[inline]
     pub(crate) fn link(&self, links: u64) {
         // Ordering: Release [T3]. A reader that takes this link word for a deadline sees that the slot was vacated.

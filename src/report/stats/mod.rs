@@ -43,18 +43,18 @@ pub struct Stats {
     /// The delay beyond which a shard counts as stalled: see [`Builder::stall_after`](crate::Builder::stall_after).
     pub stall_after: Duration,
     /// The number of threads of the engine's shards and workers that asked for a short scheduler slice and did not get
-    /// it. This happens on Linux before 6.12, and on other systems.
+    /// it. On Linux before 6.12, and on other systems, no thread gets a short slice.
     pub slices_refused: u64,
-    /// The number of threads of the engine's shards and workers that did not get the nice value or the real-time
-    /// priority that the builder asked for.
+    /// The number of threads of the engine's shards and workers that did not get the requested priority. The builder
+    /// requests a nice value or a real-time priority.
     pub priorities_refused: u64,
     /// The engine's clock, and its observed error.
     pub clock: ClockReport,
     /// The counters of owned timers. The fields `scheduled` to `pending` leave owned timers out. The fields `shards`
     /// and `total` include them.
     pub owned: OwnedStats,
-    /// The totals of all shards. Counters and handler times are sums over the shards. The lateness is that of all
-    /// shards' handlers. Each other time is the longest of any shard.
+    /// The totals of all shards. Counters and handler times are sums over the shards. The lateness covers the handlers
+    /// of all shards. Each other time is the longest time of any shard.
     pub total: ShardStats,
     /// The counters of each shard.
     pub shards: Vec<ShardStats>,
@@ -69,9 +69,10 @@ pub struct OwnedStats {
     pub alive: u64,
     /// The number of handlers that have begun for owned timers.
     pub fired: u64,
-    /// The number of armings of owned timers that posted a ticket to a shard.
+    /// The number of armings of owned timers that posted a ticket (a request to check a timer) to a shard.
     pub posted: u64,
-    /// The number of due tickets that the shard posted again because their timers had been postponed.
+    /// The number of due tickets (requests to check timers) that the shard posted again because their timers had been
+    /// postponed.
     pub postponed: u64,
 }
 
@@ -87,18 +88,19 @@ pub struct ShardStats {
     pub fired: u64,
     /// The number of handlers that panicked.
     pub panics: u64,
-    /// The number of tickets in the engine's wheel at the shard's last turn, including tickets of ended timers.
+    /// The number of tickets (requests to check timers) in the engine's wheel at the shard's last turn, including
+    /// tickets of ended timers.
     pub tickets: u64,
-    /// The number of tickets of ended timers that were dropped.
+    /// The number of tickets (requests to check timers) of ended timers that were dropped.
     pub stale_tickets: u64,
     /// The number of passes of the shard's loop.
     pub turns: u64,
     /// How often the shard slept and woke, by itself or because another thread woke it.
     pub wakes: u64,
-    /// How often a producer woke the shard.
+    /// How often a producer, a thread that arms timers, woke the shard.
     pub unparks: u64,
-    /// The number of chunks of due timers (up to 32 timers each) that no worker has begun yet. It grows when workers
-    /// fall behind.
+    /// The number of chunks of due timers (up to 32 timers each) that no worker has begun yet. The number grows when
+    /// workers fall behind.
     pub queued_chunks: u64,
     /// The number of due timers that no worker has taken yet. Some of these timers may have been cancelled after they
     /// came due. The number is zero after a shutdown.
@@ -117,10 +119,10 @@ pub struct ShardStats {
     /// The time by which the shard is late at this moment with the beginning or the end of a turn (a pass of its loop).
     /// The value is zero while the shard may sleep, in an engine without threads, and after a shutdown.
     pub behind: Duration,
-    /// The time that all threads together spent in handlers of this shard's timers. It includes the time to claim the
-    /// timers' tickets.
+    /// The time that all threads together spent in handlers of this shard's timers. The time includes the time to claim
+    /// the timers' tickets (requests to check timers).
     pub handler_time: Duration,
-    /// The number of shards whose thread the system refused to pin to its core.
+    /// The number of shards whose threads run unpinned, because the system refused to pin them to their cores.
     pub pins_refused: u64,
     /// How late handlers began after their deadlines. A thread records the latenesses in groups. So while a thread runs
     /// a handler, the latenesses of this handler and of up to 31 handlers before it may be missing.

@@ -253,8 +253,8 @@ async fn a_reset_by_a_delay_ticks_after_the_delay() {
     }
 }
 
-/// An interval is reset to a moment sooner than its next tick, to a moment later than a period, and to a past moment,
-/// which counts as missed.
+/// An interval is reset to a moment before its next tick, then to a moment later than a period, and then to a past
+/// moment. The past moment counts as missed.
 #[tokio::test(start_paused = true)]
 async fn a_reset_to_a_moment_ticks_then() {
     for (behavior, at, expected) in [
@@ -269,8 +269,8 @@ async fn a_reset_to_a_moment_ticks_then() {
     }
 }
 
-/// A task waits for a tick of an interval that is reset. It is woken at the new moment, although nobody polls the
-/// interval again.
+/// A task waits for a tick of an interval that is reset. The task is woken at the new moment, although no task polls
+/// the interval again.
 #[tokio::test(start_paused = true)]
 async fn a_reset_wakes_the_task_that_waits_for_a_tick() {
     let mut forty = Forty::new(MissedTickBehavior::Burst);

@@ -33,7 +33,8 @@ async fn a_reset_to_an_earlier_deadline_waits_for_it() {
     }
 }
 
-/// A task waits for a sleep that is reset. It is woken at the new deadline, although nobody polls the sleep again.
+/// A task waits for a sleep that is reset. The task is woken at the new deadline, although no task polls the sleep
+/// again.
 #[tokio::test(start_paused = true)]
 async fn a_reset_wakes_the_task_at_the_new_deadline() {
     for (before, after) in [(100, 80), (100, 200)] {

@@ -5,7 +5,7 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use plotters::coord::types::RangedCoordf64;
 use std::ops::Range;
 
-/// The value and the text of a tick. A tick with an empty text is only a line.
+/// A tick of an axis: its value and its text. A tick with an empty text is only a line.
 type Tick = (f64, String);
 
 /// The largest ratio of a logarithmic axis's ends at which all ticks have a text. Texts side by side have room for two
@@ -22,8 +22,8 @@ pub struct Axis {
 
 impl Axis {
     /// Makes a logarithmic axis. Both ends are numbers of the series 1, 2, 5, 10 and so on. If the upper end is more
-    /// than `dense` times the lower end, only the powers of ten have a text. Values that are not above zero are at the
-    /// lower end.
+    /// than `dense` times the lower end, only the powers of ten have a text. The axis shows values of zero or less at
+    /// its lower end.
     pub fn log(dense: f64, values: impl Iterator<Item = f64>) -> Self {
         let (least, most) = ends(values.filter(|value| *value > 0.0));
         let (below, above) = (least.log10().floor(), most.log10().ceil() + 1.0);
@@ -75,7 +75,8 @@ impl Axis {
         self.range.end
     }
 
-    /// Returns the value's coordinate on the axis: the logarithm on a logarithmic axis, otherwise the value itself.
+    /// Returns the coordinate of a value on the axis. It is the value's logarithm on a logarithmic axis, and the value
+    /// itself on other axes.
     fn at(&self, value: f64) -> f64 {
         if self.is_log { value.max(self.range.start).log10() } else { value }
     }

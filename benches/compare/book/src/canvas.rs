@@ -102,7 +102,7 @@ pub fn label(
     Ok(())
 }
 
-/// Returns a text style. `place` says whether the text stands at, before or behind its point.
+/// Returns a text style. `place` says whether the text stands before its point, behind its point, or around it.
 #[must_use]
 pub fn text(pixels: f64, colour: RGBColor, place: HPos) -> TextStyle<'static> {
     styled(FontStyle::Normal, pixels, colour, place)
@@ -126,7 +126,7 @@ fn styled(style: FontStyle, pixels: f64, colour: RGBColor, place: HPos) -> TextS
         .pos(Pos::new(place, VPos::Center))
 }
 
-/// Converts `count` to a 32-bit number of pixels or rows, which is always small enough.
+/// Converts a number of pixels or rows to 32 bits. The number is always small enough.
 #[must_use]
 pub fn count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)

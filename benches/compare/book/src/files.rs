@@ -4,7 +4,8 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Writes the texts to the files of these paths, and makes their folders. With `is_check`, writes nothing.
+/// Writes each text of `files` to the file with the text's path, and makes the folders of the files. With `is_check`,
+/// writes nothing.
 ///
 /// # Errors
 /// Fails if a file cannot be written. With `is_check`, fails if a file differs from its text. The error names the first

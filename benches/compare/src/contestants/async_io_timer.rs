@@ -80,7 +80,7 @@ impl Owned for AsyncIo {
 
 pub(crate) struct Timers {
     timers: Vec<Timer>,
-    /// For each timer, whether its registered waker counts wakes.
+    /// Whether the waker of each timer counts wakes. The index is the number of the timer.
     is_counted: Vec<bool>,
     wakes: Arc<Wakes>,
 }
@@ -109,8 +109,8 @@ impl Timers {
         Self { timers: timers.collect(), is_counted: vec![false; count], wakes: Arc::default() }
     }
 
-    /// Returns the number of timers that were armed and have not fired since. The first call gives each armed timer a
-    /// waker that counts. The timer keeps the waker.
+    /// Returns the number of timers that were armed and have not fired after that. The first call gives each armed
+    /// timer a waker that counts. The timer keeps the waker.
     fn pending(&mut self) -> usize {
         let waker = Waker::from(Arc::clone(&self.wakes));
         let mut armed = 0;

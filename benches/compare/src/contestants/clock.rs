@@ -58,8 +58,8 @@ impl fmt::Display for Reads {
     }
 }
 
-/// Measures nanoseconds since the stopwatch was made, by a clock that all contestants share. The contestants' own
-/// clocks have no influence.
+/// Measures the nanoseconds after the stopwatch was made. All contestants share the clock of the stopwatch, so the
+/// contestants' own clocks have no influence.
 #[derive(Clone, Debug)]
 pub(crate) struct Stopwatch(Instant);
 

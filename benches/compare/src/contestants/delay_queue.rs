@@ -21,7 +21,8 @@ use tokio::time::sleep;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::{Expired, Key};
 
-/// If `SPARE` is true, the runtime has one worker more than jobs.
+/// A contestant: tokio-util's `DelayQueue`, with a queue for each job. If `SPARE` is true, the runtime has one worker
+/// more than jobs.
 pub(crate) struct DelayQueues<const SPARE: bool> {
     runtime: TokioRuntime,
     on_fire: Arc<dyn Fn(Payload) + Send + Sync>,
@@ -64,8 +65,8 @@ impl Owner {
         }
     }
 
-    /// Inserts the item `other` again. The caller wanted to remove an item that had expired, and `other` had got the
-    /// key of that item.
+    /// Puts the item `other` back into the queue. The caller has removed `other` by mistake: it wanted an expired item,
+    /// whose key the queue has reused for `other`.
     #[cold]
     fn put_back(&mut self, other: &Expired<Payload>) {
         let key = self.queue.insert_at(*other.get_ref(), other.deadline());
@@ -74,7 +75,7 @@ impl Owner {
 }
 
 impl Caller for Owner {
-    /// The key of an item in the queue, and the number in the item's payload.
+    /// The name of a timer: the key of its item in the queue, and the number in the item's payload.
     type Id = (Key, u64);
 
     #[inline]

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-/// futures-timer, or a crate with its face.
+/// The interface of futures-timer, which other crates also provide.
 pub(crate) trait DelayFace: Send + Sync + 'static {
     const NAME: &'static str;
     const IS_OURS: bool;
@@ -29,7 +29,7 @@ pub(crate) trait DelayFace: Send + Sync + 'static {
 
     fn delay(time: Duration) -> Self::Delay;
 
-    /// Waits until the timers' thread has handled all earlier drops.
+    /// Waits until the timers' thread has handled all earlier drops of timers.
     fn flush();
 }
 
@@ -65,7 +65,7 @@ impl DelayFace for FuturesTimerDropIn {
         futures_timer_drop_in::Delay::new(time)
     }
 
-    /// A drop needs no thread.
+    /// Does nothing, because the timers of this crate need no thread for a drop.
     fn flush() {}
 }
 
@@ -123,7 +123,7 @@ impl<F: DelayFace> Caller for Maker<F> {
     }
 }
 
-/// The delays of such a crate, for tasks on a runtime.
+/// The delays of futures-timer, or of a crate with the same interface, for tasks on a runtime.
 pub(crate) struct Delays<F>(PhantomData<F>);
 
 impl<F: DelayFace> Sleeps for Delays<F> {

@@ -105,7 +105,8 @@ fn not_early(delay: Duration) -> Duration {
 const COUNT_BITS: u32 = 48;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 
-/// The resident bytes at which the contestant gives up, and the number of timers between two checks of the memory.
+/// The resident memory, in bytes, at which the contestant gives up. The contestant checks its memory after each
+/// `LOOK_AFTER` timers.
 const MOST_RESIDENT: u64 = 12_000_000_000;
 const LOOK_AFTER: u64 = 1 << 18;
 

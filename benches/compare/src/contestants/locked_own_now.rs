@@ -51,7 +51,7 @@ impl<Q: OwnNowName> Owned for LockedOwnNow<Q> {
 pub(crate) struct IdEach<Q: Queue> {
     service: Arc<Locked<Q>>,
     caller: <Locked<Q> as Service>::Caller,
-    /// The caller's `now`, in nanoseconds since the service's start.
+    /// The caller's present moment, in nanoseconds after the service's start.
     now: u64,
     ids: Ids<<Locked<Q> as Service>::Caller>,
 }

@@ -78,7 +78,7 @@ pub(crate) trait Contestant: Send + Sync + Sized + 'static {
     const IS_OURS: bool = false;
     /// The reason why this contestant is not measured. `None` if it is measured.
     const WHY_NOT: Option<&'static str> = None;
-    /// Whether a job must yield after each burst of operations. Otherwise the contestant would fall behind.
+    /// Whether a job must yield after each burst of operations, because the contestant would otherwise fall behind.
     const YIELDS: bool = false;
 
     /// Starts a contestant that at most `threads` threads call. A contestant with handlers calls `on_fire` for each
@@ -91,7 +91,7 @@ pub(crate) trait Contestant: Send + Sync + Sized + 'static {
         threads.into_iter().map(|thread| thread.join().expect("a job's own checks hold")).collect()
     }
 
-    /// Waits for `time`, so that the contestant can file its scheduled timers.
+    /// Waits for `time`, so that the contestant's own threads can file the scheduled timers.
     fn settle(&self, time: Duration) {
         thread::sleep(time);
     }
@@ -102,7 +102,7 @@ pub(crate) trait OnFire: Fn(Payload) + Send + Sync + 'static {}
 
 impl<F: Fn(Payload) + Send + Sync + 'static> OnFire for F {}
 
-/// A contestant whose timers are scheduled anew each time. Most timers are cancelled.
+/// A contestant that makes a new timer for each use. Most timers are cancelled.
 pub(crate) trait OneShots: Contestant {
     type Caller: Caller;
 
@@ -162,8 +162,8 @@ pub(crate) trait Owned: Contestant {
     /// Whether [`Connections::disarm`] leaves no timer pending.
     const DISARMS: bool;
 
-    /// Makes `count` connections for the calling job. The timers of the connections are not armed, or their deadlines
-    /// are far ahead.
+    /// Makes `count` connections for the calling job. The timers of the new connections are not armed, or their
+    /// deadlines are far ahead.
     fn connect(&self, count: usize) -> Self::Connections;
 
     /// Fires due timers, and then returns the number of pending timers of all the given connections. Callers may be
@@ -208,7 +208,7 @@ pub(crate) trait ServerTimers: Send + Sync + Sized + 'static {
     const IS_OURS: bool = false;
     /// The reason why these timers are not measured. `None` if they are measured.
     const WHY_NOT: Option<&'static str> = None;
-    /// Whether a limit ends anything.
+    /// Whether the server's limits take effect. False for a server that sets no timers.
     const LIMITS: bool = true;
 
     /// The sleep of a connection, which is moved whenever bytes come or go.
@@ -219,7 +219,7 @@ pub(crate) trait ServerTimers: Send + Sync + Sized + 'static {
         runtime::Builder::new_multi_thread().enable_all().build().expect("the system gives us threads")
     }
 
-    /// What a connection keeps for one of its waits, from one timeout to the next.
+    /// The data of one of a connection's waits. The connection keeps the data from one timeout to the next.
     type Limit: Default + Send;
 
     /// Returns the output of `future`, or `None` if `delay` passes first.
@@ -229,7 +229,7 @@ pub(crate) trait ServerTimers: Send + Sync + Sized + 'static {
         future: F,
     ) -> impl Future<Output = Option<F::Output>> + Send;
 
-    /// Limits the time of a request's header, and of the wait for it.
+    /// Limits the time for a request's header, including the wait for the header.
     fn limit_headers(http: &mut auto::Builder<TokioExecutor>, limit: Duration);
 
     /// Limits the time from a request's header to its response. A late response becomes [`TOO_LATE`].
@@ -240,7 +240,7 @@ pub(crate) trait ServerTimers: Send + Sync + Sized + 'static {
     fn reset(sleep: Pin<&mut Self::Sleep>, deadline: Instant);
 }
 
-/// The status in place of a response that took too long.
+/// The status of the response that replaces a response after the time limit.
 pub(crate) const TOO_LATE: StatusCode = StatusCode::GATEWAY_TIMEOUT;
 
 /// The number of a contestant's handler calls.

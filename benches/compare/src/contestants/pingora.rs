@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-/// pingora-timeout, or a crate with its face.
+/// The interface of pingora-timeout, which other crates also provide.
 pub(crate) trait SleepFace: Send + Sync + 'static {
     const NAME: &'static str;
     const IS_OURS: bool;
@@ -54,8 +54,8 @@ impl SleepFace for PingoraTimeoutDropIn {
     const NAME: &'static str = "pingora-timeout, the drop-in";
     const IS_OURS: bool = true;
     const READS: Reads = Reads::EachArm(Clock::Tsc);
-    /// A task of the runtime turns the timers. While no job yields, that task does not run, and each caller whose lane
-    /// is full turns the shard itself.
+    /// True, because a task of the runtime turns the timers, and the task runs only when a job yields. Without yields,
+    /// each caller whose lane (its queue to the shard) is full turns the shard itself.
     const YIELDS: bool = true;
 
     #[inline]
@@ -129,7 +129,7 @@ impl<F: SleepFace> Caller for Sleeper<F> {
     }
 }
 
-/// The sleeps of such a crate, for tasks on a runtime.
+/// The sleeps of pingora-timeout, or of a crate with the same interface, for tasks on a runtime.
 pub(crate) struct PingoraSleeps<F = PingoraTimeout>(PhantomData<F>);
 
 impl<F: SleepFace> Sleeps for PingoraSleeps<F> {

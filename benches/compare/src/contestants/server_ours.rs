@@ -13,7 +13,8 @@ use tourbillon::time;
 use tourbillon_hyper::TourbillonTimer;
 use tourbillon_tower::{TimeoutError, TimeoutLayer};
 
-/// With `REUSES`, a connection has a timer for each of its waits, in place of a new timer for each request.
+/// A server with our timers. With `REUSES`, a connection has a timer for each of its waits. Without `REUSES`, each
+/// request makes new timers.
 pub(crate) struct OursServer<const REUSES: bool>;
 
 impl<const REUSES: bool> ServerTimers for OursServer<REUSES> {

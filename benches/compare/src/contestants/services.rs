@@ -6,7 +6,7 @@ use crate::common::{self, OwnNow, Payload, Service, ThroughHandle};
 use std::time::{Duration, Instant};
 use tourbillon::{Builder, Clock as _, Engine, Handle, MonotonicClock, SystemClock, Timestamp};
 
-/// Makes a [`Service`] a contestant of the book.
+/// A wrapper that makes a [`Service`] a contestant of the benchmark book.
 pub(crate) struct Of<S>(S);
 
 /// A service whose number of shards the caller chooses.
@@ -40,7 +40,7 @@ impl ReadsClock for ShardedWheel {
     const READS: Reads = Reads::EachArm(Clock::Instant);
 }
 
-/// Declares contestants for our engine. Each says how it calls the engine and which clock it reads.
+/// Declares our engine's contestants. Each line says which clock a contestant's calls read, and how often.
 macro_rules! ours {
     ($($service:ty: $reads:expr;)*) => {
         $(impl ReadsClock for $service {
@@ -107,7 +107,7 @@ impl<C: common::Caller + Send + 'static> Caller for C {
     }
 }
 
-/// Declares an engine that runs its handlers in a certain way: on workers or on its shards.
+/// Declares a contestant: an engine that runs its handlers in a certain way, on workers or on its shards.
 macro_rules! dispatch {
     ($(#[$doc:meta])* $service:ident, $name:literal, $builder:expr) => {
         $(#[$doc])*
@@ -188,19 +188,19 @@ dispatch!(
     Builder::new().slice(None)
 );
 dispatch!(
-    /// The scheduler may move the shards.
+    /// The engine's shards are not pinned to cores: the system's scheduler may move their threads.
     Unpinned,
     "engine, own workers, unpinned",
     Builder::new().unpinned()
 );
 dispatch!(
-    /// The scheduler may move the shards, which call the handlers themselves.
+    /// The engine's shards are not pinned to cores, and call the handlers themselves.
     UnpinnedInline,
     "engine, inline, unpinned",
     Builder::new().unpinned().inline()
 );
 dispatch!(
-    /// Four seconds after the start, the engine's wheels cross a boundary of their third level.
+    /// An engine whose wheels cross a boundary of their third level four seconds after the start.
     AcrossBoundary,
     "engine, own workers, across tick 65,536",
     Builder::new().clock(Ahead::by(Duration::from_millis(65_536 - 4_000)))
@@ -208,7 +208,7 @@ dispatch!(
 
 const TENTH_OF_A_MILLI: Duration = Duration::from_micros(100);
 
-/// The default clock with an origin in the past. A new engine therefore starts at a late tick.
+/// The default clock with another origin, so that a new engine starts at a late tick.
 struct Ahead {
     clock: MonotonicClock,
     origin: Duration,

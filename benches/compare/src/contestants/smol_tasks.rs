@@ -23,7 +23,7 @@ pub(crate) struct SmolTasks<S> {
     spawner: Spawner<S>,
 }
 
-/// A sleep of some library, for tasks.
+/// The way in which a library's tasks sleep.
 pub(crate) trait Sleep: Send + Sync + 'static {
     const NAME: &'static str;
 

@@ -62,7 +62,7 @@ impl<S: Sleeps> Tasks<S> {
     }
 }
 
-/// The same on a runtime that has as many workers as threads are asked for.
+/// Tasks that sleep, on a runtime with a worker for each thread that the workload asks for.
 pub(crate) struct TasksOfThreads<S>(Tasks<S>);
 
 impl<S: Sleeps> Contestant for TasksOfThreads<S> {

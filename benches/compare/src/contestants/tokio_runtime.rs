@@ -23,7 +23,7 @@ impl TokioRuntime {
 
     /// Runs each job as a task.
     ///
-    /// The tasks run without a budget, since a task without budget left does not register its `Sleep` at the first
+    /// The tasks run without a budget, because a task without budget left does not register its `Sleep` at the first
     /// poll.
     pub(super) fn run<R: Send + 'static>(
         &self,

@@ -5,7 +5,7 @@ use crate::results::{Outcome, Results, Row};
 use std::fmt;
 use tourbillon_book::figure::figure;
 
-/// A goal for a figure of one of our contestants.
+/// A goal of the benchmark book: a bound for a figure of one of our contestants.
 struct Claim {
     place: Place,
     column: &'static str,

@@ -84,7 +84,7 @@ pub(super) fn family_of(name: &str) -> Family {
     known(name).map_or(Family::Former, |workload| workload.family)
 }
 
-/// Returns the section of a workload: the operation, notes, plots, a table for each case, and how to read them.
+/// Returns the section of a workload: the operation, notes, plots, a table for each case, and how to read the tables.
 fn section(name: &str, cases: &[&Outcome], results: &Results) -> String {
     let (about, reading) = known(name).map_or(("", ""), |workload| (workload.about, workload.reading));
     let mut parts = vec![format!("## {name}")];

@@ -43,8 +43,8 @@ impl Outcome {
 }
 
 impl Row {
-    /// Returns whether the contestant reads the clock once for an iteration of an event loop. Its deadlines count from
-    /// that reading.
+    /// Returns whether the contestant reads the clock only once for an iteration of an event loop, and counts its
+    /// deadlines from that reading.
     pub(crate) fn has_callers_now(&self) -> bool {
         self.clock.contains("each 64")
     }

@@ -68,7 +68,8 @@ pub(crate) fn in_a_line(results: &Results) -> String {
     line
 }
 
-/// Writes the table of an outcome. It has a row for each contestant, in the order of the results, and notes below.
+/// Writes the table of an outcome. The table has a row for each contestant, in the order of the results. Notes stand
+/// below the table.
 pub(crate) fn outcome(outcome: &Outcome) -> String {
     let has_clocks = outcome.rows.iter().any(|row| !row.clock.is_empty());
     let line = |contestant: &str, clock: &str, cells: Vec<String>| {

@@ -9,7 +9,7 @@ use tourbillon_book::figure::{count, figure};
 /// The text in place of a figure that the results lack.
 pub(super) const NOT_MEASURED: &str = "(not measured)";
 
-/// A place for a figure: a part of a text between braces.
+/// A place for a figure in a text: a part between braces that names the figure.
 pub(super) struct Place<'a> {
     pub(super) workload: &'a str,
     pub(super) case: &'a str,
@@ -25,7 +25,7 @@ pub(super) enum Piece<'a> {
     Place(Place<'a>),
 }
 
-/// Replaces each place in `text` by its figure from the results.
+/// Replaces each place for a figure in `text` by the figure from the results.
 pub(super) fn fill_in(text: &str, results: &Results) -> String {
     let piece = |piece| match piece {
         Piece::Words(words) => words.to_owned(),

@@ -74,18 +74,18 @@ fn cases(scale: Scale) -> Vec<Case> {
     connections.map(case).into()
 }
 
-/// The limits of a server.
+/// The time limits of a server's connections.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// How long a header may take, and the wait for its first byte.
+    /// How long a header may take, including the wait for the header's first byte.
     header: Duration,
     /// How long a handler may take.
     request: Duration,
-    /// How long no byte may come or go.
+    /// How long a connection may be silent: no byte comes or goes.
     idle: Duration,
 }
 
-/// The limits during the measurement. None of them passes.
+/// The limits during the measurement. They are so long that none of them ends a connection.
 const LONG: Limits = Limits {
     header: Duration::from_secs(30),
     request: Duration::from_secs(10),
@@ -170,7 +170,8 @@ async fn accept<T: ServerTimers>(listener: TcpListener, limits: Limits) {
     }
 }
 
-/// Answers after another look at the sockets, as a handler does that waits for a database.
+/// Answers after one yield, so that the runtime checks the sockets before the answer. A handler that waits for a
+/// database yields, too.
 async fn answer() -> &'static str {
     yield_now().await;
     "hello\n"
@@ -215,8 +216,8 @@ async fn check<T: ServerTimers>() {
     assert!(request.1.starts_with(status.as_bytes()), "{}: a slow request", T::NAME);
 }
 
-/// Sends `bytes` to a server, and returns what the server sends until it closes the connection, and how long this
-/// takes.
+/// Sends `bytes` to a server, and waits until the server closes the connection. Returns the time that this takes, and
+/// the bytes that the server sends before.
 async fn stall<T: ServerTimers>(limits: Limits, bytes: &[u8]) -> (Duration, Vec<u8>) {
     let address = start::<T>(limits).await;
     let begin = Instant::now();

@@ -82,7 +82,7 @@ fn allocate(case: &Case) -> Figures {
     time(case, |_, _| {}, |number, _| drop(black_box(Box::new(payload(number)))))
 }
 
-/// Makes a closure whose data is as large as the engine's payload.
+/// Makes a closure that captures as many bytes as the engine's payload has.
 fn closure(number: u64) -> impl FnOnce() + Send + 'static {
     let kept = payload(number);
     move || {

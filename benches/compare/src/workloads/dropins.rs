@@ -51,7 +51,7 @@ fn entrant<P: OneShots, L: OneShots>() -> Entrant {
     Entrant::new::<P>(|case| if fires(case) { lateness::<L>(case) } else { pairs_and_memory::<P>(case) })
 }
 
-/// Returns whether the timers of the case come due.
+/// Returns whether the timers in this case of the workload come due.
 fn fires(case: &Case) -> bool {
     case.lead_ms > 0
 }

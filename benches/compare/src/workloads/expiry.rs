@@ -72,7 +72,8 @@ fn cases(scale: Scale) -> Vec<Case> {
     )
 }
 
-/// Returns the due moments of the timers, random in the window. In nanoseconds from the window's start.
+/// Returns the due moments of the timers, in nanoseconds from the start of the window. The moments are random in the
+/// window.
 pub(super) fn offsets(case: &Case) -> Vec<u64> {
     let window = case.time_ms * 1_000_000;
     let mut chance = Chance::new(1);

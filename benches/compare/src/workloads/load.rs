@@ -34,25 +34,25 @@ const ANSWERED: u8 = 1;
 const UNANSWERED: u8 = 2;
 /// The first byte of an answer that the proxy makes in place of the backend's.
 pub(super) const GIVEN_UP: u8 = 3;
-/// The place of the byte that says how the request began. An answer has the same byte.
+/// The index, in a message, of the byte that repeats the request's first byte. An answer has the same byte there.
 const WANTED: usize = 1;
 const PLANNED: std::ops::Range<usize> = 8..16;
 const CLIENT: std::ops::Range<usize> = 16..24;
 
-/// The backend leaves one of this many requests without an answer.
+/// The number of requests of which the backend leaves one without an answer.
 const RARE: u64 = 1_000;
-/// The time after which a request without an answer fails the turn.
+/// The time after which a request without an answer makes the measurement fail.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The byte that the proxy sends when it has accepted a connection.
 pub(super) const WELCOME: u8 = 4;
-/// The greatest number of connections that wait for the proxy's welcome. The system would drop what it cannot queue.
+/// The greatest number of connections that wait for the proxy's welcome. The system would drop further connections.
 const MOST_WAITING: usize = 100;
 
 /// The number of connections that a listener may have to queue, as long as the system permits as many.
 pub(super) const MOST_ACCEPTED: usize = 4_096;
 
-/// The lines that mark the measured time.
+/// The line that marks the start of the measured time. The line `END` marks the end.
 pub(super) const BEGIN: &str = "begin";
 pub(super) const END: &str = "end";
 
@@ -103,7 +103,7 @@ impl Drop for Load {
     }
 }
 
-/// Is the process with the clients and the backend.
+/// Acts as the process with the clients and the backend.
 pub(crate) fn play(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let [proxy, case, leaves_unanswered] = arguments else {
         return Err("a load is an address, a case, and whether requests stay unanswered".into());
@@ -131,7 +131,7 @@ pub(crate) fn play(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Accepts the proxy's connections, and answers the requests that want an answer.
+/// Accepts the proxy's connections. Answers each request that asks for an answer.
 async fn serve(backend: TcpListener) {
     loop {
         let (mut stream, _) = backend.accept().await.expect("a connection");
@@ -199,7 +199,7 @@ struct Answers {
     times: Arc<Mutex<Vec<u64>>>,
 }
 
-/// Receives a client's answers.
+/// Receives the answers to the requests of one client.
 async fn receive(mut reader: OwnedReadHalf, client: usize, is_free: Sender<usize>, answers: Answers) {
     while let Some(answer) = read(&mut reader).await {
         assert_eq!(answer[CLIENT], client.to_le_bytes(), "an answer to somebody else");
@@ -276,7 +276,7 @@ fn request(wanted: u8, planned: Duration, client: usize) -> Message {
     message
 }
 
-/// Writes a message. The connection has no other message on its way, so that there is room for this one.
+/// Writes a message. The connection has room for the message, because no other message of the connection is on its way.
 fn write(writer: &OwnedWriteHalf, message: &Message) {
     loop {
         match writer.try_write(message) {

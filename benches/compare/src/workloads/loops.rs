@@ -87,8 +87,8 @@ impl Loop {
         black_box(self.shard.next_deadline());
     }
 
-    /// Runs `operation` `operations` times, and turns the loop after each group. Returns the nanoseconds for an
-    /// operation.
+    /// Runs `operation` `operations` times, and turns the loop after each group of operations. Returns the nanoseconds
+    /// for one operation.
     fn time(&mut self, operations: usize, mut operation: impl FnMut(&Self)) -> f64 {
         let begin = Instant::now();
         for _ in 0..operations / PER_ITERATION {
@@ -147,7 +147,7 @@ fn arm(case: &Case, pending: usize) -> f64 {
     nanos
 }
 
-/// Measures a one-shot among many pending one-shots.
+/// Measures scheduling and cancelling a one-shot while many other one-shots are pending.
 fn among(case: &Case) -> f64 {
     let (mut this, mut chance) = (Loop::new(), Chance::new(1));
     this.fill(case.timers, &mut chance);

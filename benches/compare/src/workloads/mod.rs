@@ -96,7 +96,7 @@ fn below(chance: &mut Chance, count: usize) -> u32 {
     u32::try_from(chance.within(&(0..count as u64))).expect("fewer than 2^32 timers")
 }
 
-/// Returns whether the full-size table of a workload and case has this figure.
+/// Returns whether the full-size table of a workload and case has a figure of `contestant` in `column`.
 #[cfg(test)]
 pub(crate) fn measures(workload: &str, case: &str, contestant: &str, column: &str) -> bool {
     use crate::workload::Scale;

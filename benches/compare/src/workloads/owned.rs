@@ -76,7 +76,7 @@ async fn time<C: Owned, W: Work>(
     (lap, connections)
 }
 
-/// A contestant with its connections. `left` is the number of timers that must be armed at the end.
+/// A contestant with its connections. `left` is the number of timers that must still be armed at the end.
 pub(super) struct Armed<C: Owned> {
     service: Arc<C>,
     fires: Fires,

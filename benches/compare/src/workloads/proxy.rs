@@ -223,7 +223,7 @@ async fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads requests from a connection, and answers each request that wants an answer.
+/// Reads requests from a connection. Answers each request that asks for an answer.
 async fn serve(mut stream: TcpStream) {
     while let Some(message) = read(&mut stream).await {
         if message[0] == ANSWERED && stream.write_all(&message).await.is_err() {

@@ -64,7 +64,7 @@ fn pairs(case: &Case, mut fill: impl FnMut(u64, Duration), mut pair: impl FnMut(
     start.elapsed().as_secs_f64() * 1e9 / case.operations as f64
 }
 
-/// Items that are all due at one instant. A test fails unless each is received once.
+/// Items that are all due at one instant. A test fails unless each item is received once.
 struct Due {
     at: Instant,
     is_received: Vec<bool>,

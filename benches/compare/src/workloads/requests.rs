@@ -60,13 +60,14 @@ pub(super) const WORKLOAD: Workload = Workload {
     },
 };
 
-/// The limit of the wait for a client's next request. It never passes.
+/// The limit of the wait for a client's next request. In the measurement, no wait reaches this limit.
 const IDLE: Duration = Duration::from_secs(60);
-/// The limit of a request as a whole. It never passes.
+/// The limit of a request as a whole. In the measurement, no request reaches this limit.
 const REQUEST: Duration = Duration::from_secs(10);
 /// The limit of the wait for the backend's answer.
 const ANSWER: Duration = Duration::from_millis(200);
-/// The number of files that a process may need beside its clients' connections. Most are connections to the backend.
+/// The number of files that a process may need beside its clients' connections. Most of these files are connections to
+/// the backend.
 const SPARE_FILES: u64 = 3_000;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -86,7 +87,7 @@ struct Backend {
 }
 
 impl Backend {
-    /// Returns a connection that carries no request. Makes one if there is none.
+    /// Returns a connection that carries no request. Makes a new connection if all connections carry requests.
     async fn take(&self) -> TcpStream {
         let free = self.free.lock().expect("no task panics with it").pop();
         match free {

@@ -124,7 +124,7 @@ impl Jobs {
     }
 }
 
-/// Returns the processor time that the process has used since the reading `before`.
+/// Returns the processor time that the process has used after the reading `before`.
 fn since(before: Option<Duration>) -> Option<Duration> {
     Some(cpu_time()? - before?)
 }

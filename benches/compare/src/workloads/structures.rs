@@ -61,7 +61,7 @@ fn entrants() -> Vec<Entrant> {
     entrants.iter().map(|make| make()).collect()
 }
 
-/// A number of timers that takes minutes. Figures of such a run hardly differ between rounds.
+/// A number of timers for which a run takes minutes. Figures of such a run hardly differ between rounds.
 const HUGE: usize = 10_000_000;
 
 fn cases(scale: Scale) -> Vec<Case> {
@@ -116,7 +116,7 @@ const ENOUGH: usize = 100_000;
 /// ticks.
 const FILL_TICKS: usize = 500;
 /// The smallest number of timers that are scheduled between two readings of the clock. With fewer timers, the readings
-/// would cost too large a part.
+/// would be too large a part of the measured cost.
 const LEAST_BATCH: usize = 64;
 
 /// The timers to schedule, each with deadline and number. `batch` is the number of timers that come in a tick.
@@ -152,7 +152,7 @@ impl Arrivals {
     }
 }
 
-/// The total time of each phase, and the number of operations in it.
+/// The total time of each phase, and the number of operations in each phase.
 #[derive(Default)]
 struct Totals {
     fill: Phase,
@@ -161,7 +161,7 @@ struct Totals {
     tick: Phase,
     expire: Phase,
     expire_in_steps: Phase,
-    /// The largest lateness, in ticks.
+    /// The largest lateness of a timer, in ticks.
     latest: u64,
 }
 

@@ -6,17 +6,17 @@ use std::process::{Command, Output};
 
 const PROGRAM: &str = "wrk";
 
-/// The tool's report on a run without errors.
+/// The report of wrk, a load generator, on a run without errors.
 #[derive(Debug, PartialEq)]
 pub(super) struct Report {
     pub(super) requests: f64,
     pub(super) seconds: f64,
-    /// Quantiles of the time from a request to its response, in ms.
+    /// The median time from a request to its response, in ms.
     pub(super) p50: f64,
     pub(super) p99: f64,
 }
 
-/// Returns the tool's version, or that it is not here.
+/// Returns the version of wrk, or a text that says that wrk is not installed.
 pub(crate) fn version() -> String {
     // The tool fails when it prints its version.
     let output = Command::new(PROGRAM).arg("--version").output();
@@ -27,7 +27,7 @@ pub(crate) fn version() -> String {
     version.unwrap_or_else(|| format!("{LEFT_OUT}: {}", why_not()))
 }
 
-/// Returns whether the tool is here.
+/// Returns whether wrk, the load generator, is installed.
 pub(super) fn is_here() -> bool {
     Command::new(PROGRAM).arg("--version").output().is_ok()
 }
@@ -36,12 +36,12 @@ pub(super) fn why_not() -> &'static str {
     "no wrk here"
 }
 
-/// Requests the path `/` from the server for some seconds, from one thread. Each connection sends its next request when
-/// it has the response to its last one.
+/// Runs wrk, which requests the path `/` from the server for some seconds, on one thread. Each connection sends its
+/// next request after the response to the request before.
 ///
 /// # Errors
 ///
-/// Fails if a request had no response, or a response was no success.
+/// Fails if a request got no response, or if a response was not a success.
 pub(super) fn run(server: SocketAddr, connections: usize, seconds: u64) -> Result<Report, String> {
     let [connections, seconds] = [connections as u64, seconds].map(|number| number.to_string());
     let address = format!("http://{server}/");
@@ -55,7 +55,7 @@ pub(super) fn run(server: SocketAddr, connections: usize, seconds: u64) -> Resul
     }
 }
 
-/// Returns `None` if the text is not a report, or reports an error.
+/// Reads a report of wrk. Returns `None` if the text is not a report, or if the report has an error.
 fn parse(text: &str) -> Option<Report> {
     if text.contains("Socket errors") || text.contains("Non-2xx") {
         return None;

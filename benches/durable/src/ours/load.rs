@@ -24,7 +24,7 @@ pub(super) async fn create(
     Ok(())
 }
 
-/// Makes `total` calls of `call`, at most `count` of them at a time.
+/// Makes `total` calls of `call`. At most `count` calls run at a time.
 pub(super) async fn waiting<F, R>(count: usize, total: usize, call: F) -> Result<Pace, Failure>
 where
     F: Fn(usize) -> R + Clone + Send + Sync + 'static,

@@ -35,7 +35,7 @@ pub(crate) struct Task {
 pub(crate) struct Sizes {
     one: usize,
     pub(crate) waiting: usize,
-    /// The number of concurrent callers, in the part that has several callers. 0 counts as 64.
+    /// The number of concurrent callers, in the part of the measurement that has several callers. 0 stands for 64.
     callers: usize,
     batch: usize,
     pub(crate) rate: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Sizes {
     churn: usize,
     replaces: usize,
     overdue: usize,
-    /// The number of nodes that share a server; 0 counts as 1.
+    /// The number of nodes (processes with a runtime) that share a server. 0 stands for 1.
     nodes: usize,
 }
 

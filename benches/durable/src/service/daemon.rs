@@ -30,7 +30,7 @@ pub(super) struct Program {
 
 impl Program {
     /// Starts the service with its files in the folder `data`. The settings allow callbacks to this machine, and many
-    /// at a time to one host. Other settings are the defaults.
+    /// callbacks at a time to one host. All other settings have their defaults.
     pub(super) fn service(data: &Path) -> Result<Self, Failure> {
         let mut command = Command::new(env::current_exe()?);
         command.arg0(NAME).arg("--data").arg(data).args(["--listen", "127.0.0.1:0"]);
@@ -47,7 +47,8 @@ impl Program {
         Self::start(command.current_dir(folder))
     }
 
-    /// Starts a server that stores nothing. It reads each request and answers as the service answers a creation.
+    /// Starts a server that stores nothing. The server reads each request and answers as the service answers a
+    /// creation.
     pub(super) fn floor() -> Result<Self, Failure> {
         Self::start(Command::new(env::current_exe()?).arg("floor"))
     }

@@ -194,7 +194,7 @@ pub(crate) fn is_readable(fd: i32, patience: Duration) -> bool {
 
 // --- Tools ---
 
-/// Returns whether a program with this name is installed. Prints a line if it is not.
+/// Returns whether a program with this name is installed. Prints a line if the program is missing.
 pub(crate) fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let has = found.is_ok_and(|status| status.success());
@@ -219,7 +219,8 @@ pub(crate) fn libraries() -> PathBuf {
     folder
 }
 
-/// Returns the flags by which programs are built with a library, by pkg-config. Prints a line if it is not installed.
+/// Returns the compiler's flags for a library, as pkg-config reports them. Prints a line if the library is not
+/// installed.
 pub(crate) fn flags_of(library: &str) -> Option<Vec<String>> {
     let output =
         Command::new("pkg-config").args(["--cflags", "--libs", library]).stderr(Stdio::null()).output();
@@ -280,7 +281,7 @@ pub(crate) fn compile_by(compiler: &Compiler, source: &Path, name: &str, link: L
     compile_with(compiler, source, name, link, &[])
 }
 
-/// As `compile_by`, with the flags of other libraries.
+/// Compiles a program as `compile_by` does, with the flags of other libraries.
 pub(crate) fn compile_with(
     Compiler(compiler, language): &Compiler,
     source: &Path,

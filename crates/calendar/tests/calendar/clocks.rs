@@ -199,8 +199,8 @@ fn clocks_are_changed() {
     }
 }
 
-/// Checks a zone that skips a whole day. If the runs of two days come to the same instant, they are one run. The run of
-/// the third day stays a run of its own.
+/// A zone skips a whole day. If the runs for two days come to the same instant, they are one run. The run for the third
+/// day is another run.
 #[test]
 fn a_skipped_day_is_run_once() {
     let (from, to) = ("2011-12-29T00:00-10", "2012-01-01T00:00+14");
@@ -229,8 +229,8 @@ fn a_gap_ends_once() {
     assert_eq!(skipping.next_after(end - NANOSECOND), Some(next));
 }
 
-/// Checks that a list of hours makes a calendar fixed, because it names times of the day. Vixie's cron treats such a
-/// list in the same way.
+/// Checks that a list of hours makes a calendar fixed, because the list names times of the day. Vixie's cron treats
+/// such a list in the same way.
 #[test]
 fn a_list_of_hours_is_fixed() {
     let listed = cron("30 2,14 * * *", "Europe/Berlin");
@@ -278,7 +278,8 @@ fn a_range_from_sunday_to_sunday_is_a_sunday() {
     assert_runs(&both, "2024-01-07T00:00Z", "2024-01-15T12:00Z", &["2024-01-15T00:00Z"]);
 }
 
-/// Searches from both halves of an overlap, where clocks show each time twice. One calendar ends in the overlap.
+/// Searches for runs from both halves of an overlap, where clocks show each time twice. One of the tested calendars has
+/// its last run in the overlap.
 #[test]
 fn an_overlap_has_two_halves() {
     let fixed = cron("30 2 * * *", "Europe/Berlin");

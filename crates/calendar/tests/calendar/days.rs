@@ -48,8 +48,8 @@ fn a_hundred_years_of_months() {
     assert_eq!(count(31, ShortMonth::LastDay), 1200);
 }
 
-/// Compares each sign for days, such as `L-3`, with a function that describes it, for every day of 400 years. After 400
-/// years the calendar repeats.
+/// Compares each sign for days, such as `L-3`, with a function that describes the sign, for every day of 400 years.
+/// After 400 years the calendar repeats.
 #[test]
 fn signs_of_days() {
     let workday = |day: Date| !matches!(day.weekday(), Weekday::Saturday | Weekday::Sunday);

@@ -81,7 +81,7 @@ struct Player {
     rng: fastrand::Rng,
     clock: ManualClock,
     /// The stores that get the operations. If the life has faults, the first store is [`raw`](Self::raw) behind a store
-    /// that adds them.
+    /// that adds the faults.
     stores: Vec<Arc<dyn TimerStore>>,
     faulty: Option<Arc<Faulty>>,
     /// The first store itself, without added faults.
@@ -96,8 +96,8 @@ struct Player {
     tally: Tally,
 }
 
-/// The timers that a store must have now, and the timers that it must not deliver any more, as the checker computes
-/// them.
+/// The timers of a random life, as the checker computes them: the timers that the store must have now, and the timers
+/// that the store must not deliver any more.
 #[derive(Default)]
 struct Seen {
     stored: BTreeMap<TimerId, Timer>,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 /// The state of a timer that the store still has at the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// The timer is pending, leased or parked.
+    /// The timer is pending, leased to a node, or parked (set aside for a reason).
     Alive,
     /// All attempts to deliver the timer have failed. The store keeps the timer as a record.
     Dead,
@@ -33,7 +33,8 @@ pub struct End {
 pub enum Broken {
     /// I1: the store acknowledged the timer, but the timer was neither delivered nor is it stored.
     Lost(Id),
-    /// I1: the timer is still pending, leased or parked, although every timer should have ended.
+    /// I1: the timer is still pending, leased to a node, or parked (set aside for a reason), although every timer
+    /// should have ended.
     Stuck(Id),
     /// I2: a delivery of the timer began before its due moment. The number is the difference in microseconds.
     Early(Id, u64),

@@ -148,7 +148,7 @@ impl<'a> Excuses<'a> {
         Some(Cause::Pause)
     }
 
-    /// Returns whether the servers may have lost the claim of an at-most-once timer that led to the delivery `first`.
+    /// Returns whether the servers may have lost the claim that led to `first`, a delivery of an at-most-once timer.
     /// The run's settings must permit such a loss. Without the loss, a second delivery is a violation.
     pub(super) fn is_claim_forgotten(&self, first: &Delivery) -> bool {
         let lossy = |(from, until): &(Moment, Moment)| {
@@ -161,8 +161,8 @@ impl<'a> Excuses<'a> {
     /// moment at which the timer can have become due. Returns the number of timers that a fault explains, and the
     /// timers that no fault explains.
     ///
-    /// A claim takes such a timer out of the store. The timer is lost if the claim's answer is lost. It is also lost if
-    /// the node dies, or stands still for a lease, before it calls the handler.
+    /// A claim takes an at-most-once timer out of the store. The timer is lost if the claim's answer is lost. It is
+    /// also lost if the node dies, or stands still for a lease, before it calls the handler.
     pub(super) fn of_losses<T>(&mut self, mut lost: Vec<((Moment, Moment), T)>) -> (usize, Vec<T>) {
         lost.sort_by_key(|(due, _)| *due);
         self.taken.fill(0);

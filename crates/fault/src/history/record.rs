@@ -21,7 +21,7 @@ pub enum Record {
     Answered(Moment, u64, Answer),
     /// The receiver got a node's report that a handler was called.
     Delivered(Delivery),
-    /// The run did a fault, or a node noticed a fault.
+    /// The run caused a fault, or a node noticed a fault.
     Fault(Fault),
 }
 
@@ -100,7 +100,7 @@ pub struct Delivery {
     pub is_done: bool,
 }
 
-/// The kind of a fault. It explains repeated deliveries, and other harm that a store need not prevent.
+/// The kind of a fault. A fault explains repeated deliveries, and other harm that a store need not prevent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// A node's process was killed.
@@ -115,7 +115,7 @@ pub enum Cause {
     Network,
 }
 
-/// A fault that the run did on purpose, or that a node noticed.
+/// A fault that the run caused on purpose, or that a node noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The kind of this fault.

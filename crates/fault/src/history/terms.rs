@@ -21,6 +21,6 @@ pub struct Terms {
     /// The moment at which the monotonic clock was zero, in microseconds of UTC.
     pub wall: u64,
     /// The greatest time by which a delivery may seem early, in milliseconds. The clocks of the server and of the
-    /// machine may differ by as much.
+    /// machine may differ by up to this time.
     pub tolerance: u64,
 }

@@ -60,7 +60,7 @@ pub struct Clients {
     closed: Arc<AtomicBool>,
 }
 
-/// An operation that a client sends to the store. The client sends it again if its answer was not definite.
+/// An operation that a client sends to the store. If the answer is not definite, the client sends the operation again.
 struct Wanted {
     op: Op,
     call: Call,

@@ -51,13 +51,13 @@ pub struct Post {
 }
 
 impl Post {
-    /// Makes a connection to the receiver at `socket`. It connects when it sends its first record.
+    /// Makes a connection to the receiver at `socket`. The connection opens when it sends its first record.
     #[must_use]
     pub fn to(socket: impl Into<PathBuf>) -> Self {
         Self { to: socket.into(), open: None }
     }
 
-    /// Sends a record to the receiver. Repeats this until the receiver has answered.
+    /// Sends a record to the receiver, again and again until the receiver answers.
     pub fn send(&mut self, record: &Record) {
         while self.try_send(record).is_err() {
             self.open = None;

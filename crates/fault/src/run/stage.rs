@@ -65,8 +65,8 @@ pub fn be_part() {
 }
 
 impl Part {
-    /// Starts this program again with the arguments `program`. `words` say whether it becomes a node or the receiver. A
-    /// command in `before`, such as `faketime`, starts the program in other surroundings.
+    /// Starts this program again with the arguments `program`. `words` say whether the child process becomes a node or
+    /// the receiver. A command in `before`, such as `faketime`, starts the program in other surroundings.
     fn start(before: &[String], program: &[String], words: &str) -> Self {
         let path = env::current_exe().expect("the path of this program");
         let mut command = match before {
@@ -260,7 +260,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Reads a store's content: its timers, its own count of them, and the damage that its check finds.
+/// Reads a store's content: its timers, its own count of its timers, and the damage that its check finds.
 ///
 /// # Errors
 ///
@@ -461,7 +461,7 @@ impl Stage {
         self.note(Cause::Kill, Some(&node.name), moment(), moment());
     }
 
-    /// Stops the node with the index `node` by SIGSTOP. Lets it run on after `time`.
+    /// Stops the node with the index `node` by SIGSTOP. Lets the node run on after `time`.
     pub fn pause(&mut self, node: usize, time: Duration) {
         let from = moment();
         self.nodes[node].stop();

@@ -65,7 +65,8 @@ pub(super) fn harmed(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// A network namespace of Linux for a node's process. A virtual cable joins it to the machine's own network.
+/// A network namespace of Linux for a node's process. A virtual cable connects the namespace to the machine's own
+/// network.
 struct Namespace {
     name: String,
     cable: String,

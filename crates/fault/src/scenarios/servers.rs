@@ -155,7 +155,7 @@ pub(super) fn loaded(given: &mut Given) -> Outcome {
     stage.finish(Terms::default()).into()
 }
 
-/// Deletes all data of the server. Each node must notice this and stop.
+/// Deletes all data of the server. Each node must notice the loss and stop.
 pub(super) fn flushed(given: &mut Given) -> Outcome {
     let Some((server, mut stage)) = begin(given, &[]) else { return NO_SERVER };
     thread::sleep(given.time);

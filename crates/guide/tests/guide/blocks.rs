@@ -9,7 +9,7 @@ pub(crate) struct Page {
     pub(crate) text: String,
 }
 
-/// A code block of a page. It stands between two fences, lines of three backticks.
+/// A code block of a page. The block stands between two fences, lines of three backticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     /// The number of the page's line with the block's first fence.
@@ -41,7 +41,7 @@ pub(crate) enum Use {
 }
 
 impl Block {
-    /// Returns the way in which a test checks the block. `before` is the block before it on the page. `None` if no test
+    /// Returns the way in which a test checks the block. `before` is the preceding block of the page. `None` if no test
     /// checks the block.
     pub(crate) fn usage(&self, before: Option<&Self>) -> Option<Use> {
         let follows_commands = before.is_some_and(|block| ["sh", "sh until"].contains(&&*block.info));

@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The greatest time that a command may take. It is long enough for a busy machine.
+/// The longest time that a command may take. Even a busy machine needs less.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes a folder inside `folder` with the programs that the pages of the guide call. Returns its path.
+/// Makes a folder inside `folder` with the programs that the pages of the guide call. Returns the path of the new
+/// folder.
 pub(crate) fn programs(folder: &Path) -> PathBuf {
     let programs = folder.join("programs");
     std::fs::create_dir(&programs).unwrap();
@@ -34,7 +35,7 @@ pub(crate) fn shows(output: &str, shown: &str) -> bool {
     true
 }
 
-/// Waits until `condition` returns true. Returns false if it did not within a minute.
+/// Waits until `condition` returns true. Returns false if the condition stays false for a minute.
 pub(crate) fn wait(mut condition: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !condition() {
@@ -74,7 +75,8 @@ pub(crate) struct Shell {
     output: PathBuf,
 }
 
-/// A shell function in the place of `curl`. If the server answers with an error, it prints the answer's body and fails.
+/// A shell function in the place of `curl`. If the server answers with an error, the function prints the answer's body
+/// and fails.
 const CURL: &str =
     "curl() { command curl --silent --show-error --fail-with-body --max-time 60 \"$@\"; echo; }\n";
 

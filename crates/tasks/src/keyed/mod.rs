@@ -100,7 +100,7 @@ struct Pending<V> {
     /// The id of the entry's present timer. If a timer with another id comes due, the entry stays.
     timer: TimerId,
     deadline: Timestamp,
-    /// The entry's value. No thread locks the mutex. It is here so that values need not be `Sync`.
+    /// The entry's value. The mutex only makes values shareable that are not `Sync`: no thread locks it.
     value: Mutex<V>,
 }
 

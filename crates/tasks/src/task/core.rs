@@ -83,7 +83,8 @@ impl TaskCore {
         self.shared.base.sleep_for(deadline)
     }
 
-    /// Schedules a job that runs once at `deadline`. The call may wait for room in the calling thread's lane.
+    /// Schedules a job that runs once at `deadline`. The call may wait for room in the calling thread's lane (its queue
+    /// to the shard).
     #[inline]
     pub(crate) fn shoot(
         &self,

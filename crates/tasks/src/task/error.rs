@@ -14,7 +14,7 @@ pub enum RepeatErrorKind {
     BelowTick {
         /// The period or pause that the plan asks for.
         period: Duration,
-        /// The engine's tick.
+        /// The length of the engine's tick.
         tick: Duration,
     },
     /// The plan allows no run at all.

@@ -11,7 +11,7 @@ pub type Call = Box<dyn FnOnce() + Send>;
 
 /// The payload of a task engine's timer. Both variants have 16 bytes.
 pub(crate) enum Job {
-    /// The job of a one-shot. It is consumed when it runs.
+    /// The job of a one-shot. The job is consumed when it runs.
     Shot(Box<dyn Shot>),
     /// The owner of an owned timer, which is called each time the timer is due. The reference is weak, because the
     /// timer would otherwise keep its owner alive for ever.
@@ -29,7 +29,8 @@ pub(crate) trait Shot: Send {
 
 /// The owner of an owned timer. The engine calls the owner when the timer is due.
 pub(crate) trait OnDue: Send + Sync {
-    /// Reacts to the timer when it is due. A worker calls this method. Two calls never run at the same time.
+    /// Reacts to the owned timer when the timer is due. A worker calls this method. Two calls never run at the same
+    /// time.
     fn on_due(&self, moment: &Moment<'_>);
 }
 

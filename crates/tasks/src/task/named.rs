@@ -55,7 +55,7 @@ struct Named {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Started {
-    /// The name was free. It now belongs to this task.
+    /// The name was free. The name now belongs to the new task.
     New(Task),
     /// The name had another task, which has ended. The last run of that task may still be under way.
     Replaced {
@@ -221,7 +221,7 @@ impl fmt::Display for NamedErrorKind {
     }
 }
 
-/// The error for a named task that was not started. It returns the name and the closure.
+/// The error for a named task that was not started. The error returns the name and the closure.
 pub struct NamedError<K, F> {
     /// The reason why the task was not started.
     pub kind: NamedErrorKind,

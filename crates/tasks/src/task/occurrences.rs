@@ -28,7 +28,7 @@ pub(super) struct Occurrences {
     wall: Wall,
 }
 
-/// The instants (planned runs) of a task that have passed after a given instant.
+/// The instants (planned runs) of a task between a given instant and a later moment.
 pub(super) struct Elapsed {
     pub(super) count: u64,
     /// The last instant that has passed. If no later instant has passed, this is the given instant.
@@ -120,8 +120,8 @@ impl Occurrences {
         }
     }
 
-    /// Returns the next instant if a period starts again at `now`. Returns `None` for a calendar, which cannot be
-    /// shifted.
+    /// Returns the next instant (planned run) of a task whose period starts again at `now`. Returns `None` for a
+    /// calendar, which cannot be shifted.
     pub(super) fn rebased(&self, now: Instant) -> Option<Instant> {
         match self.cadence {
             Cadence::Rate(_) | Cadence::Pause(_) => self.after(now),

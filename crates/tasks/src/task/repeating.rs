@@ -33,7 +33,7 @@ pub(super) trait Body: Send + Sync + Sized + 'static {
     /// Whether each run of the task must wait for the end of the previous run.
     const IN_TURN: bool;
 
-    /// Begins a run whose instant has come.
+    /// Begins a run whose planned moment has come.
     fn make(task: &Repeating<Self>, run: Run, moment: &Moment<'_>);
 
     /// Takes the closure out. Returns `None` if the closure was taken before, or if a run uses it. In the child of a

@@ -30,7 +30,8 @@ impl Tasks {
         Self { core }
     }
 
-    /// Returns the shared part of the engine. Keyed timers and the ready-made uses build on it.
+    /// Returns the shared part of the engine. Keyed timers, and ready-made uses such as the delay queue, build on this
+    /// part.
     pub(crate) fn core(&self) -> &TaskCore {
         &self.core
     }
@@ -174,8 +175,8 @@ impl Tasks {
     ///
     /// The task's timer starts each run as a one-shot. [`stats`](Self::stats) counts both timers, and
     /// [`Report`](super::Report) has the number of runs. If the engine is full, or if handlers run inline, the task's
-    /// own timer makes the run. The next run then waits for its end. A pause counts from the start of a run to the
-    /// start of the next run.
+    /// own timer makes the run. The next run then waits for the end of this run. A pause counts from the start of a run
+    /// to the start of the next run.
     ///
     /// # Errors
     ///

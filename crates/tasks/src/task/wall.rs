@@ -6,7 +6,7 @@ use tourbillon::Timestamp;
 /// Converts an engine's moments to wall-clock time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wall {
-    /// The wall-clock time is that of the system's clock. A user may set that clock while a task waits.
+    /// The wall-clock time is the time of the system's clock. A user may set that clock while a task waits.
     System,
     /// The wall-clock time is this time plus the time on the engine's clock.
     Since(SystemTime),

@@ -22,7 +22,7 @@ impl fmt::Display for ConnectErrorKind {
     }
 }
 
-/// The error for a connection that was not inserted. It returns the id.
+/// The error for a connection that was not inserted. The error returns the id.
 pub struct ConnectError<I> {
     /// The reason why the connection was not inserted.
     pub kind: ConnectErrorKind,

@@ -23,7 +23,7 @@ impl Tasks {
     }
 
     /// Works as [`idle_timeouts`](Self::idle_timeouts), but collects expired connections in a batch until an event loop
-    /// fetches them. `wake` runs for the first connection that expires after the batch was drained. It runs on a
+    /// fetches them. `wake` runs for the first connection that expires after the batch was drained. `wake` runs on a
     /// worker, or on the shard's thread if handlers run inline.
     #[must_use]
     pub fn idle_batches<I: Key>(
@@ -42,8 +42,8 @@ impl Tasks {
     }
 
     /// Works as [`expiry_map`](Self::expiry_map), but passes each expired entry to the listener `on_expired`. The
-    /// listener runs on a worker, or in an insert that finds an expired entry whose timer is late. It may use the map,
-    /// because no lock is held.
+    /// listener runs on a worker, or in an insert that finds an expired entry whose timer is late. The listener may use
+    /// the map, because no lock is held.
     ///
     /// A listener that holds a clone of the map keeps the map alive for ever.
     #[must_use]

@@ -46,7 +46,7 @@ impl Rate {
         Self { interval, burst: 1 }
     }
 
-    /// Lets callers take up to `permits` permits at once, if the bucket is full after a pause.
+    /// Lets callers take up to `permits` permits at once after a long enough pause.
     /// [`Tasks::rate_limiter`](crate::Tasks::rate_limiter) refuses zero permits.
     #[must_use]
     pub const fn burst(self, permits: u32) -> Self {
@@ -182,9 +182,10 @@ impl RateLimiter {
 struct Bucket {
     /// The time after which one permit comes back.
     interval: u128,
-    /// The time in which an empty bucket gets back all permits but one.
+    /// The time in which an empty bucket (the limiter's store of permits) gets back all permits but one.
     slack: u128,
-    /// The moment at which the bucket will be full. If this moment has passed, the bucket is full.
+    /// The moment at which the bucket, the limiter's store of permits, will be full. If this moment has passed, the
+    /// bucket is full.
     full_at: u128,
 }
 

@@ -82,7 +82,7 @@ fn a_moved_key_runs_at_its_new_moment_alone() {
     assert_eq!((tasks.handle().stats().scheduled, tasks.handle().stats().cancelled), (3, 2));
 }
 
-/// A key can still be found and cancelled when it is due and the engine has not turned yet.
+/// A key is due, and the engine has not turned yet. The key can still be found and cancelled.
 #[test]
 fn a_key_that_is_due_and_has_not_begun_can_still_be_had() {
     let mut tasks = driven();

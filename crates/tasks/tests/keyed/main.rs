@@ -42,7 +42,7 @@ fn logged<K: Key>(tasks: &Tasks) -> (Keyed<K, u64>, Ran<K>) {
     (tasks.keyed(job), log)
 }
 
-/// Asserts that nothing is left: no key, no timer, and no ticket in the engine.
+/// Asserts that nothing is left: no key, no timer, and no ticket (a request to check a timer) in the engine.
 fn assert_empty<K: Key, V: Send>(keyed: &Keyed<K, V>, tasks: &mut DrivenTasks) {
     assert_eq!((keyed.len(), keyed.is_empty(), keyed.keys().len()), (0, true, 0));
     assert!(keyed.drain().is_empty());

@@ -139,7 +139,7 @@ impl Fates {
 }
 
 /// Threads replace, keep, reject, cancel, move, drain and list a few keys while the keys' entries fire. The entries'
-/// jobs do the same.
+/// jobs make the same calls.
 fn stress(builder: Builder, generations: usize) {
     const KEYS: u64 = 6;
     let fates = Arc::new(Fates::new(generations));
@@ -234,8 +234,8 @@ fn each_generation_ends_in_exactly_one_way() {
     within_patience(|| stress(Builder::new().tick(20 * MICRO).shards(2).unpinned().workers(2), 60_000));
 }
 
-/// Handlers run on the shard's own thread, and lanes are always full. A thread that schedules a key waits for room in
-/// its lane, while a job on the shard's thread uses the same key.
+/// Handlers run on the shard's own thread, and lanes (threads' queues to a shard) are always full. A thread that
+/// schedules a key waits for room in its lane, while a job on the shard's thread uses the same key.
 #[test]
 fn each_generation_ends_in_exactly_one_way_inline_with_full_lanes() {
     within_patience(|| {

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use tourbillon_tasks::IfPresent;
 use tourbillon_tasks::keyed::{DueKey, Keyed};
 
-/// A key whose hash or comparison panics if its `Thorns` (switches of the test) are set so.
+/// A key whose hash or comparison panics if the test has set the key's switches (`Thorns`) to panic.
 #[derive(Clone, Debug)]
 struct Thorny(u64, Arc<Thorns>);
 

@@ -184,8 +184,8 @@ fn a_period_of_a_revolution_is_one() {
     }
 }
 
-/// A task with a period of 90 s was created 45 s ago. It is created again, and runs after 45 s, not after 90 s or 105
-/// s.
+/// A task with a period of 90 s was created 45 s ago. The same task is created again now, and runs after 45 s, not
+/// after 90 s or 105 s.
 #[test]
 fn a_task_that_is_created_anew_keeps_its_phase() {
     let creation = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);

@@ -100,8 +100,8 @@ fn a_key_whose_hash_panics_costs_its_call() {
     assert_eq!((log.take(), keyed.len(), tasks.handle().stats().pending), (vec![1], 0, 0));
 }
 
-/// A key's entry was replaced, and the old entry's ticket is still in the wheel. The wheel reaches that ticket, in
-/// another slot or in the new ticket's slot.
+/// A key's entry was replaced, and the old entry's ticket (a request to check a timer) is still in the wheel. The wheel
+/// reaches that ticket, in another slot or in the new ticket's slot.
 #[test]
 fn an_old_generation_does_not_end_the_new_one() {
     let mut tasks = seconds();

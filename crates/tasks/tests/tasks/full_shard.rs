@@ -11,7 +11,8 @@ use tourbillon::{Builder, Timestamp};
 use tourbillon_tasks::uses::{Acquired, Lifetime, Limits, Rate};
 use tourbillon_tasks::{IfPresent, Stopped, TaskEngine, Tasks};
 
-/// Makes an engine for tasks with short lanes, and an engine whose handlers run inline on the same shard.
+/// Makes an engine for tasks with short lanes (threads' queues to a shard), and an engine whose handlers run inline on
+/// the same shard.
 fn engines() -> (TaskEngine, TaskEngine) {
     let shards = Builder::new().shards(1).unpinned().workers(2).start_shards().unwrap();
     let tasks = TaskEngine::start(shards.engine().lane_capacity(64)).unwrap();

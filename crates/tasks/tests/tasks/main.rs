@@ -35,7 +35,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).expect("a short one")
 }
 
-/// A run as its closure saw it, in milliseconds.
+/// A run as its closure saw the run. Times are in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     number: u64,
@@ -91,7 +91,7 @@ fn lasting(
     (tasks.handle().repeat(plan, run).unwrap(), log)
 }
 
-/// Moves the clock by `by` without a turn of the shard. Then makes a single turn.
+/// Moves the clock by `by` without a turn (a pass of its loop) of the shard. Then makes a single turn.
 fn stall(tasks: &mut DrivenTasks, by: Duration) {
     tasks.clock().advance(by);
     tasks.turn();

@@ -10,8 +10,8 @@ use tourbillon_tasks::{IfPresent, TaskEngine, Tasks};
 
 const COUNT: u64 = 10_000;
 
-/// Makes an engine on a loop of the calling thread. Each lane (queue of a thread) has room for 64 tickets. The loop has
-/// turned once.
+/// Makes an engine on a loop of the calling thread. Each lane (queue of a thread) has room for 64 tickets (requests to
+/// check timers). The loop has turned once.
 fn looped() -> (TaskEngine, LoopShard) {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(1).unwrap();
     let tasks = TaskEngine::start(shards.engine().lane_capacity(64)).unwrap();

@@ -100,8 +100,8 @@ fn closures_give_their_engine_more_to_do() {
     assert_eq!(log.take(), [ms(10), ms(20), ms(30)]);
 }
 
-/// The lane is full, the engine is full, or the engine has ended. In each case the error returns the closure, and the
-/// test can call the closure.
+/// The lane (a thread's queue to a shard) is full, the engine is full, or the engine has ended. In each case the error
+/// returns the closure, and the test can call the closure.
 #[test]
 fn a_refused_one_comes_back_and_can_be_called() {
     fn refuse(tasks: &Tasks, kind: Refusal) {

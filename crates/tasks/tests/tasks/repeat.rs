@@ -71,8 +71,8 @@ fn after_its_last_run_it_has_ended_and_its_closure_is_gone() {
     assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
-/// The period is not a whole number of ticks. Run `n` is planned for `n` periods after the start. It begins at the end
-/// of the tick of that moment.
+/// The period is not a whole number of ticks. Run `n` is planned for `n` periods after the start. The run begins at the
+/// end of the tick that contains that moment.
 #[test]
 fn a_fixed_rate_does_not_drift_over_a_million_runs() {
     const PERIOD: u64 = 1_000_001;

@@ -47,7 +47,7 @@ fn repeating_tasks_have_ended_and_their_closures_are_gone() {
     assert_eq!(tasks.handle().stats().owned.alive, 0);
 }
 
-/// Dropping the engine drops all closures, even those of tasks whose handle was dropped.
+/// Dropping the engine drops all closures, even the closures of tasks whose handle was dropped.
 #[test]
 fn dropping_the_engine_drops_all_closures() {
     let kept = token();

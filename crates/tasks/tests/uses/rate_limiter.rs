@@ -74,8 +74,8 @@ fn a_reserved_permit_has_its_moment_and_later_ones_come_after_it() {
     assert_eq!(limiter.acquire(), Acquired::NotBefore(start + 30 * MS));
 }
 
-/// Callers acquire or reserve at random moments. The limiter keeps the bound of its rate. It refuses a permit only if
-/// the permit would break the bound.
+/// Callers acquire or reserve at random moments. The limiter keeps the bound of its rate. The limiter refuses a permit
+/// only if the permit would break the bound.
 #[test]
 fn the_bound_holds_and_is_reached() {
     let mut refused = 0;

@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_micros(50);
 const BURST: u32 = 8;
 const EACH: u32 = 2_000;
 
-/// Asserts that permits at these moments keep the bound of the rate.
+/// Asserts that permits granted at `moments` keep the bound of the rate.
 fn assert_bounded(moments: &[Timestamp]) {
     let burst = usize::try_from(BURST).unwrap();
     for (first, last) in moments.iter().zip(moments.iter().skip(burst)) {

@@ -6,19 +6,19 @@ use crate::tickets::SPREAD_CHUNKS;
 use crate::{Progress, Tick, TicketWheel};
 use alloc::vec::Vec;
 
-/// A wheel of tickets that counts the cost of each turn.
+/// A wheel of tickets that counts the cost of each turn. A turn is one call that advances the wheel.
 struct Turns<const BITS: u32> {
     wheel: TicketWheel<Numbered, BITS>,
     turns: u64,
-    /// The number of tickets that all turns together have moved between levels. `moved_at_most` is that of the turn
-    /// that moved most.
+    /// The number of tickets (requests to check timers) that all turns together have moved between levels.
+    /// `moved_at_most` is the number for the turn that has moved the most tickets.
     moved: u64,
     moved_at_most: u64,
     handed_out: usize,
 }
 
-/// The number of tickets that a turn may move between levels. On each of two levels, a turn spreads a part of a coarse
-/// slot ahead, and moves the rest of another slot.
+/// The number of tickets (requests to check timers) that a turn may move between levels. On each of two levels, a turn
+/// spreads a part of a coarse slot ahead, and moves the rest of another slot.
 const FAIR_TURN: u64 = 4 * SPREAD_CHUNKS * CHUNK_TICKETS as u64;
 
 impl<const BITS: u32> Turns<BITS> {

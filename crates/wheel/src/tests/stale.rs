@@ -5,7 +5,7 @@ use crate::ticket::CHUNK_TICKETS;
 use crate::{Progress, Tick, TicketWheel, Wheel};
 use alloc::vec::Vec;
 
-/// No timer is live, and the tickets lie thinly over every slot of every level.
+/// No timer is live, and the stale tickets (requests to check ended timers) lie thinly over every slot of every level.
 #[test]
 fn the_sweep_bound_holds_for_timers_of_every_magnitude_cancelled_at_once() {
     fn body<const BITS: u32>() {
@@ -21,7 +21,8 @@ fn the_sweep_bound_holds_for_timers_of_every_magnitude_cancelled_at_once() {
     every_radix!(body);
 }
 
-/// Each slot has one live timer. The stale tickets are in the slots that the sweep has just passed.
+/// Each slot has one live timer. The sweep (the removal of stale tickets) has just passed the slots with the stale
+/// tickets.
 #[test]
 fn the_sweep_bound_holds_when_the_dead_lie_behind_the_sweep() {
     fn body<const BITS: u32>() {
@@ -43,8 +44,8 @@ fn the_sweep_bound_holds_when_the_dead_lie_behind_the_sweep() {
     every_radix!(body);
 }
 
-/// The sweep reaches all live tickets before all stale tickets. The timers of live tickets are cancelled as soon as the
-/// sweep has passed these tickets.
+/// The sweep (the removal of stale tickets) reaches all live tickets before all stale tickets. The timer of a live
+/// ticket is cancelled as soon as the sweep has passed the ticket.
 #[test]
 fn the_sweep_bound_holds_when_timers_die_just_after_the_sweep_looked() {
     fn body<const BITS: u32>() {
@@ -88,7 +89,7 @@ fn the_sweep_bound_holds_when_timers_fire_and_only_the_dead_remain() {
     every_radix!(body);
 }
 
-/// The timers are due when they are inserted, so their tickets are in no level's slot.
+/// The timers are due when they are inserted, so their tickets (requests to check timers) are in no level's slot.
 #[test]
 fn the_sweep_bound_holds_for_timers_that_were_due_when_they_came() {
     let mut wheel = Wheel::<(), 8>::new(Tick(10));

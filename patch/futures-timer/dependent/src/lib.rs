@@ -22,7 +22,7 @@ where
     request.retry(policy).sleep(FuturesTimerSleeper).await
 }
 
-/// Calls `step` with each number below `steps`, as often as the quota admits.
+/// Calls `step` with each number below `steps`, at the pace that the quota admits.
 pub async fn at_the_rate_of(quota: Quota, steps: u32, mut step: impl FnMut(u32)) {
     let limiter = RateLimiter::direct(quota);
     for number in 0..steps {

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// A runtime whose only thread is that of `block_on`.
+/// A runtime whose only thread is the thread that calls `block_on`.
 fn of_one_thread() -> Runtime {
     Builder::new_current_thread().enable_time().build().expect("a runtime")
 }
@@ -104,7 +104,8 @@ fn a_delay_may_be_reset_in_another_thread() {
     assert_eq!(poll(&mut delay, &waker), Poll::Ready(()));
 }
 
-/// Keeps a delay until its thread ends, and makes a second then.
+/// A thread-local value that holds a delay. At the thread's end, its drop polls and resets that delay, and makes a
+/// second delay.
 struct AtTheEnd(Delay, Sender<bool>);
 
 impl Drop for AtTheEnd {
@@ -127,7 +128,7 @@ fn delays_may_be_used_while_their_thread_ends() {
     assert_eq!(end.recv_timeout(PATIENCE), Ok(true));
 }
 
-/// Makes, polls and drops a delay when it wakes its task.
+/// A waker that makes, polls and drops a delay each time it is woken.
 struct Busy(Sender<()>);
 
 impl Wake for Busy {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
-/// The time within which a loaded machine wakes a task.
+/// The longest time that a loaded machine needs to wake a task.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A task that reports each wake-up.

@@ -28,7 +28,8 @@ fn a_watched_connection_is_removed_by_a_timer_of_the_engine() {
     assert!(time >= 40 * MS, "{time:?}");
 }
 
-/// With the engine's feature `test-util`. The limit is below the threshold from which tokio's timer measures.
+/// The limit of a pooled connection follows a paused clock of tokio. The test needs the engine's feature `test-util`.
+/// The engine measures the limit, because the limit is below the threshold for tokio's timer.
 #[tokio::test(start_paused = true)]
 async fn the_limit_of_a_connection_follows_a_paused_clock() {
     let limit = Duration::from_secs(14 * 60);

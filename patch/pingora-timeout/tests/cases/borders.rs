@@ -33,7 +33,7 @@ fn begun(time: Duration) -> Limited {
     limited
 }
 
-/// Makes such a limit in a runtime.
+/// Makes a limit on a future that is never ready, and polls it once, inside a runtime.
 fn begun_in(runtime: &Runtime, time: Duration) -> Limited {
     runtime.block_on(poll_fn(|_| Poll::Ready(begun(time))))
 }
@@ -85,7 +85,7 @@ fn limits_may_be_dropped_in_another_thread_while_they_come_due() {
     }
 }
 
-/// Keeps a limit until its thread ends, and makes a second then.
+/// A thread-local value that holds a limit. At the thread's end, its drop polls that limit, and makes a second limit.
 struct AtTheEnd(Limited, Sender<bool>);
 
 impl Drop for AtTheEnd {
@@ -108,7 +108,7 @@ fn limits_may_be_used_while_their_thread_ends() {
     assert_eq!(end.recv_timeout(PATIENCE), Ok(true));
 }
 
-/// Makes, polls and drops a limit when it wakes its task.
+/// A waker that makes, polls and drops a limit each time it is woken.
 struct Busy(Sender<()>);
 
 impl Wake for Busy {
@@ -194,7 +194,8 @@ fn a_runtime_may_end_while_its_tasks_wait() {
     run(sleep(10 * MS));
 }
 
-/// As the service of a server that gives each thread a runtime of its own.
+/// Many threads have a runtime each, as in a server that gives each thread its own runtime. The limits of all threads
+/// hold at the same time.
 #[test]
 fn limits_hold_in_many_runtimes_at_once() {
     let _shared = shared();

@@ -17,12 +17,13 @@ use std::time::Duration;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-/// The time within which a loaded machine wakes a task.
+/// The longest time that a loaded machine needs to wake a task.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// The time by which the original may be early: it counts whole milliseconds. This crate is never early.
 const EARLY: Duration = MS;
 
-/// Read by each case, and written by a case that changes the threshold or pauses the timers of the process.
+/// A lock that each case holds for reading. A case that changes the threshold, or pauses the timers of the process,
+/// holds the lock for writing.
 static PROCESS: RwLock<()> = RwLock::new(());
 
 pub(crate) fn shared() -> RwLockReadGuard<'static, ()> {

@@ -10,22 +10,22 @@ use crate::lockfree::state::{
 };
 
 const CHECK_SHIFT: u32 = GENERATION_SHIFT;
-/// The greatest count of units of 2^20 ns. It stands for a check of the deadline in this unit or later, at an unknown
-/// moment.
+/// The greatest count of units of 2^20 ns in a timer's state. It stands for a check in this unit or later, at an
+/// unknown moment.
 const CHECK_MAX: u64 = u64::MAX >> CHECK_SHIFT;
 const UNIT_SHIFT: u32 = 20;
 const OFFSET: u32 = (1 << UNIT_SHIFT) - 1;
 
-/// The extra word of an owned timer: its generation, and the low bits of the moment of its next check. It is read only
-/// where the state word does not suffice.
+/// The extra word of an owned timer: its generation, and the low bits of the moment of its next check. Threads read the
+/// extra word only where the state word does not suffice.
 #[derive(Debug)]
 pub(crate) struct Extra {
     generation: AtomicU64,
     check: AtomicU32,
 }
 
-/// The unit of 2^20 ns from which the moments of checks are counted. It is shortly before the engine's start, so that
-/// the count lasts for 36 years. All checks before the engine's start have the same count.
+/// The unit of 2^20 ns from which the moments of checks are counted. This unit is shortly before the engine's start, so
+/// that the count lasts for 36 years. All checks before the engine's start have the same count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin(u64);
 
@@ -60,13 +60,14 @@ impl Origin {
         (self.0 + CHECK_MAX - 1).min(u64::MAX >> UNIT_SHIFT) << UNIT_SHIFT
     }
 
-    /// Returns whether `state` shows that the timer's present ticket is due at `deadline` or before.
+    /// Returns whether `state` shows that the timer's present ticket (a request to check the timer) is due at
+    /// `deadline` or before.
     #[inline(always)]
     pub(super) fn is_covered(self, state: u64, deadline: u64) -> bool {
         state & FLAGS == OWNED | QUEUED && check_of(state) <= self.unit_of(deadline).min(CHECK_MAX - 1)
     }
 
-    /// Returns the next state of a timer in `state` when a ticket for `check` is queued.
+    /// Returns the next state of a timer in `state` when a ticket (a request to check a timer) for `check` is queued.
     pub(super) fn queued(self, state: u64, check: u64) -> u64 {
         let sequence = next_sequence(state) & SEQUENCE;
         self.unit_after(check) << CHECK_SHIFT | sequence | OWNED | QUEUED
@@ -116,8 +117,8 @@ fn check_of(state: u64) -> u64 {
     state >> CHECK_SHIFT
 }
 
-/// Returns the first sequence number for a slot's new owner. It is far from the numbers of earlier owners, because
-/// their tickets may still be in a wheel.
+/// Returns the first sequence number for a slot's new owner. The number is far from the numbers of earlier owners,
+/// because earlier owners' tickets (requests to check timers) may still be in a wheel.
 pub(super) fn first_sequence(generation: u64) -> u64 {
     // The factor is 2^16 divided by the golden ratio, rounded to an odd number.
     generation.wrapping_mul(40_503) << SEQUENCE_SHIFT & SEQUENCE
@@ -156,8 +157,9 @@ impl Extra {
         vacant(self.generation() + 1)
     }
 
-    /// Stores the exact moment of the next check, after the caller has queued the timer's ticket. If another thread has
-    /// queued a later ticket, the stored tag differs from the state's tag. Then the exact moment counts as unknown.
+    /// Stores the exact moment of the next check, after the caller has queued the timer's ticket (a request to check
+    /// the timer). If another thread has queued a later ticket, the stored tag differs from the state's tag. Then the
+    /// exact moment counts as unknown.
     pub(super) fn note(&self, state: u64, deadline: u64) {
         self.check.store(tag_of(state) | offset_of(deadline.saturating_sub(1)), Ordering::Relaxed);
     }
@@ -170,8 +172,9 @@ mod tests {
     const UNIT: u64 = 1 << UNIT_SHIFT;
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
 
-    /// The state shows that a ticket is in time only for deadlines at its check or later. It shows this for each
-    /// deadline one unit or more after the check. This holds for 36 years from any start.
+    /// A timer's state shows for which deadlines the timer's ticket (a request to check the timer) is in time. These
+    /// are all deadlines one unit or more after the ticket's check, and no deadline before the check. This holds for 36
+    /// years from any start.
     #[test]
     fn looks_are_known_for_decades_from_the_start_on() {
         let ahead = [0, 1, UNIT - 1, UNIT, UNIT + 1, 2 * UNIT, YEAR, 35 * YEAR];
@@ -195,8 +198,8 @@ mod tests {
         }
     }
 
-    /// For moments more than 36 years after the start, the state shows no ticket in time. The last moment that the
-    /// count can express lies before such deadlines.
+    /// A ticket (a request to check a timer) more than 36 years after the start is shown as in time for no deadline. A
+    /// ticket at the last moment that the count can express is in time for every later deadline.
     #[test]
     fn looks_beyond_are_unknown() {
         for start in [0, 57 * YEAR, 560 * YEAR] {

@@ -175,14 +175,14 @@ impl Owned<'_> {
 
     /// Removes `deadline` from the deadline word, because the handler is about to begin for it. Does nothing if the
     /// word holds another deadline by now. A thread may have stored `deadline` and not yet updated the state. The check
-    /// that follows finds the deadline gone, so the timer fires once for it.
+    /// that follows finds the deadline gone. So the timer fires only once for `deadline`.
     fn consume(&self, deadline: u64) {
         // Ordering: Release [T3], as in `link`. Failure Relaxed: nothing is read.
         let _ = self.control.deadline.compare_exchange(deadline, NEVER, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// Arms the timer by storing `deadline`. Returns true if the timer's present ticket is due in time, so that the
-    /// arming is complete. Otherwise the caller must call `queue`.
+    /// Arms the timer by storing `deadline`. Returns true if the timer's present ticket (a request to check the timer)
+    /// is due in time, so that the arming is complete. Otherwise the caller must call `queue`.
     #[inline(always)]
     pub(crate) fn postpone(&self, deadline: Timestamp) -> bool {
         let deadline = word_of(deadline);
@@ -208,9 +208,9 @@ impl Owned<'_> {
         })
     }
 
-    /// Replaces the timer's present ticket by a new ticket, whose lane the caller can choose. The caller has called
-    /// `postpone`, with any result. The new ticket is not later than the old ticket, because other threads may rely on
-    /// the old ticket (O3).
+    /// Replaces the timer's present ticket by a new ticket (a request to check the timer), whose lane (a thread's
+    /// queue) the caller can choose. The caller has called `postpone`, with any result. The new ticket is not later
+    /// than the old ticket, because other threads may rely on the old ticket (O3).
     pub(crate) fn queue_anew(&self, deadline: Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {
@@ -219,8 +219,9 @@ impl Owned<'_> {
         })
     }
 
-    /// Queues a ticket for the moment that `check_for` returns. `check_for` returns `None` if the timer's present
-    /// ticket suffices. If a thread checks the timer or runs its handler, only sets the flag `changed`.
+    /// Queues a ticket (a request to check a timer) for the moment that `check_for` returns. `check_for` returns `None`
+    /// if the timer's present ticket suffices. If a thread checks the timer or runs its handler, only sets the flag
+    /// `changed`.
     fn queue_by(&self, check_for: impl Fn(u64) -> Option<u64>) -> Arm {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -295,8 +296,8 @@ impl Owned<'_> {
         (in_force && !is_disarmed(deadline)).then_some(Timestamp::from_nanos(deadline))
     }
 
-    /// Makes the caller the timer's holder (the only thread that checks or fires it), because the timer's ticket is
-    /// due. The caller passes a heavy fence and then calls `check`. Returns false if the ticket is stale.
+    /// Makes the caller the timer's holder, the only thread that checks or fires the timer. The timer's ticket is due.
+    /// The caller passes a heavy fence and then calls `check`. Returns false if the ticket is stale.
     pub(crate) fn begin_check(&self, stamp: u32) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -310,8 +311,8 @@ impl Owned<'_> {
     }
 
     /// Checks the deadline of a timer that the caller holds. After `begin_check`, the caller has passed a heavy fence
-    /// (F3). If the timer was postponed, `next_check` chooses the moment of the next check. It gets the deadline, and
-    /// must return a moment at or before the deadline.
+    /// (F3). If the timer was postponed, `next_check` chooses the moment of the next check. `next_check` gets the
+    /// deadline, and must return a moment at or before the deadline.
     pub(crate) fn check(
         &self,
         stamp: u32,
@@ -402,8 +403,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Moves a timer from the state `checking` to its next state. Leaves this to the caller if the timer was dropped or
-    /// is due at `now`. If `now` is `None`, the timer counts as not due.
+    /// Moves a timer from the state `checking` to its next state. Leaves the move to the caller if the timer was
+    /// dropped or is due at `now`. If `now` is `None`, the timer counts as not due.
     fn decide(
         &self,
         mut state: u64,
@@ -447,8 +448,8 @@ impl Owned<'_> {
         }
     }
 
-    /// Releases the timer, because its handle is dropped. Vacates the slot, or leaves that to the thread that checks or
-    /// fires the timer. In both cases the timer does not fire for its deadline.
+    /// Releases the timer, because its handle is dropped. Either vacates the slot, or leaves the slot to the thread
+    /// that checks or fires the timer. In both cases the timer does not fire for its deadline.
     pub(crate) fn release(&self) -> Release {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
@@ -562,8 +563,8 @@ fn check_before(
     if now.is_some_and(|now| now.as_nanos() < last_check) { check.min(last_check) } else { check }
 }
 
-/// Returns the deadline itself as the moment of the next check. This is the choice for timers whose checks do not come
-/// together.
+/// Returns the deadline itself as the moment of the next check. Timers whose checks do not come together use this
+/// function.
 fn at_its_deadline(deadline: Timestamp) -> Timestamp {
     deadline
 }

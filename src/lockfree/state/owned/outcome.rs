@@ -10,7 +10,8 @@ pub(crate) enum Arm {
     Pending,
     /// The timer's handler runs. The new deadline will be in force when the handler has ended.
     Running,
-    /// The deadline is in force. The caller must push a ticket with `stamp` for the moment `check` (O2).
+    /// The deadline is in force. The caller must push a ticket (a request to check a timer) with `stamp` for the moment
+    /// `check` (O2).
     Queue { stamp: u32, check: Timestamp },
     /// The timer is not armed, because the engine is shut down.
     Shut,
@@ -61,7 +62,8 @@ impl From<Withdrawn> for Disarm {
 pub(crate) enum Check {
     /// The timer is due, or its handle was dropped. The caller calls `begin`, or makes another thread call `begin`.
     Due,
-    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check` (O2).
+    /// The timer was postponed. The caller must queue a ticket (a request to check a timer) with `stamp` for the moment
+    /// `check` (O2).
     Later { stamp: u32, check: Timestamp },
     /// The caller has nothing left to do. Other threads may change the timer again.
     AtRest,
@@ -73,7 +75,8 @@ pub(crate) enum Check {
 pub(crate) enum Begin {
     /// The caller runs the handler and then calls `end_with`.
     Run { deadline: Timestamp },
-    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check`.
+    /// The timer was postponed. The caller must queue a ticket (a request to check a timer) with `stamp` for the moment
+    /// `check`.
     Later { stamp: u32, check: Timestamp },
     /// The caller has nothing left to do. Other threads may change the timer again.
     AtRest,
@@ -94,7 +97,8 @@ pub(crate) struct End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum AfterRun {
-    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check`.
+    /// The timer was postponed. The caller must queue a ticket (a request to check a timer) with `stamp` for the moment
+    /// `check`.
     Later { stamp: u32, check: Timestamp },
     /// The worker has nothing left to do. Other threads may change the timer again.
     AtRest,
@@ -106,7 +110,7 @@ pub(crate) enum AfterRun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Release {
-    /// The caller has vacated the timer's slot. It owns the payload and the slot.
+    /// The caller has vacated the timer's slot. The caller owns the payload and the slot.
     Vacated,
     /// Another thread checks or fires the timer. That thread will vacate the slot.
     Left,

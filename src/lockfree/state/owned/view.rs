@@ -67,8 +67,8 @@ impl<'a> Owned<'a> {
         self.extras.origin
     }
 
-    /// Returns the moment for which the caller must queue a ticket, so that the ticket is in time for `deadline`: see
-    /// [`Origin::check_for`].
+    /// Returns the moment for which the caller must queue a ticket (a request to check a timer), so that the ticket is
+    /// in time for `deadline`: see [`Origin::check_for`].
     pub(super) fn check_for(&self, state: u64, deadline: u64) -> Option<u64> {
         self.origin().check_for(state, deadline, || self.extra())
     }

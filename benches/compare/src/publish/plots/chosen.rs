@@ -14,8 +14,8 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0x2a, 0xa8, 0xb8),
 ];
 
-/// For each colour, the names of well-known contestants that get the colour. If none of them takes part, another
-/// contestant gets it.
+/// For each colour, the well-known contestants that may get the colour. If none of them takes part, another contestant
+/// gets the colour.
 const KNOWN: [&[&str]; COLOURS.len()] = [
     &["tokio, Sleep", "tokio, tasks"],
     &["Mutex<BinaryHeap>"],

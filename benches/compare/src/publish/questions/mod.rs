@@ -21,14 +21,15 @@ struct Question {
     column: &'static str,
     ours: &'static str,
     against: Against,
-    /// The reason why ours loses, with places for figures. Empty if ours does not lose, or if the reason is unknown.
+    /// The reason why our contestant loses, with places for figures in braces. Empty if ours does not lose, or if the
+    /// reason is unknown.
     why: &'static str,
 }
 
 enum Against {
-    /// The best other contestant among those that read their clocks as often as ours.
+    /// The best of the other contestants that read their clocks as often as ours.
     Best,
-    /// The best of the named contestants, because only they do the same work. Other contestants do less or other work.
+    /// The best of the named contestants. Only these contestants do the same work as ours.
     Only(&'static [&'static str]),
 }
 use Against::{Best, Only};
@@ -55,7 +56,7 @@ pub(super) fn table(results: &Results) -> String {
     format!("**Of {} questions: {count}.**\n\n{table}", answers.len())
 }
 
-/// The number of questions that ours won, of those that are level, and of those that ours lost.
+/// The numbers of questions that our contestants won, that ended level, and that our contestants lost.
 #[derive(Default)]
 struct Count {
     won: usize,

@@ -92,12 +92,13 @@ struct State<T> {
     is_ended: bool,
 }
 
-/// The next search for due items on behalf of all waiting receivers. The alarm or a waiting thread makes it. The tick
-/// is that of the search.
+/// The next search for due items, on behalf of all waiting receivers. Either the alarm or a waiting thread makes the
+/// search. The tick says when.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watch {
     Alarm(Tick),
-    /// A waiting thread searches for due items at this tick. The number is that of the thread's place in line.
+    /// A waiting thread searches for due items at this tick. The number names the thread's place in the line of
+    /// receivers.
     Receiver(Tick, Number),
 }
 
@@ -204,7 +205,7 @@ impl<T, A: Alarm> Items<T, A> {
         Some(self.lock().waiting.get(id)?.deadline)
     }
 
-    /// Returns the waiting item with the earliest deadline.
+    /// Returns the waiting item with the earliest deadline. Returns `None` if no item waits.
     pub(crate) fn first(&self) -> Option<(Delayed, Timestamp)> {
         let state = self.lock();
         let items = state.waiting.iter().map(|(id, waiting)| (Delayed(id), waiting.deadline));
@@ -226,8 +227,8 @@ impl<T, A: Alarm> Items<T, A> {
         }
     }
 
-    /// Takes the next due item, or finds the end of the queue. Returns `None` if the queue has no due item and has not
-    /// ended. Calls `now` only if the list of due items is empty.
+    /// Takes the next due item, or finds that the queue has ended. Returns `None` if the queue has no due item and has
+    /// not ended. Calls `now` only if the list of due items is empty.
     pub(crate) fn take(&self, now: impl FnOnce() -> Timestamp) -> Option<Received<T>> {
         let at_once = self.lock().take(&mut None, 0);
         let taken = at_once.or_else(|| {
@@ -237,8 +238,9 @@ impl<T, A: Alarm> Items<T, A> {
         taken.map(|taken| self.hand_over(taken))
     }
 
-    /// Works as [`take`](Self::take), for a task that waits in line. If the task gets an item or finds the end, it
-    /// loses its place. Otherwise it keeps its place. A task that was woken gets a new place at the end of the line.
+    /// Works as [`take`](Self::take), for a task that waits in line. If the task gets an item or finds that the queue
+    /// has ended, the task loses its place. Otherwise the task keeps its place. A task that was woken gets a new place
+    /// at the end of the line.
     pub(crate) fn poll(
         &self,
         place: &mut Option<Place>,
@@ -363,8 +365,8 @@ impl<T, A: Alarm> Items<T, A> {
 }
 
 impl<T> State<T> {
-    /// Takes the next due item, or finds the end of the queue. In both cases the caller also loses its place in line.
-    /// The caller has just moved `found` waiting items to the due items.
+    /// Takes the next due item, or finds that the queue has ended. In both cases the caller also loses its place in
+    /// line. The caller has just moved `found` waiting items to the due items.
     fn take(&mut self, place: &mut Option<Place>, found: usize) -> Option<Taken<T>> {
         let received = match self.due.pop_front() {
             None if !self.is_ended => {
@@ -391,8 +393,8 @@ impl<T> State<T> {
         self.take(place, found)
     }
 
-    /// Moves waiting items whose tick has come to the due items, tick by tick. Returns the number of moved items. It is
-    /// 0 only if no waiting item is due.
+    /// Moves waiting items whose tick has come to the due items, tick by tick. Returns the number of moved items. The
+    /// number is 0 only if no waiting item is due.
     fn look(&mut self, Present { now, tick }: Present) -> usize {
         let before = self.due.len();
         let Self { waiting, due, .. } = self;

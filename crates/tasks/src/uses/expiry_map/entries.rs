@@ -26,7 +26,7 @@ pub(super) struct Slot<K: Key, V: Send + Sync + 'static> {
     time_to_live: Duration,
     /// The timer that ends the entry. It is armed for `deadline` or an earlier moment.
     timer: Timer<Job>,
-    /// The owner of the timer. The timer itself has only a weak reference to it.
+    /// The owner of the timer. The timer itself has only a weak reference to this owner.
     _end: StdArc<End<K, V>>,
 }
 

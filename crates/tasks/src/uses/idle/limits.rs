@@ -44,7 +44,7 @@ pub struct Expired<I> {
     pub limit: Limit,
     /// The moment at which the connection reached the limit.
     pub deadline: Timestamp,
-    /// The time between the deadline and the start of the callback.
+    /// The time from `deadline` to the start of the callback.
     pub lateness: Duration,
 }
 

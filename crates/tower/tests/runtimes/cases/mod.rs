@@ -58,7 +58,7 @@ pub(crate) fn await_alive(engine: &Engine<Wakeup>, count: u64) {
     }
 }
 
-/// Makes a test of each of these cases, on the given runtime.
+/// Makes a test of each named case in the module `cases`, on the given runtime.
 macro_rules! tests {
     ($runtime:ty, $cases:ident: $($case:ident)*) => {
         $(#[test]

@@ -12,7 +12,7 @@ use tourbillon::future::{self, Sleep, Wakeup};
 use tourbillon_tower::{RateLimit, Timeout, TimeoutError};
 use tower_service::Service;
 
-/// Polls the sleep once. Returns whether it is over.
+/// Polls the sleep once. Returns whether the sleep is over.
 async fn is_ready_at_once(sleep: &mut Sleep) -> bool {
     poll_fn(|cx| Poll::Ready(Pin::new(&mut *sleep).poll(cx).is_ready())).await
 }

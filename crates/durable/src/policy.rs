@@ -31,7 +31,7 @@ pub struct Policy {
     pub backoff: Backoff,
     /// The time in which a handler must answer. 30 s by default.
     pub timeout: Duration,
-    /// Decides whether a late delivery still takes place, for example after a downtime.
+    /// The rule that decides whether a late delivery still takes place, for example after a downtime.
     pub misfire: Misfire,
     /// The length of the window in which the timer becomes due. The window begins at the scheduled moment. The timer's
     /// moment in the window follows from its id. Zero by default.

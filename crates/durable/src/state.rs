@@ -62,7 +62,7 @@ pub enum Event {
     Snooze(Token, UtcMillis),
     /// The holder gives its lease back. Either the handler has not begun, or it will not go on.
     Release(Token),
-    /// The lease has ended by its time, or its holder is gone.
+    /// The lease's time is over, or the holder of the lease is gone.
     Expire,
     /// The user cancels or replaces the timer.
     Withdraw(Withdrawal),

@@ -148,9 +148,9 @@ pub enum Health {
         /// The last error that the store returned.
         error: StoreError,
     },
-    /// The runtime has waited for the store's answer for this time.
+    /// The runtime has waited for the store's answer to a call for this time.
     StoreHangs(Duration),
-    /// A timer has been due for this time, but is not delivered.
+    /// A stored timer has been due for this time, and its delivery has not begun.
     Overdue(Duration),
     /// Handlers still run although their deliveries have ended. The value is the number of these handlers.
     Overrun(usize),
@@ -278,8 +278,8 @@ impl Reporter {
         self.report(&Incident::UnknownKind { id: timer.id, kind: timer.kind.clone() });
     }
 
-    /// Counts the end of a delivery at most once. Nothing is reported to the store, because it has removed the timer at
-    /// the claim.
+    /// Counts the end of a delivery at most once. The store has removed the timer at the claim, so nothing is reported
+    /// to the store.
     pub(crate) fn ended_at_most_once(&self, verdict: &Verdict) {
         if *verdict == Verdict::Done {
             self.lock().stats.done += 1;
@@ -349,7 +349,7 @@ impl Reporter {
         }
     }
 
-    /// Counts a timer that is delivered at most once and is stored again. The store had removed it at its claim.
+    /// Counts a timer that is stored again after its claim has removed it. Such a timer is delivered at most once.
     fn returned(&self, timer: &Timer, is_snoozed: bool) {
         {
             let stats = &mut self.lock().stats;

@@ -103,7 +103,7 @@ impl Filter {
 pub struct Cursor(pub(crate) Box<[u8]>);
 
 impl Cursor {
-    /// Makes a cursor from bytes that a store has chosen. Only that store understands the bytes.
+    /// Makes a cursor from bytes that a store has chosen. Only the same store understands the bytes.
     ///
     /// ```
     /// use tourbillon_durable::store::Cursor;

@@ -45,7 +45,8 @@ impl Wakers {
 
 type Sorted = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The tables of a store in memory. Also the old values of the entries that the present transaction has changed.
+/// The tables of a store in memory. `changed` has the old values of the entries that the present transaction has
+/// changed.
 #[derive(Default)]
 struct InMemory {
     tables: [Sorted; Table::ALL.len()],

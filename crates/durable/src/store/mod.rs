@@ -186,7 +186,7 @@ pub enum Outcome {
     Cancelled(Box<Timer>),
     /// The timer was withdrawn after its delivery had begun. No further delivery follows.
     InFlight(TimerId),
-    /// The timers with the label were withdrawn. For some of them, a delivery may have begun before.
+    /// The timers with the label were withdrawn. Deliveries of some of the timers may have begun before.
     CancelledMany {
         /// The number of withdrawn timers, including those whose deliveries had begun.
         cancelled: u32,
@@ -195,7 +195,7 @@ pub enum Outcome {
         /// Whether timers with the label are left for a further call.
         more: bool,
     },
-    /// The operation has changed the timer as asked.
+    /// The operation has changed the timer as the caller asked.
     Changed(TimerId),
     /// The delivery of the timer has ended.
     Ended {
@@ -280,7 +280,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// Returns the instants that the end of an occurrence has left out. `None` if it has left out no instants.
+    /// Returns the instants that the end of an occurrence has left out. `None` if no instants were left out.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -351,7 +351,7 @@ impl Counts {
 /// A page of the reasons for which timers are parked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// The reasons, each with the number of its timers that this page counts.
+    /// The reasons, each with the number of timers that are parked for the reason and that this page counts.
     pub counts: Vec<(Box<str>, u64)>,
     /// The place at which the next page begins; `None` after the last page.
     pub next: Option<Cursor>,
@@ -382,7 +382,8 @@ pub trait TimerStore: Send + Sync + 'static {
     fn now(&self) -> UtcMillis;
 
     /// Returns an id for a new timer with the given namespace and key. Each call returns a different id. By default,
-    /// the method calls [`TimerId::fresh`]. A store of several parts may choose ids that tell which part has the timer.
+    /// the method calls [`TimerId::fresh`]. A store of several parts may choose an id from which the timer's part
+    /// follows.
     fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
         let _any_place = (namespace, key);
         TimerId::fresh()

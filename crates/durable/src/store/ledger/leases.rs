@@ -32,7 +32,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
     }
 
     /// Leases the timers of `entries`, entries of the index by due moment. Stops once the payloads of the leased timers
-    /// have `most_bytes` bytes together. The flag says whether the claim must be durable before its answer.
+    /// have `most_bytes` bytes together. Also returns whether the claim must be durable before its answer.
     pub(super) fn run(
         mut self,
         entries: impl IntoIterator<Item = Vec<u8>>,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-/// The greatest number of entries that are kept in memory for a namespace. The entries are of due timers that claims
+/// The greatest number of entries that are kept in memory for a namespace. The entries belong to due timers that claims
 /// have passed over.
 const EXACT: usize = 1_024;
 

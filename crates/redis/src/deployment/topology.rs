@@ -59,14 +59,14 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Returns whether some shards may answer while others do not, as in a cluster. If so, each group of shards is
-    /// asked on its own, and a failed group is left out.
+    /// Returns whether some shards may answer while others do not. This is true for a cluster. If so, each group of
+    /// shards is asked on its own, and a failed group is left out.
     pub(crate) fn fails_in_parts(self) -> bool {
         self == Self::Cluster
     }
 
-    /// Returns whether redirects (entries that lead to a timer in another shard) are written by separate scripts. If
-    /// so, a redirect that leads nowhere may be left behind.
+    /// Returns whether a script other than the commit writes the redirect of a timer. A redirect is an entry that leads
+    /// to a timer in another shard. If so, a redirect that leads nowhere may be left behind.
     pub(crate) fn has_loose_redirects(self) -> bool {
         self == Self::Cluster
     }

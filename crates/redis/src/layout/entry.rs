@@ -121,8 +121,8 @@ impl Found {
     }
 }
 
-/// Encodes a text with its length before it, so that other parts can follow. The limits permit no text with more than
-/// 255 bytes.
+/// Encodes a text with its length before it, so that other parts can follow the text. The limits for texts permit at
+/// most 255 bytes.
 pub(crate) fn part(text: &str) -> Vec<u8> {
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     [&[length], text.as_bytes()].concat()
@@ -159,8 +159,8 @@ pub(crate) fn label_entry(namespace: &str, label: &str) -> Vec<u8> {
     [part(namespace), part(label)].concat()
 }
 
-/// Encodes the beginning that all entries of a namespace's parked timers share, or of its dead timers: the namespace
-/// and the phase.
+/// Encodes a namespace and a phase. All entries of the namespace's parked timers begin with these bytes, or all entries
+/// of its dead timers.
 pub(crate) fn stopped_beginning(namespace: &str, phase: Phase) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(phase_byte(phase));
@@ -179,7 +179,7 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
 }
 
 /// The byte after the namespace in the entry of a timer without a key. No key begins with this byte. All keys of the
-/// namespace sort before it.
+/// namespace sort before this byte.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
 /// Encodes the entry that a timer without a key has in a set of keys, up to the timer's id.

@@ -278,7 +278,8 @@ mod tests {
         assert_eq!(Layout::absent(&Layout::documents("jobs")), b"tb:{jobs}:absent");
     }
 
-    /// F-25, for the slots of keys. A test of the suite on a cluster shows that every script is in one slot.
+    /// F-25: the tag of each shard is in the shard's range of slots. Another test, on a cluster, checks the slot of
+    /// every script.
     #[test]
     fn the_tags_of_a_deployment_are_even_and_every_script_is_in_one_slot() {
         for name in ["d", "orders", "a.very-long_name.of-a-deployment"] {

@@ -36,7 +36,7 @@ impl Redirect {
         core::str::from_utf8(self.split().0).ok()?.parse().ok()
     }
 
-    /// Returns the bytes that forbid commits under this redirect. The commits are forbidden while the shard at the
+    /// Returns the bytes that make the redirect void. No commit under the redirect succeeds while the shard at the
     /// redirect's end has the bytes among its remembered ids.
     pub(crate) fn void(&self, id: TimerId) -> Vec<u8> {
         [&id_bytes(id)[..], self.split().1].concat()

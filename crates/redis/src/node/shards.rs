@@ -9,8 +9,8 @@ use tourbillon_durable::UtcMillis;
 /// The state of all shards of a deployment, as far as this node knows the state.
 pub(crate) struct Shards {
     each: Vec<Known>,
-    /// The number of looks that have begun. A *look* asks a server for the state of some shards. The number also
-    /// identifies the latest look.
+    /// The number of looks that have begun. A *look* asks a server for the state of some shards. This number is also
+    /// the number of the latest look.
     looks: u64,
     /// The earliest end of a lease in some shards: those that this node took over, and those whose server did not
     /// answer. `None` once a claim has returned the moment.
@@ -41,15 +41,15 @@ struct Known {
     /// are ignored.
     answered: u64,
     first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the last claim could have leased with more room. `None` without such a
-    /// timer.
+    /// The due moment of the first timer that the next claim may lease, by the server's last answer. `None` if the
+    /// answer has no such moment.
     next_claim: Option<UtcMillis>,
-    /// The earliest due moment that a commit or a message has reported since the last look (question about the shard's
-    /// state) began.
+    /// The earliest due moment that a commit or a message has reported after the last look (question about the shard's
+    /// state) began. `None` without such a report.
     noted: Option<UtcMillis>,
     /// When the last look (question about the shard's state) ended, by the clock of this process.
     looked: Option<Timestamp>,
-    /// When the last look (question about the shard's state) that succeeded ran, by the server's clock.
+    /// When the last successful look (question about the shard's state) ran, by the server's clock.
     polled: Option<UtcMillis>,
     /// When a server last answered this node with the end of the shard's first lease, by the clock of this process.
     told_end: Option<Timestamp>,
@@ -110,8 +110,8 @@ impl Shards {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_owned)
     }
 
-    /// Returns whether the shard belongs to this node, and its server has answered the last look (question about its
-    /// state).
+    /// Returns whether the shard belongs to this node, and the shard's server has answered the last look (question
+    /// about the shard's state).
     pub(crate) fn is_healthy(&self, shard: Shard) -> bool {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_wanted && !known.is_sick)
     }
@@ -137,7 +137,8 @@ impl Shards {
         self.those(|known| known.is_owned && !(leaves_out_sick && known.is_sick))
     }
 
-    /// Returns the shards that this node owns but that no longer belong to it. The node must release these shards.
+    /// Returns the shards that this node owns but that no longer belong to this node. The node must release these
+    /// shards.
     pub(crate) fn unwanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
@@ -331,8 +332,8 @@ impl Shards {
         self.topology.fails_in_parts() && known.is_sick
     }
 
-    /// Keeps `end`, the end of another node's lease, if it is earlier than the kept moment. The next claim returns the
-    /// kept moment.
+    /// Keeps the moment `end` if it is earlier than the kept moment. `end` is the end of another node's lease. The next
+    /// claim returns the kept moment.
     pub(crate) fn keep_first_end(&mut self, end: Option<UtcMillis>) {
         self.first_end = self.first_end.into_iter().chain(end).min();
     }
@@ -345,7 +346,7 @@ impl Shards {
         self.first_end.take()
     }
 
-    /// Returns the due moment of the shard's first timer, as far as this node knows it.
+    /// Returns the due moment of the shard's first timer, as far as this node knows the moment.
     pub(super) fn due(&self, shard: Shard) -> Option<UtcMillis> {
         self.each.get(usize::from(shard))?.due()
     }

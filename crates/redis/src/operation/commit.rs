@@ -20,11 +20,11 @@ use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
 pub(crate) struct Known {
     pub(crate) timers: BTreeMap<TimerId, Found>,
     pub(crate) remembered: BTreeMap<TimerId, UtcMillis>,
-    /// The timer whose lease the operation ends because the lease is over. The script verifies that by the server's
-    /// time.
+    /// The timer whose lease the operation ends because the lease is over. The script checks by the server's time that
+    /// the lease is over.
     pub(crate) expired: Option<TimerId>,
-    /// The put-back that the operation makes: storing an at-most-once timer again after its claim. `None` for any other
-    /// operation.
+    /// The put-back that the operation makes. A put-back stores a timer of at most one delivery again after its claim.
+    /// `None` for any other operation.
     pub(crate) put_back: Option<Arc<PutBack>>,
 }
 
@@ -36,8 +36,8 @@ impl Known {
     }
 }
 
-/// A redirect that an operation has written in advance, from the shard of a timer's id to another shard. Then the
-/// operation may store the timer in that other shard.
+/// A redirect that an operation has written in advance, from the shard of a timer's id to another shard. After that the
+/// operation may store the timer in the other shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     pub(crate) redirect: Redirect,
@@ -65,7 +65,7 @@ pub(crate) struct Refused {
     pub(crate) found: Values,
 }
 
-/// Says which check of a commit failed. The data have changed since they were read, or a guess was wrong.
+/// Says which check of a commit failed. The data have changed after they were read, or a guess was wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Doubt {
     Timer(TimerId),
@@ -73,7 +73,7 @@ pub(crate) enum Doubt {
     Remembered(TimerId),
     /// In a cluster, the redirect of another creation exists for this id.
     Redirected(TimerId, Redirect),
-    /// In a cluster, the reservation of this id is over. Or another client has forbidden commits under the id's
+    /// In a cluster, the reservation of this id is over. Another client may also have forbidden commits under the id's
     /// redirect.
     Reserved(TimerId),
     /// The timer was put back already, or its put-back comes too late.
@@ -201,7 +201,7 @@ impl<'a> Commit<'a> {
     }
 
     /// Returns the shard of the timers that the commit changes. If the commit changes no timer, returns the shard of
-    /// the data that it checks.
+    /// the data that the commit checks.
     pub(crate) fn home(layout: &Layout, known: &Known, changes: &Changes) -> Option<Shard> {
         let created = || Some(layout.home_of(changes.timers.first()?.after.as_ref()?));
         let read = || known.timers.values().next().map(|found| found.shard);
@@ -212,8 +212,8 @@ impl<'a> Commit<'a> {
         changed(known, changes).or_else(put_back).or_else(created).or_else(read).or_else(free).or_else(absent)
     }
 
-    /// Returns the keys and the arguments of the script. Also returns, for each check, the doubt that a failure of the
-    /// check means.
+    /// Returns the keys and the arguments of the script. Also returns a doubt for each check: the reason for the
+    /// refusal if the check fails.
     pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, Words, Vec<Doubt>) {
         let mut arguments = Words::default();
         arguments.push_number(self.doubts.len() as u64);
@@ -222,8 +222,8 @@ impl<'a> Commit<'a> {
         (self.keys, arguments, self.doubts)
     }
 
-    /// Returns the position of a key among the script's keys, counted from 1. `part` of the shard is stored under the
-    /// key. Adds the key if it is new.
+    /// Returns the position of a key among the script's keys, counted from 1. The key stores the part `part` of the
+    /// shard. Adds the key if it is new.
     fn place(&mut self, shard: Shard, part: Part) -> u64 {
         let (layout, keys) = (self.layout, &mut self.keys);
         let place = *self.places.entry((shard, part)).or_insert_with(|| {

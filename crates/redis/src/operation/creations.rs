@@ -66,9 +66,9 @@ impl Creations {
         self.transactions.transact(Start::New, |draft| draft.apply(op.clone())).await
     }
 
-    /// Returns whether a creation may share a script with other creations. No creation may in a cluster, because a
-    /// silent shard must not delay creations in other shards. A creation that replaces a timer may not, because its key
-    /// is mostly taken.
+    /// Returns whether a creation may share a script with other creations. In a cluster, creations share no scripts,
+    /// because a silent shard must not delay creations in other shards. A creation that replaces a timer shares no
+    /// script, because its key is mostly taken.
     fn is_common(&self, timer: &Timer, mode: &IfPresent) -> bool {
         let home = self.deployment.layout.home_of(timer);
         // A timer that is due soon needs a hint to the owner of its shard, which only a commit sends.

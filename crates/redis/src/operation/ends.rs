@@ -42,7 +42,7 @@ impl Ends {
         Self { deployment: Arc::clone(deployment), held: Arc::clone(held) }
     }
 
-    /// Ends deliveries of different timers. Skips an operation that does more than remove its timer. Each outcome comes
+    /// Ends deliveries of different timers. Skips an operation that changes more than its timer. Each outcome comes
     /// with the index of its operation in `ops`.
     pub(crate) async fn end_many(
         &self,

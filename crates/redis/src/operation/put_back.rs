@@ -66,11 +66,12 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// The time after its first attempt for which a put-back (storing a claimed timer again) may take effect.
+/// The time for which a put-back (storing a claimed timer again) may take effect. The time begins with the first
+/// attempt.
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
 /// The time for which the mark of a put-back stays stored, after the last moment at which the put-back can take effect.
 pub(crate) const KEPT: Duration = Duration::from_secs(300);
-/// The number of put-backs without an answer from which old put-backs are forgotten. A put-back stores a claimed timer
+/// The number of unanswered put-backs from which on old put-backs are forgotten. A put-back stores a claimed timer
 /// again.
 const MANY: usize = 4_096;
 
@@ -105,7 +106,7 @@ impl PutBack {
         self.until + KEPT
     }
 
-    /// Notes why the put-back can no longer take effect. Later reasons are ignored.
+    /// Notes why the put-back can no longer take effect. Only the first noted reason counts.
     pub(crate) fn refuse(&self, doubt: PutBackDoubt) {
         let _first = self.refused.set(match doubt {
             PutBackDoubt::Applied => Outcome::Repeated(self.id),

@@ -91,7 +91,7 @@ pub(super) struct Outside {
     pub(super) ended: Vec<Ending>,
 }
 
-/// A timer whose id must be free. Usually the operation creates the timer.
+/// A timer whose id must be free. In most cases, the operation creates this timer.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,
@@ -161,8 +161,8 @@ pub(super) async fn reserve_all(
     Ok(refused)
 }
 
-/// Reserves an id by a redirect that says that the timer will be in the shard `home`. If the id is taken, returns the
-/// refusal.
+/// Reserves an id. The reservation is a redirect: it says that the timer will be in the shard `home`. If the id is
+/// taken, returns the refusal.
 pub(super) async fn reserve(
     deployment: &Deployment,
     id: TimerId,
@@ -238,8 +238,8 @@ pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let _left = join_all(redirects).await;
 }
 
-/// Removes a redirect that seems to lead nowhere, and forbids commits under it. If the timer is stored after all,
-/// changes nothing and returns `true`.
+/// Removes a redirect that seems to lead nowhere, and forbids commits under the redirect. If the timer is stored after
+/// all, changes nothing and returns `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

@@ -23,8 +23,8 @@ impl Counter {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Returns the numbers of timers. If a server does not answer, uses the server's last answer. So a silent primary
-    /// does not stop creations in other shards, for which the number of timers is checked.
+    /// Returns the numbers of timers. If a server does not answer, uses the server's last answer. Each creation checks
+    /// the number of timers. So a silent primary does not stop creations in other shards.
     ///
     /// # Errors
     ///

@@ -16,8 +16,8 @@ const SETS_AT_ONCE: usize = 256;
 /// The greatest number of scripts that one list has at the servers at the same time. So other calls can run between the
 /// scripts.
 const SCRIPTS_AT_ONCE: usize = 4;
-/// The length of an encoded moment in bytes. In some indexes, the place of an entry begins with a moment. A place is a
-/// position in the order.
+/// The length of an encoded moment in bytes. In some indexes, the place (position in the order) of an entry begins with
+/// a moment.
 const MOMENT: usize = 6;
 
 /// Returns the greatest number of slices (sets of pending timers) that a shard can have in one period. Each lane (group
@@ -65,7 +65,7 @@ fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
 /// Selects a set of stored timers, and the order in which they are read.
 #[derive(Clone, Debug)]
 pub(crate) enum Index {
-    /// The entries of one part of each shard, in the order of their members. Only members with this beginning count.
+    /// All stored timers, in the order of their ids.
     Records,
     /// The entries of a part of the shards, in the order of their members. Only members with this beginning count.
     Members(Part, Vec<u8>),
@@ -120,9 +120,9 @@ impl Scores {
     pub(super) const ALL: Self = Self { from: 0, until: None };
 }
 
-/// The entries of an index that one read has returned.
+/// The consecutive entries of an index that one read has returned.
 pub(crate) struct Stretch {
-    /// The entries that were read. No entry of the index lies between two of these.
+    /// The entries that were read. The index has no further entry between the first and the last.
     pub(crate) entries: Vec<IndexEntry>,
     /// Whether the index has no entries after `entries`.
     pub(crate) is_end: bool,

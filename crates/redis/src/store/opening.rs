@@ -93,7 +93,7 @@ impl RedisBuilder {
     }
 
     /// Returns whether the key of the deployment is lost although its shards exist. If so, no new deployment may be
-    /// created, because the old shards would not belong to it.
+    /// created, because the old shards would not belong to the new deployment.
     async fn has_lost_key(&self, link: &dyn Link, time: &Time) -> Result<bool, StoreError> {
         let is_known = async || {
             let keys = vec![Layout::deployment(&self.name)];

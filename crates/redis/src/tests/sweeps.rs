@@ -79,8 +79,8 @@ fn apply(store: &RedisStore, op: Op) -> Result<Outcome, StoreError> {
     now(store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
 }
 
-/// A creation or an end of a timer stops at each of its steps. If there is no timer, the redirect is removed after a
-/// time. Otherwise the redirect stays.
+/// Tests a creation or an end of a timer that stops at each of its steps. If there is no timer, the redirect is removed
+/// after a time. Otherwise the redirect stays.
 #[test]
 fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
     let Some(server) = Server::start(&[]) else { return };
@@ -119,8 +119,8 @@ fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
     assert!(left >= 2, "only {left} notes were left, by a creation and by an end");
 }
 
-/// A creation pauses before its commit while the sweep goes on. The pause is shorter or longer than a redirect reserves
-/// an id.
+/// Tests a creation that pauses before its commit while the sweep goes on. The pause is shorter or longer than a
+/// redirect reserves an id.
 #[test]
 fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     let Some(server) = Server::start(&[]) else { return };
@@ -146,7 +146,7 @@ fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     }
 }
 
-/// A failover may lose the redirect of a timer without the timer itself.
+/// Tests a failover that loses the redirect of a timer without the timer itself.
 #[test]
 fn a_note_that_is_lost_is_named_by_the_check() {
     let Some(server) = Server::start(&[]) else { return };

@@ -16,8 +16,7 @@ const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
 const KINDS: [(u16, bool); 3] = [(1, false), (16, false), (4, true)];
 
 /// The only case of the suite that this store does not pass. A claim takes the longest due timers from the lanes
-/// (groups of namespaces) that have room. So of several namespaces with due timers, the namespace whose timers come
-/// last gets less than an equal part.
+/// (groups of namespaces) that have room. So the namespace whose due timers come last gets less than an equal part.
 const EQUAL_PARTS: &str = "turns: namespaces that wait are served in turn";
 
 /// Runs a case of the suite on a deployment of each kind.
@@ -38,7 +37,7 @@ fn the_store_conforms_in_turns() {
     }
 }
 
-/// The suite permits other stores a few more claims than this test does.
+/// Tests the claims that find timers behind a herd. The suite permits a few more claims, for other stores.
 #[test]
 fn timers_behind_a_herd_are_claimed_at_once() {
     on_each_kind(100, |kind, mut turns| {

@@ -46,17 +46,17 @@ use tourbillon_durable::timer::TimerId;
 
 /// The time after which a redirect that leads nowhere is read a second time.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
-/// The number of redirects after which a step of the sweep reads no further hash of redirects.
+/// The number of redirects from which on a step of the sweep reads no further hash of redirects.
 const PAGE: u64 = 500;
-/// The number of tokens of leased timers after which a step of the sweep stops reading.
+/// The number of tokens of leased timers from which on a step of the sweep reads no further tokens.
 const TOKENS: u64 = 500;
 /// The greatest number of redirects that wait for a second read, because they led nowhere at the first.
 const MOST: usize = 1_024;
 /// The greatest number of redirects that one step of the sweep removes.
 const AT_ONCE: usize = 16;
 
-/// The place at which the sweep goes on. The sweep also remembers redirects that it must read again. A redirect is an
-/// entry that leads to the shard of a timer.
+/// The progress of the sweep through its shards. The sweep also remembers redirects that it must read again. A redirect
+/// is an entry that leads to the shard of a timer.
 #[derive(Debug, Default)]
 struct Progress {
     shard: Shard,
@@ -138,7 +138,7 @@ impl Sweep {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a page of the tokens of one shard. Gives an end to each leased timer whose lease has none.
+    /// Reads a page of the tokens of one shard. Gives an end to each lease that has no end.
     pub(crate) async fn repair_leases(&self) -> Result<(), StoreError> {
         let owned = self.node.state().shards.owned();
         let (Some((shard, place)), Some(lease)) =

@@ -76,8 +76,8 @@ fn ids(leased: &[Leased]) -> Vec<u128> {
 
 type Seen = Arc<Mutex<Vec<(u128, Duration)>>>;
 
-/// A runtime without handlers. The runtime claims when the store wakes it or a timer is due, and ends all claimed
-/// timers.
+/// A runtime without handlers. The runtime claims when the store wakes the runtime or a timer is due. The runtime ends
+/// all claimed timers.
 struct Runner {
     store: Arc<RedisStore>,
     /// The ids of the delivered timers, each with its lateness.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// The failures after which an answered change is still stored.
+/// The failures that a change survives once it was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Survives {
     PowerLoss,
@@ -36,15 +36,15 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) workload: &'static str,
     pub(crate) rounds: usize,
-    /// The contestants that take part in the first round only. All rounds would take them too long.
+    /// The contestants that take part only in the first round, because all rounds would take them too long.
     pub(crate) once: &'static [&'static str],
     pub(crate) full: fn() -> Value,
     pub(crate) quick: fn() -> Value,
 }
 
 impl Case {
-    /// Returns whether the option `--only` with this text selects the case. The text may be the name of the case or of
-    /// its workload.
+    /// Returns whether the option `--only` with this text selects the case. The text is the name of a case or of a
+    /// workload.
     pub(crate) fn is_called(&self, text: &str) -> bool {
         self.name == text || self.workload == text
     }

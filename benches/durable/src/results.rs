@@ -85,13 +85,13 @@ impl Results {
         }
     }
 
-    /// Stores the results of a case. They replace an earlier result of the same case.
+    /// Stores the results of a case. The new results replace earlier results of the same case.
     pub(crate) fn put(&mut self, outcome: Outcome) {
         self.cases.retain(|old| old.case != outcome.case);
         self.cases.push(outcome);
     }
 
-    /// Stores rows of a case. They replace earlier rows that have the same contestants.
+    /// Stores rows of a case. The new rows replace earlier rows of the same contestants.
     pub(crate) fn put_rows(&mut self, outcome: Outcome) -> Result<(), Box<dyn Error>> {
         let old = self
             .cases
@@ -118,14 +118,15 @@ impl Results {
         self.cases.iter().find(|outcome| outcome.case == name)
     }
 
-    /// Returns a contestant's figures with this key, in ascending order. Returns `None` if there are none.
+    /// Returns a contestant's figures with this key, in ascending order. Returns `None` if the contestant has no such
+    /// figures.
     pub(crate) fn samples(&self, case: &str, contestant: &str, key: &str) -> Option<Samples> {
         let row = self.case(case)?.rows.iter().find(|row| row.contestant == contestant)?;
         Samples::new(row.numbers.get(key)?)
     }
 }
 
-/// Figures in ascending order. There is at least one.
+/// Figures of a contestant in ascending order, at least a single figure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Samples(Vec<f64>);
 

@@ -29,8 +29,8 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts the service with its files in the folder `data`. The settings allow callbacks to this machine, and many
-    /// at a time to one host. Other settings are the defaults.
+    /// Starts the service with its files in the folder `data`. The settings permit callbacks to this machine, and many
+    /// callbacks at a time to one host. Other settings have their defaults.
     pub(super) fn service(data: &Path) -> Result<Self, Failure> {
         let mut command = Command::new(env::current_exe()?);
         command.arg0(NAME).arg("--data").arg(data).args(["--listen", "127.0.0.1:0"]);

@@ -32,7 +32,7 @@ struct Shared {
     most: AtomicUsize,
     /// The id of each timer's first callback.
     ids: Mutex<HashMap<usize, Box<str>>>,
-    /// A description of the first callback that failed its check. `None` if all were right.
+    /// A description of the first callback that failed its check. `None` if all callbacks have passed.
     fault: Mutex<Option<String>>,
 }
 

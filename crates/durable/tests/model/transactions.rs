@@ -87,7 +87,7 @@ impl Model {
         }
     }
 
-    /// Gives an answer to the user or the worker. The observer notes the promise in the answer.
+    /// Gives an answer to the user or the worker. The observer of the model notes the promise in the answer.
     pub(crate) fn say(world: &mut World, said: &Said) {
         match said {
             Said::Nothing => {}

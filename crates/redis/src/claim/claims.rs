@@ -330,7 +330,8 @@ impl Claims {
     }
 
     /// Returns the timers that the claim with this number has leased. A caller that did not get the claim's answer
-    /// calls this method. If a group of shards does not answer, a later claim asks the group.
+    /// calls this method. If a group of shards (all shards that one script can read) does not answer, a later claim
+    /// asks the group.
     pub(crate) async fn recover(&self, claimant: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         let token = Token { incarnation: claimant.incarnation, claim };
         let groups = self.deployment.all_groups();

@@ -31,7 +31,7 @@ const REAPED_AT_ONCE: usize = 64;
 /// The pause after which a server that did not answer is asked for ended leases again.
 const REST_OF_FAILED: Duration = Duration::from_secs(1);
 
-/// The ended leases that servers have listed for some shards.
+/// The leases that are over, as servers have listed them for some shards.
 #[derive(Default)]
 struct Expired {
     /// The timers whose leases have ended, each with the moment at which its lease ended, in milliseconds.
@@ -214,8 +214,8 @@ impl Leases {
         Ok(lost)
     }
 
-    /// Ends at most `limit` leases whose time is over. In each shard, the leases that ended earliest come first. A
-    /// shard with more ended leases than one script lists is asked again.
+    /// Ends at most `limit` leases whose time is over. In each shard, the leases that ended earliest come first. If a
+    /// shard has more ended leases than one script lists, the shard is asked again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();

@@ -67,8 +67,9 @@ pub(super) struct Named {
 pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
-    /// For each shard, the first slices that the last answer named. A slice is the set of a lane's pending timers that
-    /// are due in one period of two hours. The next script must name the keys of these slices.
+    /// For each shard, the first slices that the last answer named. A slice is the set of pending timers of one lane
+    /// (group of namespaces) that are due in one period of two hours. The next script must name the keys of these
+    /// slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 

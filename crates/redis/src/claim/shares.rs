@@ -27,7 +27,7 @@ pub(crate) struct Turns {
 struct Lane {
     /// The number of deliveries under way for timers of this lane (a group of namespaces).
     has: usize,
-    /// The number of timers that the claim has taken from this lane.
+    /// The number of timers that the claim has taken from this lane (a group of namespaces).
     taken: usize,
     /// The number of late timers that this lane (a group of namespaces) may still take.
     late: usize,

@@ -14,13 +14,13 @@ const GRACE: Duration = Duration::from_millis(300);
 /// The answers and the failures of calls to several groups of shards. A group is all shards that one script can read.
 pub(crate) struct Gathered<G, T> {
     pub(crate) answers: Vec<(G, T)>,
-    /// The groups whose calls failed, each with the error of its call. The error is `None` if the group did not answer
-    /// in time. Such a call may still take effect.
+    /// The groups of shards whose calls failed, each with the error of its call. The error is `None` if the group did
+    /// not answer in time. Such a call may still take effect.
     pub(crate) failed: Vec<(G, Option<StoreError>)>,
 }
 
 impl<G, T> Gathered<G, T> {
-    /// Returns the answers if any group has answered, although other groups may have failed.
+    /// Returns the answers if any group of shards has answered, although other groups may have failed.
     ///
     /// # Errors
     ///

@@ -32,8 +32,8 @@ pub(crate) struct Deployment {
     /// The reason why the store refuses calls. The server has lost the deployment, or has another deployment in its
     /// place. `None` while the store is open.
     closed: Mutex<Option<Closed>>,
-    /// The moment at which a check last found a part of the deployment on the servers. The store checks after an answer
-    /// that looks like a loss. `None` before such a check.
+    /// The moment at which a check last found a part of the deployment on the servers. The store makes this check when
+    /// a server seems to have lost its data. `None` before such a check.
     pub(super) seen: Mutex<Option<Instant>>,
     forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }

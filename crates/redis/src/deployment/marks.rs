@@ -15,8 +15,8 @@ pub(crate) const REMEDY: &str = "`tourbillond mend`, or `RedisBuilder::mend`, br
 /// failed.
 pub(crate) type Marks = Vec<(Shard, Result<Option<Vec<u8>>, StoreError>)>;
 
-/// Reads the marks (the deployment's id in each shard) of all groups at the same time. Returns the marks sorted by
-/// shard.
+/// Reads the marks of the shards in all groups at the same time. A mark is the deployment's id, which each shard
+/// stores. Returns the marks sorted by shard.
 pub(crate) async fn marks_of(
     link: &dyn Link,
     time: &Time,

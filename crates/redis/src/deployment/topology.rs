@@ -27,7 +27,7 @@ impl Topology {
         if is_cluster { Self::Cluster } else { Self::OneServer }
     }
 
-    /// Returns the number of the group to which a shard belongs. One script may name the keys of all shards of a group.
+    /// Returns the number of the group to which a shard belongs. A group is shards whose keys one script may name.
     fn group_of(self, shard: Shard) -> Shard {
         match self {
             Self::OneServer => 0,
@@ -60,7 +60,7 @@ impl Topology {
     }
 
     /// Returns whether some shards may answer while others do not. This is true for a cluster. If so, each group of
-    /// shards is asked on its own, and a failed group is left out.
+    /// shards (all shards that one script can read) is asked separately, and a failed group is left out.
     pub(crate) fn fails_in_parts(self) -> bool {
         self == Self::Cluster
     }

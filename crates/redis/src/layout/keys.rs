@@ -223,25 +223,26 @@ impl Layout {
         self.shard_of(&[&[length], namespace.as_bytes(), key.as_bytes()].concat())
     }
 
-    /// Returns the set of keys that stores this key's entry, in the shard of the key. `entry` is the key's
-    /// [entry](crate::layout::key_entry) without the id.
+    /// Returns the set of keys (a sorted set of key entries) that stores a key's entry, in the shard of the key.
+    /// `entry` is the key's [entry](crate::layout::key_entry) without the id.
     pub(crate) fn keys_of(&self, entry: &[u8]) -> Part {
         Part::Keys(self.key_set(entry))
     }
 
-    /// Returns the number of the set of keys that stores this entry.
+    /// Returns the number of the set of keys (a sorted set of key entries) that stores the entry `entry`.
     pub(crate) fn key_set(&self, entry: &[u8]) -> u16 {
         // The first bytes of the checksum decide. The last bits of a similar checksum decide the shard already.
         let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
         u16::from_be_bytes([first, second]) & (self.key_sets().end - 1)
     }
 
-    /// Returns the number of the set of keys that stores the entry of this timer, which has no key.
+    /// Returns the number of the set of keys (a sorted set of key entries) that stores the entry of a timer without a
+    /// key.
     pub(crate) fn keyless_set(&self, id: TimerId) -> u16 {
         self.key_set(&id.as_u128().to_be_bytes())
     }
 
-    /// Returns the numbers of all sets of keys of one shard.
+    /// Returns the numbers of all sets of keys (sorted sets of key entries) of one shard.
     pub(crate) fn key_sets(&self) -> core::ops::Range<u16> {
         0..KEY_SETS / self.shards.clamp(1, KEY_SETS)
     }
@@ -256,7 +257,8 @@ impl Layout {
         }
     }
 
-    /// Returns the hash of redirects that has the redirect of this timer id, if the timer has a redirect.
+    /// Returns the hash that has the redirect of a timer id, if the id has a redirect. A redirect leads to the shard
+    /// that stores the timer.
     pub(crate) fn redirects_of(id: TimerId) -> Part {
         let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();
         Part::Redirects(bucket)

@@ -23,8 +23,8 @@ impl Slice {
         core::str::from_utf8(name).ok()?.parse().ok().map(Self)
     }
 
-    /// Returns the number of the slice. The number is a member of the set of slices, and a part of the name of the
-    /// slice's key.
+    /// Returns the number of the slice (a set of pending timers). The number is a member of the set of slices, and a
+    /// part of the name of the slice's key.
     pub(crate) const fn number(self) -> u64 {
         self.0
     }

@@ -69,8 +69,8 @@ impl Witness {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all changes that the server has made are as safe as the witness's [`SyncPolicy`] asks. The future
-    /// can be polled without a runtime.
+    /// Waits until all changes that the server has made are as safe as the [`SyncPolicy`] of this witness asks. The
+    /// future can be polled without a runtime.
     ///
     /// # Errors
     ///

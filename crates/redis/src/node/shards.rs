@@ -27,8 +27,8 @@ struct Known {
     is_wanted: bool,
     /// Whether this node owns the shard, by the last answer of the shard's server.
     is_owned: bool,
-    /// Whether the last look (question about the shard's state) failed, or has no answer although other groups have
-    /// answered. The answer to a later look clears the flag.
+    /// Whether the last look (question about the shard's state) failed, or is late: other shards have answered before.
+    /// The answer to a later look clears the flag.
     is_sick: bool,
     /// Whether the shard's server has lost the shard's data: the last answer had no deployment id. Claims leave such a
     /// shard out.
@@ -143,8 +143,8 @@ impl Shards {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
 
-    /// Assigns to this node the shards for which `belongs` is true. Requests that the background thread looks at each
-    /// new shard at once.
+    /// Assigns to this node the shards for which `belongs` is true. Orders the background thread to ask for the state
+    /// of each new shard at once.
     pub(super) fn want(&mut self, belongs: impl Fn(Shard) -> bool) {
         for (shard, known) in (0..).zip(&mut self.each) {
             let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));
@@ -294,7 +294,7 @@ impl Shards {
         }
     }
 
-    /// Requests that the background thread looks at all shards of this node at once.
+    /// Orders the background thread to ask for the state of all shards of this node at once.
     pub(super) fn hint_all(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted;

@@ -27,8 +27,8 @@ pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
 /// an idle shard of a cluster costs less than a command a second, signs of life and pings included.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
 
-/// The number of polls between two steps of the sweep. The background thread makes the sweep, which removes old
-/// redirects.
+/// The number of polls between two steps of the sweep, the removal of old redirects. The background thread makes the
+/// sweep.
 const POLLS_OF_SWEEP: u32 = 20;
 
 /// The greatest length of a node's name, in bytes.

@@ -41,11 +41,12 @@ impl Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     pub(crate) redirect: Redirect,
-    /// When the reservation ends. The clock of the server that stores the redirect decides.
+    /// When the reservation of the timer's id ends. The clock of the server that stores the redirect decides.
     pub(crate) until: UtcMillis,
 }
 
-/// The redirects that an operation has written in advance, by the ids of their timers.
+/// The redirects that an operation has written before its commit, by the ids of their timers. A redirect leads from the
+/// shard of a timer's id to the shard of the timer.
 pub(crate) type Reservations = BTreeMap<TimerId, Reserved>;
 
 /// The answer of the script `commit`, which makes the changes of an operation.
@@ -71,12 +72,12 @@ pub(crate) enum Doubt {
     Timer(TimerId),
     Key(KeyOf),
     Remembered(TimerId),
-    /// In a cluster, the redirect of another creation exists for this id.
+    /// In a cluster, another creation has written a redirect for this id. A redirect leads to the shard of a timer.
     Redirected(TimerId, Redirect),
-    /// In a cluster, the reservation of this id is over. Another client may also have forbidden commits under the id's
-    /// redirect.
+    /// In a cluster, the time for which this id was reserved is over. Another client may also have forbidden commits
+    /// under the id's redirect, which leads to the shard of the timer.
     Reserved(TimerId),
-    /// The timer was put back already, or its put-back comes too late.
+    /// The put-back (storing a claimed timer again) was already made, or comes too late.
     PutBack(PutBackDoubt),
     /// The server of this shard has lost the shard's data: the shard does not have the deployment's id.
     Lost(Shard),
@@ -388,8 +389,8 @@ impl<'a> Commit<'a> {
         self.change_at(b"r", place).push(member);
     }
 
-    /// Removes an entry from the set of keys with the number `set`. If that set has no other entry of the namespace,
-    /// also removes the set from the namespace's places.
+    /// Removes an entry from the set of keys (a sorted set of key entries) with the number `set`. If the set has no
+    /// other entry of the namespace, the namespace's list of such sets also loses the set.
     fn remove_from_keys(&mut self, shard: Shard, set: u16, member: &[u8]) {
         let keys = self.place(shard, Part::Keys(set));
         let places = self.place(shard, Part::Places);

@@ -161,8 +161,8 @@ fn fail(group: Vec<Waiting>, kind: StoreErrorKind, message: &str) {
     group.into_iter().for_each(|waiting| drop(waiting.answer.send(made.clone())));
 }
 
-/// Builds the keys and the arguments of the script that stores the timers of `group`. The creations must be sorted by
-/// shard.
+/// Builds the keys and the arguments of the script that stores the timers of some creations. The creations in `group`
+/// must be sorted by shard.
 fn keys_and_arguments(layout: &Layout, id: &[u8], group: &[Waiting]) -> (Vec<Vec<u8>>, Words) {
     let (mut keys, mut arguments) = (Vec::new(), Words::default());
     arguments.push(id);

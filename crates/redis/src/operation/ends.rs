@@ -126,8 +126,8 @@ fn is_plain(changes: &Changes) -> bool {
 enum Removal {
     /// Removes a member of a sorted set.
     Member,
-    /// Removes a member of the set of keys with this number. If that set has no other member of the namespace, also
-    /// removes the set from the namespace's places.
+    /// Removes a member of the set of keys (a sorted set of key entries) with this number. If the set has no other
+    /// member of the namespace, the namespace's list of such sets also loses the set.
     Key(u16),
     /// Removes a field of a hash.
     Field,
@@ -135,7 +135,7 @@ enum Removal {
     Count(Vec<u8>),
 }
 
-/// The position of the timer in the script's arguments, counted from 1. Also the member or the field to remove.
+/// The position of an ended timer in the script's arguments, counted from 1, and the member or the field to remove.
 type Removed = (usize, Vec<u8>);
 
 /// Builds the keys and the arguments of the script that makes these ends. The ends must be sorted by shard.

@@ -78,9 +78,9 @@ const MANY: usize = 4_096;
 /// Tells why a put-back, which stores a claimed timer again, has no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PutBackDoubt {
-    /// An earlier attempt of the put-back took effect.
+    /// An earlier attempt to put the timer back (store it again) took effect.
     Applied,
-    /// The time in which the put-back may take effect is over.
+    /// The time in which the put-back (storing a timer again) may take effect is over.
     Late,
 }
 
@@ -89,7 +89,7 @@ pub(crate) enum PutBackDoubt {
 pub(crate) struct PutBack {
     pub(crate) shard: Shard,
     pub(crate) mark: Vec<u8>,
-    /// The moment from which no commit of the put-back has an effect.
+    /// The moment from which no commit can put the timer back (store it again).
     pub(crate) until: UtcMillis,
     id: TimerId,
     refused: OnceLock<Outcome>,
@@ -101,12 +101,12 @@ impl PutBack {
         Self { shard, mark, until: since + AGAIN, id, refused: OnceLock::new() }
     }
 
-    /// Returns the moment from which the put-back's mark counts as forgotten.
+    /// Returns the moment from which the mark of a put-back (storing a timer again) counts as forgotten.
     pub(crate) fn forgotten(&self) -> UtcMillis {
         self.until + KEPT
     }
 
-    /// Notes why the put-back can no longer take effect. Only the first noted reason counts.
+    /// Notes why the put-back (storing a timer again) can no longer take effect. Only the first noted reason counts.
     pub(crate) fn refuse(&self, doubt: PutBackDoubt) {
         let _first = self.refused.set(match doubt {
             PutBackDoubt::Applied => Outcome::Repeated(self.id),
@@ -114,8 +114,8 @@ impl PutBack {
         });
     }
 
-    /// Returns the outcome of a put-back that can no longer take effect. Returns `None` while the put-back can take
-    /// effect.
+    /// Returns the outcome of a put-back (storing a timer again) that can no longer take effect. Returns `None` while
+    /// the put-back can take effect.
     pub(crate) fn refused(&self) -> Option<Outcome> {
         self.refused.get().cloned()
     }
@@ -128,7 +128,7 @@ type Name = (TimerId, Token);
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 
-/// The put-backs of a batch of operations. The flag is true if a put-back is at its first attempt.
+/// The put-backs (timers stored again) of a batch of operations. The flag is true at the first attempt of a put-back.
 pub(crate) type Batch = Vec<(Name, bool)>;
 
 impl Attempts {
@@ -155,8 +155,8 @@ impl Attempts {
         batch
     }
 
-    /// Forgets the put-backs of a batch, because the caller knows their outcomes. If `only_first` is true, forgets only
-    /// put-backs at their first attempt.
+    /// Forgets the put-backs (timers stored again) of a batch, because the caller knows their outcomes. If `only_first`
+    /// is true, forgets only put-backs at their first attempt.
     pub(crate) fn end(&self, batch: Batch, only_first: bool) {
         for (name, is_first) in batch {
             if is_first || !only_first {
@@ -165,7 +165,8 @@ impl Attempts {
         }
     }
 
-    /// Returns the moment of the put-back's first attempt. Returns `None` if no attempt is recorded.
+    /// Returns the moment of the first attempt of a put-back (storing a timer again). Returns `None` if no attempt is
+    /// recorded.
     pub(crate) fn since(&self, name: Name) -> Option<UtcMillis> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied()
     }

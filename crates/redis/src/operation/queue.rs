@@ -46,7 +46,8 @@ pub(crate) struct Creation {
     pub(crate) slice: Slice,
     /// The field of the shard's hash of counts in which the timer is counted.
     pub(crate) field: Vec<u8>,
-    /// The entry of the timer's key in a set of keys, without the id. `None` if the timer has no key.
+    /// The entry of the timer's key in a set of keys (a sorted set of key entries). The entry lacks the timer's id.
+    /// `None` if the timer has no key.
     pub(crate) entry: Option<Vec<u8>>,
     /// The entry that is stored for a timer without a key. The entry lacks the timer's id.
     pub(crate) keyless: Vec<u8>,

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 
-/// Counts the stored timers. Keeps the last counts of each group of shards, for groups that do not answer.
+/// Counts the stored timers. If a server does not answer, its last counts are used. Each group of shards that one
+/// script can read has its own last counts.
 pub(crate) struct Counter {
     pub(super) deployment: Arc<Deployment>,
-    /// The last counts of each group of shards whose server has answered.
+    /// The last counts that servers have answered, for each group of shards that one script can read.
     last: Mutex<BTreeMap<Vec<Shard>, Counts>>,
 }
 

@@ -54,7 +54,7 @@ pub(crate) async fn find_key(deployment: &Deployment, key: &KeyOf) -> Result<Opt
 }
 
 /// Reads the timers with these ids in a shard. Returns the timers in the order of the ids. A record that cannot be read
-/// becomes an error at its place.
+/// becomes an error in place of its timer.
 pub(crate) async fn records(
     deployment: &Deployment,
     shard: Shard,

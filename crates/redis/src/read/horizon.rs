@@ -10,8 +10,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Horizon, StoreError};
 
-/// The greatest number of slices that one script lists or counts. A slice has the pending timers of one lane and
-/// period.
+/// The greatest number of slices that one script lists or counts. A slice has the pending timers of one lane (group of
+/// namespaces) that are due in one period of two hours.
 const SLICES_AT_ONCE: usize = 5_000;
 /// The greatest number of slices (sets of pending timers) that a horizon takes into account, in all shards together.
 const MOST_SLICES: usize = 50_000;

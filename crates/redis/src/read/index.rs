@@ -67,7 +67,7 @@ fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
 pub(crate) enum Index {
     /// All stored timers, in the order of their ids.
     Records,
-    /// The entries of a part of the shards, in the order of their members. Only members with this beginning count.
+    /// The members of a part of each shard's data that begin with these bytes, in the order of the members.
     Members(Part, Vec<u8>),
     /// The timers whose key entries begin with these bytes, in the order of the key entries.
     Keys(Vec<u8>),

@@ -25,11 +25,11 @@ pub struct Mended {
 }
 
 impl RedisBuilder {
-    /// Brings lost shards of the deployment back. A shard is lost if its server has lost the shard's mark, as after a
-    /// restart without its data. Afterwards the shards take timers again. They have the data that their servers still
-    /// have, or are empty. The nodes find the shards at their next poll. If the key of the deployment itself is lost,
-    /// makes the key anew. Changes nothing if nothing is lost, and never removes data. The future can be polled without
-    /// a runtime.
+    /// Brings lost shards of the deployment back. A shard is lost if its server has lost the shard's mark (the
+    /// deployment's id), as after a restart without its data. After this call the shards take timers again. The shards
+    /// have the data that their servers still have, or are empty. The nodes find the shards at their next poll. If the
+    /// key of the deployment itself is lost, makes the key anew. Changes nothing if nothing is lost, and never removes
+    /// data. The future can be polled without a runtime.
     ///
     /// The lost data do not come back. If the server has a backup, restore it before this call.
     ///

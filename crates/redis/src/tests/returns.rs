@@ -32,11 +32,11 @@ enum Meanwhile {
     ClaimAndTakeKey,
     /// Another timer had the key, and gives the key up.
     FreeKey,
-    /// Another timer gives up the key. Then another client claims the timer that was put back.
+    /// Another timer gives up the key. Then another client claims the timer that was put back (stored again).
     FreeKeyAndClaim,
 }
 
-/// When the delayed request of the first attempt reaches the server.
+/// When the server receives the delayed request of the first attempt to put a timer back (store it again).
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Arrival {
     BeforeOthers,
@@ -51,8 +51,8 @@ struct Case {
     has_key: bool,
     is_chosen: bool,
     meanwhile: Meanwhile,
-    /// When the request of the first attempt reaches the server. `None` if the request arrives at once, and only the
-    /// reply is lost.
+    /// When the server receives the request of the first attempt to put a timer back (store it again). `None` if the
+    /// request arrives at once, and only the reply is lost.
     arrival: Option<Arrival>,
 }
 
@@ -157,8 +157,9 @@ impl World {
     }
 }
 
-/// Puts a timer back in two attempts. Call `first` of the first attempt gets no reply. Other clients act before call
-/// `others` of the second attempt. Returns, for each attempt, whether the attempt has that call.
+/// Puts a timer back (stores it again) in two attempts. Call `first` of the first attempt gets no reply. Other clients
+/// act before call `others` of the second attempt. Returns, for each attempt, whether the attempt has the call with
+/// that number.
 fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) -> (bool, bool) {
     let world = World::new(plain, number, &case);
     world.link.at(first, if case.arrival.is_some() { Act::Delay } else { Act::Lose });
@@ -358,8 +359,8 @@ fn a_return_in_a_batch_that_fails_has_one_effect() {
     assert_eq!(world.delivered(), 1);
 }
 
-/// Tests that attempts do not count if they surely had no effect. The timer comes back after any time without the
-/// server.
+/// Tests attempts to put a timer back (store it again) that surely had no effect. Such attempts do not count. The timer
+/// comes back after any time without the server.
 #[test]
 fn a_return_that_has_not_reached_the_server_is_stored_whenever_it_does() {
     let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };

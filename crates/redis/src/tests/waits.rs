@@ -85,7 +85,7 @@ fn a_dead_replica_delays_no_delivery() {
     drop(durable.shutdown(Duration::from_secs(5)));
 }
 
-/// Tests that callers share one round of waiting if they wait for the replica at the same time.
+/// Tests callers that wait for the replica at the same time. A single command to the server waits for all of them.
 #[test]
 fn callers_share_the_wait_for_a_dead_replica() {
     let Some((_primary, mut replica, store)) = start() else { return };

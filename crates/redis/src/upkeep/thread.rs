@@ -64,7 +64,8 @@ struct Rounds {
     look: Weak<()>,
     /// When the background thread last sent a check for dead nodes.
     looked: Option<Timestamp>,
-    /// Alive while the servers have not answered a step of the sweep. The step's task holds the strong reference.
+    /// Alive while the servers have not answered a step of the sweep, which removes old redirects. The task of the step
+    /// holds the strong reference.
     step: Weak<()>,
     /// When the background thread last sent a step of the sweep, which removes old redirects.
     swept: Option<Timestamp>,

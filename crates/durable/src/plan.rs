@@ -59,7 +59,7 @@ pub enum Plan {
     },
 }
 
-/// Decides about instants that passed while an occurrence had not ended. Instants pass in this way after a downtime, or
+/// The rule for instants that passed while an occurrence had not ended. Instants pass in this way after a downtime, or
 /// when a delivery takes longer than the period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissedInstants {

@@ -162,7 +162,7 @@ pub enum Outcome {
         /// The id of the timer that keeps the key.
         id: TimerId,
         /// The phase of the timer that keeps the key. If the phase is [`Phase::Leased`], a delivery of that timer has
-        /// begun, and its handler may have read data that were older than this call.
+        /// begun. Its handler may have read data that were older than this call.
         was: Phase,
     },
     /// The new timer has replaced another timer.

@@ -63,7 +63,8 @@ impl Late {
 }
 
 impl Shares {
-    /// Makes shares of `free` free places, without a limit for late timers.
+    /// Makes the shares of a claim: each namespace may take a part of the `free` free places for deliveries. Sets no
+    /// limit for late timers.
     #[must_use]
     pub fn new(free: usize, under_way: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { free, under_way, late: None }

@@ -147,20 +147,20 @@ pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
     bytes
 }
 
-/// Encodes the entry of a key, up to the id of the timer that has the key.
+/// Encodes the entry of a key, without the id of the timer that has the key.
 pub(crate) fn key_entry(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = key_beginning(namespace, key);
     bytes.extend([0, 0]);
     bytes
 }
 
-/// Encodes the entry of a label, up to the timer's id.
+/// Encodes the entry of a label, without the timer's id.
 pub(crate) fn label_entry(namespace: &str, label: &str) -> Vec<u8> {
     [part(namespace), part(label)].concat()
 }
 
-/// Encodes a namespace and a phase. All entries of the namespace's parked timers begin with these bytes, or all entries
-/// of its dead timers.
+/// Encodes a namespace and a phase. The entries of the namespace's timers in this phase, parked or dead, begin with the
+/// result.
 pub(crate) fn stopped_beginning(namespace: &str, phase: Phase) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(phase_byte(phase));

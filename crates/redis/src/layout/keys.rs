@@ -26,7 +26,7 @@ pub(crate) enum Part {
     /// A sorted set of leased timers. A member is an id, and its score is the moment at which the lease ends.
     Leases,
     /// A sorted set of key entries, sorted by member. A member is: namespace, key, id. A timer that owns no key and is
-    /// not dead has the member: namespace, 255, id. A shard has several of these sets, which [`Layout::key_set`] and
+    /// not dead has the member: namespace, 255, id. A shard has several sets of keys, which [`Layout::key_set`] and
     /// [`Layout::keyless_set`] number.
     Keys(u16),
     /// A sorted set, sorted by member. A member is: namespace, number of a set of keys. That set may have entries of
@@ -176,7 +176,7 @@ impl Layout {
         key
     }
 
-    /// Returns the keys that store these parts of a shard, in the order of `parts`.
+    /// Returns the keys that store the parts `parts` of a shard, in the same order.
     pub(crate) fn keys<const N: usize>(&self, shard: Shard, parts: [Part; N]) -> Vec<Vec<u8>> {
         parts.into_iter().map(|part| self.key(shard, part)).collect()
     }

@@ -192,8 +192,8 @@ impl Shared {
         Slots::read(answer, address).ok_or_else(nothing)
     }
 
-    /// Returns the first map of the slots that one of these servers answers. Asks each server 150 ms after the server
-    /// before it.
+    /// Asks the servers in `servers` for the map of the slots, each server 150 ms after the server before it. Returns
+    /// the first answer.
     async fn first_answer(&self, servers: Vec<Address>) -> RedisResult<Slots> {
         let asked = servers.into_iter().zip(0..).map(|(address, place)| async move {
             sleep(NEXT * place).await;

@@ -37,9 +37,9 @@ impl Drop for Hearing {
     }
 }
 
-/// Calls `ear` with the messages of these channels, for ever. In a cluster, subscribes at the primary that has the key
-/// `beside`. So the primary knows whether this process is connected. While this process has no connection to the
-/// primary, subscribes at another server. Servers of a cluster pass all messages on to each other.
+/// Calls `ear` with the messages of the channels in `channels`, for ever. In a cluster, subscribes at the primary that
+/// has the key `beside`. So the primary knows whether this process is connected. While this process has no connection
+/// to the primary, subscribes at another server. Servers of a cluster pass all messages on to each other.
 pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels: &[Vec<u8>], ear: Arc<Ear>) {
     let (mut pause, mut is_refused) = (SHORTEST, false);
     for attempt in 0.. {

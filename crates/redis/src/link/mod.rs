@@ -93,9 +93,9 @@ pub(crate) trait Link: Send + Sync {
         Box::pin(core::future::pending())
     }
 
-    /// Calls `ear` with the messages of these channels until the returned value is dropped. In a cluster, subscribes at
-    /// the primary that has the key `_beside`, as long as there is a connection to that primary. A link without
-    /// subscriptions returns `None`.
+    /// Calls `ear` with the messages of the channels in `_channels` until the returned value is dropped. In a cluster,
+    /// subscribes at the primary that has the key `_beside`, as long as there is a connection to that primary. A link
+    /// without subscriptions returns `None`.
     fn listen(&self, _beside: &[u8], _channels: &[Vec<u8>], _ear: Ear) -> Option<Box<dyn Any + Send>> {
         None
     }

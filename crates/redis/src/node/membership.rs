@@ -244,8 +244,8 @@ impl Node {
         Ok(())
     }
 
-    /// Declares a node dead because its connection has ended, and expires the node's shards. The scripts publish both
-    /// events to all nodes.
+    /// Declares a node dead because its connection has ended, and expires the node's shards. The scripts that make
+    /// these changes publish them to all nodes.
     async fn bury(&self, node: u64, ttl: Duration) -> Result<(), StoreError> {
         let keys = vec![self.deployment.key.clone(), self.keys.signs.clone()];
         let (name, channel) = (node.to_string().into_bytes(), self.channel_of(node));

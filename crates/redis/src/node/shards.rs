@@ -12,8 +12,8 @@ pub(crate) struct Shards {
     /// The number of looks that have begun. A *look* asks a server for the state of some shards. This number is also
     /// the number of the latest look.
     looks: u64,
-    /// The earliest end of a lease in some shards: those that this node took over, and those whose server did not
-    /// answer. `None` once a claim has returned the moment.
+    /// The earliest end of a lease in some shards. This node took over some of these shards, and the servers of the
+    /// others did not answer. `None` once a claim has returned the moment.
     first_end: Option<UtcMillis>,
     topology: Topology,
     /// Whether the store has a background thread. With a thread, other nodes may lease timers in the shards of this
@@ -137,8 +137,8 @@ impl Shards {
         self.those(|known| known.is_owned && !(leaves_out_sick && known.is_sick))
     }
 
-    /// Returns the shards that this node owns but that no longer belong to this node. The node must release these
-    /// shards.
+    /// Returns the shards that this node owns but that no longer belong to this node. The node must release the
+    /// returned shards.
     pub(crate) fn unwanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
@@ -229,7 +229,7 @@ impl Shards {
         rests.map(rest).min().unwrap_or(pause)
     }
 
-    /// Notes that the background thread has asked for the state of these shards, or that the question has ended.
+    /// Notes whether the background thread waits for an answer about the state of the shards in `shards`.
     pub(crate) fn set_asked(&mut self, shards: &[Shard], is_asked: bool) {
         for shard in shards {
             if let Some(known) = self.of(*shard) {
@@ -238,8 +238,8 @@ impl Shards {
         }
     }
 
-    /// Numbers a new look, a question about the state of these shards. Decides whether the look asks for the end of the
-    /// first lease.
+    /// Numbers a new look, a question about the state of the shards in `shards`. Decides whether the look asks for the
+    /// end of the first lease.
     pub(crate) fn begin_look(&mut self, shards: &[Shard]) -> Look {
         self.looks += 1;
         let (mut wants_end, has_others) = (false, self.has_thread);
@@ -276,7 +276,7 @@ impl Shards {
         }
     }
 
-    /// Marks these shards as sick, because a look (question about their state) failed or is late.
+    /// Marks the shards in `shards` as sick, because a look (question about the shards' state) failed or is late.
     pub(crate) fn fail_look(&mut self, shards: &[Shard]) {
         let looked = Some(moment());
         for shard in shards {

@@ -64,7 +64,7 @@ pub(crate) struct Keys {
     pub(crate) channel: Vec<u8>,
 }
 
-/// The knowledge of a node that changes, all under one lock.
+/// The changing part of a node's knowledge, all under one lock.
 pub(crate) struct State {
     pub(crate) is_member: bool,
     /// The moment at which this process became a node, by the deployment's time.

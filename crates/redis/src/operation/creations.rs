@@ -141,8 +141,8 @@ impl Creations {
         }
     }
 
-    /// Runs the script that stores the timers of these creations. Returns, for each creation, whether its timer was
-    /// stored.
+    /// Runs the script that stores the timers of the creations in `group`. Returns, for each creation, whether its
+    /// timer was stored.
     async fn store_some(&self, group: &[Waiting]) -> Result<Vec<bool>, StoreError> {
         let (keys, arguments) = keys_and_arguments(&self.deployment.layout, &self.deployment.id(), group);
         let mut answered = self.deployment.run(|scripts| &scripts.create, keys, arguments).await?;
@@ -155,7 +155,7 @@ impl Creations {
     }
 }
 
-/// Answers these creations with an error, because their script failed or they were not sent.
+/// Answers the creations in `group` with an error. The creations' script has failed, or the creations were not sent.
 fn fail(group: Vec<Waiting>, kind: StoreErrorKind, message: &str) {
     let made = Made::Failed(kind, message.into());
     group.into_iter().for_each(|waiting| drop(waiting.answer.send(made.clone())));

@@ -60,7 +60,7 @@ impl Ends {
         Ok(try_join_all(scripts).await?.into_iter().flatten().collect())
     }
 
-    /// Makes the operations at these places (indices) of `ops` by one script. The places must be sorted by shard.
+    /// Makes the operations at the indices `places` of `ops` by one script. The indices must be sorted by shard.
     async fn end_some(
         &self,
         ops: &[(TimerId, &Op)],
@@ -138,7 +138,7 @@ enum Removal {
 /// The position of an ended timer in the script's arguments, counted from 1, and the member or the field to remove.
 type Removed = (usize, Vec<u8>);
 
-/// Builds the keys and the arguments of the script that makes these ends. The ends must be sorted by shard.
+/// Builds the keys and the arguments of the script that makes the ends in `ends`. The ends must be sorted by shard.
 fn keys_and_arguments(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
     let mut removals: BTreeMap<(Shard, Part, Removal), Vec<Removed>> = BTreeMap::new();
     for (place, end) in ends.iter().enumerate() {

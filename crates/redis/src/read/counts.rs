@@ -54,7 +54,7 @@ impl Counter {
         Ok(all)
     }
 
-    /// Asks one server for the numbers of timers in these shards.
+    /// Asks one server for the numbers of timers in the shards `shards`.
     async fn counts_of(&self, shards: Vec<Shard>) -> Result<Counts, StoreError> {
         let keys = self.deployment.keys(&shards, [Part::Counts, Part::Quarantined]);
         let mut answered = self.deployment.run(|scripts| &scripts.counts, keys, []).await?;

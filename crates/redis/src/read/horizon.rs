@@ -61,8 +61,8 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     Ok(horizon)
 }
 
-/// Counts the pending timers of each slice (a set of pending timers) by span. A span ends at each moment in `ends`. One
-/// more span begins at the last of these moments.
+/// Counts the pending timers of each slice (a set of pending timers) by span of time. A span ends at each moment in
+/// `ends`. One more span begins at the last moment in `ends`.
 async fn tally(
     deployment: &Deployment,
     slices: &[(Slice, Shard)],

@@ -61,7 +61,7 @@ impl RedisBuilder {
         Ok(examine(&session, connect, &plan).await)
     }
 
-    /// Opens the deployment on these servers. The future can be polled without a runtime.
+    /// Opens the deployment on the servers that `connect` names. The future can be polled without a runtime.
     ///
     /// The servers are checked first. A server on which timers would be unsafe is refused, unless
     /// [`unchecked`](Self::unchecked) is set: an old version, a `maxmemory-policy` that evicts, a clock that differs

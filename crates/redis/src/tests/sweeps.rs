@@ -68,8 +68,8 @@ impl World {
         hashes.len()
     }
 
-    /// Checks the deployment, and returns the number of its timers. All of these timers are in another shard than their
-    /// ids say.
+    /// Checks the deployment, and returns the number of its timers. All timers of the deployment are in another shard
+    /// than their ids say.
     fn timers(&self) -> usize {
         assert_eq!(now(self.node.check()).unwrap(), []);
         let counts = now(self.node.counts()).unwrap();

@@ -11,8 +11,8 @@ use tourbillon_durable::store::{Late, Leased, Limit, Op};
 use tourbillon_fault::Server;
 
 const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
-/// The kinds of deployments in these tests. Each has a number of shards, and says whether each script names one shard,
-/// as in a cluster.
+/// The kinds of deployments that the tests of claims in turn use. Each kind has a number of shards, and says whether
+/// each script names one shard, as in a cluster.
 const KINDS: [(u16, bool); 3] = [(1, false), (16, false), (4, true)];
 
 /// The only case of the suite that this store does not pass. A claim takes the longest due timers from the lanes

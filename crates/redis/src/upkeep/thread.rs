@@ -79,7 +79,8 @@ impl Upkeep {
     }
 }
 
-/// Starts the background thread of a store. The thread ends when the node's bell, which wakes it, is closed.
+/// Starts the background thread of a store. The thread ends when the bell of the node, by which others wake the thread,
+/// is closed.
 pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
     let (bell, weak) = (Arc::clone(&upkeep.node.bell), Arc::downgrade(upkeep));
     let body = move || {

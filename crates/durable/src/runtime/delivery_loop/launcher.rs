@@ -16,8 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The least time from now to which the alarm for a renewal of leases is set, if the alarm is set to the end of a
-/// lease.
+/// The least time from now to the ring of an alarm that is set to the end of a lease. The alarm is for a renewal of
+/// leases.
 const LEAST_REST: Duration = Duration::from_millis(50);
 
 /// Begins deliveries, sets their timeouts, and sets the alarm for the next renewal of leases.

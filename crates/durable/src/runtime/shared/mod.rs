@@ -33,7 +33,7 @@ use tourbillon_words::UtcMillis;
 
 /// The greatest number of timers in one call of the store that ends expired leases or unparks timers.
 pub(super) const REAP: u32 = 1_000;
-/// The longest time for which a stop waits for handlers.
+/// The longest time for which a stop of the runtime waits for handlers.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
 
 /// The clocks of a runtime. The store has a third clock of its own.

@@ -21,12 +21,13 @@ pub(super) const PAGE: usize = 256;
 pub(crate) struct Chosen {
     /// The due moments and ids of the chosen timers. Within a namespace the earliest due moments come first.
     pub(crate) timers: Vec<(UtcMillis, TimerId)>,
-    /// The moment from which a further claim with the same shares of the namespaces would take a timer. `None` if no
-    /// such moment is known.
+    /// The moment from which a further claim would take a timer, if no namespace's share (its part of the claim)
+    /// changes. `None` if no such moment is known.
     pub(crate) next: Option<UtcMillis>,
 }
 
-/// Gathers the timers of a claim within the claim's limits and the shares of the namespaces.
+/// Gathers the timers of a claim within the claim's limits. A namespace's share (its part of the claim) is a limit,
+/// too.
 pub(super) struct Choice<'c, T> {
     tables: &'c T,
     pub(super) now: UtcMillis,

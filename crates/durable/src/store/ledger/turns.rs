@@ -54,7 +54,7 @@ use tourbillon_words::UtcMillis;
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// Remembers how far claims have read the index by due moment. Also remembers the index entries that claims passed
-/// over, because their namespaces had used up their shares.
+/// over, because their namespaces had used up their shares (parts of a claim).
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The key in the index by due moment up to which claims have read all entries (T1). Empty before the first read.

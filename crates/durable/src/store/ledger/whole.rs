@@ -115,7 +115,8 @@ impl<T: Tables> Ledger<T> {
         timers.into_iter().try_for_each(|timer| self.lifecycle.import(timer))
     }
 
-    /// Chooses the timers of a claim. The claim's limit and the share of each namespace bound the choice.
+    /// Chooses the timers of a claim. The claim's limit and each namespace's share (its part of the claim) bound the
+    /// choice.
     pub(crate) fn choose(
         &mut self,
         turns: &mut Turns,

@@ -19,7 +19,7 @@ pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
     ClaimInTurn(Claimant, u64, Limit, Shares, Reply<Claimed>),
-    /// A claim of timers that were already chosen by the shares of namespaces.
+    /// A claim whose timers were already chosen. Each namespace has got its share of the claim.
     ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
     Renew(Claimant, Vec<(TimerId, Token)>, Reply<Vec<TimerId>>),
@@ -40,7 +40,8 @@ pub(super) enum Logged {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: Vec<(UtcMillis, TimerId)> },
 }
 
-/// The borrowed form of [`Logged`], a request in the journal. The journal writes this form, and reads the other.
+/// The borrowed form of [`Logged`], a request in the journal. The journal writes this form, and reads the form
+/// [`Logged`].
 #[derive(Serialize)]
 enum Logging<'a> {
     Apply(&'a [Op]),
@@ -153,8 +154,8 @@ impl Request {
         Ok(())
     }
 
-    /// Chooses the timers of a claim by shares of namespaces. Returns a claim of the chosen timers, which the journal
-    /// can note. Returns other requests as they are.
+    /// Chooses the timers of a claim that gives each namespace a share. Returns a claim of the chosen timers, which the
+    /// journal can note. Returns other requests as they are.
     pub(super) fn chosen(
         self,
         ledger: &mut Ledger<Writing<'_>>,

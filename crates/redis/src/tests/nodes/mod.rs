@@ -46,7 +46,7 @@ fn shares(store: &RedisStore) -> BTreeMap<Option<u64>, usize> {
     shares
 }
 
-/// Returns whether these stores together own all shards, and each store owns some.
+/// Returns whether the stores in `stores` together own all shards, and each store owns some.
 fn is_divided(stores: &[&RedisStore]) -> bool {
     let owners: Vec<u64> = stores.iter().map(|store| store.node.incarnation).collect();
     let shares = shares(stores[0]);

@@ -36,7 +36,8 @@ pub enum Verdict {
         /// The pause until the next attempt. `None` means the policy's pause.
         after: Option<Duration>,
     },
-    /// The work can never succeed. The timer is dead at once. The text is the error. The store keeps it with the timer.
+    /// The work can never succeed. The timer is dead at once. The store keeps the text with the timer, as the timer's
+    /// error.
     Dead(Box<str>),
     /// The work is not wanted before this moment. The delivery counts neither as a failure nor as a delivery. The timer
     /// is pending until the moment, under the same id. If the moment is after the timer's greatest age

@@ -12,7 +12,7 @@ use tourbillon_calendar::jiff::{self, civil::Time};
 use tourbillon_calendar::{Calendar, CalendarError, DstPolicy, ShortMonth};
 use tourbillon_words::UtcMillis;
 
-/// The series to which a timer belongs. Each occurrence has a copy of this data.
+/// The series to which a timer belongs. Each occurrence has a copy of the series' data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// The id of the series. The ids of its occurrences follow from it.

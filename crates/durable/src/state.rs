@@ -100,7 +100,7 @@ pub enum Next {
 /// The way in which a removed timer has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// A delivery succeeded. Or a timer that is delivered at most once was claimed.
+    /// A delivery succeeded, or a claim took a timer that is delivered at most once.
     Done,
     /// The delivery was skipped because it was too late.
     Skipped,

@@ -147,7 +147,8 @@ impl InTurn {
         Some(Late::new(LATE, usize::try_from(each).unwrap_or(usize::MAX), left))
     }
 
-    /// Uses a permit of its namespace for each late timer that a claim has taken.
+    /// Uses a permit for each late timer that a claim has taken. The permit comes from the bucket of the timer's
+    /// namespace.
     pub(crate) fn note(&mut self, claimed: &[Leased], now: UtcMillis) {
         let Some(rate) = self.rate else { return };
         for Leased { timer, .. } in claimed.iter().filter(|leased| now - leased.timer.due > LATE) {

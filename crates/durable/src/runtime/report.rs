@@ -36,8 +36,8 @@ pub struct Stats {
     pub snoozed: u64,
     /// The number of deliveries whose handlers parked the timer ([`Verdict::Park`]).
     pub parked: u64,
-    /// The number of timers that were given back to the store before their handlers had answered, for example at a
-    /// stop.
+    /// The number of timers that were given back to the store before their handlers had answered, for example when the
+    /// runtime stops.
     pub released: u64,
     /// The number of deliveries that were skipped because they were too late.
     pub skipped: u64,
@@ -65,8 +65,8 @@ pub struct Stats {
     /// it was parked counts.
     pub lateness: Times,
     /// The times from the calls of handlers to the ends of their deliveries, which are the answers or the timeouts. The
-    /// runtime's clock measures these times. Deliveries that lost their lease do not count, nor deliveries that a stop
-    /// gave back.
+    /// runtime's clock measures these times. Deliveries that lost their lease do not count. Deliveries that the runtime
+    /// gave back when it stopped do not count either.
     pub handler_time: Times,
     /// The number of handlers that run now.
     pub running: usize,

@@ -16,7 +16,7 @@ pub struct Occurrence {
     pub planned: Box<str>,
     /// The local time at the instant, with its offset. `None` without an instant.
     pub local: Option<Box<str>>,
-    /// The clock change that affects the instant. `None` if no clock change does.
+    /// The clock change that affects the instant. `None` if no clock change affects the instant.
     pub change: Option<ClockChange>,
 }
 

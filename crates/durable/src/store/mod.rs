@@ -416,7 +416,7 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Leases timers that are due and parked for a reason, the earliest due moments first. A store that several
     /// processes share looks in all its parts. The claim takes up to `wanted` timers. The claim takes more, up to
-    /// `limit`, only if as many timers are left for other processes.
+    /// `limit`, only if at least the same number of timers is left for other processes.
     ///
     /// As with [`claim`](Self::claim), the claim has a number, by which its leases can be [recovered](Self::recover).
     /// Returns `None` if the store cannot claim parked timers. Then the caller uses [`put_back`](Self::put_back)
@@ -503,7 +503,7 @@ pub trait TimerStore: Send + Sync + 'static {
     }
 
     /// Returns whether the operations of one [`apply`](Self::apply) are one transaction. If not, each operation is a
-    /// transaction of its own. Then any of the operations may have had its effect after an error.
+    /// transaction of its own. After an error, any of the operations may then have had its effect.
     fn is_transactional(&self) -> bool {
         true
     }

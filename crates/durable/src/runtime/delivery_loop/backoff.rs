@@ -5,7 +5,7 @@ use core::time::Duration;
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The pauses after errors of the store. Each pause is twice as long as the last pause, up to `longest`.
+/// The pauses after errors of the store. Each pause is twice as long as the pause before, up to `longest`.
 pub(super) struct Backoff {
     last: Duration,
     longest: Duration,

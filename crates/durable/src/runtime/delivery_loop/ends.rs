@@ -116,8 +116,7 @@ impl Future for Report {
     }
 }
 
-/// Keeps all ends of deliveries from the moment at which the loop hands them over until the loop takes the store's
-/// answers.
+/// Keeps the ends of deliveries that the delivery loop has handed over, until the loop takes the store's answers.
 pub(super) struct Ends {
     store: Arc<dyn TimerStore>,
     /// The number of parts of the store, read once at the start. The loop needs the number while it holds the runtime's

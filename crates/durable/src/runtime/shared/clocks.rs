@@ -16,7 +16,7 @@ use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-/// The pause of the worker that computes schedules again, after an error of the store.
+/// The pause after an error of the store. Then the worker that computes schedules again makes its next attempt.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Runtime {

@@ -36,7 +36,7 @@ pub(super) const REAP: u32 = 1_000;
 /// The longest time for which a stop of the runtime waits for handlers.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
 
-/// The clocks of a runtime. The store has a third clock of its own.
+/// The clocks of a runtime. The store has another clock.
 pub(super) struct Clocks {
     /// The clock of the runtime's engine, by which alarms and timeouts count down.
     pub(super) alarms: Arc<dyn Clock>,

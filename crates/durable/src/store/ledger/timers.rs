@@ -17,10 +17,10 @@ const AT_ONCE: usize = 10_000;
 
 /// Reads and changes the timers of a store within one transaction.
 ///
-/// A change of a timer changes its record and its entries, and also the counts, the hours and the timers made due. All
-/// these changes happen in [`insert`](Self::insert), [`change`](Self::change) and [`delete`](Self::delete). So L1 to L4
-/// and L7 are kept in one place. The methods that load timers mend damage. A caller that changes a timer passes the old
-/// timer exactly as it is stored.
+/// A change of a timer changes its record and its entries. It also changes the numbers of timers by phase and by hour,
+/// and the list of the timers made due. All these changes happen in [`insert`](Self::insert), [`change`](Self::change)
+/// and [`delete`](Self::delete). So L1 to L4 and L7 are kept in one place. The methods that load timers mend damage. A
+/// caller that changes a timer passes the old timer exactly as it is stored.
 pub(super) struct Timers<T> {
     tables: T,
     counts: PhaseCounts,

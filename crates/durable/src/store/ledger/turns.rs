@@ -209,7 +209,7 @@ impl Turns {
     }
 
     /// Returns the namespaces with passed-over timers in alphabetical order. The order begins after the namespace that
-    /// the last claim served first, and goes round.
+    /// the last claim served first. After the last namespace it goes on with the first.
     fn in_turn(&self) -> Vec<Box<str>> {
         let is_later = |name: &str| self.first.as_ref().is_some_and(|first| *name > **first);
         let later = self.behind.keys().filter(|name| is_later(name));

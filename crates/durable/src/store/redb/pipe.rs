@@ -207,8 +207,8 @@ impl Pipe {
         may_retract
     }
 
-    /// Writes the records of all batches to the journal's file. The flag beside an error says whether a byte of the
-    /// last record may be in the file.
+    /// Writes the records of all batches to the journal's file. Beside an error, returns whether a byte of the last
+    /// record may be in the file.
     pub(super) fn write_out(&self) -> Result<(), (StoreError, bool)> {
         let mut state = self.lock();
         state.journal.reserve().map_err(|error| (error, false))?;

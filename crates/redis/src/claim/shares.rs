@@ -108,7 +108,7 @@ impl Turns {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PerLane<'t> {
     Any,
-    /// Each lane (a group of namespaces) may take its share, as [`Turns`] computes it.
+    /// Each lane (a group of namespaces) may take its share, its part of the claim. [`Turns`] computes the shares.
     InTurn(&'t Turns),
     /// Each lane (a group of namespaces) may take the number of timers that this map has for the lane. A lane without
     /// an entry takes no timers. In a cluster, each group of shards gets its part of the lanes' shares as such a map.

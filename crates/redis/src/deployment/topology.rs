@@ -49,8 +49,8 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Divides a list of shards into groups whose keys one script may name. Returns the indices in the list of each
-    /// group's shards. No group is empty.
+    /// Divides a list of shards into groups whose keys one script may name. For each group, returns the indices of its
+    /// shards in the list. No group is empty.
     pub(crate) fn places_by_script(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<usize>> {
         let mut groups: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
         for (place, shard) in shards.into_iter().enumerate() {

@@ -53,8 +53,8 @@ pub(crate) enum Part {
     /// A sorted set of the slices (sets of pending timers) that are not empty. A member is a slice's number, and its
     /// score is the slice's first due moment.
     Slices,
-    /// A sorted set of the pending timers of one slice: the timers of one lane and period. A member is an id, and its
-    /// score is the due moment.
+    /// A sorted set of the pending timers of one slice: the timers of one lane (group of namespaces) that are due in
+    /// one period of two hours. A member is an id, and its score is the due moment.
     Slice(Slice),
     /// A hash of timers that are stored in another shard than their ids say. The field is the id, and the value is a
     /// [redirect](crate::layout::Redirect).

@@ -31,7 +31,8 @@ impl Redirect {
         self.0.split_at(colon)
     }
 
-    /// Returns the shard to which the redirect leads. Returns `None` if the bytes are damaged.
+    /// Returns the shard to which the redirect leads. A redirect names the shard of a timer. Returns `None` if
+    /// the bytes are damaged.
     pub(crate) fn home(&self) -> Option<Shard> {
         core::str::from_utf8(self.split().0).ok()?.parse().ok()
     }

@@ -40,8 +40,8 @@ impl State {
         self.sign_by
     }
 
-    /// Returns whether this node must send a sign of life. A sign is due a quarter of `ttl` after the last sign. A sign
-    /// is due at once after other nodes have come or gone.
+    /// Returns whether this node must send a sign of life. A sign is due a quarter of `ttl` (the time for which a node
+    /// takes a shard) after the last sign. A sign is due at once after other nodes have come or gone.
     pub(crate) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
         // If `now` is before the last sign, the clock was set back.
         self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)

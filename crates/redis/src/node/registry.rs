@@ -33,8 +33,8 @@ pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
 }
 
 impl State {
-    /// Describes a shard whose server does not answer. Takes the description from the server's last answer and from
-    /// this node's own knowledge.
+    /// Describes a shard whose server does not answer. The description is from the server's last answer and from this
+    /// node's own knowledge.
     fn as_known(&self, number: Shard, this: u64) -> ShardOfNodes {
         let told = self.told.get(usize::from(number)).cloned().unwrap_or_default();
         let mut shard = ShardOfNodes { number, is_silent: true, ..told };

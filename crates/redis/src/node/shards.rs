@@ -74,8 +74,8 @@ impl Known {
 pub(crate) struct Look {
     number: u64,
     /// Whether the question also asks when the first lease in the shards ends. A claim whose answer was lost may have
-    /// taken a shard. Or a shard may be sick (its server did not answer), and reaps leave sick shards out. In both
-    /// cases, only this question shows when the leases of a dead node end.
+    /// taken a shard. Or a shard may be sick (its server did not answer), and no call ends the leases of sick shards.
+    /// In both cases, only this question shows when the leases of a dead node end.
     pub(crate) wants_end: bool,
 }
 
@@ -315,7 +315,7 @@ impl Shards {
     }
 
     /// Returns the due moment of the first timer that the next claim may take. A claim passes over due timers of
-    /// namespaces that have used up their share.
+    /// namespaces that have used up their share of the claim.
     pub(crate) fn next_claim(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
     }

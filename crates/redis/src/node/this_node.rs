@@ -70,8 +70,8 @@ pub(crate) struct State {
     /// The moment at which this process became a node, by the deployment's time.
     pub(super) since: UtcMillis,
     pub(super) peers: Vec<Peer>,
-    /// Whether each other node was connected when this node last looked. This node clears the map when its own
-    /// subscription begins or ends.
+    /// Whether each other node was connected when this node last checked the connections. This node clears the map when
+    /// its own subscription begins or ends.
     pub(crate) sights: HashMap<u64, Sight>,
     /// Counts how often this node's subscription has begun or ended.
     pub(super) hearings: u64,
@@ -94,7 +94,7 @@ pub(crate) struct State {
     /// The shards in the last answer of [`nodes`](Node::nodes). If a server does not answer the next call, the call
     /// uses these values.
     pub(super) told: Vec<tourbillon_durable::store::Shard>,
-    /// The subscription to messages of other nodes, which ends when this value is dropped.
+    /// The subscription to messages of other nodes. The subscription ends when this value is dropped.
     pub(super) listening: Option<Box<dyn Any + Send>>,
 }
 
@@ -106,10 +106,10 @@ struct LastClaim {
     lease: Duration,
 }
 
-/// Whether another node was connected when this node last looked.
+/// Whether another node was connected when this node last checked the connections.
 #[derive(Clone, Copy)]
 pub(crate) enum Sight {
-    /// The other node was connected when this node last looked.
+    /// The other node was connected when this node last checked the connections.
     There,
     /// The other node has not been connected from this moment on.
     Away(Timestamp),
@@ -128,7 +128,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Checks the name and the `ttl`.
+    /// Checks the name and the `ttl`, the time for which the node takes shards.
     ///
     /// # Errors
     ///
@@ -243,8 +243,8 @@ impl Node {
         self.state().last_claim.map(|claim| claim.lease)
     }
 
-    /// Returns whether the runtime has left due timers unclaimed for the time `ttl`. A runtime does so when its
-    /// handlers are busy, or when it is stuck.
+    /// Returns whether the runtime has left due timers unclaimed for the time `ttl`, the time for which a node takes a
+    /// shard. A runtime does so when its handlers are busy, or when it is stuck.
     pub(crate) fn is_behind(&self, now: UtcMillis) -> bool {
         let state = self.state();
         state.is_member

@@ -109,7 +109,7 @@ pub(crate) struct Commit<'a> {
     layout: &'a Layout,
     scope: Scope<'a>,
     keys: Vec<Vec<u8>>,
-    /// The position of each shard's part in `keys`, counted from 1.
+    /// The position in `keys` of the key of each part of a shard, counted from 1.
     places: HashMap<(Shard, Part), usize>,
     checks: Words,
     doubts: Vec<Doubt>,
@@ -121,7 +121,7 @@ pub(crate) struct Commit<'a> {
 }
 
 impl<'a> Commit<'a> {
-    /// Builds a commit that makes `changes`. The commit checks all data in `known` and all guesses in `changes`.
+    /// Builds a commit that makes `changes`. The commit checks all data in `known` and all assumptions in `changes`.
     pub(crate) fn new(layout: &'a Layout, known: &Known, changes: &Changes, scope: Scope<'a>) -> Self {
         let mut commit = Self {
             layout,

@@ -18,7 +18,7 @@ use tourbillon_fault::{Server, eventually};
 const WAIT: Duration = Duration::from_millis(500);
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 
-/// Starts a primary and its replica. Returns them with a store whose changes wait for the replica.
+/// Starts a primary and its replica. Returns both servers, and a store whose changes wait for the replica.
 fn start() -> Option<(Server, Server, Arc<RedisStore>)> {
     let primary = Server::start(&[])?;
     let replica = Server::start(&["--replicaof", "127.0.0.1", &primary.port().to_string()])?;

@@ -44,7 +44,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::TimerId;
 
-/// The time after which a redirect that leads nowhere is read a second time.
+/// The time after which a redirect without a timer is read a second time. A redirect is an entry that leads to the
+/// shard of a timer.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
 /// The number of redirects (entries that lead to the shard of a timer) from which on a step of the sweep reads no
 /// further hash of redirects.
@@ -67,7 +68,8 @@ struct Progress {
     bucket: u16,
     /// The redirects that led to no timer at their first read, each with the moment of the first read.
     doubted: HashMap<TimerId, (Redirect, UtcMillis)>,
-    /// The shard whose tokens are read, and the cursor at which the read goes on. An empty cursor starts the shard.
+    /// The shard whose leased timers are read, and the cursor at which the read goes on. An empty cursor starts the
+    /// shard.
     tokens: (Shard, Vec<u8>),
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// The failures after which an answered change is still stored.
+/// The failures that a change survives once it was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Survives {
     PowerLoss,
@@ -43,8 +43,8 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Returns whether the option `--only` with this text selects the case. The text may be the name of the case or of
-    /// its workload.
+    /// Returns whether the option `--only` with this text selects the case. The text is the name of a case or of a
+    /// workload.
     pub(crate) fn is_called(&self, text: &str) -> bool {
         self.name == text || self.workload == text
     }

@@ -16,7 +16,7 @@ pub(crate) fn ram_of(pid: u32) -> f64 {
     kilobytes(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
 }
 
-/// Returns the largest memory of this process so far, in bytes.
+/// Returns the largest resident memory of this process so far, in bytes.
 pub(crate) fn peak() -> f64 {
     kilobytes("/proc/self/status", "VmHWM:")
 }

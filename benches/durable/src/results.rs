@@ -118,14 +118,15 @@ impl Results {
         self.cases.iter().find(|outcome| outcome.case == name)
     }
 
-    /// Returns a contestant's figures with this key, in ascending order. Returns `None` if there are none.
+    /// Returns a contestant's figures with this key, in ascending order. Returns `None` if the contestant has no such
+    /// figures.
     pub(crate) fn samples(&self, case: &str, contestant: &str, key: &str) -> Option<Samples> {
         let row = self.case(case)?.rows.iter().find(|row| row.contestant == contestant)?;
         Samples::new(row.numbers.get(key)?)
     }
 }
 
-/// Figures in ascending order. There is at least one.
+/// Figures of a contestant in ascending order, at least a single figure.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Samples(Vec<f64>);
 

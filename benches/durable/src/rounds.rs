@@ -19,7 +19,7 @@ pub(crate) struct Choice {
     pub(crate) quick: bool,
     pub(crate) only: Vec<String>,
     pub(crate) contestant: Option<String>,
-    /// The number of rounds for all contestants. `None` for the number that each case plans.
+    /// The number of rounds for all contestants. `None` means the number that each case plans.
     pub(crate) rounds: Option<usize>,
     pub(crate) data: PathBuf,
     pub(crate) results: PathBuf,
@@ -162,8 +162,8 @@ fn take_turn(one: &Contestant, case: &Case, sizes: &Value, data: &Path) -> Resul
     Ok(figures)
 }
 
-/// Starts a measuring process and follows its output to the end. Through its output, the process may ask to be measured
-/// or killed.
+/// Starts a measuring process and follows its output to the end. By its output, the process may ask this program to
+/// measure or kill it.
 fn follow(mut command: Command, idle: Duration) -> Result<Figures, Box<dyn Error>> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let errors = child.stderr.take().map(|errors| thread::spawn(move || last_lines(errors)));
@@ -179,7 +179,7 @@ fn follow(mut command: Command, idle: Duration) -> Result<Figures, Box<dyn Error
     }
 }
 
-/// Returns the line of the output that has the error. Without such a line, returns the last line.
+/// Returns the line of the output that has the error. Returns the last line if no line has an error.
 fn last_lines(errors: impl std::io::Read) -> String {
     let lines: Vec<String> = BufReader::new(errors).lines().map_while(Result::ok).collect();
     lines.iter().find(|line| line.contains("Error: ")).or(lines.last()).cloned().unwrap_or_default()

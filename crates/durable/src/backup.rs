@@ -258,7 +258,7 @@ pub fn read(from: impl BufRead) -> Result<Contents, BackupError> {
     each_timer(from, |_| Ok(()))
 }
 
-/// Restores a backup. The fields change the due moments of the restored timers.
+/// Restores a backup. The fields decide when the restored timers become due.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restore {
     /// The earliest due moment after the restore. Timers that were due before the floor become due at the floor. Dead
@@ -360,8 +360,8 @@ impl Restore {
     }
 }
 
-/// Calls `each` for each timer of a backup while the file is read. A fault that comes later in the file is found only
-/// after these calls.
+/// Calls `each` for each timer of a backup while the file is read. A fault at a later line is found only after the
+/// calls for the earlier lines.
 fn each_timer(
     from: impl BufRead,
     mut each: impl FnMut(Timer) -> Result<(), BackupError>,

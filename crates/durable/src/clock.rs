@@ -62,7 +62,8 @@ fn subscribers() -> MutexGuard<'static, Vec<OnStep>> {
     SUBSCRIBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls the subscribed functions. The lock is free during the calls, because a subscribed function may use the clock.
+/// Calls the subscribed functions. Does not hold the lock of the subscribers during the calls, because a function may
+/// subscribe another function.
 fn call_subscribers() {
     let mut called = core::mem::take(&mut *subscribers());
     called.retain(|on_step| on_step());
@@ -84,8 +85,9 @@ fn watch() {
     }
 }
 
-/// The least difference that counts as a step of the time of day, in nanoseconds within a second. Gradual corrections
-/// of the clock are smaller.
+/// The difference above which a change counts as a step of the time of day, in nanoseconds. The difference is between
+/// the time of day and the monotonic clock, and is compared once a second. Gradual corrections of the clock change less
+/// in a second.
 const NOTICED: u128 = 2_000_000;
 
 /// Returns the time of day minus the monotonic clock, in nanoseconds. Only the difference between two results of this

@@ -55,10 +55,10 @@ pub struct Delivery {
     pub delivery: u32,
     /// The pause that the timer's policy sets before the next attempt, if this attempt fails.
     pub pause: Duration,
-    /// The trace context that the timer's creator has given. `None` if there is none.
+    /// The trace context that the timer's creator has given. `None` if the creator has given no trace context.
     pub trace: Option<Box<str>>,
-    /// The token of the lease. By the token, a process that shares the store can end the delivery. `None` for a
-    /// delivery at most once, because the store has already removed the timer.
+    /// The token of the lease. Any process that shares the store can end the delivery by this token. `None` for a timer
+    /// that is delivered at most once, because the store has already removed the timer.
     pub token: Option<Token>,
     lease: Arc<Settlement>,
 }

@@ -122,7 +122,7 @@ impl Threads {
 }
 
 impl Threads {
-    /// Ends the worker threads, and waits for them. Work that may never end must not run.
+    /// Ends the worker threads, and waits for them. The caller must ensure that no thread runs work that may never end.
     pub(crate) fn join(self) {
         let threads = core::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         drop(self);
@@ -139,8 +139,8 @@ impl Executor for Threads {
     }
 }
 
-/// Drops the work that has not begun. A thread that runs a handler ends when the handler returns. This drop does not
-/// wait for the threads, because a handler may never return.
+/// Drops the work that has not begun. Does not wait for the threads, because a handler may never return. A thread ends
+/// when its handler returns.
 impl Drop for Threads {
     fn drop(&mut self) {
         let mut state = self.queue.lock();

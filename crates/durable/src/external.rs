@@ -41,10 +41,11 @@ use crate::executor::block_on;
 use crate::store::{StoreError, TimerStore};
 use tourbillon_words::UtcMillis;
 
-/// A scheduler outside of the process that wakes the program.
+/// A scheduler that runs outside of the process and wakes the program.
 pub trait ExternalScheduler {
-    /// Asks for a wake-up at this moment: a start of the program, or a call of [`Timers::look`](crate::Timers::look). A
-    /// new request replaces the earlier request. `None` withdraws the earlier request, because no timer is pending.
+    /// Asks for a wake-up at the moment `due`. A wake-up is a start of the program, or a call of
+    /// [`Timers::look`](crate::Timers::look). A new request replaces the earlier request. `None` withdraws the earlier
+    /// request, because no timer is pending.
     fn wake_at(&self, due: Option<UtcMillis>);
 }
 

@@ -36,7 +36,8 @@ pub enum Verdict {
         /// The pause until the next attempt. `None` means the policy's pause.
         after: Option<Duration>,
     },
-    /// The work can never succeed. The timer is dead at once. The text is the error. The store keeps it with the timer.
+    /// The work can never succeed. The timer is dead at once. The store keeps the text with the timer, as the timer's
+    /// error.
     Dead(Box<str>),
     /// The work is not wanted before this moment. The delivery counts neither as a failure nor as a delivery. The timer
     /// is pending until the moment, under the same id. If the moment is after the timer's greatest age
@@ -77,15 +78,16 @@ pub enum Verdict {
 impl Verdict {
     /// The greatest length of a reason for which a handler parks a timer, in bytes.
     pub const LONGEST_REASON: usize = 255;
-    /// The beginning of the reason for which timers are parked whose kind has no handler. The name of the kind follows.
+    /// The beginning of a park reason. A timer is parked for such a reason while no runtime has a handler for its kind
+    /// (the name that selects a handler). The name of the kind follows.
     pub const NO_HANDLER: &str = "no handler: ";
 
-    /// Returns the reason for which the timers of a kind are parked while the kind has no handler.
+    /// Returns the park reason for timers of a kind (the name that selects a handler) that has no handler.
     pub(crate) fn reason_for_unknown(kind: &str) -> Box<str> {
         format!("{}{kind}", Self::NO_HANDLER).into()
     }
 
-    /// Returns whether this is the reason for which timers are parked whose kind has no handler.
+    /// Returns whether a park reason says that the timer's kind (the name that selects a handler) has no handler.
     pub(crate) fn is_for_no_handler(reason: &str) -> bool {
         reason.starts_with(Self::NO_HANDLER)
     }
@@ -115,7 +117,8 @@ impl From<()> for Verdict {
     }
 }
 
-/// Converts the result of a handler into a verdict. An error becomes [`Verdict::Retry`]: the timer is delivered again.
+/// Converts the result of a handler into a verdict. An error becomes [`Verdict::Retry`], so the timer is delivered
+/// again.
 impl<T: Into<Verdict>, E: Display> From<Result<T, E>> for Verdict {
     fn from(result: Result<T, E>) -> Self {
         match result {
@@ -128,7 +131,7 @@ impl<T: Into<Verdict>, E: Display> From<Result<T, E>> for Verdict {
 /// The future that returns a handler's verdict.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 
-/// The common interface of all kinds of handlers.
+/// The common interface of asynchronous handlers, blocking handlers, and handlers of bytes.
 pub(crate) trait Handler: Send + Sync + 'static {
     /// Begins to handle a delivery. The payload is parsed during this call, or later by the returned future.
     fn handle(&self, payload: Box<[u8]>, delivery: Delivery) -> Answering;
@@ -203,8 +206,8 @@ where
     }
 }
 
-/// Parses the payload as JSON. Fails with a verdict that makes the timer dead, because another attempt would read the
-/// same bytes.
+/// Parses the payload as JSON. A payload that cannot be parsed makes the timer dead, because another attempt would read
+/// the same bytes.
 fn read<K: Kind>(payload: &[u8]) -> Result<K, Verdict> {
     serde_json::from_slice(payload)
         .map_err(|error| Verdict::Dead(format!("the payload is not a {}: {error}", K::NAME).into()))

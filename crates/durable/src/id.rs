@@ -32,12 +32,12 @@ impl TimerId {
         Self(Uuid::now_v7())
     }
 
-    /// Makes a random id that no other call returns. These random ids have no order in time.
+    /// Makes a random id that no other call returns. Random ids have no order in time.
     pub(crate) fn random() -> Self {
         Self(Uuid::new_v4())
     }
 
-    /// Makes the id with these bits. The function is for callers that choose the ids of their timers. If a creation is
+    /// Makes the id with these bits. A caller can choose the ids of its timers by this function. If a creation is
     /// repeated under the same id, only one timer is made.
     ///
     /// ```

@@ -11,7 +11,8 @@ pub enum State {
     Pending,
     /// A process has claimed the timer and delivers it. The process is the holder of the lease.
     Leased(Lease),
-    /// The timer waits until it is unparked from this reason. The due moment does not matter while the timer is parked.
+    /// The timer is parked for this reason. The timer waits until a call unparks timers of the reason. The due moment
+    /// does not matter while the timer is parked.
     Parked(Box<str>),
     /// The timer is delivered no more. The dead timer stays stored until it is replayed or removed.
     Dead(Death),
@@ -24,8 +25,8 @@ pub struct Lease {
     pub token: Token,
     /// The moment at which the lease ends, unless the holder renews the lease.
     pub until: UtcMillis,
-    /// The reason why the timer was withdrawn during this delivery. No other delivery follows then, even if this
-    /// delivery fails. `None` if the timer was not withdrawn.
+    /// The reason why the timer was withdrawn during this delivery. A withdrawn timer gets no further delivery, even if
+    /// this delivery fails. `None` if the timer was not withdrawn.
     pub withdrawn: Option<Withdrawal>,
 }
 

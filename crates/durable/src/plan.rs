@@ -12,14 +12,14 @@ use tourbillon_calendar::jiff::{self, civil::Time};
 use tourbillon_calendar::{Calendar, CalendarError, DstPolicy, ShortMonth};
 use tourbillon_words::UtcMillis;
 
-/// The series to which a timer belongs. Each occurrence has a copy of this data.
+/// The series to which a timer belongs. Each occurrence has a copy of the series' data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// The id of the series. The ids of its occurrences follow from it.
     pub id: TimerId,
     /// The plan from which the instants of the series follow.
     pub plan: Plan,
-    /// Decides about instants that passed while an occurrence had not ended.
+    /// The rule for instants that passed while an occurrence had not ended.
     pub missed: MissedInstants,
     /// No occurrence is scheduled after this moment. `None` if the series does not end.
     pub end: Option<UtcMillis>,
@@ -59,7 +59,7 @@ pub enum Plan {
     },
 }
 
-/// Decides about instants that passed while an occurrence had not ended. Instants pass in this way after a downtime, or
+/// The rule for instants that passed while an occurrence had not ended. Instants pass in this way after a downtime, or
 /// when a delivery takes longer than the period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissedInstants {
@@ -125,7 +125,7 @@ impl From<CalendarError> for PlanError {
     }
 }
 
-/// The parsed form of a plan. By this form, instants are computed without parsing the plan again.
+/// The parsed form of a plan. The parsed form computes instants without parsing the plan again.
 pub(crate) enum Instants {
     Every(u64),
     Calendar(Calendar),
@@ -320,7 +320,7 @@ pub struct Following {
     pub skipped: u64,
 }
 
-/// The greatest number of left-out instants that are counted. Further left-out instants are not counted.
+/// The greatest number of left-out instants that are counted. Left-out instants beyond this number are not counted.
 pub const MOST_COUNTED: u64 = 100_000;
 
 impl Series {

@@ -31,7 +31,7 @@ pub struct Policy {
     pub backoff: Backoff,
     /// The time in which a handler must answer. 30 s by default.
     pub timeout: Duration,
-    /// Decides whether a late delivery still takes place, for example after a downtime.
+    /// The rule that decides whether a late delivery still takes place, for example after a downtime.
     pub misfire: Misfire,
     /// The length of the window in which the timer becomes due. The window begins at the scheduled moment. The timer's
     /// moment in the window follows from its id. Zero by default.
@@ -104,7 +104,7 @@ pub enum Backoff {
         /// The greatest value that the upper bound of a pause reaches.
         max: Duration,
     },
-    /// The pauses of this list, in order. After the list, its last pause is repeated. An empty ladder means no pause.
+    /// The pauses of this list, in order. After the list, its last pause is repeated. An empty list means no pause.
     Ladder(Vec<Duration>),
 }
 
@@ -162,7 +162,7 @@ fn fraction(timer: TimerId, number: u32) -> f64 {
     fraction
 }
 
-/// Decides about a late delivery. A delivery may be late after a downtime, a stall, or a herd of earlier timers.
+/// The rule for a late delivery. A delivery may be late after a downtime, a stall, or a herd of earlier timers.
 ///
 /// ```
 /// use std::time::Duration;

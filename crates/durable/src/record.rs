@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tourbillon_words::UtcMillis;
 
-/// The version of the bytes of a record (a stored timer). If the form of the bytes changes, it needs a new version, and
-/// each store needs a new layout. Otherwise a test of a store that several processes share fails.
+/// The version of the bytes of a record (a stored timer). Changed bytes need a new version, and each store then needs a
+/// new layout. The store on Redis does not compile until its layout follows this version.
 pub(crate) const VERSION: u8 = 3;
 
 /// The length of the checksum in a record (a stored timer), in bytes.
@@ -195,8 +195,8 @@ pub(crate) fn namespace(record: &[u8]) -> Option<&str> {
     split(record).map(|(namespace, _)| namespace)
 }
 
-/// Returns the namespace and the key that a damaged record seems to have. The two names help a person to find the
-/// timer.
+/// Returns the namespace and the key that a damaged record seems to have. The namespace and the key help a person to
+/// find the timer.
 pub(crate) fn seeming_name(record: &[u8]) -> Option<(&str, Option<String>)> {
     let (namespace, rest) = split(record)?;
     // The key is the first field after the namespace.

@@ -22,7 +22,7 @@ pub(crate) fn plain() -> Timer {
 }
 
 /// Returns a sample of each state of a timer. When a state is added to the enum, this function does not compile until
-/// it returns a sample of it.
+/// the function returns a sample of the new state.
 pub(crate) fn states() -> Vec<State> {
     let lease = |withdrawn| {
         match withdrawn {
@@ -105,7 +105,7 @@ fn policies() -> Vec<Policy> {
     policies
 }
 
-/// Returns timers that together have every form of every field. Each timer has a name.
+/// Returns timers that together contain every form of every field, each with a name.
 pub(crate) fn timers() -> Vec<(String, Timer)> {
     let mut timers = vec![
         ("plain".to_owned(), plain()),

@@ -62,7 +62,7 @@ pub enum Event {
     Snooze(Token, UtcMillis),
     /// The holder gives its lease back. Either the handler has not begun, or it will not go on.
     Release(Token),
-    /// The lease has ended by its time, or its holder is gone.
+    /// The lease's time is over, or the holder of the lease is gone.
     Expire,
     /// The user cancels or replaces the timer.
     Withdraw(Withdrawal),
@@ -100,7 +100,7 @@ pub enum Next {
 /// The way in which a removed timer has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// A delivery succeeded. Or a timer that is delivered at most once was claimed.
+    /// A delivery succeeded, or a claim took a timer that is delivered at most once.
     Done,
     /// The delivery was skipped because it was too late.
     Skipped,

@@ -11,19 +11,19 @@ use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// The calls by which the work of a delivery reports to the runtime.
+/// The calls by which the work of a delivery reports to the runtime that runs the delivery.
 pub(crate) trait Supervisor: Send + Sync {
-    /// Returns whether the handler of the delivery `number` may be called: its lease must not have ended. If the
-    /// process was stopped for long, for example by SIGSTOP, the lease has ended and another process may deliver the
-    /// timer. Then this call gives the timer back and returns false.
+    /// Returns whether the handler of the delivery `number` may be called. The lease of the delivery may have ended,
+    /// for example during a long SIGSTOP, and another process may deliver the timer. Then this call gives the timer
+    /// back and returns false.
     fn may_begin(&self, number: u64) -> bool;
 
     /// Records the verdict of the handler of the delivery `number`.
     fn answered(&self, number: u64, verdict: Verdict);
 
     /// Records that the handler of the delivery `number` has returned, or that its future was dropped. If the executor
-    /// dropped the work before an answer, the timer is given back after a pause, because this executor is likely to
-    /// drop work again. A timer that is delivered at most once is given back only if its handler was not called.
+    /// dropped the work before an answer, the timer is given back after a pause. The executor is likely to drop work
+    /// again. A timer that is delivered at most once is given back only if its handler was not called.
     fn returned(&self, number: u64, has_begun: bool);
 }
 

@@ -191,8 +191,8 @@ impl Timer {
         }
     }
 
-    /// Returns whether the timer still owns its key. A dead timer does not, nor does a timer that was withdrawn during
-    /// its delivery. Another timer may then have the key.
+    /// Returns whether the timer still owns its key. A dead timer has given up its key, and so has a timer that was
+    /// withdrawn during its delivery. Another timer may then have the key.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;

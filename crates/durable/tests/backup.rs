@@ -15,8 +15,8 @@ impl Kind for Job {
 }
 
 /// Makes a store with pending, parked and leased timers, and returns its backup as the last value. The timers in the
-/// backup come in the order of their ids, which is not the order of their due moments. The parked timer has the eighth
-/// due moment.
+/// backup come in the order of their ids, which is not the order of their due moments. The parked timer is the eighth
+/// by due moment.
 fn filled() -> (ManualClock, MemoryStore, Vec<u8>) {
     let clock = ManualClock::new();
     clock.set(tourbillon::Timestamp::from_nanos(UtcMillis::from_millis(1_700_000_000_000).as_nanos()));

@@ -25,10 +25,10 @@ const DECADE: Duration = Duration::from_secs(3_652 * 86_400);
 #[derive(Clone)]
 struct Steps {
     passed: ManualClock,
-    /// The moment from which the clock counts the time that has passed, in nanoseconds since the start of 1970.
+    /// The moment to which the clock adds the time that has passed, in nanoseconds from the start of 1970 on.
     begin: Arc<AtomicU64>,
     watchers: Arc<Mutex<Vec<Arc<OnStep>>>>,
-    /// Whether the clock steps without a call of its subscribers.
+    /// Whether a step of the clock does not call the clock's subscribers.
     is_silent: bool,
 }
 

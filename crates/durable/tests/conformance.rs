@@ -16,7 +16,7 @@ fn make(clock: ManualClock) -> Arc<dyn TimerStore> {
     Arc::new(MemoryStore::new(clock))
 }
 
-/// Makes stores in files of a folder. The folder outlives the stores. The number is the name of the next file.
+/// Makes stores in files of a folder. The folder outlives the stores. The number becomes the name of the next file.
 struct InFiles(tempfile::TempDir, AtomicU32);
 
 impl InFiles {

@@ -27,7 +27,7 @@ impl Payload {
     }
 }
 
-/// Counts and times the deliveries of a measurement.
+/// Counts the deliveries of a measurement, and notes their times.
 #[derive(Default)]
 pub(crate) struct Deliveries {
     from: usize,

@@ -36,7 +36,7 @@ impl Numbers {
         self.put(format!("{name}_p99_ms"), pace.p99_ms);
     }
 
-    /// Adds quantiles of the deliveries' lateness, under keys that begin with `prefix`.
+    /// Adds quantiles of the deliveries' lateness to the figures, under keys that begin with `prefix`.
     pub(crate) fn late(&mut self, prefix: &str, noted: Noted) {
         let mut late = noted.late_ms;
         late.sort_unstable_by(f64::total_cmp);
@@ -48,7 +48,7 @@ impl Numbers {
         }
     }
 
-    /// Adds the rate of deliveries of a herd: timers that were all due at the moment `due`.
+    /// Adds the rate of deliveries of a herd to the figures. A herd is timers that were all due at the moment `due`.
     pub(crate) fn herd(&mut self, noted: &Noted, due: f64) {
         self.put("rate", 1.0 / per(noted.last - due, noted.late_ms.len()));
         self.put("last_ms", (noted.last - due) * 1_000.0);

@@ -55,8 +55,8 @@ where
     Ok(Pace::of(total, begin.elapsed(), &times))
 }
 
-/// Creates the timers with the numbers from `from` to below `to`, in batches of 1,000. A batch begins when the batch
-/// before is done.
+/// Creates the timers with the numbers from `from` to below `to`, in batches of 1,000. Each batch begins after the end
+/// of the batch before.
 pub(super) async fn fill(
     timers: &Timers,
     (from, to): (usize, usize),

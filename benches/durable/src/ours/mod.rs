@@ -25,7 +25,8 @@ pub(crate) struct Task {
     pub(crate) sizes: Sizes,
     pub(crate) config: Config,
     pub(crate) dir: PathBuf,
-    /// The moment at which this measurement began, in seconds since 1970. Zero, except in the measurement after a kill.
+    /// The moment at which this measurement began, in seconds from 1970 on. Zero, except in the measurement after a
+    /// kill.
     #[serde(default)]
     pub(crate) begin: f64,
 }
@@ -57,7 +58,7 @@ pub(crate) struct Sizes {
 pub(crate) struct Config {
     durability: String,
     ends: String,
-    /// Whether the turn measures the service instead of the library.
+    /// Whether the measurement is of the service instead of the library.
     #[serde(default)]
     service: bool,
     /// The setting `appendfsync` of the Redis server that has the store. `None` for a store in a file.

@@ -52,7 +52,8 @@ impl Place {
         }
     }
 
-    /// Returns the ids of the processes whose time and memory count: this process and the Redis server.
+    /// Returns the ids of the processes whose processor time and memory the measurement counts: this process and the
+    /// Redis server.
     fn pids(&self) -> Vec<u32> {
         let server = match self {
             Self::File(_) => None,
@@ -73,7 +74,8 @@ impl Place {
         }
     }
 
-    /// Returns the resident memory, in bytes: of the Redis server, or of this process if the store is in a file.
+    /// Returns the resident memory of the Redis server, in bytes. If the store is in a file, returns the resident
+    /// memory of this process.
     pub(super) fn ram(&self) -> f64 {
         match self {
             Self::File(_) => process::ram(),

@@ -22,7 +22,7 @@ struct Goal {
     case: &'static str,
     key: &'static str,
     bound: Bound,
-    /// The text that the page shows if the goal is missed. It has places for figures: see [`with_figures`].
+    /// The text that the page shows if the goal is missed. [`with_figures`] puts figures into the text.
     reason: &'static str,
 }
 
@@ -225,8 +225,9 @@ pub(super) fn goals(results: &Results) -> Result<String, Box<dyn Error>> {
     Ok(text + "\n")
 }
 
-/// Replaces each place in a text by its figure. A place such as `{ours stock disk}` names the contestant, the case and
-/// the figure. `{fsync create}` is the median time of a write with fdatasync, measured just before the case `create`.
+/// Replaces each placeholder in a text by its figure. A placeholder such as `{ours stock disk}` names the contestant,
+/// the case and the figure. `{fsync create}` is the median time of a write with fdatasync, measured just before the
+/// case `create`.
 fn with_figures(text: &str, results: &Results) -> Result<String, Box<dyn Error>> {
     let mut filled = String::new();
     let mut rest = text;

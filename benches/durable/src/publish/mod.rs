@@ -143,7 +143,7 @@ fn of_section(section: &Section, results: &Results) -> String {
     text
 }
 
-/// Replaces places such as `{one}` in a text by the sizes of a case.
+/// Replaces placeholders such as `{one}` in a text by the sizes of a case.
 fn fill_in(text: &str, sizes: &Value) -> String {
     let fill = |text: String, (key, size): (&String, &Value)| {
         text.replace(&format!("{{{key}}}"), &count(size.as_f64().unwrap_or(f64::NAN)))

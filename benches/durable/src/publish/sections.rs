@@ -6,7 +6,7 @@ pub(super) type Column = (&'static str, &'static str);
 pub(super) struct Section {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    /// The text that describes the workload, with places for the sizes of the case.
+    /// The text that describes the workload, with placeholders for the sizes of the case.
     pub(super) work: &'static str,
     pub(super) tables: &'static [(&'static str, &'static str, &'static [Column])],
 }

@@ -45,12 +45,13 @@ impl Subject {
     }
 }
 
-/// Returns the processor time of the service and of this process, in seconds.
+/// Returns the processor times of the service and of this process, in seconds.
 fn cpu(program: &Program) -> (f64, f64) {
     (process::cpu_seconds(program.pid()), process::cpu_seconds(std::process::id()))
 }
 
-/// Adds the processor time for each operation to `numbers`, in microseconds.
+/// Adds the processor time for each operation to `numbers`, in microseconds. The times are of the service and of this
+/// process.
 fn put_cpu(numbers: &mut Numbers, part: &str, program: &Program, before: (f64, f64), total: usize) {
     let after = cpu(program);
     numbers.put(format!("{part}_cpu_us"), per((after.0 - before.0) * 1e6, total));
@@ -87,7 +88,7 @@ async fn create(task: &Task, numbers: &mut Numbers) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Creates timers whose due moments come from `due`. Waits until all callbacks have arrived.
+/// Creates timers whose due moments `due` returns. Waits until all callbacks have arrived.
 async fn callbacks(
     task: &Task,
     part: &str,

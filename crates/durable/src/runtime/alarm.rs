@@ -12,7 +12,7 @@ use tourbillon::{BuildError, Builder, Clock, Engine, Fired, Timer, TimerId, Time
 /// The signal that an alarm sends when it fires. An alarm is a timer of the runtime's own engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
-    /// Stored timers may be due, so the runtime must claim.
+    /// Stored timers may be due, so the runtime must claim due timers.
     Look,
     /// The leases of the deliveries under way must be renewed.
     Renew,
@@ -20,7 +20,7 @@ pub(crate) enum Signal {
     Timeout(u64),
 }
 
-/// The engine of a runtime, with its alarms for the next claim and for the next renewal of leases.
+/// The engine of a runtime. The engine has an alarm for the next claim, and an alarm for the next renewal of leases.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     look: Timer<Signal>,

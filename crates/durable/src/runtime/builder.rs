@@ -30,7 +30,7 @@ pub struct Builder {
     handlers: HashMap<&'static str, Arc<dyn Handler>>,
     duplicate: Option<&'static str>,
     clock: Arc<dyn Clock>,
-    /// The clock that never steps. A comparison with the store's clock shows the steps of the store's clock.
+    /// The clock that never steps. The runtime finds a step of the store's clock by a comparison with this clock.
     steady: Arc<dyn Clock>,
     workers: usize,
     concurrency: Option<usize>,
@@ -343,8 +343,9 @@ impl Builder {
         Self { steady: Arc::clone(&clock), clock, ..self }
     }
 
-    /// Sets the function that computes the next instants of schedules again, by the store's present time. A worker
-    /// thread calls the function at the start, and after each step of the store's clock back.
+    /// Sets the function that computes the next instants of all schedules again, by the store's present time. A worker
+    /// thread calls the function at the start. A worker thread also calls the function after each step of the store's
+    /// clock back.
     pub(crate) fn follow_clock(
         mut self,
         follow: impl Fn() -> Result<(), StoreError> + Send + Sync + 'static,

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The time after its due moment from which on a timer is late. The delivery of a late timer needs a permit.
+/// The lateness from which the delivery of a timer needs a permit. A permit is the right to one late delivery.
 const LATE: Duration = Duration::from_secs(5);
-/// The pause before the next claim if late timers had no permit at the last claim, but may have a permit now.
+/// The pause before the next claim if late timers have permits now. The last claim may have found no permit, and left
+/// late timers.
 const SOON: Duration = Duration::from_millis(10);
 
 /// Limits the rate at which late timers are delivered, either for all timers together or for each namespace by itself.
@@ -46,14 +47,15 @@ pub(crate) struct InTurn {
     buckets: BTreeMap<Box<str>, Bucket>,
 }
 
-/// A bucket of permits to deliver late timers, which fills at the permitted rate. A full bucket holds the permits of a
-/// tenth of a second, but at least a single permit.
+/// A bucket of permits to deliver late timers, which fills at the permitted rate of late deliveries. A full bucket
+/// holds the permits of a tenth of a second, but at least a single permit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// The moment up to which the bucket's permits are used up. Permits accrue from this moment to now.
+    /// The moment up to which all permits of the bucket are used up. The bucket gains permits for the time from this
+    /// moment to now.
     used_until: UtcMillis,
-    /// The used permits that do not fill a whole millisecond of `used_until`. The unit is a millisecond divided by the
-    /// rate.
+    /// The used permits that are too few to move `used_until` by a whole millisecond. The unit is a millisecond divided
+    /// by the rate.
     rest: u64,
 }
 
@@ -74,8 +76,8 @@ impl Bucket {
         is_full
     }
 
-    /// Returns the number of permits in the bucket at `now`. If the bucket has no permit, fails with the time until it
-    /// has.
+    /// Returns the number of permits in the bucket at `now`. If the bucket has no permit, fails with the time until the
+    /// bucket gets a permit.
     fn permits(&self, rate: u32, now: UtcMillis) -> Result<u32, Duration> {
         let millis = u64::try_from((now - self.used_until).as_millis()).unwrap_or(u64::MAX);
         let permits = (millis * u64::from(rate)).saturating_sub(self.rest) / 1_000;
@@ -100,8 +102,8 @@ impl Together {
     }
 
     /// Returns the number of timers that a claim may take, at most `wanted`. `next_due` is the due moment of the first
-    /// pending timer, or `None` before the first claim. If no timer may be taken, fails with the time until a timer
-    /// may.
+    /// pending timer, or `None` before the first claim. If the claim may take no timer now, fails with the time until a
+    /// claim may take a timer.
     pub(crate) fn permits(
         &mut self,
         next_due: Option<UtcMillis>,
@@ -118,8 +120,8 @@ impl Together {
         self.bucket.permits(rate, now).map(|permits| permits.min(wanted))
     }
 
-    /// Records a claim of `claimed` timers. If the claim was limited because timers are late, uses a permit for each
-    /// claimed timer.
+    /// Records that a claim has taken `claimed` timers. If the first pending timer was late at the claim, uses a permit
+    /// for each claimed timer.
     pub(crate) fn note(&mut self, claimed: u32) {
         if let Some(rate) = self.rate.filter(|_| self.is_catching_up) {
             self.bucket.take(rate, claimed);
@@ -145,7 +147,8 @@ impl InTurn {
         Some(Late::new(LATE, usize::try_from(each).unwrap_or(usize::MAX), left))
     }
 
-    /// Uses a permit of its namespace for each late timer that a claim has taken.
+    /// Uses a permit for each late timer that a claim has taken. The permit comes from the bucket of the timer's
+    /// namespace.
     pub(crate) fn note(&mut self, claimed: &[Leased], now: UtcMillis) {
         let Some(rate) = self.rate else { return };
         for Leased { timer, .. } in claimed.iter().filter(|leased| now - leased.timer.due > LATE) {
@@ -158,9 +161,9 @@ impl InTurn {
         }
     }
 
-    /// Returns the time until a claim may take more late timers. `None` if the bucket of each namespace is full. A
-    /// bucket that has permits now may have had none during the last claim. A store with several parts may exceed the
-    /// permits, because each part counts by itself.
+    /// Returns the time until a claim may take more late timers. `None` if the bucket (the unused permits) of each
+    /// namespace is full. A bucket that has permits now may have had none during the last claim. On a store with
+    /// several parts, the claimed late timers may exceed the permits, because each part counts by itself.
     pub(crate) fn rest(&self, now: UtcMillis) -> Option<Duration> {
         let rate = self.rate?;
         let rests = self.buckets.values().map(|bucket| bucket.permits(rate, now).err().unwrap_or(SOON));

@@ -23,8 +23,8 @@ pub enum Incident {
         /// The time by which the skipped delivery was late.
         lateness: Duration,
     },
-    /// Some instants of a series had already passed when the occurrence before them ended. The passed instants were
-    /// left out.
+    /// Some instants of a series had already passed when the occurrence before them ended. The series left the passed
+    /// instants out.
     InstantsSkipped {
         /// The id of the occurrence that ended.
         id: TimerId,

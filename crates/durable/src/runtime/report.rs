@@ -36,8 +36,8 @@ pub struct Stats {
     pub snoozed: u64,
     /// The number of deliveries whose handlers parked the timer ([`Verdict::Park`]).
     pub parked: u64,
-    /// The number of timers that were given back to the store before their handlers had answered, for example at a
-    /// stop.
+    /// The number of timers that were given back to the store before their handlers had answered, for example when the
+    /// runtime stops.
     pub released: u64,
     /// The number of deliveries that were skipped because they were too late.
     pub skipped: u64,
@@ -65,8 +65,8 @@ pub struct Stats {
     /// it was parked counts.
     pub lateness: Times,
     /// The times from the calls of handlers to the ends of their deliveries, which are the answers or the timeouts. The
-    /// runtime's clock measures these times. Deliveries that lost their lease do not count, nor deliveries that a stop
-    /// gave back.
+    /// runtime's clock measures these times. Deliveries that lost their lease do not count. Deliveries that the runtime
+    /// gave back when it stopped do not count either.
     pub handler_time: Times,
     /// The number of handlers that run now.
     pub running: usize,
@@ -148,9 +148,9 @@ pub enum Health {
         /// The last error that the store returned.
         error: StoreError,
     },
-    /// The runtime has waited for the store's answer for this time.
+    /// The runtime has waited for the store's answer to a call for this time.
     StoreHangs(Duration),
-    /// A timer has been due for this time, but is not delivered.
+    /// A stored timer has been due for this time, and its delivery has not begun.
     Overdue(Duration),
     /// Handlers still run although their deliveries have ended. The value is the number of these handlers.
     Overrun(usize),
@@ -278,8 +278,8 @@ impl Reporter {
         self.report(&Incident::UnknownKind { id: timer.id, kind: timer.kind.clone() });
     }
 
-    /// Counts the end of a delivery at most once. Nothing is reported to the store, because it has removed the timer at
-    /// the claim.
+    /// Counts the end of a delivery at most once. The store has removed the timer at the claim, so nothing is reported
+    /// to the store.
     pub(crate) fn ended_at_most_once(&self, verdict: &Verdict) {
         if *verdict == Verdict::Done {
             self.lock().stats.done += 1;
@@ -349,7 +349,7 @@ impl Reporter {
         }
     }
 
-    /// Counts a timer that is delivered at most once and is stored again. The store had removed it at its claim.
+    /// Counts a timer that is stored again after its claim has removed it. Such a timer is delivered at most once.
     fn returned(&self, timer: &Timer, is_snoozed: bool) {
         {
             let stats = &mut self.lock().stats;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) struct Settings {
     /// The greatest number of handlers that run at a time.
     pub(crate) concurrency: usize,
-    /// Whether namespaces share the handlers. If they do, no namespace can occupy all handlers.
+    /// Whether namespaces share the handlers. If so, no namespace can occupy all handlers.
     pub(crate) in_turn: bool,
     pub(crate) lease: Duration,
     pub(crate) limits: Limits,

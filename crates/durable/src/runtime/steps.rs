@@ -4,13 +4,15 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// The greatest difference between the two clocks that does not count as a step of the store's clock.
+/// The least length of a step that is noticed, apart from the permitted drift between the store's clock and the steady
+/// clock.
 const LEAST: Duration = Duration::from_millis(500);
-/// The time between two comparisons, divided by this number, is the permitted drift of the clocks: 200 millionths.
-/// Clocks of two machines drift apart by less, even if nobody corrects them.
+/// The divisor that gives the permitted drift between the store's clock and the steady clock. The drift is the time
+/// between two comparisons, divided by this number: 200 millionths. Clocks of two machines drift apart by less, even if
+/// nobody corrects them.
 const DRIFT: u32 = 5_000;
-/// The longest time between two readings of the steady clock. If they are closer, a reading of the store's clock
-/// between them counts as simultaneous.
+/// The greatest time between two readings of the steady clock that count as one moment. The store's clock is read
+/// between the two readings. With more time between the readings, all clocks are read again.
 const ONE_MOMENT: Duration = Duration::from_millis(20);
 /// The number of attempts to read the store's clock and the steady clock at the same moment.
 const READINGS: usize = 8;
@@ -37,7 +39,7 @@ impl Step {
 
 impl Steps {
     /// Compares the store's clock with the steady clock. Returns the step of the store's clock after the last
-    /// comparison, or `None` if it has not stepped.
+    /// comparison, or `None` if the store's clock has not stepped.
     pub(crate) fn compare(
         &mut self,
         store: impl Fn() -> UtcMillis,

@@ -13,11 +13,11 @@ pub const MOST_AT_ONCE: usize = 100;
 /// The greatest number of missed instants that get occurrences with [`Missed::All`]. If more instants were missed, only
 /// the latest get occurrences.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
-/// The greatest difference between the clocks of processes that share a store. If the instant of a decision is further
-/// in the future, the decision was made while the clock was ahead.
+/// The greatest difference between the clocks of processes that share a store. If a decision's moment is further in the
+/// future, a clock that was ahead made the decision.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
-/// The pause between two checks whether the last occurrence has ended. The checks are made while an instant waits in
-/// the queue for that end.
+/// The pause between two checks whether the last occurrence has ended. A schedule makes the checks while an instant
+/// waits in its queue.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The result of a decision about the instants that have come.
@@ -112,8 +112,8 @@ impl Progress {
         Ok(is_behind.then_some(Self { next: first, ..progress }))
     }
 
-    /// Returns the progress without moments that are in the future at `now`. Those moments were set while the clock was
-    /// ahead.
+    /// Returns the progress without moments that are in the future at `now`. A clock that was ahead has set such
+    /// moments.
     fn without_future(mut self, now: UtcMillis) -> Self {
         let latest = now + SLACK;
         let is_past = |moment: &UtcMillis| *moment <= latest;
@@ -124,8 +124,8 @@ impl Progress {
         self
     }
 
-    /// Returns the moment up to which all instants of the schedule have passed. The moment is the last instant with a
-    /// decision, or now, whichever is later. Before the schedule's start, the start counts as now.
+    /// Returns the moment up to which all instants of the schedule have passed: the last instant with a decision, or
+    /// now, whichever is later. Before the schedule's start, the start counts as now.
     fn passed(&self, schedule: &Schedule, now: UtcMillis) -> UtcMillis {
         let now = just_before_start(schedule, now);
         self.last_scheduled.map_or(now, |last| last.max(now))

@@ -16,11 +16,11 @@ pub struct Occurrence {
     pub planned: Box<str>,
     /// The local time at the instant, with its offset. `None` without an instant.
     pub local: Option<Box<str>>,
-    /// The clock change that affects the instant. `None` if no clock change does.
+    /// The clock change that affects the instant. `None` if no clock change affects the instant.
     pub change: Option<ClockChange>,
 }
 
-/// The parsed form of a schedule's plan. By this form, instants are computed without parsing the plan again.
+/// The parsed form of a schedule's plan. The parsed form computes instants without parsing the plan again.
 pub(super) struct ScheduleInstants {
     instants: Instants,
     /// The moment from which fixed periods are counted: the start of the schedule, or else its creation.
@@ -29,11 +29,12 @@ pub(super) struct ScheduleInstants {
     end: Option<UtcMillis>,
 }
 
-/// The number of a schedule's instants before a moment, and the instants just before and after that moment.
+/// The number of a schedule's instants before a moment. Also the last instant before the moment, and the first instant
+/// that is not before the moment.
 pub(super) struct Passed {
     pub(super) count: u64,
     pub(super) last: Option<UtcMillis>,
-    /// The first instant that is not before the moment.
+    /// The schedule's first instant at the moment or after the moment. `None` if no instant follows.
     pub(super) next: Option<UtcMillis>,
 }
 
@@ -85,9 +86,10 @@ impl ScheduleInstants {
         Passed { count, last, next }
     }
 
-    /// Returns the moment from which on the last `most` instants before `moment` come, or fewer if they are crowded.
-    /// Returns `None` if at most `most` instants lie between `first` and `moment`. `first` must be an instant of the
-    /// schedule. Instants of calendars are at least a second apart.
+    /// Returns a moment from which on at most `most` instants come before `moment`. With a fixed period, exactly `most`
+    /// instants come. With crowded instants of a calendar, fewer may come. Returns `None` if at most `most` instants
+    /// lie between `first` and `moment`. `first` must be an instant of the schedule. Instants of calendars are at least
+    /// a second apart.
     pub(super) fn beginning_of_last(
         &self,
         most: u64,
@@ -126,8 +128,8 @@ impl ScheduleInstants {
         Some(back(few))
     }
 
-    /// Returns the schedule's last instant before `moment`. `from` must be an instant, and is the earliest possible
-    /// result.
+    /// Returns the schedule's last instant before `moment`. `from` must be an instant of the schedule. No result is
+    /// earlier than `from`.
     fn last_before(&self, from: UtcMillis, moment: UtcMillis) -> Option<UtcMillis> {
         let (end, mut span, mut last) = (just_before(moment), 1_000_u64, Some(from));
         loop {

@@ -12,7 +12,7 @@ pub(super) const NAMESPACES: &str = "/schedules/";
 /// UUID.
 const JITTERS: Uuid = Uuid::from_u128(0x2f6a_0c39_5d1e_4b8a_9a57_31c6_e0f4_7d22);
 /// The character between the namespace and the key in the name of a schedule. So the namespace and the key must not
-/// contain it.
+/// contain this character.
 const BETWEEN: char = '\u{1f}';
 const LONGEST_NAMESPACE: usize = 64;
 pub(super) const LONGEST_KEY: usize = 128;

@@ -47,24 +47,25 @@ use tourbillon_words::UtcMillis;
 pub struct Schedule {
     /// The plan, from which the instants of the schedule follow.
     pub plan: Plan,
-    /// Decides about instants that passed while no process ran.
+    /// The rule for instants that passed while no process ran.
     #[serde(default)]
     pub missed: Missed,
-    /// The time after which an instant that no process has decided about counts as missed. 10 s by default.
+    /// The greatest lateness of a decision about an instant. An instant that waits longer for a decision counts as
+    /// missed. 10 s by default.
     #[serde(default = "default_grace")]
     pub grace: Duration,
-    /// Decides about an instant that comes while the last occurrence has not ended.
+    /// The rule for an instant that comes while the last occurrence has not ended.
     #[serde(default)]
     pub overlap: Overlap,
-    /// The length of the window after an instant in which its occurrence becomes due. The schedule's name determines
-    /// the time by which all its occurrences are late. Zero by default.
+    /// The length of a window that begins at each instant. An instant's occurrence becomes due in its window. All
+    /// occurrences of a schedule are late by the same time, which follows from the schedule's name. Zero by default.
     #[serde(default)]
     pub jitter: Duration,
     /// The start of the schedule: no instant is earlier. Fixed periods are counted from the start, or without a start
     /// from the creation of the schedule.
     #[serde(default)]
     pub start: Option<UtcMillis>,
-    /// The moment after which there is no instant. `None` if the schedule does not end.
+    /// The last moment at which the schedule may have an instant. `None` if the schedule does not end.
     #[serde(default)]
     pub end: Option<UtcMillis>,
 }
@@ -112,7 +113,7 @@ pub struct Progress {
     /// queued.
     #[serde(default)]
     pub last_scheduled: Option<UtcMillis>,
-    /// The moment at which the last occurrence was stored. `None` if there was none.
+    /// The moment at which the last occurrence was stored. `None` before the first occurrence.
     #[serde(default)]
     pub last_fired: Option<UtcMillis>,
     /// The id of the last occurrence that follows the plan.

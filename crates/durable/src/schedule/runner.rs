@@ -164,8 +164,8 @@ impl ScheduleRunner {
         Ok(Verdict::Done)
     }
 
-    /// Returns whether the last occurrence has not ended. Two kinds of occurrences count as ended: a dead occurrence,
-    /// and a pending occurrence that was made while the clock was ahead.
+    /// Returns whether the schedule's last occurrence has not ended. A dead occurrence counts as ended. A pending
+    /// occurrence that was made while the clock was ahead counts as ended, too.
     fn is_under_way(&self, stored: &Stored, now: UtcMillis) -> Result<bool, StoreError> {
         let Some(id) = stored.progress.last_occurrence else { return Ok(false) };
         let last = block_on(self.0.store.get(id.into()))?;

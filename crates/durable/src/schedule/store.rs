@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The number of locks for schedules. The hash of a schedule's name selects its lock. So this process makes changes to
-/// a schedule one after the other.
+/// The number of locks for schedules. The hash of a schedule's name selects its lock. So the threads of this process
+/// change a schedule one after the other.
 const LOCKS: usize = 64;
 /// The number of attempts to change a schedule while other processes keep changing it.
 pub(super) const TURNS: usize = 64;
@@ -33,8 +33,8 @@ pub(super) type Observe = dyn Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync;
 pub(super) struct ScheduleStore {
     pub(super) store: Arc<dyn TimerStore>,
     locks: [Mutex<()>; LOCKS],
-    /// The lock under which a schedule is made in a namespace with a limit. A thread takes this lock before the
-    /// schedule's own lock.
+    /// The lock for making schedules in a namespace with a limit. A thread takes this lock before the schedule's own
+    /// lock.
     pub(super) room: Mutex<()>,
     observe: Option<Box<Observe>>,
 }
@@ -140,7 +140,8 @@ pub(super) fn contended() -> StoreError {
     StoreError::new(StoreErrorKind::Io, format!("others changed the schedule during {TURNS} attempts"))
 }
 
-/// Returns whether the last of these operations has stored the schedule's timer.
+/// Returns whether the last of several operations has stored the schedule's timer. `outcomes` has the outcomes of the
+/// operations.
 pub(super) fn has_replaced(outcomes: &[Outcome]) -> bool {
     matches!(outcomes.last(), Some(Outcome::Created(_) | Outcome::Replaced { .. }))
 }

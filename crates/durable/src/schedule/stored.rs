@@ -43,8 +43,8 @@ impl Stored {
         })
     }
 
-    /// Returns the operation that stores a schedule as a new timer, due at `wake`. `mode` decides whether it may
-    /// replace the schedule's old timer.
+    /// Returns the operation that stores a schedule as a new timer, due at `wake`. `mode` decides whether the new timer
+    /// may replace the schedule's old timer.
     pub(super) fn op(&self, at: &ScheduleKey, wake: Option<UtcMillis>, mode: IfPresent) -> Op {
         let Progress { paused, fault, .. } = &self.progress;
         let state = match (fault, wake) {
@@ -76,7 +76,8 @@ impl Stored {
         next.into_iter().chain(self.progress.queued.map(|_| now)).min()
     }
 
-    /// Returns the schedule in the form for callers, at the moment `now`. `wake` is the moment of the next decision.
+    /// Converts the stored schedule to the form that callers get, at the moment `now`. `wake` is the moment of the next
+    /// decision.
     pub(super) fn view(self, at: ScheduleKey, wake: Option<UtcMillis>, now: UtcMillis) -> ScheduleView {
         let Self { schedule, template, progress } = self;
         let is_active = !progress.paused && progress.fault.is_none();

@@ -117,7 +117,7 @@ impl DryRun {
         Self { now, tables: KnownTables::default(), before: BTreeMap::new(), remembered: BTreeMap::new() }
     }
 
-    /// Adds a stored timer to the timers that the dry run knows.
+    /// Adds a stored timer to the timers from which the dry run computes its result.
     pub fn know(&mut self, timer: &Timer) {
         for (table, key, value) in entries(timer) {
             self.tables.entries[table as usize].insert(key, value);
@@ -125,8 +125,8 @@ impl DryRun {
         self.before.insert(timer.id, timer.clone());
     }
 
-    /// Adds the id of an ended timer to the ids that the dry run knows. The store remembers the id until the moment
-    /// `until`.
+    /// Adds the id of an ended timer to the ids from which the dry run computes its result. The store remembers the id
+    /// until the moment `until`.
     pub fn know_remembered(&mut self, id: TimerId, until: UtcMillis) {
         let key = id.as_u128().to_be_bytes();
         let moment = until.as_millis().to_be_bytes();

@@ -10,13 +10,14 @@ pub enum Point {
     MakingNoted,
     /// The database of a new store is complete. The journal's file still notes that the database is being made.
     DatabaseMade,
-    /// An opening has read the records of the journal. None of their operations has been applied again yet.
+    /// An opening of the store has read the records of the journal. None of their operations has been applied again
+    /// yet.
     BeforeReplay,
-    /// An opening has applied the operations of one journal record again.
+    /// An opening of the store has applied the operations of one journal record again.
     InReplay,
-    /// An opening has applied the operations of all journal records again, in memory only.
+    /// An opening of the store has applied the operations of all journal records again, in memory only.
     AfterReplay,
-    /// An opening has ended the leases of earlier processes, and the disk has this change.
+    /// An opening of the store has ended the leases of earlier processes, and the disk has this change.
     LeasesEnded,
     /// The store has received a batch of requests that ends deliveries.
     EndsReceived,

@@ -103,7 +103,7 @@ impl Filter {
 pub struct Cursor(pub(crate) Box<[u8]>);
 
 impl Cursor {
-    /// Makes a cursor from bytes that a store has chosen. Only that store understands the bytes.
+    /// Makes a cursor from bytes that a store has chosen. Only the same store understands the bytes.
     ///
     /// ```
     /// use tourbillon_durable::store::Cursor;
@@ -131,7 +131,7 @@ pub struct Page {
     /// Two kinds of filters give pages with timers until the list ends: a filter with only a namespace, and a filter
     /// with only a namespace and a phase. The page of such a filter is full if the namespace has at most 2,000 timers,
     /// or if the phase is parked or dead. The exception is a namespace with more than a million timers (50,000 on
-    /// Redis). A page of its pending or leased timers may be empty if as many timers of other namespaces come first.
+    /// Redis). A page of its pending or leased timers may be empty if 20,000 timers of other namespaces come first.
     pub timers: Vec<Timer>,
     /// The place at which the next page begins; `None` at the end of the list.
     pub next: Option<Cursor>,

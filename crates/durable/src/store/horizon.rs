@@ -45,7 +45,8 @@ pub struct Span {
     /// The longest time until a timer of this span is due. Zero for the span of timers that are already due, and `None`
     /// for the last span.
     pub within: Option<Duration>,
-    /// The last moment of the span. In spans that end in 6 hours or later, the last millisecond of an hour of UTC.
+    /// The last moment of the span. A span that ends in 6 hours or later ends with the last millisecond of an hour of
+    /// UTC.
     pub until: UtcMillis,
     /// The number of pending timers that are due in this span.
     pub count: u64,

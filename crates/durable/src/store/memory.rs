@@ -45,7 +45,8 @@ impl Wakers {
 
 type Sorted = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The tables of a store in memory. Also the old values of the entries that the present transaction has changed.
+/// The tables of a store in memory. `changed` has the old values of the entries that the present transaction has
+/// changed.
 #[derive(Default)]
 struct InMemory {
     tables: [Sorted; Table::ALL.len()],
@@ -139,8 +140,8 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a transaction that does not claim by shares of namespaces. [`transact_in_turn`](Self::transact_in_turn) is
-    /// for such claims.
+    /// Runs a transaction that makes no claim by shares (with a part of the claim for each namespace).
+    /// [`transact_in_turn`](Self::transact_in_turn) is for such claims.
     fn transact<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
@@ -148,9 +149,9 @@ impl MemoryStore {
         self.transact_in_turn(|ledger, _| act(ledger))
     }
 
-    /// Runs a transaction that may claim by shares of namespaces. The transaction gets the [`Turns`], the record of how
-    /// far claims have read the index of due timers. After a failure, the store takes the changes back and resets the
-    /// turns.
+    /// Runs a transaction that may claim by shares (with a part of the claim for each namespace). The transaction gets
+    /// the [`Turns`], the record of how far claims have read the index of due timers. After a failure, the store takes
+    /// the changes back and resets the turns.
     fn transact_in_turn<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>, &mut Turns) -> Result<R, StoreError>,

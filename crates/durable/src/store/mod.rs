@@ -162,7 +162,7 @@ pub enum Outcome {
         /// The id of the timer that keeps the key.
         id: TimerId,
         /// The phase of the timer that keeps the key. If the phase is [`Phase::Leased`], a delivery of that timer has
-        /// begun, and its handler may have read data that were older than this call.
+        /// begun. Its handler may have read data that were older than this call.
         was: Phase,
     },
     /// The new timer has replaced another timer.
@@ -186,7 +186,7 @@ pub enum Outcome {
     Cancelled(Box<Timer>),
     /// The timer was withdrawn after its delivery had begun. No further delivery follows.
     InFlight(TimerId),
-    /// The timers with the label were withdrawn. For some of them, a delivery may have begun before.
+    /// The timers with the label were withdrawn. Deliveries of some of the timers may have begun before.
     CancelledMany {
         /// The number of withdrawn timers, including those whose deliveries had begun.
         cancelled: u32,
@@ -195,7 +195,7 @@ pub enum Outcome {
         /// Whether timers with the label are left for a further call.
         more: bool,
     },
-    /// The operation has changed the timer as asked.
+    /// The operation has changed the timer as the caller asked.
     Changed(TimerId),
     /// The delivery of the timer has ended.
     Ended {
@@ -280,7 +280,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// Returns the instants that the end of an occurrence has left out. `None` if it has left out no instants.
+    /// Returns the instants that the end of an occurrence has left out. `None` if no instants were left out.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -351,7 +351,7 @@ impl Counts {
 /// A page of the reasons for which timers are parked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// The reasons, each with the number of its timers that this page counts.
+    /// The reasons, each with the number of timers that are parked for the reason and that this page counts.
     pub counts: Vec<(Box<str>, u64)>,
     /// The place at which the next page begins; `None` after the last page.
     pub next: Option<Cursor>,
@@ -382,7 +382,8 @@ pub trait TimerStore: Send + Sync + 'static {
     fn now(&self) -> UtcMillis;
 
     /// Returns an id for a new timer with the given namespace and key. Each call returns a different id. By default,
-    /// the method calls [`TimerId::fresh`]. A store of several parts may choose ids that tell which part has the timer.
+    /// the method calls [`TimerId::fresh`]. A store of several parts may choose an id from which the timer's part
+    /// follows.
     fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
         let _any_place = (namespace, key);
         TimerId::fresh()
@@ -415,7 +416,7 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Leases timers that are due and parked for a reason, the earliest due moments first. A store that several
     /// processes share looks in all its parts. The claim takes up to `wanted` timers. The claim takes more, up to
-    /// `limit`, only if as many timers are left for other processes.
+    /// `limit`, only if at least the same number of timers is left for other processes.
     ///
     /// As with [`claim`](Self::claim), the claim has a number, by which its leases can be [recovered](Self::recover).
     /// Returns `None` if the store cannot claim parked timers. Then the caller uses [`put_back`](Self::put_back)
@@ -502,7 +503,7 @@ pub trait TimerStore: Send + Sync + 'static {
     }
 
     /// Returns whether the operations of one [`apply`](Self::apply) are one transaction. If not, each operation is a
-    /// transaction of its own. Then any of the operations may have had its effect after an error.
+    /// transaction of its own. After an error, any of the operations may then have had its effect.
     fn is_transactional(&self) -> bool {
         true
     }

@@ -44,8 +44,8 @@ pub struct Shard {
     /// The incarnation (random number) of the node that owns the shard. `None` if the ownership has run out, or the
     /// owner has released the shard.
     pub owner: Option<u64>,
-    /// The moment at which the owner last looked for due timers without an error, as far as this process knows. `None`
-    /// if this process knows no such moment.
+    /// The moment at which the owner last asked the shard for due timers and got an answer, as far as this process
+    /// knows. `None` if this process knows no such moment.
     pub polled: Option<UtcMillis>,
     /// The due moment of the shard's first pending timer. `None` if the shard has no pending timer.
     pub first_due: Option<UtcMillis>,

@@ -9,8 +9,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The factor in the rule for shares. A namespace may take one more place for a delivery if it has fewer places than
-/// this factor times the free places.
+/// The factor in the rule for shares of the places for deliveries. A namespace may take one more place if it has fewer
+/// places than this factor times the free places.
 pub const SHARE: usize = 3;
 
 /// Returns the number of further places for deliveries that a namespace may take. The namespace has `has` places
@@ -43,8 +43,8 @@ pub struct Late {
     pub after: Duration,
     /// The number of late timers that a namespace without an entry in `left` may take.
     pub each: usize,
-    /// The number of late timers that each namespace may still take. A namespace that has taken none lately has no
-    /// entry.
+    /// The number of late timers that each namespace may still take. A namespace that has lately taken no late timers
+    /// has no entry.
     pub left: Arc<BTreeMap<Box<str>, usize>>,
 }
 
@@ -63,7 +63,8 @@ impl Late {
 }
 
 impl Shares {
-    /// Makes shares of `free` free places, without a limit for late timers.
+    /// Makes the shares of a claim: each namespace may take a part of the `free` free places for deliveries. Sets no
+    /// limit for late timers.
     #[must_use]
     pub fn new(free: usize, under_way: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { free, under_way, late: None }
@@ -76,8 +77,8 @@ impl Shares {
         self
     }
 
-    /// Returns the number of further timers of a namespace that find free places for deliveries. The claim has already
-    /// taken `taken` timers of the namespace, and `all` timers altogether.
+    /// Returns the number of further timers of a namespace for which places for deliveries are free. The claim has
+    /// already taken `taken` timers of the namespace, and `all` timers altogether.
     #[must_use]
     pub fn room(&self, namespace: &str, taken: usize, all: usize) -> usize {
         let has = self.under_way.get(namespace).copied().unwrap_or(0).saturating_add(taken);

@@ -83,7 +83,7 @@ fn resident() -> u64 {
     4_096 * statm.split(' ').nth(1).map_or(0, |pages| pages.parse().unwrap_or(0))
 }
 
-/// Stores `count` timers by operations of the store. A call of the runtime for each timer would take longer.
+/// Stores `count` timers directly in the store. A call of the runtime for each timer would take longer.
 fn fill(world: &World, count: u64, label: &str) {
     let by_hand = Spec::new(Note(0)).after(secs(100)).label(label);
     let id = world.schedule(by_hand);

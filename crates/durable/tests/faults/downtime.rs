@@ -60,8 +60,8 @@ fn what_is_late_comes_at_the_rate_and_what_is_in_time_at_once() {
     world.assert_whole(&[]);
 }
 
-/// Tests that a limit of one late timer a second does not delay timers that are in time. The store had no timers
-/// before.
+/// Tests a runtime with a limit of one late timer a second, on a store that was empty. The limit does not delay timers
+/// that are in time.
 #[test]
 fn a_store_that_was_empty_has_nothing_to_catch_up_with() {
     let world = World::new(|builder| builder.catch_up_rate(Some(1)));

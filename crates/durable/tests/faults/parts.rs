@@ -11,11 +11,11 @@ use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Durable, Event, Spec, Verdict};
 
-/// The number of parts of the store. A timer belongs to the part whose number is the timer's id modulo this number.
+/// The number of parts of the store. A timer belongs to the part with the number `id % PARTS`.
 const PARTS: u32 = 4;
-/// The number of the part that does not answer to ends of deliveries.
+/// The number of the part of the store that does not answer to ends of deliveries.
 const AWAY: u32 = 1;
-/// The length of a lease, the shortest that a runtime permits. A timer whose lease is not renewed is soon delivered
+/// The length of a lease: the shortest that a runtime permits. So a timer whose lease is not renewed is soon delivered
 /// again.
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -100,8 +100,8 @@ impl Parts {
     }
 }
 
-/// Tests that the claims, renewals and ends of other parts go on while a part does not answer. The timer whose end has
-/// no answer keeps its lease.
+/// Tests a store with a part that does not answer. The claims, renewals and ends of deliveries of other parts go on.
+/// The timer whose end has no answer keeps its lease.
 #[test]
 fn an_end_without_an_answer_delays_no_other_part_and_is_not_lost() {
     let parts = Parts::start();

@@ -120,7 +120,7 @@ fn of_a_storm_of_replacements_one_timer_is_left() {
     world.assert_whole(&[]);
 }
 
-/// The expected end of a timer, by the answers to the calls that changed the timer.
+/// The expected end of a timer. It follows from the answers to the calls that changed the timer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Delivered,

@@ -19,8 +19,8 @@ use tourbillon_durable::{Cancelled, Changed, Delivery, Durable, Spec, UtcMillis}
 struct Modelled {
     due: UtcMillis,
     is_cancelled: bool,
-    /// Whether the test does not know the timer's end. An answer was lost with its process, or the timer was withdrawn
-    /// during its delivery.
+    /// Whether the test does not know how the timer ended. An answer was lost with its process, or the timer was
+    /// withdrawn during its delivery.
     is_unsure: bool,
 }
 

@@ -12,7 +12,7 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Durable, Spec};
 
-/// A store in memory that fails when a test wants it. [`Failures`] decides how the store fails.
+/// A store in memory that fails as a test orders. [`Failures`] has the orders.
 pub(crate) type Failing = Hooked<Failures>;
 
 /// The failures of a [`Failing`] store, as a test has set them.
@@ -24,16 +24,16 @@ pub(crate) struct Failures {
     has_effect: bool,
     /// The number of changes that have failed so far.
     pub(crate) failed: AtomicU32,
-    /// The number of parts of the store. `away` has the parts that do not answer to ends of deliveries.
+    /// The number of parts of the store. `away` says which parts do not answer to ends of deliveries.
     parts: u32,
     away: Mutex<Away>,
 }
 
-/// The parts of a store that do not answer to ends of deliveries.
+/// The parts of a store that do not answer to ends of deliveries, and how they fail.
 #[derive(Default)]
 struct Away {
     parts: Vec<u32>,
-    /// Whether ends of deliveries have their effect at once. Otherwise they have their effect when the part answers
+    /// Whether ends of deliveries have their effect at once. If false, the ends have their effect when the part answers
     /// again.
     has_effect: bool,
     /// Whether the answer to the next end of a delivery is lost.
@@ -93,7 +93,7 @@ impl Failures {
         .await;
     }
 
-    /// Makes a change by a call of `act`, or fails. A failed change may still have its effect.
+    /// Makes the change that `act` calls, or fails. A failed change may still have its effect.
     fn change<'a, T: Send + 'a>(&self, act: impl FnOnce() -> Answer<'a, T>) -> Answer<'a, T> {
         let spend = |good: u64| if good == u64::MAX { Some(good) } else { good.checked_sub(1) };
         if self.good.fetch_update(Ordering::SeqCst, Ordering::SeqCst, spend).is_ok() {
@@ -236,8 +236,8 @@ fn answers_that_are_lost_lose_nothing() {
     outages(StoreErrorKind::Unknown);
 }
 
-/// Tests a runtime on a closed store. The runtime calls the store only now and then, and its health reports the
-/// failure.
+/// Tests a runtime on a closed store. The runtime calls the store only now and then, and the health of the runtime
+/// reports the failure.
 #[test]
 fn a_store_that_has_closed_is_asked_now_and_then() {
     let failing =

@@ -25,12 +25,12 @@ enum Wake {
     AtOnce,
     /// Another thread wakes the caller after a time, in microseconds.
     After(u64),
-    /// Another thread wakes the caller twice, and the first time the call has no answer yet.
+    /// Another thread wakes the caller twice. At the first wake, the call has no answer yet.
     Twice,
 }
 
-/// A hook that answers each call to the store only after a wake of the caller. The wake mostly comes from another
-/// thread.
+/// A hook that answers a call to the store only after the caller was woken. In most cases, another thread wakes the
+/// caller.
 struct Slow {
     rng: Mutex<fastrand::Rng>,
     waking: Mutex<Sender<(Wake, Waker, Arc<AtomicBool>)>>,
@@ -118,7 +118,7 @@ impl Hook for Slow {
 }
 
 /// Runs a runtime for each seed, on a store that answers from other threads. The runtime gets timers one by one and in
-/// crowds, fetches parked timers, and is stopped.
+/// crowds, fetches parked timers, and is then stopped.
 fn lives(parts: u32) {
     for seed in 0..crate::number_of("TOURBILLON_SEEDS", 6) {
         let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Slow::new(seed, parts)));
@@ -259,7 +259,8 @@ fn a_panic_of_the_store_ends_no_renewals() {
     }
 }
 
-/// Tests that a stop of the runtime wakes the runtime's loop. The loop sleeps until a far moment.
+/// Tests that a stop of the runtime wakes the delivery loop, the loop that claims due timers. The loop sleeps until a
+/// far moment.
 #[test]
 fn a_stop_wakes_a_loop_that_waits_for_a_far_timer() {
     let store = Arc::new(Hooked::new(Arc::new(MemoryStore::default()), Slow::new(1, 0)));

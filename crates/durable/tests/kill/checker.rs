@@ -16,7 +16,7 @@ pub(crate) struct History {
 struct Job {
     due: Option<u64>,
     is_created: bool,
-    /// Whether the log has the beginning of a cancel. The cancel may have had its effect.
+    /// Whether the log has the beginning of a cancel. Such a cancel may have had its effect.
     is_cancelled_perhaps: bool,
     /// The moment of the answer to a successful cancel, in microseconds since 1970. No delivery may begin later. `None`
     /// without such an answer.
@@ -33,7 +33,7 @@ struct Delivery {
     is_done: bool,
 }
 
-/// The numbers of each kind of finding of the checker. All except `explained` must be zero.
+/// The numbers of findings of the checker, by their kinds. All numbers except `explained` must be zero.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdicts {
     /// The number of repeated deliveries with a kill between the two deliveries.
@@ -157,7 +157,7 @@ impl History {
         self.lines.iter().filter(|line| is(line)).count()
     }
 
-    /// Returns whether enough timers were created, delivered and cancelled for `kills` kills to test the store.
+    /// Returns whether enough timers were created, delivered and cancelled to test the store with `kills` kills.
     pub(crate) fn is_worth_checking(&self, kills: u32) -> bool {
         let kills = kills as usize;
         self.count(|line| kill(line).is_some()) == kills

@@ -28,8 +28,8 @@ pub(crate) const POINT: &str = "TOURBILLON_KILL_POINT";
 pub(crate) const FIRST_ID: u128 = 0x7000_0000_0000_4000_8000_0000_0000_0000;
 const MONTH: u64 = 30 * 86_400_000;
 
-/// Creates, cancels and delivers timers until the process is killed. If `is_last`, only delivers the due timers and
-/// lists the rest.
+/// Creates, cancels and delivers timers until the process is killed. If `is_last` is true, only delivers the due timers
+/// and lists the remaining timers.
 pub(crate) fn run(folder: &Path, is_last: bool) {
     let delivered = Arc::new(Log::open(&folder.join("deliveries.log")));
     #[cfg(feature = "failpoints")]

@@ -23,11 +23,11 @@ use std::time::Duration;
 /// The environment variable with the folder of the logs and the store. The parent sets the variable for the child.
 const FOLDER: &str = "TOURBILLON_KILL_FOLDER";
 /// The environment variable that is set for the last child. The last child only delivers the due timers and lists the
-/// rest.
+/// remaining timers.
 const LAST: &str = "TOURBILLON_KILL_LAST";
 
-/// Starts a child, a process that creates and delivers timers. With the feature `failpoints`, the child dies at `point`
-/// if a point is given.
+/// Starts a child, a process that creates and delivers timers. If `point` is given, the child dies at this point of the
+/// store's code. Points need the feature `failpoints`.
 fn start(folder: &Path, is_last: bool, point: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child_process", "--nocapture"]).env(FOLDER, folder);

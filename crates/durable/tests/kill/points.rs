@@ -15,7 +15,8 @@ use tourbillon_durable::store::failpoints::{Point, on_reach};
 /// The longest time for which a test waits until the child reaches its point.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes this process die at the point that the parent has chosen. Does nothing if the parent has chosen no point.
+/// Makes this process die at the point of the store's code that the parent has chosen. Does nothing if the parent has
+/// chosen no point.
 pub(crate) fn arm(folder: &Path) {
     let Ok(wanted) = std::env::var(POINT) else { return };
     let (name, nth) = wanted.split_once(' ').unwrap();
@@ -35,17 +36,18 @@ pub(crate) fn arm(folder: &Path) {
 /// The way in which the life of a child, a process of the test, ends.
 #[derive(Clone, Copy, Debug)]
 enum Life {
-    /// The child dies when it reaches the point for this time: 1 is the first time.
+    /// The child dies at its point of the store's code, when it reaches the point for the given time. 1 is the first
+    /// time.
     At(u64),
-    /// The child dies after this number of writes to the journal. So the next child has operations to repeat when it
+    /// The child dies after this number of writes to the journal. So the next child must repeat operations when it
     /// opens the store.
     Writes(u64),
     /// The parent kills the child at some moment.
     Free,
 }
 
-/// Returns the ends of the lives of the children that run one after the other at a point. The last child is not among
-/// them.
+/// Returns the ends of the lives of the children that run one after the other, for a point of the store's code. Leaves
+/// out the last child.
 fn lives(point: Point) -> Vec<Life> {
     use Life::{At, Free, Writes};
     match point {
@@ -61,8 +63,8 @@ fn lives(point: Point) -> Vec<Life> {
     }
 }
 
-/// Waits until the child has died at the point, and returns the moment of its death. `deaths` is the number of children
-/// that have died at points, this child included.
+/// Waits until the child has died at its point of the store's code, and returns the moment of the death. `deaths` is
+/// the number of children that have died at points, this child included.
 fn death(folder: &Path, child: &mut Child, point: Point, deaths: usize) -> u64 {
     use std::os::unix::process::ExitStatusExt;
     let until = Instant::now() + PATIENCE;
@@ -85,7 +87,8 @@ fn death(folder: &Path, child: &mut Child, point: Point, deaths: usize) -> u64 {
     }
 }
 
-/// Kills children at a point. Returns the number of children that died at the point, and the logs of all children.
+/// Kills children at a point of the store's code. Returns the number of children that died at the point, and the logs
+/// of all children.
 fn history_at(point: Point) -> (usize, History) {
     let folder = tempfile::tempdir().unwrap();
     let killings = Log::open(&folder.path().join("kills.log"));

@@ -81,7 +81,8 @@ fn no_crash_breaks_a_promise() {
     }
 }
 
-/// Asserts that the search notices the fault `wrong`. The fault must break an invariant of `invariants`.
+/// Asserts that the search of the model notices the planted fault `wrong`. The fault must break an invariant of
+/// `invariants`.
 #[track_caller]
 fn goes_red(scenario: &Scenario, wrong: Wrong, invariants: &[&str]) {
     let broken = search(scenario, wrong).expect_err("the search does not find the fault");

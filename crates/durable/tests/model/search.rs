@@ -5,7 +5,8 @@ use crate::world::{MiniState, PERIOD, STEPS, Scenario, Seen, Step, World, Wrong}
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 impl Model {
-    /// Runs a world to its end, without crashes or failures. Fails with the invariant that the end breaks.
+    /// Runs a world (a state of the model) to its end, without crashes or failures. Fails with the invariant that the
+    /// end breaks.
     fn drain(&self, world: &World) -> Result<(), String> {
         let mut world = world.clone();
         let calm = Model {
@@ -53,8 +54,8 @@ impl Model {
         Ok(())
     }
 
-    /// Searches all worlds that steps can reach. Returns the number of worlds. Fails with the steps to the first world
-    /// that breaks an invariant.
+    /// Searches all worlds (states of the model) that steps can reach. Returns the number of worlds. Fails with the
+    /// steps to the first world that breaks an invariant.
     fn search(&self) -> Result<usize, String> {
         let first = World {
             now: 0,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tourbillon_durable::state::{End, Event, Failure, Token};
 
 impl Model {
-    /// Returns the world after a step. `None` if the world does not permit the step. Fails with the invariant that the
-    /// step breaks.
+    /// Returns the world (state of the model) after a step. `None` if the world does not permit the step. Fails with
+    /// the invariant that the step breaks.
     pub(crate) fn step(&self, world: &World, step: Step) -> Result<Option<World>, String> {
         let mut next = world.clone();
         let scenario = &self.scenario;
@@ -118,7 +118,7 @@ impl Model {
         Ok(Some(next))
     }
 
-    /// Starts the delivery of a timer, and checks the invariants of a start.
+    /// Starts the delivery of a timer in the model. Fails with the invariant that the start breaks.
     fn begin(&self, world: &mut World, id: u128, token: u8) -> Result<(), String> {
         let now = world.now;
         let is_calm = world.crashes == 0 && world.failures == 0 && !world.expired;

@@ -78,8 +78,8 @@ impl Model {
         self.scenario.guarantee == Guarantee::AtMostOnce
     }
 
-    /// Commits the world's store in memory. A later sync makes the commit durable, and then the user or the worker gets
-    /// the answer `said`.
+    /// Commits the store of the model in memory. A later sync makes the commit durable. Then the user or the worker
+    /// gets the answer `said`.
     fn commit(&self, world: &mut World, said: Said) {
         world.log.push_back((world.store.clone(), said.clone()));
         if self.wrong == Wrong::AnswerBeforeDurable {
@@ -87,7 +87,7 @@ impl Model {
         }
     }
 
-    /// Gives an answer to the user or the worker. The observer notes the promise in the answer.
+    /// Gives an answer to the user or the worker. The observer of the model notes the promise in the answer.
     pub(crate) fn say(world: &mut World, said: &Said) {
         match said {
             Said::Nothing => {}
@@ -108,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Stores the occurrence that follows a timer of a series. The timer has ended or is dead.
+    /// Stores the occurrence that follows the timer `ended` of a series. The timer has ended or is dead.
     fn follow(&self, world: &mut World, ended: &Mini) {
         let Some(series) = self.series() else { return };
         let from = match self.wrong {
@@ -135,8 +135,8 @@ impl Model {
         (seen.due, seen.scheduled) = (instant, instant);
     }
 
-    /// Applies an event to the stored timer at index `nth`. The outer `None` says that the event is refused. The inner
-    /// `None` says that the timer has not ended.
+    /// Applies an event to the timer at index `nth` of the model's store. The outer `None` says that the event is
+    /// refused. The inner `None` says that the timer has not ended.
     pub(crate) fn apply(&self, world: &mut World, nth: usize, event: Event) -> Option<Option<End>> {
         let mini = world.store[nth];
         let now = at(match self.wrong {

@@ -26,7 +26,7 @@ pub(crate) enum MiniState {
 
 pub(crate) type Store = Vec<Mini>;
 
-/// The answer to the user or the worker once a transaction is durable.
+/// The answer that the user or the worker gets once a transaction is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Said {
     Nothing,
@@ -48,14 +48,14 @@ pub(crate) enum Said {
 pub(crate) struct Held {
     pub(crate) timer: Mini,
     pub(crate) token: u8,
-    /// The number of syncs until the worker's claim is durable.
+    /// The number of syncs of the disk until the worker's claim is durable.
     pub(crate) waits: u8,
     /// The moment at which the lease of the worker's claim ends.
     pub(crate) until: u8,
     pub(crate) begun: bool,
 }
 
-/// The facts that an observer knows about a timer and its deliveries.
+/// The facts that the observer of the model knows about a timer and its deliveries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Seen {
     pub(crate) due: u8,
@@ -81,9 +81,9 @@ pub(crate) struct World {
     pub(crate) user: u8,
     pub(crate) fresh: u8,
     pub(crate) expired: bool,
-    /// The store in memory, as the next transaction sees it.
+    /// The store of the model in memory, as the next transaction sees it.
     pub(crate) store: Store,
-    /// The store on the disk, as a crash leaves it.
+    /// The store of the model on the disk, as a crash leaves it.
     pub(crate) disk: Store,
     /// The transactions that the disk does not have yet: the store after each transaction, and the transaction's
     /// answer.
@@ -153,7 +153,7 @@ impl Default for Scenario {
     }
 }
 
-/// A fault that is built into the store or the worker of the model. The search must find the fault.
+/// A fault that is planted in the store or the worker of the model. The search must find the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
     Nothing,

@@ -24,7 +24,7 @@ fn apply_all(store: &RedbStore, ops: Vec<Op>, durability: Durability) {
     block_on(store.apply(ops, durability)).unwrap();
 }
 
-/// A machine whose journal has several synced records. Behind them are remains of an earlier journal.
+/// A machine whose journal has several synced records. Behind the records are remains of an earlier journal.
 struct Lived {
     clock: ManualClock,
     machine: Shared,
@@ -95,8 +95,8 @@ impl Lived {
         *self.ends.last().unwrap()
     }
 
-    /// Opens the store after damage to the journal. Asserts that damage before the offset `below` is an error. Other
-    /// damage must have no effect.
+    /// Opens the store after damage to the journal. Asserts that damage before the offset `below` is an error. Damage
+    /// behind `below` must have no effect.
     fn assert_noticed(&self, files: &[Vec<u8>; 2], below: usize, damage: Damage) {
         let damaged = damage.of(files);
         let meets = damaged[1][..below] != files[1][..below];
@@ -153,7 +153,7 @@ fn a_flipped_bit_anywhere_in_the_journal_is_an_error_or_has_no_effect() {
 }
 
 /// Tests zeroed bytes in the journal. Only the seal, a mark behind the records, shows that the last records were
-/// synced. So two sectors have the seal.
+/// synced. So the store writes the seal into two sectors.
 #[test]
 fn zeros_anywhere_in_the_journal_are_an_error_or_have_no_effect() {
     let lived = Lived::new();

@@ -38,28 +38,28 @@ struct Image {
 #[derive(Debug, Default)]
 struct State {
     images: [Image; 2],
-    /// The number of changes so far. Writes, changes of length, and syncs count.
+    /// The number of changes so far: writes, changes of length, and syncs.
     changes: u64,
     /// The number of the change at which the power goes. The disk does not make this change. `None` if the power stays
     /// on.
     cut: Option<u64>,
-    /// The kind of error with which changes fail, and the number of changes that fail. `good` changes succeed before.
-    /// `None` if no change fails.
+    /// The kind of error with which changes fail, and the number of changes that fail. Before the failures, `good`
+    /// changes succeed. `None` if no change fails.
     failing: Option<(io::ErrorKind, u64)>,
     good: u64,
     /// Whether the file gets the first half of a failed write.
     is_short: bool,
     /// Whether the next write to the journal's file panics.
     panics: bool,
-    /// The number of reads that fail. `good_reads` reads succeed before.
+    /// The number of reads that fail. Before the failures, `good_reads` reads succeed.
     failing_reads: u64,
     good_reads: u64,
     reads: u64,
     /// The greatest length of both files together, in bytes. `None` for no limit.
     capacity: Option<usize>,
     sync_takes: [Duration; 2],
-    /// The number of syncs so far. `fails_at` has the number of syncs before a failing sync, and random numbers that
-    /// choose the lost writes.
+    /// The number of syncs so far. `fails_at` orders a failing sync: the number of syncs before it, and the random
+    /// numbers that choose the lost writes.
     syncs: u64,
     fails_at: Option<(u64, Numbers)>,
 }
@@ -110,7 +110,8 @@ impl Disk {
         redb::Database::builder().create_with_backend(file).unwrap()
     }
 
-    /// Makes the power go at change number `change`, counted from now. Writes, changes of length, and syncs count.
+    /// Makes the power go at change number `change`, counted from now. A change is a write, a change of length, or a
+    /// sync.
     pub(crate) fn cut_at(&self, change: u64) {
         self.state(|state| state.cut = Some(state.changes + change));
     }
@@ -133,8 +134,8 @@ impl Disk {
     }
 
     /// Makes a sync fail, after `after` syncs that succeed. The disk gets only some of the writes before the failed
-    /// sync, and never gets the others. The system counts all these writes as synced. Readers see the lost writes until
-    /// the power goes.
+    /// sync, and never gets the other writes. The system counts all these writes as synced. Readers see the lost writes
+    /// until the power goes.
     pub(crate) fn lose_a_sync(&self, after: u64, some: Numbers) {
         self.state(|state| state.fails_at = Some((state.syncs + after, some)));
     }
@@ -148,7 +149,7 @@ impl Disk {
         self.state(|state| state.syncs)
     }
 
-    /// Returns the number of changes so far. Writes, changes of length, and syncs count.
+    /// Returns the number of changes so far. A change is a write, a change of length, or a sync.
     pub(crate) fn changes(&self) -> u64 {
         self.state(|state| state.changes)
     }
@@ -195,9 +196,9 @@ impl Disk {
         self.state(|state| state.sync_takes = [Duration::ZERO, takes]);
     }
 
-    /// Returns the disk as the system finds it after a loss of power. The disk has all synced bytes. `some` chooses the
-    /// other changes that the disk has, and the writes that the disk has only in part. With `None` the disk has no
-    /// other changes.
+    /// Returns the disk as the system finds it after a loss of power. The disk has all synced bytes. `some` chooses
+    /// unsynced changes that the disk has, and writes that the disk has only in part. With `None` the disk has no
+    /// unsynced changes.
     pub(crate) fn after_the_cut(&self, mut some: Option<Numbers>) -> Self {
         let images = self.state(|state| state.images.clone()).map(|image| {
             let mut kept = image.synced;

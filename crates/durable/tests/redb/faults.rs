@@ -27,7 +27,7 @@ pub(crate) fn builder(clock: &ManualClock) -> RedbBuilder {
     RedbStore::builder().clock(clock.clone()).cache(1 << 20)
 }
 
-/// Returns all timers of a store, in the states that follow when all leases end.
+/// Returns all timers of a store, each in its state after the end of all leases.
 pub(crate) fn timers(store: &impl TimerStore) -> Timers {
     let timers = Arc::new(Mutex::new(Timers::new()));
     let into = Arc::clone(&timers);
@@ -46,8 +46,8 @@ pub(crate) fn timers(store: &impl TimerStore) -> Timers {
     std::mem::take(&mut *timers.lock().unwrap())
 }
 
-/// Makes step number `step` of the workload. Returns whether the step's change must be on the disk now. `None` after an
-/// error.
+/// Makes step number `step` of the workload. Returns whether the step's change must be on the disk now. `None` if the
+/// step fails.
 fn step(store: &impl TimerStore, step: u128) -> Option<bool> {
     let apply = |op, durability| block_on(store.apply(vec![op], durability)).is_ok();
     let claim = u64::try_from(step).unwrap();
@@ -93,8 +93,8 @@ fn expected(clock: &ManualClock, steps: u128) -> Vec<Timers> {
     states
 }
 
-/// Runs the workload until the power goes. Returns the indices of the first and the last state that the store may have
-/// afterwards.
+/// Runs the workload until the power goes. The store may then have one of several states of the workload. Returns the
+/// indices of the first and the last of these states.
 fn run_to_the_cut(disk: &Disk, clock: &ManualClock, steps: u128) -> (usize, usize) {
     let (mut least, mut most) = (0, 0);
     if let Ok(store) = disk.open(builder(clock)) {
@@ -183,8 +183,8 @@ fn crashes_while_the_store_recovers_lose_nothing_either() {
     assert!(recoveries > 100, "{recoveries}");
 }
 
-/// Places timers until the disk has had all the failures that the test has ordered, and then places five more timers.
-/// Returns the answer for each timer.
+/// Places timers until the disk has had all failures that the test has ordered. Then places five more timers. Returns
+/// the answer for each timer.
 fn place_through(disk: &Disk, store: &RedbStore, first: u128) -> BTreeMap<u128, Result<(), StoreErrorKind>> {
     let mut answers = BTreeMap::new();
     let mut after = 0;
@@ -327,7 +327,7 @@ fn after_a_read_error_reads_are_answered_again_without_a_change() {
 }
 
 /// Opens a store twice, and makes changes of several kinds each time. Returns whether each timer must be stored. Leaves
-/// out timers whose fate the answers leave open.
+/// out timers about which the answers say nothing certain.
 fn small_life(disk: &Disk, clock: &ManualClock, mend: impl FnOnce()) -> BTreeMap<u128, bool> {
     let mut known = BTreeMap::new();
     let mut mend = Some(mend);

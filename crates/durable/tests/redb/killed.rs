@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Durability, Limit, Op, Outcome, RedbStore, Store
 const CHILD: &str = "TOURBILLON_CHILD_STORE";
 
 /// Runs as the process that a test kills. Writes a line to a pipe after each answer of the store. The pipe keeps the
-/// lines after the kill.
+/// lines after the process is killed.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(CHILD) else { return };

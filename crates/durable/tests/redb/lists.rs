@@ -17,8 +17,7 @@ const META: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("meta");
 const KEYLESS: TableDefinition<'_, &[u8], ()> = TableDefinition::new("keyless");
 const STOPPED: TableDefinition<'_, &[u8], ()> = TableDefinition::new("stopped");
 
-/// The number of timers of the small namespace in each phase. `PAGE` is the number of timers for which a test asks in a
-/// page.
+/// The number of timers of the small namespace in each phase. The number exceeds `PAGE`, the size of a page.
 const FEW: u32 = 80;
 const PAGE: u32 = 50;
 const PHASES: [Phase; 3] = [Phase::Pending, Phase::Parked, Phase::Dead];
@@ -40,8 +39,7 @@ fn in_phase(phase: Phase, timer: Timer) -> Timer {
     Timer { state, ..timer }
 }
 
-/// Returns all timers of a list, and the time that its slowest page took. Asserts that each page except the last has
-/// timers.
+/// Returns all timers of a list, and the time of its slowest page. Asserts that each page except the last has timers.
 fn listed(store: &impl TimerStore, filter: &Filter, are_full: bool) -> (Vec<Timer>, Duration) {
     let (mut listed, mut cursor, mut slowest) = (Vec::new(), None, Duration::ZERO);
     loop {

@@ -12,9 +12,10 @@ use tourbillon_durable::store::{Fault, Part, RedbBuilder, RedbStore, StoreError}
 pub(crate) struct File {
     /// The bytes that the disk has. A loss of power leaves these bytes.
     pub(crate) synced: Vec<u8>,
-    /// The bytes that readers see, with the bytes that the disk lacks.
+    /// The bytes that readers see. The disk may lack some of the bytes.
     pub(crate) current: Vec<u8>,
-    /// The offset behind the last write, in bytes. `synced_end` is the value of `end` at the last sync.
+    /// The offset behind the last write, in bytes. `synced_end` has the offset behind the last write before the last
+    /// sync.
     pub(crate) end: usize,
     pub(crate) synced_end: usize,
 }

@@ -24,8 +24,8 @@ fn assert_is_refused(place_of: &Place) {
     assert!(!path.exists(), "the next opening would not notice");
 }
 
-/// Copies the database of an open store, but not its journal (the file of operations). The death of the process would
-/// leave the same database.
+/// Copies the database of an open store, but not the journal (the file of operations). The copy equals the database
+/// that the death of the process would leave behind.
 fn copy(place_of: &Place) -> Place {
     let copy = Place::new();
     fs::copy(place_of.file(), copy.file()).unwrap();

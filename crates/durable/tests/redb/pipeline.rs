@@ -85,8 +85,9 @@ fn on_a_disk_that_was_quick() -> (Disk, Arc<RedbStore>) {
     (disk, store)
 }
 
-/// Tests a quick disk that becomes slow. On a quick disk, the thread that commits makes the syncs for which callers
-/// wait. So the first slow sync delays other requests. Later syncs do not, because the disk then counts as slow.
+/// Tests a quick disk that becomes slow. While a disk counts as quick, the thread that commits makes the syncs for
+/// which callers wait. So the first slow sync delays other requests. Later syncs do not delay requests, because the
+/// disk then counts as slow.
 #[test]
 fn a_quick_disk_that_becomes_slow_holds_claims_up_once() {
     let (_disk, store) = on_a_disk_that_was_quick();
@@ -295,7 +296,7 @@ fn what_was_answered_for_the_loss_of_power_is_on_the_disk_whatever_is_made_behin
     assert_whole(&store);
 }
 
-/// The time of each delivery after its due moment, in milliseconds.
+/// The time from the due moment to the delivery, for each delivery, in milliseconds.
 #[derive(Default)]
 struct Lateness(Vec<u64>);
 

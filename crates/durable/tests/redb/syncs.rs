@@ -12,7 +12,7 @@ use tourbillon_durable::timer::TimerId;
 const TIMERS: u128 = 300;
 const CANCELLED: u128 = 250;
 
-/// Whether the store must have the timer with each id. `None` if an answer said that the outcome is not known.
+/// Whether the store must have the timer with each id. `None` if the outcome of a change is not known.
 type Stored = BTreeMap<u128, Option<bool>>;
 
 /// Notes the answer to a change of the timers `ids`. After a success, the timers are stored if `after` is true, and
@@ -61,8 +61,8 @@ fn assert_is_stored(disk: &Disk, stored: &Stored, image: &str) {
     apply(&store, place(timer(9_999, 1)), Durability::PowerLoss).unwrap();
 }
 
-/// Tests a failed sync together with a loss of power at a random change. Checks an image of the disk for each pair.
-/// `TOURBILLON_IMAGES` sets the number of pairs.
+/// Tests a failed sync together with a loss of power at a random change. Checks an image of the disk for each
+/// combination. `TOURBILLON_IMAGES` sets the number of combinations.
 #[test]
 fn a_sync_that_fails_and_a_loss_of_power_later_lose_nothing_that_was_acknowledged() {
     let images = std::env::var("TOURBILLON_IMAGES").map_or(150, |images| images.parse().unwrap());

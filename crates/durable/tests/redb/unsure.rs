@@ -5,7 +5,7 @@ use crate::machine::{machine_with, open};
 use crate::{apply, assert_whole, get, place, timer};
 use tourbillon_durable::store::{Durability, StoreErrorKind};
 
-/// Tests a journal without room, so that a checkpoint is made in place of a write to the journal. A sync of the
+/// Tests a journal without room, so that the store makes a checkpoint in place of a write to the journal. A sync of the
 /// checkpoint fails.
 #[test]
 fn an_error_that_promises_no_effect_has_none_even_after_a_checkpoint_that_failed() {

@@ -88,8 +88,8 @@ fn after_a_downtime_each_namespace_has_the_rate_for_itself_and_timers_in_time_wa
     });
 }
 
-/// Tests timers beyond a namespace's share. A runtime claims such timers once earlier timers have ended. The runtime
-/// does so even if all earlier timers were too late and no handler was called.
+/// Tests timers beyond a namespace's share. A runtime claims such timers once earlier timers of the namespace have
+/// ended. The runtime does so even if all earlier timers were too late, so that no handler was called.
 #[test]
 fn timers_beyond_a_share_are_claimed_though_no_handler_of_the_others_is_called() {
     let mut world = World::done();

@@ -273,7 +273,7 @@ fn an_observer_that_panics_and_one_that_calls_the_runtime_harm_nothing() {
     assert_eq!((world.timers().stats().done, *calls.lock().unwrap()), (10, 20));
 }
 
-/// Tests that the function that gets incidents can ask the runtime for its numbers.
+/// Tests that the function that gets incidents can read the statistics of the runtime.
 #[test]
 fn incidents_are_reported_outside_of_locks() {
     let timers = Arc::new(OnceLock::<Timers>::new());

@@ -156,8 +156,8 @@ fn a_timer_without_a_handler_waits_for_a_runtime_that_has_one() {
     assert_eq!((world.count(Phase::Parked), world.timers().stats().delivered), (0, 2));
 }
 
-/// Tests an executor that drops two of three deliveries, half of them by a panic. The other timers of the same claim
-/// are not lost. Timers of at most one delivery, which the store has removed, are not lost either.
+/// Tests an executor that drops two of three deliveries, half of them by a panic. The timers of the same claim are not
+/// lost. Timers of at most one delivery are not lost either, although the store has removed them.
 #[test]
 fn an_executor_that_drops_the_work_or_panics_loses_no_timer() {
     let clock = ManualClock::new();

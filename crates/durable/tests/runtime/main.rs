@@ -37,7 +37,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     pollster::block_on(future)
 }
 
-/// A delivery as the handler saw it: the payload, the delivery, and the time of the clock.
+/// A delivery as the handler saw it: the payload, the delivery, and the time of the store's clock.
 type Seen = (u64, Delivery, UtcMillis);
 
 /// A runtime whose handler keeps its deliveries, and answers with verdicts that the test has chosen.
@@ -123,7 +123,7 @@ impl Drop for World {
     }
 }
 
-/// Waits until another thread has made the condition true. Panics after a while.
+/// Waits until another thread has made the condition true. Panics if the wait takes too long.
 fn eventually(condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() {

@@ -86,8 +86,8 @@ fn a_snooze_beyond_the_greatest_age_ends_the_timer() {
     }
 }
 
-/// Tests a snoozed occurrence with at most one delivery. Its claim has also stored the next occurrence. So the snoozed
-/// timer comes beside the next occurrence.
+/// Tests a snoozed occurrence that is delivered at most once. The claim of the occurrence has also stored the next
+/// occurrence. So both occurrences come.
 #[test]
 fn an_occurrence_that_is_snoozed_comes_beside_those_after_it() {
     let world = snoozing(25, 26);

@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const NOON: u64 = 1_774_699_200_000;
 const MINUTE: u64 = 60_000;
 
-/// The delivered occurrences: the minute for which each was scheduled, the minute of its delivery, and its id. Minutes
-/// count from the start of the test.
+/// The delivered occurrences, each with the minute for which it was scheduled, the minute of its delivery, and its id.
+/// Minutes count from the start of the test.
 type Seen = Arc<Mutex<Vec<(u64, u64, TimerId)>>>;
 
 struct World {

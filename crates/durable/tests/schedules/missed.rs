@@ -7,7 +7,7 @@ use std::time::Duration;
 use tourbillon_durable::schedule::{Missed, Overlap, Schedule};
 use tourbillon_durable::store::RedbStore;
 
-/// Makes a runtime with a schedule, after a downtime of the service from minute 2 to minute 5.5.
+/// Makes a runtime with a schedule, after a time without the runtime from minute 2 to minute 5.5.
 fn after_a_downtime(folder: &Path, schedule: Schedule) -> World {
     let (clock, seen) = (clock(), Seen::default());
     let open =

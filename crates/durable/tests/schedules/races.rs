@@ -6,7 +6,7 @@ use tourbillon_durable::plan::Plan;
 use tourbillon_durable::schedule::{Schedule, ScheduleFault, ScheduleKey, Schedules};
 use tourbillon_durable::store::{Answer, Call, Filter, Hook, Hooked, MemoryStore, TimerStore};
 
-/// A hook that plays another, quicker process. The store calls `first` before the next batch of operations.
+/// A hook that acts as another, quicker process. The store calls `first` before the next batch of operations.
 #[derive(Default)]
 struct Raced {
     first: Mutex<Option<Box<dyn FnOnce() + Send>>>,

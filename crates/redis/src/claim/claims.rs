@@ -19,10 +19,11 @@ use tourbillon_durable::timer::Timer;
 
 /// The greatest number of timers that a script leases. A longer script would block the server for too long.
 const AT_ONCE: u32 = 1_000;
-/// The least number of due timers that each group of shards is asked to name, before a claim leases from a cluster. One
-/// script can read all shards of a group.
+/// The least number of due timers that a claim on a cluster asks each group of shards to name. A group is all shards
+/// that one script can read. The claim leases timers after the groups have answered.
 const LEAST_NAMES: u32 = 8;
-/// A claim ends after this number of scripts in a row that leased no timer, even if a timer is due.
+/// The number of scripts in a row without a leased timer after which a claim ends. The claim then ends even if a timer
+/// is due.
 const IDLE_TURNS: u32 = 8;
 
 /// Claims due timers: leases them in the shards of this node.
@@ -42,8 +43,8 @@ impl Claims {
         Self { deployment, node, looks, leases, doubts: Doubts::default() }
     }
 
-    /// Forgets the last answers of the servers and the lost claims, because they belong to a deployment that no longer
-    /// exists.
+    /// Forgets the servers' last answers, and the claims whose answers were lost. Both belong to a deployment that no
+    /// longer exists.
     pub(crate) fn clear(&self) {
         self.looks.clear();
         self.doubts.clear();
@@ -230,8 +231,8 @@ impl Claims {
         shards
     }
 
-    /// Leases due timers from a cluster. First asks each group of shards which timers are due. Then leases the timers
-    /// that have been due for longest.
+    /// Leases due timers from a cluster. First asks each group of shards (all shards that one script can read) which
+    /// timers are due. Then leases the timers that have been due for longest.
     async fn look_at_groups(
         &self,
         groups: Vec<Vec<Shard>>,
@@ -303,8 +304,8 @@ impl Claims {
         }
     }
 
-    /// Asks a server for the state of these shards, which share a group, and leases nothing. If the runtime must claim,
-    /// wakes the store's subscribers. The node's background thread calls this method.
+    /// Asks a server for the state of `shards`, all of which one script can read. Leases nothing. If the runtime must
+    /// claim, wakes the store's subscribers. The node's background thread calls this method.
     pub(crate) async fn look_at(&self, shards: Vec<Shard>) {
         let token = Token { incarnation: self.node.incarnation, claim: 0 };
         let wish = Wish {
@@ -328,8 +329,9 @@ impl Claims {
         }
     }
 
-    /// Returns the timers that the claim with this number has leased. The caller uses this after the claim's answer was
-    /// lost. If a group of shards does not answer, a later claim asks that group.
+    /// Returns the timers that the claim with this number has leased. A caller that did not get the claim's answer
+    /// calls this method. If a group of shards (all shards that one script can read) does not answer, a later claim
+    /// asks the group.
     pub(crate) async fn recover(&self, claimant: Claimant, claim: u64) -> Result<Vec<Leased>, StoreError> {
         let token = Token { incarnation: claimant.incarnation, claim };
         let groups = self.deployment.all_groups();

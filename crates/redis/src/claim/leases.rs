@@ -21,26 +21,26 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The length of a claim's token in bytes. In the hash of tokens on the server, a withdrawal mark follows the token.
 const TOKEN: usize = 16;
-/// The greatest number of ended leases that a script lists. The shards of the script share this number evenly, rounded
-/// up.
+/// The greatest number of ended leases that a script lists. Each shard of the script gets an equal part of this number,
+/// rounded up.
 const AT_ONCE: usize = 1_000;
 /// The greatest number of ended leases that a script is asked to list for one shard.
 const MOST_EXPIRED: usize = 100_000;
 /// The greatest number of timers whose ended leases are handled at the same time.
 const REAPED_AT_ONCE: usize = 64;
-/// The pause after which a silent server is asked for ended leases again.
+/// The pause after which a server that did not answer is asked for ended leases again.
 const REST_OF_FAILED: Duration = Duration::from_secs(1);
 
-/// The ended leases that servers have listed for some shards.
+/// The leases that are over, as servers have listed them for some shards.
 #[derive(Default)]
 struct Expired {
-    /// The timers whose leases have ended, each with the moment of that end in milliseconds.
+    /// The timers whose leases have ended, each with the moment at which its lease ended, in milliseconds.
     found: Vec<(u64, Found)>,
-    /// The shards that may have more ended leases. The number is the moment at which the shard's last listed lease
-    /// ended.
+    /// The shards that may have more ended leases. The number is the moment in milliseconds at which the last listed
+    /// lease of the shard ended.
     cut: Vec<(Shard, u64)>,
-    /// The moment to ask for ended leases again: the end of the first running lease. If a server did not answer, the
-    /// moment is a second ahead or earlier.
+    /// The moment at which to ask for ended leases again, in milliseconds. Usually it is the end of the first running
+    /// lease. If a server did not answer, the moment is at most a second ahead.
     next: Option<u64>,
 }
 
@@ -130,7 +130,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Returns the timers that are leased under this token in these shards, which share a group.
+    /// Returns the timers that are leased under the token `token` in some shards, all of which one script can read.
     pub(super) async fn recover_in(
         &self,
         token: Token,
@@ -190,8 +190,8 @@ impl Leases {
         Ok(lost.map(|((id, _), _)| *id).inspect(|id| self.held.let_go(*id)).collect())
     }
 
-    /// Renews the leases at these places (indices) of `leases`. All of these leases are in one shard. Returns the
-    /// places of the leases that are lost.
+    /// Renews the leases at the indices `places` of `leases`. All of these leases are in one shard. Returns the indices
+    /// of the leases that are lost.
     async fn renew_in(
         &self,
         shard: Shard,
@@ -214,8 +214,8 @@ impl Leases {
         Ok(lost)
     }
 
-    /// Ends at most `limit` leases whose time is over. In each shard, the leases that ended earliest come first. A
-    /// shard with more ended leases than one script lists is asked again.
+    /// Ends at most `limit` leases whose time is over. In each shard, the leases that ended earliest come first. If a
+    /// shard has more ended leases than one script lists, the shard is asked again.
     pub(crate) async fn reap(&self, limit: u32) -> Result<Reaped, StoreError> {
         let mut shards: Vec<Shard> = {
             let state = self.node.state();

@@ -17,8 +17,8 @@ use tourbillon_durable::store::StoreError;
 /// was replaced.
 const RENEWALS: u32 = 3;
 
-/// The limits of one look (a question about due timers) at some shards. They say which due timers the script leases,
-/// and which it only names.
+/// The limits of one look (a question about due timers) at some shards. The limits say which due timers the script
+/// leases, and which due timers the script only names.
 #[derive(Clone, Copy)]
 pub(super) struct Wish<'w> {
     pub(super) token: Token,
@@ -48,8 +48,8 @@ pub(super) struct Looked {
     pub(super) is_cut: bool,
     /// The due moment of the first pending timer in the shards of the question. `None` if no timer is pending.
     pub(super) first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the next claim may lease. An earlier timer may be due in a lane (group of
-    /// namespaces) that has used up its share.
+    /// The due moment of the first timer that the next claim may lease. A timer of a lane (group of namespaces) that
+    /// has used up its share may be due earlier.
     pub(super) next_claim: Option<UtcMillis>,
 }
 
@@ -68,7 +68,8 @@ pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
     /// For each shard, the first slices that the last answer named. A slice is the set of pending timers of one lane
-    /// and period. The next script must name the keys of these slices.
+    /// (group of namespaces) that are due in one period of two hours. The next script must name the keys of these
+    /// slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 
@@ -83,8 +84,8 @@ impl Looks {
         self.slices.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(Vec::clear);
     }
 
-    /// Runs the script of a claim in these shards, which share a group. The script leases or names due timers, as
-    /// `wish` says.
+    /// Runs the script of a claim in some shards, all of which one script can read. The script leases or names due
+    /// timers, as `wish` says.
     pub(super) async fn look(&self, shards: Vec<Shard>, wish: Wish<'_>) -> Result<Looked, StoreError> {
         let look = self.node.state().shards.begin_look(&shards);
         let mut answer = self.ask_server(&shards, wish, look).await;
@@ -185,8 +186,8 @@ impl Looks {
         Ok((looked, is_member))
     }
 
-    /// Returns the keys of the claim's script for these shards, and the arguments that say which keys are slices. A
-    /// slice is a set of pending timers. The slices of a shard are those in the shard's last answer.
+    /// Returns the keys of the claim's script for some shards, and the arguments that say which keys are slices. A
+    /// slice is a set of pending timers. The last answer about a shard has named the slices of the shard.
     fn keys_of_claim(&self, shards: &[Shard]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let parts = [Part::Meta, Part::Slices, Part::Records, Part::Tokens, Part::Leases, Part::Counts];
         let (mut keys, mut names) = (Vec::new(), Vec::new());

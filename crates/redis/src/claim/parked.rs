@@ -43,8 +43,8 @@ use tourbillon_durable::state::{Lease, Token};
 use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Claimant, Claimed, Limit, Op, PAUSED, StoreError, StoreErrorKind};
 
-/// The greatest number of times that a claim of parked timers chooses timers. It chooses again if other nodes have
-/// leased all timers of the last choice.
+/// The greatest number of times that a claim of parked timers chooses timers. The claim chooses again if other nodes
+/// have leased all timers of the last choice.
 const TURNS: usize = 4;
 /// The greatest number of parked timers that one claim leases.
 const AT_ONCE: u32 = 512;
@@ -138,8 +138,8 @@ impl ParkedClaims {
         Ok(claimed)
     }
 
-    /// Returns the first due timers in the order of their due moments, among the index entries with this beginning.
-    /// Leaves out shards that do not answer.
+    /// Returns the first due timers among the index entries that begin with `beginning`, in the order of their due
+    /// moments. Leaves out shards that do not answer.
     async fn parked(&self, beginning: &[u8], most: usize) -> Result<Vec<IndexEntry>, StoreError> {
         let each = (2 * most / self.deployment.layout.shards().len().max(1) + 3).min(most);
         let calls = self.deployment.all_groups().into_iter().map(|group| {
@@ -169,8 +169,8 @@ impl ParkedClaims {
         Ok(all)
     }
 
-    /// Leases the timers of these index entries, if they are still stored. Returns the shard and the record of each
-    /// leased timer, and the server's time of the lease.
+    /// Leases the timers that some index entries name, if the timers are still stored. Returns the shard and the record
+    /// of each leased timer, and the server's time of the lease.
     async fn lease_entries(
         &self,
         entries: &[IndexEntry],

@@ -6,18 +6,18 @@ use crate::layout::Shard;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_durable::UtcMillis;
 
-/// The number of timers to lease from one group of shards: the total, and the number for each lane (a group of
-/// namespaces).
+/// The number of timers to lease from one group of shards (all shards that one script can read). Also the number for
+/// each lane (a group of namespaces).
 #[derive(Debug, Default)]
 pub(super) struct Portion {
     pub(super) timers: u32,
     pub(super) by_lane: BTreeMap<u64, u64>,
 }
 
-/// Computes how many timers to lease from each group of shards. Chooses the timers that have been due for longest,
-/// within the shares of the lanes (groups of namespaces). A group may have named only its first due timers, and may
-/// have another timer that is due right after the last. So no chosen timer is due later than the last timer of such a
-/// group.
+/// Computes how many timers to lease from each group of shards (all shards that one script can read). Chooses the
+/// timers that have been due for longest, within the shares of the lanes (groups of namespaces). A group that has more
+/// due timers than it has named may have a timer that is due right after its last named timer. So no chosen timer is
+/// due after the last named timer of such a group.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {

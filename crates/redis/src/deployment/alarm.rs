@@ -8,12 +8,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
 
-/// A function that is called after timers were parked. The argument is the reason for parking, or `None` if messages
-/// about parked timers may have been missed.
+/// A function that is called after timers were parked. The argument is the reason for parking. `None` means that
+/// messages about parked timers may have been missed.
 pub(crate) type OnParked = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
-/// Wakes the runtime when a timer is due earlier than the last claim's answer says. Keeps the functions to call, and
-/// the due moment in that answer.
+/// Wakes the runtime when a timer is due earlier than the last claim's answer says. Keeps the functions that wake the
+/// runtime, and the due moment in the last claim's answer.
 #[derive(Default)]
 pub(crate) struct Alarm {
     wakers: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
@@ -34,13 +34,13 @@ struct FirstDue {
 
 struct ClaimUnderWay {
     number: u64,
-    /// The earliest due moment of a timer that was committed since the claim was sent. The claim's answer may not
-    /// include that timer.
+    /// The earliest due moment of the timers that were committed after the claim was sent. The claim's answer may not
+    /// include these timers.
     committed: UtcMillis,
 }
 
-/// A claim that is under way. Dropping this value ends the claim. So the claim also ends when its caller drops its
-/// future.
+/// A claim that is under way. Dropping this value ends the claim. So the claim also ends if its caller drops the
+/// claim's future.
 pub(crate) struct Claiming<'a> {
     alarm: &'a Alarm,
     number: u64,

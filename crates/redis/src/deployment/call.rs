@@ -8,14 +8,13 @@ use crate::script::{Arguments, BY_CALLER, BY_SERVER, Script, Scripts, Values, Wo
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 
-/// The answer of a script: the time by which the script decided, and the values after it.
+/// The answer of a script. First comes the time by which the script decided, and then the other values.
 pub(crate) struct Answered {
     pub(crate) now: UtcMillis,
     pub(crate) rest: Values,
 }
 
-/// A call that runs a script on these keys. Callers differ in their scripts and arguments, and share the code that
-/// sends the call.
+/// A call that runs a script with keys and arguments. All callers share the code that sends a call.
 pub(super) struct Call {
     script: &'static Script,
     keys: Vec<Vec<u8>>,
@@ -49,8 +48,8 @@ impl Call {
     }
 }
 
-/// Runs a script on any connection. Returns the script's answer, and whether the answer shows that the server's clock
-/// was set.
+/// Runs a script on any connection. Returns the script's answer, and whether the answer shows a step of the server's
+/// clock.
 pub(crate) fn run<'a>(
     link: &'a dyn Link,
     time: &'a Time,
@@ -61,7 +60,7 @@ pub(crate) fn run<'a>(
     send(link, time, Call::new(time, script, keys, arguments))
 }
 
-/// Sends a call. Returns the script's answer, and whether the answer shows that the server's clock was set.
+/// Sends a call. Returns the script's answer, and whether the answer shows a step of the server's clock.
 pub(super) async fn send(link: &dyn Link, time: &Time, call: Call) -> Result<(Answered, bool), StoreError> {
     let Call { script, keys, words, attempt } = call;
     let sent = moment();

@@ -7,19 +7,20 @@ use futures_util::future::{Either, select, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// How long the remaining groups of shards may take to answer after the first group has answered.
+/// The time within which the other groups of shards must answer after the first group has answered. A group is all
+/// shards that one script can read.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// The answers and the failures of calls that were made to several groups of shards.
+/// The answers and the failures of calls to several groups of shards. A group is all shards that one script can read.
 pub(crate) struct Gathered<G, T> {
     pub(crate) answers: Vec<(G, T)>,
-    /// The groups whose calls failed, each with its error. The error is `None` if the group was too late. A late call
-    /// may still take effect.
+    /// The groups of shards whose calls failed, each with the error of its call. The error is `None` if the group did
+    /// not answer in time. Such a call may still take effect.
     pub(crate) failed: Vec<(G, Option<StoreError>)>,
 }
 
 impl<G, T> Gathered<G, T> {
-    /// Returns the answers if any group has answered, although other groups may have failed.
+    /// Returns the answers if any group of shards has answered, although other groups may have failed.
     ///
     /// # Errors
     ///
@@ -39,8 +40,8 @@ impl<G, T> Gathered<G, T> {
 }
 
 impl Deployment {
-    /// Makes all calls at the same time, each for its group. Waits for the first answer without a limit. Then waits 300
-    /// ms for the other answers. A group without an answer by then counts as failed.
+    /// Makes all calls at the same time, each to a group of shards. Waits for the first answer without a limit. Then
+    /// waits 300 ms for the other answers. A group that has not answered by then counts as failed.
     pub(crate) async fn gather<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: impl IntoIterator<Item = (G, F)>,
@@ -79,8 +80,8 @@ impl Deployment {
         gathered
     }
 
-    /// Makes all calls at the same time, each for its group. On one server, waits for all calls and fails if any call
-    /// fails. In a cluster, does the same as [`gather`](Self::gather).
+    /// Makes all calls at the same time, each to a group of shards. On one server, waits for all calls and fails if any
+    /// call fails. In a cluster, does the same as [`gather`](Self::gather).
     pub(crate) async fn gather_or_fail<G: Clone, T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         calls: Vec<(G, F)>,

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The pause between two questions of a closed store, whether people have made the lost deployment again.
+/// The pause between two checks of a closed store. A check asks the server whether people have made the lost deployment
+/// again.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// A deployment that this process has open, with the connection to its servers.
@@ -28,11 +29,11 @@ pub(crate) struct Deployment {
     pub(crate) documents: Vec<u8>,
     /// The random id that the deployment got at its creation. The id distinguishes deployments of the same name.
     id: RwLock<Vec<u8>>,
-    /// Why the store refuses calls, while it does. The server has lost the deployment, or has another deployment in its
-    /// place.
+    /// The reason why the store refuses calls. The server has lost the deployment, or has another deployment in its
+    /// place. `None` while the store is open.
     closed: Mutex<Option<Closed>>,
-    /// When a check last found some part of the deployment on the servers. Such a check follows a sign that a part is
-    /// lost.
+    /// The moment at which a check last found a part of the deployment on the servers. The store makes this check when
+    /// a server seems to have lost its data. `None` before such a check.
     pub(super) seen: Mutex<Option<Instant>>,
     forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -45,7 +46,7 @@ struct Closed {
 }
 
 impl Deployment {
-    /// Creates the handle of a deployment from its name, its id and its other parts.
+    /// Creates the handle of a deployment. The arguments are the parts of the handle.
     pub(crate) fn new(
         name: &str,
         id: Vec<u8>,
@@ -69,7 +70,7 @@ impl Deployment {
         }
     }
 
-    /// Sets the function that clears the knowledge of the store's parts about the deployment. The store calls the
+    /// Sets the function that makes the store forget all that it knows about the deployment. The store calls the
     /// function after people have made the deployment anew. Only the first call of this method counts.
     pub(crate) fn on_anew(&self, forget: impl Fn() + Send + Sync + 'static) {
         let _first = self.forget.set(Box::new(forget));
@@ -80,8 +81,8 @@ impl Deployment {
         self.id.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the keys that store these parts of these shards. A script that reads many shards of one server names all
-    /// of their keys.
+    /// Returns the keys that store the parts `parts` of each shard in `shards`. A script that reads many shards of one
+    /// server names all of their keys.
     pub(crate) fn keys<const N: usize>(&self, shards: &[Shard], parts: [Part; N]) -> Vec<Vec<u8>> {
         shards.iter().flat_map(|shard| self.layout.keys(*shard, parts)).collect()
     }

@@ -24,12 +24,13 @@ use std::sync::PoisonError;
 use std::time::Instant;
 use tourbillon_durable::store::{Fault, StoreError, StoreErrorKind};
 
-/// For this time after a check found some part of the deployment, the deployment counts as present without a new check.
+/// The time for which a deployment counts as present after a check has found some part of the deployment.
 const MEMORY: Duration = Duration::from_secs(5);
 
 impl Deployment {
-    /// Returns the error of an operation on a shard without the deployment's mark. `found` has the value that the shard
-    /// stores in place of the mark. If that value is the id of another deployment, closes the store.
+    /// Returns the error of an operation on a shard without the deployment's mark (the deployment's id). `found` has
+    /// the value that the shard stores in place of the mark. If the value is the id of another deployment, closes the
+    /// store.
     pub(crate) fn lost_shard(&self, shard: Shard, found: &mut Values) -> StoreError {
         match found.next().and_then(filled) {
             Ok(Some(_)) => self.close("a shard is another deployment's: the deployment was created anew"),
@@ -71,8 +72,8 @@ impl Deployment {
         Some(self.close("the deployment is gone: its server has lost it; restore a backup, or make it again, empty, by `tourbillond mend --anew`, or `RedisBuilder::make_anew`"))
     }
 
-    /// Returns the id of the deployment if the deployment exists again. Returns an id other than the store's only if
-    /// people have made the deployment anew for open stores.
+    /// Returns the id of the deployment if the deployment exists again. The id usually equals the store's id. The id
+    /// differs only if people have made the deployment anew, so that open stores go on with it.
     pub(crate) async fn made_again(&self) -> Option<Vec<u8>> {
         let keys = vec![self.key.clone()];
         let (mut answered, _) =

@@ -8,15 +8,15 @@ use crate::script::filled;
 use futures_util::future::join_all;
 use tourbillon_durable::store::StoreError;
 
-/// The end of an error message about lost data. The text tells people how to repair the loss.
+/// The end of an error message about lost data. The text says how people repair the loss.
 pub(crate) const REMEDY: &str = "`tourbillond mend`, or `RedisBuilder::mend`, brings it back";
 
-/// For each shard, its mark (the deployment's id), or `None` if the mark is lost. If the shard's server fails, its
-/// error.
+/// Each shard with its mark (the deployment's id). `None` if the mark is lost. An error if the shard's server has
+/// failed.
 pub(crate) type Marks = Vec<(Shard, Result<Option<Vec<u8>>, StoreError>)>;
 
-/// Reads the marks (the deployment's id in each shard) of all groups at the same time. Returns the marks sorted by
-/// shard.
+/// Reads the marks of the shards in all groups at the same time. A mark is the deployment's id, which each shard
+/// stores. Returns the marks sorted by shard.
 pub(crate) async fn marks_of(
     link: &dyn Link,
     time: &Time,

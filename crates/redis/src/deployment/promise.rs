@@ -43,12 +43,14 @@ impl Witnesses {
         }
     }
 
-    /// Runs a future. For each script of the future, adds the server's witness to this set.
+    /// Runs a future. Adds the witness of each server on which the future runs a script to this set. A witness can
+    /// confirm that a server's changes are safe.
     pub(crate) async fn collect<T>(&self, work: impl Future<Output = T>) -> T {
         SEEN.scope(self.clone(), work).await
     }
 
-    /// Adds the witnesses of this set to the set of the operation that is being polled.
+    /// Adds the witnesses of this set to the set that belongs to the operation that is being polled. A witness can
+    /// confirm that a server's changes are safe.
     pub(crate) fn pass_on(&self) {
         self.all().iter().cloned().for_each(|witness| note(Some(witness)));
     }
@@ -58,8 +60,8 @@ impl Witnesses {
     ///
     /// # Errors
     ///
-    /// Fails with [`StoreErrorKind::Unknown`](tourbillon_durable::store::StoreErrorKind::Unknown) if the changes are
-    /// not as safe in time. The changes were made, and a failover may lose them.
+    /// Fails with [`StoreErrorKind::Unknown`](tourbillon_durable::store::StoreErrorKind::Unknown) if the changes do not
+    /// become safe in time. The changes were made, but a failover may lose them.
     pub(crate) async fn confirm(&self) -> Result<(), StoreError> {
         let all = self.all().clone();
         let answers = join_all(all.iter().map(Witness::confirm)).await;

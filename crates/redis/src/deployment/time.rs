@@ -6,7 +6,8 @@ use std::time::Duration;
 use tourbillon::{Clock, Timestamp};
 use tourbillon_durable::UtcMillis;
 
-/// The age from which a measurement of the server's time is replaced, even by an answer that took longer.
+/// The age from which any answer replaces a measurement of the server's time. Before this age, only an answer that took
+/// less time replaces the measurement.
 const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides which timers are due.
@@ -74,8 +75,8 @@ impl Time {
         }
     }
 
-    /// Learns the server's time from an answer to a question of the moment `sent`. Returns whether the server's clock
-    /// has been set since the last measurement.
+    /// Learns the server's time from an answer. The question was sent at the moment `sent`. Returns whether the
+    /// server's clock has stepped after the last measurement.
     pub(crate) fn learn(&self, sent: Timestamp, server: UtcMillis) -> bool {
         let Self::Server(measured) = self else { return false };
         let mut measured = Self::lock(measured);

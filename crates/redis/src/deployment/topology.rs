@@ -27,7 +27,7 @@ impl Topology {
         if is_cluster { Self::Cluster } else { Self::OneServer }
     }
 
-    /// Returns the number of the group to which a shard belongs. One script may name the keys of all shards of a group.
+    /// Returns the number of the group to which a shard belongs. A group is shards whose keys one script may name.
     fn group_of(self, shard: Shard) -> Shard {
         match self {
             Self::OneServer => 0,
@@ -49,8 +49,8 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Divides a list of shards into groups whose keys one script may name. Returns the indices in the list of each
-    /// group's shards. No group is empty.
+    /// Divides a list of shards into groups whose keys one script may name. For each group, returns the indices of its
+    /// shards in the list. No group is empty.
     pub(crate) fn places_by_script(self, shards: impl IntoIterator<Item = Shard>) -> Vec<Vec<usize>> {
         let mut groups: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
         for (place, shard) in shards.into_iter().enumerate() {
@@ -59,14 +59,14 @@ impl Topology {
         groups.into_values().collect()
     }
 
-    /// Returns whether some shards may answer while others do not, as in a cluster. If so, each group of shards is
-    /// asked on its own, and a failed group is left out.
+    /// Returns whether some shards may answer while others do not. This is true for a cluster. If so, each group of
+    /// shards (all shards that one script can read) is asked separately, and a failed group is left out.
     pub(crate) fn fails_in_parts(self) -> bool {
         self == Self::Cluster
     }
 
-    /// Returns whether redirects (entries that lead to a timer in another shard) are written by separate scripts. If
-    /// so, a redirect that leads nowhere may be left behind.
+    /// Returns whether a script other than the commit writes the redirect of a timer. A redirect is an entry that leads
+    /// to a timer in another shard. If so, a redirect that leads nowhere may be left behind.
     pub(crate) fn has_loose_redirects(self) -> bool {
         self == Self::Cluster
     }

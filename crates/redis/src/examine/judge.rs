@@ -11,7 +11,7 @@ const OLDEST: (u32, u32) = (7, 0);
 /// The first version of Redis that has the command `WAITAOF`.
 const WITH_WAITAOF: (u32, u32) = (7, 2);
 
-/// A server is refused if its clock differs by this time from the clock of this machine.
+/// The least difference between a server's clock and the clock of this machine at which the server is refused.
 const CLOCK: Duration = Duration::from_secs(1);
 
 /// The facts that the checks have read from one server.
@@ -21,7 +21,7 @@ pub(crate) struct Facts {
     pub(crate) info: BTreeMap<String, String>,
     /// The server's settings that the connection's user may read.
     pub(crate) settings: BTreeMap<String, String>,
-    /// By how many microseconds the server's clock is ahead of this machine's clock, and the uncertainty of that
+    /// The microseconds by which the server's clock is ahead of this machine's clock, and the uncertainty of this
     /// number. `None` if the clock could not be read.
     pub(crate) clock: Option<(i64, Duration)>,
 }

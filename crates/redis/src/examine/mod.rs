@@ -13,7 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 pub use report::{Grade, Line, Report};
 
-/// How often the clock of each server is read. The reading that took the least time counts.
+/// The number of times that the clock of each server is read. The reading that took the least time counts.
 const READINGS: usize = 5;
 
 /// The facts about a deployment that extend a check of its servers.

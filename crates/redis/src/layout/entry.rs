@@ -17,7 +17,7 @@ pub(crate) struct Found {
     pub(crate) shard: Shard,
     /// The timer as a member of the shard's set of records: id, length of the payload, encoded record.
     pub(crate) member: Vec<u8>,
-    /// The timer's value in the shard's hash of tokens. `None` unless the timer is leased.
+    /// The token and the withdrawal mark that the shard stores for a leased timer. `None` unless the timer is leased.
     pub(crate) token: Option<Vec<u8>>,
     pub(crate) timer: Timer,
 }
@@ -53,7 +53,7 @@ pub(crate) fn id_at_end(bytes: &[u8]) -> Option<TimerId> {
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// Returns the bytes of a member before the timer id, which is the last 16 bytes.
+/// Returns the bytes of a sorted set's member without the timer id. The id is the last 16 bytes of the member.
 pub(crate) fn without_id(member: &[u8]) -> &[u8] {
     member.split_last_chunk::<16>().map_or(member, |(rest, _)| rest)
 }
@@ -62,8 +62,8 @@ pub(crate) fn token_bytes(token: Token) -> Vec<u8> {
     [token.incarnation.to_be_bytes(), token.claim.to_be_bytes()].concat()
 }
 
-/// Returns the value that the hash of tokens has for a timer in this state: the token and the withdrawal mark. Returns
-/// `None` unless the timer is leased.
+/// Returns the value that a shard stores for a leased timer beside its record: the token and the withdrawal mark.
+/// Returns `None` unless the timer is leased.
 pub(crate) fn mark_of(state: &State) -> Option<Vec<u8>> {
     let State::Leased(lease) = state else { return None };
     let mark = match lease.withdrawn {
@@ -101,8 +101,8 @@ pub(crate) fn member_of(timer: &Timer) -> Vec<u8> {
 }
 
 impl Found {
-    /// Decodes the record of a timer. If `mark`, the timer's value in the hash of tokens, is set, the timer is leased
-    /// until `until`. Returns `None` if the record cannot be read.
+    /// Decodes the record of a timer. `mark` is the timer's value in the shard's hash of tokens (the leased timers), if
+    /// the timer is leased. The lease ends at `until`. Returns `None` if the record cannot be read.
     pub(crate) fn read(shard: Shard, member: Vec<u8>, mark: Option<Vec<u8>>, until: u64) -> Option<Self> {
         let id = id_of(&member)?;
         let mut timer = decode(id, member.get(20..)?)?;
@@ -121,8 +121,8 @@ impl Found {
     }
 }
 
-/// Encodes a text with its length before it, so that other parts can follow. The limits permit no text with more than
-/// 255 bytes.
+/// Encodes a text with its length before it, so that other parts can follow the text. The limits for texts permit at
+/// most 255 bytes.
 pub(crate) fn part(text: &str) -> Vec<u8> {
     let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
     [&[length], text.as_bytes()].concat()
@@ -147,20 +147,20 @@ pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
     bytes
 }
 
-/// Encodes the entry of a key, up to the id of the timer that has the key.
+/// Encodes the entry of a key, without the id of the timer that has the key.
 pub(crate) fn key_entry(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = key_beginning(namespace, key);
     bytes.extend([0, 0]);
     bytes
 }
 
-/// Encodes the entry of a label, up to the timer's id.
+/// Encodes the entry of a label, without the timer's id.
 pub(crate) fn label_entry(namespace: &str, label: &str) -> Vec<u8> {
     [part(namespace), part(label)].concat()
 }
 
-/// Encodes the beginning that all entries of a namespace's parked timers share, or of its dead timers: the namespace
-/// and the phase.
+/// Encodes a namespace and a phase. The entries of the namespace's timers in this phase, parked or dead, begin with the
+/// result.
 pub(crate) fn stopped_beginning(namespace: &str, phase: Phase) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(phase_byte(phase));
@@ -179,10 +179,11 @@ pub(crate) fn phase_byte(phase: Phase) -> u8 {
 }
 
 /// The byte after the namespace in the entry of a timer without a key. No key begins with this byte. All keys of the
-/// namespace sort before it.
+/// namespace sort before this byte.
 pub(crate) const KEYLESS: u8 = u8::MAX;
 
-/// Encodes the entry that a timer without a key has in a set of keys, up to the timer's id.
+/// Encodes the entry that a timer without a key has in a set of keys (a sorted set of key entries). The entry ends
+/// before the timer's id.
 pub(crate) fn keyless_entry(namespace: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     bytes.push(KEYLESS);
@@ -195,7 +196,7 @@ pub(crate) fn namespace_of(entry: &[u8]) -> &[u8] {
     entry.get(..length).unwrap_or_default()
 }
 
-/// Returns whether a member of a set of keys belongs to a timer without a key.
+/// Returns whether a member of a set of keys (a sorted set of key entries) belongs to a timer without a key.
 pub(crate) fn is_keyless(member: &[u8]) -> bool {
     member.get(namespace_of(member).len()) == Some(&KEYLESS)
 }
@@ -206,7 +207,8 @@ pub(crate) fn place_entry(entry: &[u8], set: u16) -> Vec<u8> {
     [namespace_of(entry), &set.to_be_bytes()].concat()
 }
 
-/// Returns the set of keys whose number ends a member of the set of places. Returns `None` if the member is too short.
+/// Returns the set of keys (a sorted set of key entries) that a member of the set of places names. The member ends with
+/// the number of that set. Returns `None` if the member is too short.
 pub(crate) fn set_of(place: &[u8]) -> Option<Part> {
     place.last_chunk().map(|number| Part::Keys(u16::from_be_bytes(*number)))
 }

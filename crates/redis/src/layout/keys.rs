@@ -26,7 +26,7 @@ pub(crate) enum Part {
     /// A sorted set of leased timers. A member is an id, and its score is the moment at which the lease ends.
     Leases,
     /// A sorted set of key entries, sorted by member. A member is: namespace, key, id. A timer that owns no key and is
-    /// not dead has the member: namespace, 255, id. A shard has several of these sets, which [`Layout::key_set`] and
+    /// not dead has the member: namespace, 255, id. A shard has several sets of keys, which [`Layout::key_set`] and
     /// [`Layout::keyless_set`] number.
     Keys(u16),
     /// A sorted set, sorted by member. A member is: namespace, number of a set of keys. That set may have entries of
@@ -53,8 +53,8 @@ pub(crate) enum Part {
     /// A sorted set of the slices (sets of pending timers) that are not empty. A member is a slice's number, and its
     /// score is the slice's first due moment.
     Slices,
-    /// A sorted set of the pending timers of one slice: the timers of one lane and period. A member is an id, and its
-    /// score is the due moment.
+    /// A sorted set of the pending timers of one slice: the timers of one lane (group of namespaces) that are due in
+    /// one period of two hours. A member is an id, and its score is the due moment.
     Slice(Slice),
     /// A hash of timers that are stored in another shard than their ids say. The field is the id, and the value is a
     /// [redirect](crate::layout::Redirect).
@@ -176,7 +176,7 @@ impl Layout {
         key
     }
 
-    /// Returns the keys that store these parts of a shard, in the order of `parts`.
+    /// Returns the keys that store the parts `parts` of a shard, in the same order.
     pub(crate) fn keys<const N: usize>(&self, shard: Shard, parts: [Part; N]) -> Vec<Vec<u8>> {
         parts.into_iter().map(|part| self.key(shard, part)).collect()
     }
@@ -223,25 +223,26 @@ impl Layout {
         self.shard_of(&[&[length], namespace.as_bytes(), key.as_bytes()].concat())
     }
 
-    /// Returns the set of keys that stores this key's entry, in the shard of the key. `entry` is the key's
-    /// [entry](crate::layout::key_entry) without the id.
+    /// Returns the set of keys (a sorted set of key entries) that stores a key's entry, in the shard of the key.
+    /// `entry` is the key's [entry](crate::layout::key_entry) without the id.
     pub(crate) fn keys_of(&self, entry: &[u8]) -> Part {
         Part::Keys(self.key_set(entry))
     }
 
-    /// Returns the number of the set of keys that stores this entry.
+    /// Returns the number of the set of keys (a sorted set of key entries) that stores the entry `entry`.
     pub(crate) fn key_set(&self, entry: &[u8]) -> u16 {
         // The first bytes of the checksum decide. The last bits of a similar checksum decide the shard already.
         let [first, second, ..] = crc32fast::hash(entry).to_be_bytes();
         u16::from_be_bytes([first, second]) & (self.key_sets().end - 1)
     }
 
-    /// Returns the number of the set of keys that stores the entry of this timer, which has no key.
+    /// Returns the number of the set of keys (a sorted set of key entries) that stores the entry of a timer without a
+    /// key.
     pub(crate) fn keyless_set(&self, id: TimerId) -> u16 {
         self.key_set(&id.as_u128().to_be_bytes())
     }
 
-    /// Returns the numbers of all sets of keys of one shard.
+    /// Returns the numbers of all sets of keys (sorted sets of key entries) of one shard.
     pub(crate) fn key_sets(&self) -> core::ops::Range<u16> {
         0..KEY_SETS / self.shards.clamp(1, KEY_SETS)
     }
@@ -256,7 +257,8 @@ impl Layout {
         }
     }
 
-    /// Returns the hash of redirects that has the redirect of this timer id, if the timer has a redirect.
+    /// Returns the hash that has the redirect of a timer id, if the id has a redirect. A redirect leads to the shard
+    /// that stores the timer.
     pub(crate) fn redirects_of(id: TimerId) -> Part {
         let [_, bucket, ..] = crc32fast::hash(&id.as_u128().to_be_bytes()).to_be_bytes();
         Part::Redirects(bucket)
@@ -278,7 +280,8 @@ mod tests {
         assert_eq!(Layout::absent(&Layout::documents("jobs")), b"tb:{jobs}:absent");
     }
 
-    /// F-25, for the slots of keys. A test of the suite on a cluster shows that every script is in one slot.
+    /// F-25: the tag of each shard is in the shard's range of slots. Another test, on a cluster, checks the slot of
+    /// every script.
     #[test]
     fn the_tags_of_a_deployment_are_even_and_every_script_is_in_one_slot() {
         for name in ["d", "orders", "a.very-long_name.of-a-deployment"] {

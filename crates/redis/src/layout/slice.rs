@@ -4,8 +4,8 @@
 pub(crate) const PERIOD: u64 = 7_200_000;
 
 /// The number of lanes (groups of namespaces) of a deployment. The timers of a namespace are in one lane. So a claim
-/// can pass over a namespace that has its share, without a read of the namespace's timers. Two namespaces in the same
-/// lane divide the lane's share: this is *stochastic fairness queueing* (McKenney, 1990).
+/// can pass over a namespace that has used up its share, without reading the namespace's timers. Two namespaces in the
+/// same lane divide the lane's share: this is *stochastic fairness queueing* (McKenney, 1990).
 pub(crate) const LANES: u64 = 64;
 
 /// Names the set of pending timers of one lane (group of namespaces) that are due in one period of two hours.
@@ -23,8 +23,8 @@ impl Slice {
         core::str::from_utf8(name).ok()?.parse().ok().map(Self)
     }
 
-    /// Returns the number of the slice. The number is a member of the set of slices, and a part of the name of the
-    /// slice's key.
+    /// Returns the number of the slice (a set of pending timers). The number is a member of the set of slices, and a
+    /// part of the name of the slice's key.
     pub(crate) const fn number(self) -> u64 {
         self.0
     }

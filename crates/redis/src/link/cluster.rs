@@ -23,9 +23,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-/// The time after which the next server is asked for the map of the slots, if no server has answered.
+/// The time after which a call asks the next server for the map of the slots. The servers that were asked before have
+/// not answered.
 const NEXT: Duration = Duration::from_millis(150);
-/// How long a server may take to answer with the map of the slots.
+/// The time within which a server must answer with the map of the slots.
 const REPLY: Duration = Duration::from_secs(2);
 /// The shortest pause between two reads of the map of the slots. A read that finds no change doubles the pause, up to
 /// `LONGEST`.
@@ -46,10 +47,10 @@ pub(crate) struct Cluster {
 struct Shared {
     dial: Arc<Dial>,
     slots: watch::Sender<Arc<Slots>>,
-    /// Wakes the task that reads the map of the slots, because the map may be old.
+    /// Wakes the task that reads the map of the slots. A caller notifies the task when the known map may be old.
     doubt: Notify,
     keepers: Mutex<BTreeMap<Address, Keeper>>,
-    /// Why the last read of the map of the slots failed. `None` if that read succeeded.
+    /// The error of the last read of the map of the slots. `None` if the last read succeeded.
     trouble: Mutex<Option<RedisError>>,
 }
 
@@ -102,8 +103,7 @@ impl Cluster {
         timeout(ASIDE, self.shared.to(address)).await.ok().flatten()
     }
 
-    /// Returns the address of the primary that has the key. Returns `None` unless there is a connection to that
-    /// primary.
+    /// Returns the address of the primary that has the key. Returns `None` without a connection to the primary.
     pub(crate) fn connected_owner(&self, key: &[u8]) -> Option<Address> {
         let owner = self.shared.slots.borrow().owner(slot_of(key)).cloned()?;
         let is_connected = self.shared.keepers().get(&owner)?.state().connection.is_some();
@@ -138,9 +138,9 @@ impl Cluster {
         keepers.values().filter_map(|keeper| keeper.state().connection?.witness).collect()
     }
 
-    /// Returns why there is no connection to the primary that has the key. Without a key, any primary counts. The
-    /// reason is the error of the last attempt to connect to that primary, or else of the last read of the map of the
-    /// slots.
+    /// Returns the reason for a missing connection to the primary that has the key. Without a key, any primary counts.
+    /// The reason is the error of the last attempt to connect to the primary. Without such an error, the reason is the
+    /// error of the last read of the map of the slots.
     pub(crate) fn trouble(&self, key: Option<&[u8]>) -> Option<RedisError> {
         let owner = key.and_then(|key| self.shared.slots.borrow().owner(slot_of(key)).cloned());
         let of_owner = owner.and_then(|owner| self.shared.keepers().get(&owner)?.state().trouble);
@@ -192,8 +192,8 @@ impl Shared {
         Slots::read(answer, address).ok_or_else(nothing)
     }
 
-    /// Returns the first map of the slots that one of these servers answers. Asks each server 150 ms after the server
-    /// before it.
+    /// Asks the servers in `servers` for the map of the slots, each server 150 ms after the server before it. Returns
+    /// the first answer.
     async fn first_answer(&self, servers: Vec<Address>) -> RedisResult<Slots> {
         let asked = servers.into_iter().zip(0..).map(|(address, place)| async move {
             sleep(NEXT * place).await;
@@ -249,8 +249,8 @@ async fn look(shared: Arc<Shared>) {
 }
 
 /// Returns the servers in the order in which they are asked for the map of the slots. Each read begins with another
-/// server, so that an old map of one server does not always count. Every second read begins with a server of the
-/// settings, because all primaries of an old map may be gone.
+/// server, so that a server with an old map is not always the first to answer. Every second read begins with a server
+/// from the settings, because all primaries of an old map may be gone.
 fn in_turn(turn: usize, primaries: &[Address], seeds: &[Address]) -> Vec<Address> {
     let begin = |servers: &[Address]| {
         let first = (turn / 2).checked_rem(servers.len()).unwrap_or(0);

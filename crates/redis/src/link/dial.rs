@@ -68,7 +68,7 @@ impl Dial {
         &self.roles
     }
 
-    /// Returns the servers that the settings name, as messages show them.
+    /// Returns the servers that the settings name, in the form for messages.
     pub(crate) fn servers(&self) -> &Servers {
         &self.connect.servers
     }
@@ -159,9 +159,9 @@ impl Dial {
         Ok(Wire { calls, witness, server })
     }
 
-    /// Makes a connection that subscribes to these channels. `on_push` is called with each message of the server, and
-    /// when the connection ends. In a cluster each attempt takes the next node, because every node passes messages on
-    /// to all others.
+    /// Makes a connection that subscribes to the given channels. `on_push` is called with each message of the server,
+    /// and when the connection ends. In a cluster, each attempt takes another node, because every node passes messages
+    /// on to all other nodes.
     pub(crate) async fn subscribe(
         &self,
         channels: &[Vec<u8>],
@@ -242,7 +242,7 @@ impl Dial {
             .set_push_sender(notice)
     }
 
-    /// Builds a client that asks the Sentinels for the primary, and the server for its role.
+    /// Builds a client that asks the Sentinels for the primary. The client also asks the primary for its role.
     fn sentinel(
         &self,
         sentinels: &[ConnectionInfo],

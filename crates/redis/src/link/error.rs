@@ -37,7 +37,8 @@ pub(crate) enum Meaning {
     Lost,
 }
 
-/// The codes of errors that come before a script makes its first change. After its first change, a script goes on.
+/// The codes of errors by which a server refuses a script before the script's first change. A script that has made a
+/// change never gets such an error.
 const LATER: [&str; 6] = ["LOADING", "TRYAGAIN", "CLUSTERDOWN", "BUSY", "NOREPLICAS", "MOVED"];
 const ELSEWHERE: [&str; 3] = ["READONLY", "MASTERDOWN", "NOAUTH"];
 const BEFORE_A_WRITE: [&str; 2] = ["OOM", "MISCONF"];
@@ -134,7 +135,7 @@ impl LinkError {
     }
 }
 
-/// The code of the error of a script that was not sent, because its connection was replaced.
+/// The code of the error for a script that was not sent, because its connection was replaced.
 const RENEWED: &str = "RENEWED";
 
 /// Returns whether the error says that a script was not sent, because its connection was replaced.

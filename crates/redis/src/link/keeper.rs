@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep};
 const SHORTEST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// The age of a connection after which its end counts as a new failure. The pauses between attempts then start with the
-/// shortest again.
+/// The age from which a connection counts as lasting. After the end of a lasting connection, the pauses between
+/// attempts to connect start with the shortest again.
 const LASTING: Duration = Duration::from_secs(5);
 
 /// The state of a connection that a task keeps open, with the result of the last attempt to connect.
@@ -26,7 +26,7 @@ pub(crate) struct State {
     /// under way. The first attempt has the number 1.
     pub(crate) attempt: u64,
     pub(crate) connection: Option<Wire>,
-    /// Why the last attempt to connect failed.
+    /// The error of the last attempt to connect. `None` if the last attempt succeeded.
     pub(crate) trouble: Option<RedisError>,
 }
 

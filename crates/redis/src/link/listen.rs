@@ -20,11 +20,11 @@ const LONGEST: Duration = Duration::from_secs(2);
 const QUESTION: Duration = Duration::from_secs(2);
 const REPLY: Duration = Duration::from_secs(2);
 
-/// The pause after which a change of the subscription's primary is verified. The subscription moves only if a second
-/// check confirms the change.
+/// The pause before a second check that the subscription's primary has changed. The subscription moves to another
+/// server only if the second check confirms the change.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// The longest time for making a connection and subscribing. The time includes the questions to the Sentinels.
+/// The longest time for an attempt to connect and subscribe, including the questions to the Sentinels.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
 /// Reports the end of a subscription when this value is dropped. So the end is reported even if the subscription's
@@ -37,9 +37,9 @@ impl Drop for Hearing {
     }
 }
 
-/// Calls `ear` with the messages of these channels, for ever. In a cluster, subscribes at the primary that has the key
-/// `beside`. So that primary knows whether this process is connected. While this process has no connection to that
-/// primary, subscribes at another server. Servers of a cluster pass all messages on to each other.
+/// Calls `ear` with the messages of the channels in `channels`, for ever. In a cluster, subscribes at the primary that
+/// has the key `beside`. So the primary knows whether this process is connected. While this process has no connection
+/// to the primary, subscribes at another server. Servers of a cluster pass all messages on to each other.
 pub(super) async fn listen(dial: &Dial, routes: &Routes, beside: &[u8], channels: &[Vec<u8>], ear: Arc<Ear>) {
     let (mut pause, mut is_refused) = (SHORTEST, false);
     for attempt in 0.. {

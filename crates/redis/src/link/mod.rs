@@ -53,8 +53,8 @@ pub(crate) trait Link: Send + Sync {
     ) -> Answer<'a, redis::Value>;
 
     /// Runs a script like [`run`](Self::run), and also returns the server's witness. The witness can confirm that the
-    /// script's changes are as safe as the connection's policy asks. `None` stands for a policy that asks for no more
-    /// than the server does by itself.
+    /// script's changes are as safe as the connection's policy asks. The witness is `None` if the policy asks for no
+    /// confirmation.
     fn run_before_witness<'a>(
         &'a self,
         script: &'static Script,
@@ -78,7 +78,7 @@ pub(crate) trait Link: Send + Sync {
     }
 
     /// Returns the number of the attempt to connect that made the present connection. Without a connection, returns the
-    /// number of the attempt that is under way. In a cluster, the number is constant.
+    /// number of the attempt that is under way. In a cluster, the number is always 0.
     fn attempt(&self) -> u64 {
         0
     }
@@ -93,15 +93,15 @@ pub(crate) trait Link: Send + Sync {
         Box::pin(core::future::pending())
     }
 
-    /// Calls `ear` with the messages of these channels until the returned value is dropped. In a cluster, subscribes at
-    /// the primary that has the key `_beside`, as long as there is a connection to that primary. A link without
-    /// subscriptions returns `None`.
+    /// Calls `ear` with the messages of the channels in `_channels` until the returned value is dropped. In a cluster,
+    /// subscribes at the primary that has the key `_beside`, as long as there is a connection to that primary. A link
+    /// without subscriptions returns `None`.
     fn listen(&self, _beside: &[u8], _channels: &[Vec<u8>], _ear: Ear) -> Option<Box<dyn Any + Send>> {
         None
     }
 
-    /// Returns the runtime for tasks that several callers share. Returns `None` if the link has no runtime, and each
-    /// caller sends its own calls.
+    /// Returns the runtime for tasks that several callers share. Returns `None` if the link has no runtime. Each caller
+    /// then sends its own calls.
     fn runtime(&self) -> Option<Handle> {
         None
     }

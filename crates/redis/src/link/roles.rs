@@ -63,7 +63,8 @@ impl Roles {
         self.changes.subscribe()
     }
 
-    /// Returns whether this server may be the primary. It may, unless a Sentinel has recently named another server.
+    /// Returns whether a server may be the primary. Returns false if a Sentinel has recently named another server as
+    /// the primary. `None` stands for an unknown server, and returns true.
     pub(crate) fn permit(&self, server: Option<&Named>) -> bool {
         let named = self.lock();
         let fresh = named.as_ref().filter(|(_, at)| at.elapsed() < FRESH);

@@ -29,8 +29,8 @@ impl Route {
         self.keeper.doubt(self.attempt).await;
     }
 
-    /// Returns the server that a redirection names. Returns `None` if the error is of another kind, and without a
-    /// cluster.
+    /// Returns the server that a redirection names. Returns `None` if the error is not a redirection, or if the servers
+    /// are not a cluster.
     pub(crate) fn redirection(&self, error: &RedisError) -> Option<Address> {
         Address::read(error.redirect_node()?.0, self.address.as_ref()?)
     }

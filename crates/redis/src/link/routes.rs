@@ -28,7 +28,7 @@ pub(crate) enum Routes {
 pub(crate) enum Place<'a> {
     /// The primary that has this key. `None` stands for any primary.
     Key(Option<&'a [u8]>),
-    /// The server at this address, which a redirection has named.
+    /// The server at an address that a redirection has named.
     Address(Address),
 }
 

@@ -31,7 +31,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const QUESTION: Duration = Duration::from_secs(2);
 const REPLY: Duration = Duration::from_secs(2);
 
-/// An event about the primary that a Sentinel has published.
+/// An event that a Sentinel has published about the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
     Begins,

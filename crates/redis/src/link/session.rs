@@ -219,8 +219,8 @@ impl Link for Session {
 }
 
 impl Caller {
-    /// Runs a script. A script that has surely not run is sent again until it runs, or the settings' `patience` is
-    /// over. If a script may have run, returns an error instead.
+    /// Runs a script. A script that has surely not run is sent again, until the script runs or the settings' `patience`
+    /// is over. If a script may have run, returns an error instead.
     async fn run(&self, call: &Call) -> Result<(Value, Option<Arc<Witness>>), LinkError> {
         let end = Instant::now() + self.patience;
         let key = call.keys.first().map(Vec::as_slice);
@@ -336,8 +336,8 @@ impl Caller {
         try_join_all(asked).await
     }
 
-    /// Waits until `end` for a connection to the server that `place` describes. The error tells why there is no
-    /// connection.
+    /// Waits until `end` for a connection to the server that `place` describes. The error has the reason for the
+    /// missing connection.
     async fn route(&self, script: &str, place: &Place<'_>, end: Instant) -> Result<Route, LinkError> {
         if let Ok(Some(found)) = timeout_at(end, self.routes.to(place)).await {
             return Ok(found);
@@ -348,8 +348,8 @@ impl Caller {
     }
 }
 
-/// Sends the command of a script, and returns the answer. `is_elsewhere` says that the server has the keys only while
-/// their slot moves. Then an `ASKING` goes first.
+/// Sends the command of a script, and returns the answer. If `is_elsewhere` is true, the server has the keys only while
+/// their slot moves. Then the command `ASKING` goes before the script.
 async fn send(command: Cmd, is_elsewhere: bool, route: &mut Route) -> RedisResult<Value> {
     let mut commands = redis::pipe();
     if is_elsewhere {

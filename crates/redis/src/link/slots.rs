@@ -13,7 +13,7 @@ pub(crate) struct Address {
     pub(crate) port: u16,
 }
 
-/// The map of a cluster's slots, as one server has answered the question for the map.
+/// The map of a cluster's slots, from the answer of one server. The map says which primary has each slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
     /// All primaries of the map, sorted by address, without repetitions.

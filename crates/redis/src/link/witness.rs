@@ -24,7 +24,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// For this time after a failed round, the next round is expected to fail as well. A round asks the server to make its
+/// The time for which the next round is expected to fail after a failed round. A round asks the server to make its
 /// changes safe.
 const MEMORY: Duration = Duration::from_secs(5);
 
@@ -47,7 +47,7 @@ struct Rounds {
     /// The callers that wait for the next round. A round asks the server to wait for replicas or files.
     waiting: Vec<oneshot::Sender<Result<(), Box<str>>>>,
     is_running: bool,
-    /// When the last round ended, if that round failed.
+    /// The moment at which the last round ended, if the round failed. A round asks the server to make its changes safe.
     failed: Option<Instant>,
 }
 
@@ -69,8 +69,8 @@ impl Witness {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all changes that the server has made are as safe as the witness's [`SyncPolicy`] asks. The future
-    /// can be polled without a runtime.
+    /// Waits until all changes that the server has made are as safe as the [`SyncPolicy`] of this witness asks. The
+    /// future can be polled without a runtime.
     ///
     /// # Errors
     ///

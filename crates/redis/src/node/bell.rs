@@ -23,13 +23,14 @@ impl Bell {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the waiting thread begin its next round at once.
+    /// Makes the background thread, which waits for the bell, begin its next round at once.
     pub(crate) fn ring(&self) {
         self.lock().is_rung = true;
         self.changed.notify_all();
     }
 
-    /// Stops the waiting thread: the present call of `wait` and all later calls return `false`.
+    /// Stops the background thread, which waits for the bell: the present call of `wait` and all later calls return
+    /// `false`.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();

@@ -28,8 +28,8 @@ impl State {
         }
     }
 
-    /// Forgets which other nodes were seen connected, because this node's subscription has begun or ended. The servers
-    /// of the old connection prove nothing about the new connection.
+    /// Forgets which other nodes were seen connected. This node's subscription has begun or ended, and the server of
+    /// the old connection proves nothing about the new connection.
     pub(super) fn hear_anew(&mut self) {
         self.hearings += 1;
         self.sights.clear();
@@ -40,8 +40,8 @@ impl State {
         self.sign_by
     }
 
-    /// Returns whether this node must send a sign of life. A sign is due a quarter of `ttl` after the last sign. A sign
-    /// is due at once after other nodes have come or gone.
+    /// Returns whether this node must send a sign of life. A sign is due a quarter of `ttl` (the time for which a node
+    /// takes a shard) after the last sign. A sign is due at once after other nodes have come or gone.
     pub(crate) fn is_sign_due(&self, now: UtcMillis, ttl: Duration) -> bool {
         // If `now` is before the last sign, the clock was set back.
         self.is_stirred || self.sign.is_none_or(|sign| now < sign || now - sign >= ttl / 4)
@@ -80,8 +80,8 @@ impl Node {
     }
 }
 
-/// A node without a connection is declared dead after this time. Most nodes that reconnect do so sooner. A node that
-/// takes longer loses its shards, which does no harm, and joins again with its next sign of life.
+/// The time after which a node without a connection is declared dead. Most nodes that reconnect do so sooner. A node
+/// that takes longer loses its shards, which does no harm, and joins again with its next sign of life.
 const AWAY: Duration = Duration::from_millis(300);
 
 impl Node {
@@ -124,7 +124,7 @@ impl Node {
         Ok(())
     }
 
-    /// Sends a sign of life, and stores the list of nodes in the server's answer. If `enters` is true, the store
+    /// Sends a sign of life, and keeps the list of nodes that the server answers. If `enters` is true, the store
     /// becomes a node.
     pub(crate) async fn give_sign(&self, enters: bool) -> Result<(), StoreError> {
         let (since, was_stirred) = {
@@ -244,8 +244,8 @@ impl Node {
         Ok(())
     }
 
-    /// Declares a node dead because its connection has ended, and expires the node's shards. The scripts publish both
-    /// events to all nodes.
+    /// Declares a node dead because its connection has ended, and expires the node's shards. The scripts that make
+    /// these changes publish them to all nodes.
     async fn bury(&self, node: u64, ttl: Duration) -> Result<(), StoreError> {
         let keys = vec![self.deployment.key.clone(), self.keys.signs.clone()];
         let (name, channel) = (node.to_string().into_bytes(), self.channel_of(node));
@@ -271,8 +271,8 @@ impl Node {
         Ok(())
     }
 
-    /// Releases these shards of this node. If a shard's server does not answer, the shard becomes free when its `ttl`
-    /// is over.
+    /// Releases some shards of this node. A shard whose server does not answer becomes free when the shard's `ttl` is
+    /// over.
     pub(crate) async fn release_shards(&self, shards: Vec<Shard>) {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Meta]);

@@ -97,7 +97,7 @@ impl Node {
         }
     }
 
-    /// Records that a timer of this shard is pending and due at `due`. Wakes the subscribers if this node may have to
+    /// Records that a timer of a shard is pending and due at `due`. Wakes the subscribers if this node may have to
     /// deliver the timer.
     pub(crate) fn note(&self, shard: Shard, due: UtcMillis) {
         let is_served = {

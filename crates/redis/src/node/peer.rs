@@ -46,8 +46,9 @@ impl NodeRecord {
 }
 
 impl Peer {
-    /// Returns whether the node's last sign of life is younger than the node's `ttl`. A sign that is in the future by
-    /// more than `ttl` does not count, because it was given before the clock was set back.
+    /// Returns whether the node's last sign of life is younger than the node's `ttl`, the time for which the node takes
+    /// shards. A sign that is in the future by more than `ttl` does not count, because it was given before the clock
+    /// was set back.
     pub(super) fn is_live(&self, now: UtcMillis) -> bool {
         self.seen + self.record.ttl > now && self.seen < now + self.record.ttl
     }

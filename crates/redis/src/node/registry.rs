@@ -33,8 +33,8 @@ pub(super) fn peers(answered: &mut Answered) -> Result<Vec<Peer>, StoreError> {
 }
 
 impl State {
-    /// Describes a shard whose server does not answer. Takes the description from the server's last answer and from
-    /// this node's own knowledge.
+    /// Describes a shard whose server does not answer. The description is from the server's last answer and from this
+    /// node's own knowledge.
     fn as_known(&self, number: Shard, this: u64) -> ShardOfNodes {
         let told = self.told.get(usize::from(number)).cloned().unwrap_or_default();
         let mut shard = ShardOfNodes { number, is_silent: true, ..told };
@@ -98,7 +98,8 @@ impl Node {
         Ok(store::Nodes { now, nodes, shards, set_backs })
     }
 
-    /// Asks a server for the owners of the shards in `group`. Without a group, asks for the deployment's nodes.
+    /// Asks a server for the owners of the shards in `group`. If `group` is `None`, asks for the deployment's nodes
+    /// instead.
     async fn ask_registry(&self, group: Option<Vec<Shard>>) -> Result<Told, StoreError> {
         let Some(group) = group else {
             let keys = vec![self.keys.signs.clone(), self.keys.records.clone()];
@@ -118,7 +119,7 @@ impl Node {
 enum Told {
     /// The server's time, and the registered nodes.
     Registry(UtcMillis, Vec<Peer>),
-    /// The server's time, and the shards of a group.
+    /// The server's time, and the owners of the shards in the question.
     Shards(UtcMillis, Vec<ShardOfNodes>),
 }
 

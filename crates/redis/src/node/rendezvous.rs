@@ -11,7 +11,7 @@ pub(super) fn owner(nodes: &[u64], shard: Shard) -> Option<u64> {
 }
 
 /// Returns a number that looks random for each pair of node and shard. The node with the greatest number gets the
-/// shard. Applies the finaliser of SplitMix64 to the node, and then to the shard.
+/// shard. The number is computed by the finaliser of SplitMix64, first from the node and then from the shard.
 fn weight(node: u64, shard: Shard) -> u64 {
     mixed(mixed(node) ^ u64::from(shard).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -9,11 +9,11 @@ use tourbillon_durable::UtcMillis;
 /// The state of all shards of a deployment, as far as this node knows the state.
 pub(crate) struct Shards {
     each: Vec<Known>,
-    /// The number of looks that have begun. A *look* asks a server for the state of some shards. The number also
-    /// identifies the latest look.
+    /// The number of looks that have begun. A *look* asks a server for the state of some shards. This number is also
+    /// the number of the latest look.
     looks: u64,
-    /// The earliest end of a lease in some shards: those that this node took over, and those whose server did not
-    /// answer. `None` once a claim has returned the moment.
+    /// The earliest end of a lease in some shards. This node took over some of these shards, and the servers of the
+    /// others did not answer. `None` once a claim has returned the moment.
     first_end: Option<UtcMillis>,
     topology: Topology,
     /// Whether the store has a background thread. With a thread, other nodes may lease timers in the shards of this
@@ -27,8 +27,8 @@ struct Known {
     is_wanted: bool,
     /// Whether this node owns the shard, by the last answer of the shard's server.
     is_owned: bool,
-    /// Whether the last look (question about the shard's state) failed, or has no answer although other groups have
-    /// answered. The answer to a later look clears the flag.
+    /// Whether the last look (question about the shard's state) failed, or is late: other shards have answered before.
+    /// The answer to a later look clears the flag.
     is_sick: bool,
     /// Whether the shard's server has lost the shard's data: the last answer had no deployment id. Claims leave such a
     /// shard out.
@@ -41,15 +41,15 @@ struct Known {
     /// are ignored.
     answered: u64,
     first_due: Option<UtcMillis>,
-    /// The due moment of the first timer that the last claim could have leased with more room. `None` without such a
-    /// timer.
+    /// The due moment of the first timer that the next claim may lease, by the server's last answer. `None` if the
+    /// answer has no such moment.
     next_claim: Option<UtcMillis>,
-    /// The earliest due moment that a commit or a message has reported since the last look (question about the shard's
-    /// state) began.
+    /// The earliest due moment that a commit or a message has reported after the last look (question about the shard's
+    /// state) began. `None` without such a report.
     noted: Option<UtcMillis>,
     /// When the last look (question about the shard's state) ended, by the clock of this process.
     looked: Option<Timestamp>,
-    /// When the last look (question about the shard's state) that succeeded ran, by the server's clock.
+    /// When the last successful look (question about the shard's state) ran, by the server's clock.
     polled: Option<UtcMillis>,
     /// When a server last answered this node with the end of the shard's first lease, by the clock of this process.
     told_end: Option<Timestamp>,
@@ -74,8 +74,8 @@ impl Known {
 pub(crate) struct Look {
     number: u64,
     /// Whether the question also asks when the first lease in the shards ends. A claim whose answer was lost may have
-    /// taken a shard. Or a shard may be sick (its server did not answer), and reaps leave sick shards out. In both
-    /// cases, only this question shows when the leases of a dead node end.
+    /// taken a shard. Or a shard may be sick (its server did not answer), and no call ends the leases of sick shards.
+    /// In both cases, only this question shows when the leases of a dead node end.
     pub(crate) wants_end: bool,
 }
 
@@ -110,8 +110,8 @@ impl Shards {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_owned)
     }
 
-    /// Returns whether the shard belongs to this node, and its server has answered the last look (question about its
-    /// state).
+    /// Returns whether the shard belongs to this node, and the shard's server has answered the last look (question
+    /// about the shard's state).
     pub(crate) fn is_healthy(&self, shard: Shard) -> bool {
         self.each.get(usize::from(shard)).is_some_and(|known| known.is_wanted && !known.is_sick)
     }
@@ -137,13 +137,14 @@ impl Shards {
         self.those(|known| known.is_owned && !(leaves_out_sick && known.is_sick))
     }
 
-    /// Returns the shards that this node owns but that no longer belong to it. The node must release these shards.
+    /// Returns the shards that this node owns but that no longer belong to this node. The node must release the
+    /// returned shards.
     pub(crate) fn unwanted(&self) -> Vec<Shard> {
         self.those(|known| known.is_owned && !known.is_wanted && !known.is_asked)
     }
 
-    /// Assigns to this node the shards for which `belongs` is true. Requests that the background thread looks at each
-    /// new shard at once.
+    /// Assigns to this node the shards for which `belongs` is true. Orders the background thread to ask for the state
+    /// of each new shard at once.
     pub(super) fn want(&mut self, belongs: impl Fn(Shard) -> bool) {
         for (shard, known) in (0..).zip(&mut self.each) {
             let was_wanted = core::mem::replace(&mut known.is_wanted, belongs(shard));
@@ -228,7 +229,7 @@ impl Shards {
         rests.map(rest).min().unwrap_or(pause)
     }
 
-    /// Notes that the background thread has asked for the state of these shards, or that the question has ended.
+    /// Notes whether the background thread waits for an answer about the state of the shards in `shards`.
     pub(crate) fn set_asked(&mut self, shards: &[Shard], is_asked: bool) {
         for shard in shards {
             if let Some(known) = self.of(*shard) {
@@ -237,8 +238,8 @@ impl Shards {
         }
     }
 
-    /// Numbers a new look, a question about the state of these shards. Decides whether the look asks for the end of the
-    /// first lease.
+    /// Numbers a new look, a question about the state of the shards in `shards`. Decides whether the look asks for the
+    /// end of the first lease.
     pub(crate) fn begin_look(&mut self, shards: &[Shard]) -> Look {
         self.looks += 1;
         let (mut wants_end, has_others) = (false, self.has_thread);
@@ -275,7 +276,7 @@ impl Shards {
         }
     }
 
-    /// Marks these shards as sick, because a look (question about their state) failed or is late.
+    /// Marks the shards in `shards` as sick, because a look (question about the shards' state) failed or is late.
     pub(crate) fn fail_look(&mut self, shards: &[Shard]) {
         let looked = Some(moment());
         for shard in shards {
@@ -293,7 +294,7 @@ impl Shards {
         }
     }
 
-    /// Requests that the background thread looks at all shards of this node at once.
+    /// Orders the background thread to ask for the state of all shards of this node at once.
     pub(super) fn hint_all(&mut self) {
         for known in &mut self.each {
             known.is_hinted |= known.is_wanted;
@@ -314,7 +315,7 @@ impl Shards {
     }
 
     /// Returns the due moment of the first timer that the next claim may take. A claim passes over due timers of
-    /// namespaces that have used up their share.
+    /// namespaces that have used up their share of the claim.
     pub(crate) fn next_claim(&self) -> Option<UtcMillis> {
         self.claimed().filter_map(|known| known.next_claim.into_iter().chain(known.noted).min()).min()
     }
@@ -331,8 +332,8 @@ impl Shards {
         self.topology.fails_in_parts() && known.is_sick
     }
 
-    /// Keeps `end`, the end of another node's lease, if it is earlier than the kept moment. The next claim returns the
-    /// kept moment.
+    /// Keeps the moment `end` if it is earlier than the kept moment. `end` is the end of another node's lease. The next
+    /// claim returns the kept moment.
     pub(crate) fn keep_first_end(&mut self, end: Option<UtcMillis>) {
         self.first_end = self.first_end.into_iter().chain(end).min();
     }
@@ -345,7 +346,7 @@ impl Shards {
         self.first_end.take()
     }
 
-    /// Returns the due moment of the shard's first timer, as far as this node knows it.
+    /// Returns the due moment of the shard's first timer, as far as this node knows the moment.
     pub(super) fn due(&self, shard: Shard) -> Option<UtcMillis> {
         self.each.get(usize::from(shard))?.due()
     }

@@ -15,7 +15,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
-/// The default `ttl`. A node takes a shard for this time. A node whose last sign of life is older counts as dead.
+/// The default `ttl`: the time for which a node takes a shard. A node whose last sign of life is older than this time
+/// counts as dead.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 
 /// The default of `may_lose`, the greatest time by which a server's data may go back. After a greater loss, the store
@@ -26,7 +27,8 @@ pub(crate) const MAY_LOSE: Duration = Duration::from_secs(10);
 /// an idle shard of a cluster costs less than a command a second, signs of life and pings included.
 pub(crate) const LONGEST_POLL: Duration = Duration::from_millis(1_250);
 
-/// The number of polls after which the background thread takes a step of the sweep. The sweep removes old redirects.
+/// The number of polls between two steps of the sweep, the removal of old redirects. The background thread makes the
+/// sweep.
 const POLLS_OF_SWEEP: u32 = 20;
 
 /// The greatest length of a node's name, in bytes.
@@ -62,22 +64,24 @@ pub(crate) struct Keys {
     pub(crate) channel: Vec<u8>,
 }
 
-/// The knowledge of a node that changes, all under one lock.
+/// The changing part of a node's knowledge, all under one lock.
 pub(crate) struct State {
     pub(crate) is_member: bool,
     /// The moment at which this process became a node, by the deployment's time.
     pub(super) since: UtcMillis,
     pub(super) peers: Vec<Peer>,
-    /// Whether each other node was connected when this node last looked. Cleared when this node's own subscription
-    /// begins or ends.
+    /// Whether each other node was connected when this node last checked the connections. This node clears the map when
+    /// its own subscription begins or ends.
     pub(crate) sights: HashMap<u64, Sight>,
     /// Counts how often this node's subscription has begun or ended.
     pub(super) hearings: u64,
     /// The live nodes between which the shards are divided, sorted.
     pub(super) live: Vec<u64>,
-    /// The server's time of this node's last sign of life that the server answered. `None` before the first.
+    /// The server's time of this node's last sign of life, from the server's answer to the sign. `None` before the
+    /// first answer.
     pub(super) sign: Option<UtcMillis>,
-    /// The number of the attempt to connect whose connection has sent the last sign of life.
+    /// The number of an attempt to connect. This node sent its last sign of life on the connection that the attempt
+    /// made.
     pub(super) sign_by: u64,
     /// The moment of the latest sign of life of any node, as far as this node knows.
     pub(super) latest: UtcMillis,
@@ -87,9 +91,10 @@ pub(crate) struct State {
     pub(super) is_stirred: bool,
     pub(crate) shards: Shards,
     last_claim: Option<LastClaim>,
-    /// The shards in the last answer of [`nodes`](Node::nodes), for servers that do not answer the next call.
+    /// The shards in the last answer of [`nodes`](Node::nodes). If a server does not answer the next call, the call
+    /// uses these values.
     pub(super) told: Vec<tourbillon_durable::store::Shard>,
-    /// The subscription to messages of other nodes, which ends when this value is dropped.
+    /// The subscription to messages of other nodes. The subscription ends when this value is dropped.
     pub(super) listening: Option<Box<dyn Any + Send>>,
 }
 
@@ -101,10 +106,10 @@ struct LastClaim {
     lease: Duration,
 }
 
-/// Whether another node was connected when this node last looked.
+/// Whether another node was connected when this node last checked the connections.
 #[derive(Clone, Copy)]
 pub(crate) enum Sight {
-    /// The other node was connected when this node last looked.
+    /// The other node was connected when this node last checked the connections.
     There,
     /// The other node has not been connected from this moment on.
     Away(Timestamp),
@@ -123,7 +128,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Checks the name and the `ttl`.
+    /// Checks the name and the `ttl`, the time for which the node takes shards.
     ///
     /// # Errors
     ///
@@ -238,8 +243,8 @@ impl Node {
         self.state().last_claim.map(|claim| claim.lease)
     }
 
-    /// Returns whether the runtime has left due timers unclaimed for the time `ttl`. A runtime does so when its
-    /// handlers are busy, or when it is stuck.
+    /// Returns whether the runtime has left due timers unclaimed for the time `ttl`, the time for which a node takes a
+    /// shard. A runtime does so when its handlers are busy, or when it is stuck.
     pub(crate) fn is_behind(&self, now: UtcMillis) -> bool {
         let state = self.state();
         state.is_member
@@ -247,8 +252,8 @@ impl Node {
             && state.shards.next_due().is_some_and(|due| due + self.ttl <= now)
     }
 
-    /// Returns the shards whose timers this process would claim. A node claims from the shards that it owns. A store
-    /// that is not a node would claim from all shards.
+    /// Returns the shards whose timers this process would claim. A node claims from the shards that the node owns. A
+    /// store that is not a node would claim from all shards.
     pub(crate) fn shards_here(&self) -> Vec<Shard> {
         let state = self.state();
         if state.is_member { state.shards.owned() } else { self.deployment.layout.shards().collect() }
@@ -260,7 +265,7 @@ impl Node {
     }
 
     /// Wakes the subscribers, because a timer may be stored that this process has not noted. Does nothing if the store
-    /// has a background thread, because the thread finds the timer.
+    /// has a background thread, because that thread finds the timer.
     pub(crate) fn wake_unless_polled(&self) {
         if !self.has_thread() {
             self.wake();

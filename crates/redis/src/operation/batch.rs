@@ -15,8 +15,8 @@ use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, KeyOf, TimerId};
 
-/// The greatest number of changes of a batch that run at the same time, each by a separate script. The timer of such a
-/// change is not in the shard of its id, so the changes cannot share a script.
+/// The greatest number of changes that run at the same time, each by a separate script. Changes cannot share a script
+/// if their timers are not in the shards of their ids.
 const OTHERS_AT_ONCE: usize = 64;
 
 /// A timer id or a key that an operation names. Two operations that are sent at the same time must not name the same id
@@ -27,8 +27,8 @@ enum Touched {
     Key(KeyOf),
 }
 
-/// Operations of a batch that run at the same time. All have the same kind, and name different timers and keys. So the
-/// order of the operations makes no difference.
+/// Operations of a batch that run at the same time. All operations have the same kind, and name different timers and
+/// keys. So their order makes no difference.
 #[derive(Default)]
 struct Wave {
     kind: Option<Kind>,
@@ -158,7 +158,7 @@ impl Batches {
     }
 
     /// Ends deliveries of different timers, all of which this process has claimed. Ends that only remove a timer share
-    /// scripts. Each other end has a separate script.
+    /// scripts. Any other end has a separate script.
     async fn end_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let ends = wave.iter().filter_map(|op| Some((end_of(op)?.0, op))).collect::<Vec<_>>();
         let mut made = self.ends.end_many(&ends).await?;
@@ -174,8 +174,8 @@ impl Batches {
         try_join_all(outcomes).await
     }
 
-    /// Makes operations that change different timers, which the operations name by id. Two replayed dead timers may
-    /// have the same key. Then the commit of the second timer finds the key taken.
+    /// Makes operations that change different timers, which the operations name by id. If two replayed dead timers have
+    /// the same key, the commit of the second timer finds the key taken.
     async fn change_wave(&self, wave: Vec<Op>) -> Result<Vec<Outcome>, StoreError> {
         let changes = wave.iter().filter_map(|op| Some((changed_by_id(op)?, op))).collect::<Vec<_>>();
         let mut made = self.bulk.change_by_ids(&changes).await?;

@@ -121,8 +121,8 @@ impl Bulk {
         }
     }
 
-    /// Unparks at most `limit` timers that are parked for this reason in these shards. The timers that have been due
-    /// for longest come first.
+    /// Unparks at most `limit` timers that are parked for a reason in some shards. The timers that have been due for
+    /// longest come first.
     pub(crate) async fn unpark(
         &self,
         reason: &str,

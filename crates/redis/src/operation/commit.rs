@@ -20,11 +20,11 @@ use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
 pub(crate) struct Known {
     pub(crate) timers: BTreeMap<TimerId, Found>,
     pub(crate) remembered: BTreeMap<TimerId, UtcMillis>,
-    /// The timer whose lease the operation ends because the lease is over. The script verifies that by the server's
-    /// time.
+    /// The timer whose lease the operation ends because the lease is over. The script checks by the server's time that
+    /// the lease is over.
     pub(crate) expired: Option<TimerId>,
-    /// The put-back that the operation makes: storing an at-most-once timer again after its claim. `None` for any other
-    /// operation.
+    /// The put-back that the operation makes. A put-back stores a timer of at most one delivery again after its claim.
+    /// `None` for any other operation.
     pub(crate) put_back: Option<Arc<PutBack>>,
 }
 
@@ -36,16 +36,17 @@ impl Known {
     }
 }
 
-/// A redirect that an operation has written in advance, from the shard of a timer's id to another shard. Then the
-/// operation may store the timer in that other shard.
+/// A redirect that an operation has written in advance, from the shard of a timer's id to another shard. After that the
+/// operation may store the timer in the other shard.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserved {
     pub(crate) redirect: Redirect,
-    /// When the reservation ends. The clock of the server that stores the redirect decides.
+    /// When the reservation of the timer's id ends. The clock of the server that stores the redirect decides.
     pub(crate) until: UtcMillis,
 }
 
-/// The redirects that an operation has written in advance, by the ids of their timers.
+/// The redirects that an operation has written before its commit, by the ids of their timers. A redirect leads from the
+/// shard of a timer's id to the shard of the timer.
 pub(crate) type Reservations = BTreeMap<TimerId, Reserved>;
 
 /// The answer of the script `commit`, which makes the changes of an operation.
@@ -65,18 +66,18 @@ pub(crate) struct Refused {
     pub(crate) found: Values,
 }
 
-/// Says which check of a commit failed. The data have changed since they were read, or a guess was wrong.
+/// Says which check of a commit failed. The data have changed after they were read, or a guess was wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Doubt {
     Timer(TimerId),
     Key(KeyOf),
     Remembered(TimerId),
-    /// In a cluster, the redirect of another creation exists for this id.
+    /// In a cluster, another creation has written a redirect for this id. A redirect leads to the shard of a timer.
     Redirected(TimerId, Redirect),
-    /// In a cluster, the reservation of this id is over. Or another client has forbidden commits under the id's
-    /// redirect.
+    /// In a cluster, the time for which this id was reserved is over. Another client may also have forbidden commits
+    /// under the id's redirect, which leads to the shard of the timer.
     Reserved(TimerId),
-    /// The timer was put back already, or its put-back comes too late.
+    /// The put-back (storing a claimed timer again) was already made, or comes too late.
     PutBack(PutBackDoubt),
     /// The server of this shard has lost the shard's data: the shard does not have the deployment's id.
     Lost(Shard),
@@ -108,7 +109,7 @@ pub(crate) struct Commit<'a> {
     layout: &'a Layout,
     scope: Scope<'a>,
     keys: Vec<Vec<u8>>,
-    /// The position of each shard's part in `keys`, counted from 1.
+    /// The position in `keys` of the key of each part of a shard, counted from 1.
     places: HashMap<(Shard, Part), usize>,
     checks: Words,
     doubts: Vec<Doubt>,
@@ -120,7 +121,7 @@ pub(crate) struct Commit<'a> {
 }
 
 impl<'a> Commit<'a> {
-    /// Builds a commit that makes `changes`. The commit checks all data in `known` and all guesses in `changes`.
+    /// Builds a commit that makes `changes`. The commit checks all data in `known` and all assumptions in `changes`.
     pub(crate) fn new(layout: &'a Layout, known: &Known, changes: &Changes, scope: Scope<'a>) -> Self {
         let mut commit = Self {
             layout,
@@ -201,7 +202,7 @@ impl<'a> Commit<'a> {
     }
 
     /// Returns the shard of the timers that the commit changes. If the commit changes no timer, returns the shard of
-    /// the data that it checks.
+    /// the data that the commit checks.
     pub(crate) fn home(layout: &Layout, known: &Known, changes: &Changes) -> Option<Shard> {
         let created = || Some(layout.home_of(changes.timers.first()?.after.as_ref()?));
         let read = || known.timers.values().next().map(|found| found.shard);
@@ -212,8 +213,8 @@ impl<'a> Commit<'a> {
         changed(known, changes).or_else(put_back).or_else(created).or_else(read).or_else(free).or_else(absent)
     }
 
-    /// Returns the keys and the arguments of the script. Also returns, for each check, the doubt that a failure of the
-    /// check means.
+    /// Returns the keys and the arguments of the script. Also returns a doubt for each check: the reason for the
+    /// refusal if the check fails.
     pub(crate) fn into_parts(self) -> (Vec<Vec<u8>>, Words, Vec<Doubt>) {
         let mut arguments = Words::default();
         arguments.push_number(self.doubts.len() as u64);
@@ -222,8 +223,8 @@ impl<'a> Commit<'a> {
         (self.keys, arguments, self.doubts)
     }
 
-    /// Returns the position of a key among the script's keys, counted from 1. `part` of the shard is stored under the
-    /// key. Adds the key if it is new.
+    /// Returns the position of a key among the script's keys, counted from 1. The key stores the part `part` of the
+    /// shard. Adds the key if it is new.
     fn place(&mut self, shard: Shard, part: Part) -> u64 {
         let (layout, keys) = (self.layout, &mut self.keys);
         let place = *self.places.entry((shard, part)).or_insert_with(|| {
@@ -388,8 +389,8 @@ impl<'a> Commit<'a> {
         self.change_at(b"r", place).push(member);
     }
 
-    /// Removes an entry from the set of keys with the number `set`. If that set has no other entry of the namespace,
-    /// also removes the set from the namespace's places.
+    /// Removes an entry from the set of keys (a sorted set of key entries) with the number `set`. If the set has no
+    /// other entry of the namespace, the namespace's list of such sets also loses the set.
     fn remove_from_keys(&mut self, shard: Shard, set: u16, member: &[u8]) {
         let keys = self.place(shard, Part::Keys(set));
         let places = self.place(shard, Part::Places);

@@ -66,9 +66,9 @@ impl Creations {
         self.transactions.transact(Start::New, |draft| draft.apply(op.clone())).await
     }
 
-    /// Returns whether a creation may share a script with other creations. No creation may in a cluster, because a
-    /// silent shard must not delay creations in other shards. A creation that replaces a timer may not, because its key
-    /// is mostly taken.
+    /// Returns whether a creation may share a script with other creations. In a cluster, creations share no scripts,
+    /// because a silent shard must not delay creations in other shards. A creation that replaces a timer shares no
+    /// script, because its key is mostly taken.
     fn is_common(&self, timer: &Timer, mode: &IfPresent) -> bool {
         let home = self.deployment.layout.home_of(timer);
         // A timer that is due soon needs a hint to the owner of its shard, which only a commit sends.
@@ -141,8 +141,8 @@ impl Creations {
         }
     }
 
-    /// Runs the script that stores the timers of these creations. Returns, for each creation, whether its timer was
-    /// stored.
+    /// Runs the script that stores the timers of the creations in `group`. Returns, for each creation, whether its
+    /// timer was stored.
     async fn store_some(&self, group: &[Waiting]) -> Result<Vec<bool>, StoreError> {
         let (keys, arguments) = keys_and_arguments(&self.deployment.layout, &self.deployment.id(), group);
         let mut answered = self.deployment.run(|scripts| &scripts.create, keys, arguments).await?;
@@ -155,14 +155,14 @@ impl Creations {
     }
 }
 
-/// Answers these creations with an error, because their script failed or they were not sent.
+/// Answers the creations in `group` with an error. The creations' script has failed, or the creations were not sent.
 fn fail(group: Vec<Waiting>, kind: StoreErrorKind, message: &str) {
     let made = Made::Failed(kind, message.into());
     group.into_iter().for_each(|waiting| drop(waiting.answer.send(made.clone())));
 }
 
-/// Builds the keys and the arguments of the script that stores the timers of `group`. The creations must be sorted by
-/// shard.
+/// Builds the keys and the arguments of the script that stores the timers of some creations. The creations in `group`
+/// must be sorted by shard.
 fn keys_and_arguments(layout: &Layout, id: &[u8], group: &[Waiting]) -> (Vec<Vec<u8>>, Words) {
     let (mut keys, mut arguments) = (Vec::new(), Words::default());
     arguments.push(id);

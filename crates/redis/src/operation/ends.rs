@@ -42,7 +42,7 @@ impl Ends {
         Self { deployment: Arc::clone(deployment), held: Arc::clone(held) }
     }
 
-    /// Ends deliveries of different timers. Skips an operation that does more than remove its timer. Each outcome comes
+    /// Ends deliveries of different timers. Skips an operation that changes more than its timer. Each outcome comes
     /// with the index of its operation in `ops`.
     pub(crate) async fn end_many(
         &self,
@@ -60,7 +60,7 @@ impl Ends {
         Ok(try_join_all(scripts).await?.into_iter().flatten().collect())
     }
 
-    /// Makes the operations at these places (indices) of `ops` by one script. The places must be sorted by shard.
+    /// Makes the operations at the indices `places` of `ops` by one script. The indices must be sorted by shard.
     async fn end_some(
         &self,
         ops: &[(TimerId, &Op)],
@@ -126,8 +126,8 @@ fn is_plain(changes: &Changes) -> bool {
 enum Removal {
     /// Removes a member of a sorted set.
     Member,
-    /// Removes a member of the set of keys with this number. If that set has no other member of the namespace, also
-    /// removes the set from the namespace's places.
+    /// Removes a member of the set of keys (a sorted set of key entries) with this number. If the set has no other
+    /// member of the namespace, the namespace's list of such sets also loses the set.
     Key(u16),
     /// Removes a field of a hash.
     Field,
@@ -135,10 +135,10 @@ enum Removal {
     Count(Vec<u8>),
 }
 
-/// The position of the timer in the script's arguments, counted from 1. Also the member or the field to remove.
+/// The position of an ended timer in the script's arguments, counted from 1, and the member or the field to remove.
 type Removed = (usize, Vec<u8>);
 
-/// Builds the keys and the arguments of the script that makes these ends. The ends must be sorted by shard.
+/// Builds the keys and the arguments of the script that makes the ends in `ends`. The ends must be sorted by shard.
 fn keys_and_arguments(layout: &Layout, ends: &[End]) -> (Vec<Vec<u8>>, Words) {
     let mut removals: BTreeMap<(Shard, Part, Removal), Vec<Removed>> = BTreeMap::new();
     for (place, end) in ends.iter().enumerate() {

@@ -10,7 +10,7 @@ use tourbillon_durable::timer::TimerId;
 const MOST: usize = 100_000;
 
 /// Copies of the timers that this process has claimed. The end of a delivery is computed from the copy, without a read.
-/// The commit compares the copy with the stored timer, which may have changed since the claim.
+/// The stored timer may have changed after the claim, so the commit compares the copy with the stored timer.
 #[derive(Default)]
 pub(crate) struct Held(Mutex<HashMap<TimerId, Found>>);
 

@@ -17,8 +17,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The number of ids that an import into a cluster reserves at the same time.
 const AT_ONCE: usize = 256;
-/// The greatest number of attempts to reserve the id of an imported timer. Each attempt but the first follows a
-/// redirect that led nowhere.
+/// The greatest number of attempts to reserve the id of an imported timer. An attempt fails if the id has a redirect.
+/// If the redirect leads nowhere, another attempt follows.
 const TURNS: usize = 8;
 
 /// Stores the timers of a backup in a deployment.
@@ -126,8 +126,8 @@ impl Imports {
         Ok(())
     }
 
-    /// Sends the changes of each shard in a commit of its own. Changes that store no timer only verify that the import
-    /// is possible.
+    /// Sends the changes of each shard in a separate commit. A commit without timers to store only verifies that the
+    /// import is possible.
     async fn store_imported(
         &self,
         shards: &BTreeMap<Shard, Changes>,

@@ -66,20 +66,21 @@ use tourbillon_durable::state::{Refusal, Token};
 use tourbillon_durable::store::{Op, Outcome};
 use tourbillon_durable::timer::TimerId;
 
-/// The time after its first attempt for which a put-back (storing a claimed timer again) may take effect.
+/// The time for which a put-back (storing a claimed timer again) may take effect. The time begins with the first
+/// attempt.
 pub(crate) const AGAIN: Duration = Duration::from_secs(300);
 /// The time for which the mark of a put-back stays stored, after the last moment at which the put-back can take effect.
 pub(crate) const KEPT: Duration = Duration::from_secs(300);
-/// The number of put-backs without an answer from which old put-backs are forgotten. A put-back stores a claimed timer
+/// The number of unanswered put-backs from which on old put-backs are forgotten. A put-back stores a claimed timer
 /// again.
 const MANY: usize = 4_096;
 
 /// Tells why a put-back, which stores a claimed timer again, has no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PutBackDoubt {
-    /// An earlier attempt of the put-back took effect.
+    /// An earlier attempt to put the timer back (store it again) took effect.
     Applied,
-    /// The time in which the put-back may take effect is over.
+    /// The time in which the put-back (storing a timer again) may take effect is over.
     Late,
 }
 
@@ -88,7 +89,7 @@ pub(crate) enum PutBackDoubt {
 pub(crate) struct PutBack {
     pub(crate) shard: Shard,
     pub(crate) mark: Vec<u8>,
-    /// The moment from which no commit of the put-back has an effect.
+    /// The moment from which no commit can put the timer back (store it again).
     pub(crate) until: UtcMillis,
     id: TimerId,
     refused: OnceLock<Outcome>,
@@ -100,12 +101,12 @@ impl PutBack {
         Self { shard, mark, until: since + AGAIN, id, refused: OnceLock::new() }
     }
 
-    /// Returns the moment from which the put-back's mark counts as forgotten.
+    /// Returns the moment from which the mark of a put-back (storing a timer again) counts as forgotten.
     pub(crate) fn forgotten(&self) -> UtcMillis {
         self.until + KEPT
     }
 
-    /// Notes why the put-back can no longer take effect. Later reasons are ignored.
+    /// Notes why the put-back (storing a timer again) can no longer take effect. Only the first noted reason counts.
     pub(crate) fn refuse(&self, doubt: PutBackDoubt) {
         let _first = self.refused.set(match doubt {
             PutBackDoubt::Applied => Outcome::Repeated(self.id),
@@ -113,8 +114,8 @@ impl PutBack {
         });
     }
 
-    /// Returns the outcome of a put-back that can no longer take effect. Returns `None` while the put-back can take
-    /// effect.
+    /// Returns the outcome of a put-back (storing a timer again) that can no longer take effect. Returns `None` while
+    /// the put-back can take effect.
     pub(crate) fn refused(&self) -> Option<Outcome> {
         self.refused.get().cloned()
     }
@@ -127,7 +128,7 @@ type Name = (TimerId, Token);
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<HashMap<Name, UtcMillis>>);
 
-/// The put-backs of a batch of operations. The flag is true if a put-back is at its first attempt.
+/// The put-backs (timers stored again) of a batch of operations. The flag is true at the first attempt of a put-back.
 pub(crate) type Batch = Vec<(Name, bool)>;
 
 impl Attempts {
@@ -154,8 +155,8 @@ impl Attempts {
         batch
     }
 
-    /// Forgets the put-backs of a batch, because the caller knows their outcomes. If `only_first` is true, forgets only
-    /// put-backs at their first attempt.
+    /// Forgets the put-backs (timers stored again) of a batch, because the caller knows their outcomes. If `only_first`
+    /// is true, forgets only put-backs at their first attempt.
     pub(crate) fn end(&self, batch: Batch, only_first: bool) {
         for (name, is_first) in batch {
             if is_first || !only_first {
@@ -164,7 +165,8 @@ impl Attempts {
         }
     }
 
-    /// Returns the moment of the put-back's first attempt. Returns `None` if no attempt is recorded.
+    /// Returns the moment of the first attempt of a put-back (storing a timer again). Returns `None` if no attempt is
+    /// recorded.
     pub(crate) fn since(&self, name: Name) -> Option<UtcMillis> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&name).copied()
     }

@@ -27,8 +27,8 @@ impl PutBacks {
         self.attempts.begin(ops, self.deployment.time.now())
     }
 
-    /// Forgets the put-backs of a batch that have a certain outcome. Called with the answer of the batch, which has
-    /// `count` operations. `error` is the batch's error, if it has failed.
+    /// Forgets those put-backs (timers stored again) of a batch whose outcomes are certain. Called after the answer of
+    /// the batch, which has `count` operations. `error` is the error of a batch that has failed.
     pub(crate) fn end(&self, batch: Batch, count: usize, error: Option<&StoreError>) {
         // A part of a failed batch may have had its effect. The caller repeats the whole batch.
         let has_no_effect = |error: &StoreError| {
@@ -39,7 +39,7 @@ impl PutBacks {
         }
     }
 
-    /// Stores a timer again that was claimed under this token. The call may be repeated, and takes effect once.
+    /// Stores a timer again that was claimed under the token `token`. A repeated call has no further effect.
     pub(crate) async fn store(&self, timer: &Timer, token: Token) -> Result<Outcome, StoreError> {
         let (id, layout) = (timer.id, &self.deployment.layout);
         // The timer comes back without its series.

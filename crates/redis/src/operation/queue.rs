@@ -31,7 +31,7 @@ use tourbillon_durable::timer::TimerId;
 const TASKS: usize = 2;
 /// The greatest number of creations in one script.
 const AT_ONCE: usize = 128;
-/// The size of a script's records, in bytes, from which the script takes no further creation.
+/// The size of a script's records from which the script takes no further creation, in bytes.
 const BYTES: usize = 256 << 10;
 
 /// The data of a creation that shares a script with other creations. The creation stores a pending timer in the shard
@@ -46,9 +46,10 @@ pub(crate) struct Creation {
     pub(crate) slice: Slice,
     /// The field of the shard's hash of counts in which the timer is counted.
     pub(crate) field: Vec<u8>,
-    /// The entry of the timer's key in a set of keys, without the id. `None` if the timer has no key.
+    /// The entry of the timer's key in a set of keys (a sorted set of key entries). The entry lacks the timer's id.
+    /// `None` if the timer has no key.
     pub(crate) entry: Option<Vec<u8>>,
-    /// The entry, without the id, that is stored for a timer without a key.
+    /// The entry that is stored for a timer without a key. The entry lacks the timer's id.
     pub(crate) keyless: Vec<u8>,
 }
 
@@ -85,8 +86,8 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a creation to the queue. If this returns `true`, the caller must start a task that takes creations from the
-    /// queue.
+    /// Adds a creation to the queue. If the method returns `true`, the caller must start a task that takes creations
+    /// from the queue.
     pub(crate) fn add(&self, waiting: Waiting) -> bool {
         let mut state = self.state();
         state.waiting.push_back(waiting);
@@ -95,8 +96,8 @@ impl Queue {
         is_needed
     }
 
-    /// Returns a task that takes creations from the queue. If [`add`](Self::add) has returned `true`, the caller of
-    /// `add` must run a task.
+    /// Returns a task that takes creations from the queue. After [`add`](Self::add) has returned `true`, the caller
+    /// must run such a task.
     pub(crate) fn task(&self) -> Task<'_> {
         Task { queue: self, has_ended: false }
     }

@@ -78,10 +78,12 @@ use tourbillon_durable::store::StoreError;
 use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::timer::TimerId;
 
-/// The time for which a redirect reserves an id. A commit after this time fails.
+/// The time for which a redirect (an entry that leads to the shard of a timer) reserves an id. A commit after this time
+/// fails.
 pub(crate) const RESERVED: Duration = Duration::from_secs(60);
-/// The time for which the mark of a void redirect stays stored, so that no commit can use the redirect. The time is an
-/// hour longer than a reservation lasts, because the clocks of two primaries may differ by an hour.
+/// The time for which the mark of a void redirect stays stored. During this time no commit can use the redirect (an
+/// entry that leads to the shard of a timer). The time is an hour longer than a reservation lasts, because the clocks
+/// of two primaries may differ by an hour.
 const VOID: Duration = Duration::from_secs(3_660);
 
 /// The parts of an operation that concern other shards than the timer's home shard.
@@ -91,7 +93,7 @@ pub(super) struct Outside {
     pub(super) ended: Vec<Ending>,
 }
 
-/// A timer whose id must be free. Usually the operation creates the timer.
+/// A timer whose id must be free. In most cases, the operation creates this timer.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) id: TimerId,
@@ -161,8 +163,8 @@ pub(super) async fn reserve_all(
     Ok(refused)
 }
 
-/// Reserves an id by a redirect that says that the timer will be in the shard `home`. If the id is taken, returns the
-/// refusal.
+/// Reserves an id. The reservation is a redirect: it says that the timer will be in the shard `home`. If the id is
+/// taken, returns the refusal.
 pub(super) async fn reserve(
     deployment: &Deployment,
     id: TimerId,
@@ -217,7 +219,8 @@ pub(super) async fn announce_all(
     Ok(try_join_all(answers).await?.into_iter().flatten().collect())
 }
 
-/// Removes the redirect of an id, unless another redirect has replaced it.
+/// Removes the redirect of an id, which leads to the shard of the timer. Keeps the redirect if another creation has
+/// replaced it.
 pub(super) async fn drop_redirect(
     deployment: &Deployment,
     id: TimerId,
@@ -230,7 +233,8 @@ pub(super) async fn drop_redirect(
         .map(drop)
 }
 
-/// Removes the redirects of ids that were reserved for timers but not used.
+/// Removes redirects (entries that lead to the shard of a timer). The redirects had reserved ids for timers that were
+/// not stored.
 pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let redirects =
         reserved.into_iter().map(|(id, reservation)| drop_redirect(deployment, id, reservation.redirect));
@@ -238,8 +242,8 @@ pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let _left = join_all(redirects).await;
 }
 
-/// Removes a redirect that seems to lead nowhere, and forbids commits under it. If the timer is stored after all,
-/// changes nothing and returns `true`.
+/// Removes a redirect that seems to lead nowhere, and forbids commits under the redirect. If the timer is stored after
+/// all, changes nothing and returns `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

@@ -154,7 +154,7 @@ impl Transactions {
         self.made_pending(known, changes).for_each(|(shard, due)| self.node.note(shard, due));
     }
 
-    /// Reads the data that failed a check again, so that the next attempt has the new data.
+    /// Reads the data again that failed a check, so that the next attempt of the operation uses the new data.
     async fn resolve(
         &self,
         known: &mut Known,

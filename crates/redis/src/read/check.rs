@@ -228,8 +228,8 @@ fn faults_of(layout: &Layout, shard: Shard, contents: &Contents, faults: &mut Ve
     timers
 }
 
-/// Returns an entry with the name of its table. Also returns the entry's member, or the id under which the table has
-/// the entry.
+/// Returns an entry, with the name of the table that has the entry. Also returns the entry's member. In a table by id,
+/// the id stands in place of the member.
 fn located(id: TimerId, entry: Entry) -> (&'static str, Vec<u8>, Entry) {
     let id = id_bytes(id).to_vec();
     match &entry {

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 
-/// Counts the stored timers. Keeps the last counts of each group of shards, for groups that do not answer.
+/// Counts the stored timers. If a server does not answer, its last counts are used. Each group of shards that one
+/// script can read has its own last counts.
 pub(crate) struct Counter {
     pub(super) deployment: Arc<Deployment>,
-    /// The last counts of each group of shards whose server has answered.
+    /// The last counts that servers have answered, for each group of shards that one script can read.
     last: Mutex<BTreeMap<Vec<Shard>, Counts>>,
 }
 
@@ -23,8 +24,8 @@ impl Counter {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Returns the numbers of timers. If a server does not answer, uses the server's last answer. So a silent primary
-    /// does not stop creations in other shards, for which the number of timers is checked.
+    /// Returns the numbers of timers. If a server does not answer, uses the server's last answer. Each creation checks
+    /// the number of timers. So a silent primary does not stop creations in other shards.
     ///
     /// # Errors
     ///
@@ -53,7 +54,7 @@ impl Counter {
         Ok(all)
     }
 
-    /// Asks one server for the numbers of timers in these shards.
+    /// Asks one server for the numbers of timers in the shards `shards`.
     async fn counts_of(&self, shards: Vec<Shard>) -> Result<Counts, StoreError> {
         let keys = self.deployment.keys(&shards, [Part::Counts, Part::Quarantined]);
         let mut answered = self.deployment.run(|scripts| &scripts.counts, keys, []).await?;

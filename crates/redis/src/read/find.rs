@@ -53,8 +53,8 @@ pub(crate) async fn find_key(deployment: &Deployment, key: &KeyOf) -> Result<Opt
     read_found(shard, &mut answered.rest)
 }
 
-/// Reads the timers with these ids in a shard. Returns the timers in the order of the ids. A record that cannot be read
-/// becomes an error at its place.
+/// Reads the timers with the given ids in a shard. Returns the timers in the order of the ids. If a record cannot be
+/// read, the result has an error in place of the timer.
 pub(crate) async fn records(
     deployment: &Deployment,
     shard: Shard,
@@ -67,8 +67,8 @@ pub(crate) async fn records(
     Ok(ids.iter().map(|_| read_found(shard, &mut values)).collect())
 }
 
-/// Reads the timers of these index entries, in the order of the entries. A timer that has gone, or that cannot be read,
-/// becomes `None`.
+/// Reads the timers that some index entries name, in the order of the entries. A timer that has gone, or that cannot be
+/// read, becomes `None`.
 pub(crate) async fn timers_of(
     deployment: &Deployment,
     entries: &[IndexEntry],

@@ -10,8 +10,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Horizon, StoreError};
 
-/// The greatest number of slices that one script lists or counts. A slice has the pending timers of one lane and
-/// period.
+/// The greatest number of slices that one script lists or counts. A slice has the pending timers of one lane (group of
+/// namespaces) that are due in one period of two hours.
 const SLICES_AT_ONCE: usize = 5_000;
 /// The greatest number of slices (sets of pending timers) that a horizon takes into account, in all shards together.
 const MOST_SLICES: usize = 50_000;
@@ -61,8 +61,8 @@ pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     Ok(horizon)
 }
 
-/// Counts the pending timers of each slice (a set of pending timers) by span. A span ends at each moment in `ends`. One
-/// more span begins at the last of these moments.
+/// Counts the pending timers of each slice (a set of pending timers) by span of time. A span ends at each moment in
+/// `ends`. One more span begins at the last moment in `ends`.
 async fn tally(
     deployment: &Deployment,
     slices: &[(Slice, Shard)],

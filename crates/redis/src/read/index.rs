@@ -16,12 +16,12 @@ const SETS_AT_ONCE: usize = 256;
 /// The greatest number of scripts that one list has at the servers at the same time. So other calls can run between the
 /// scripts.
 const SCRIPTS_AT_ONCE: usize = 4;
-/// The length of an encoded moment in bytes. In some indexes, the place of an entry begins with a moment. A place is a
-/// position in the order.
+/// The length of an encoded moment in bytes. In some indexes, the place (position in the order) of an entry begins with
+/// a moment.
 const MOMENT: usize = 6;
 
-/// Returns the greatest number of slices (sets of pending timers) that a shard can have in one period. Each lane (group
-/// of namespaces) has at most one slice there.
+/// Returns the greatest number of slices (sets of pending timers) that a shard can have in one period of two hours.
+/// Each lane (group of namespaces) has at most one slice there.
 pub(super) fn lanes() -> usize {
     usize::try_from(LANES).unwrap_or(usize::MAX)
 }
@@ -65,9 +65,10 @@ fn behind(beginning: &[u8]) -> Option<Vec<u8>> {
 /// Selects a set of stored timers, and the order in which they are read.
 #[derive(Clone, Debug)]
 pub(crate) enum Index {
-    /// The entries of one part of each shard, in the order of their members. Only members with this beginning count.
+    /// All stored timers, in the order of their ids.
     Records,
-    /// The entries of a part of the shards, in the order of their members. Only members with this beginning count.
+    /// The members of a part of each shard's data, in the order of the members. Only members that begin with the given
+    /// bytes count.
     Members(Part, Vec<u8>),
     /// The timers whose key entries begin with these bytes, in the order of the key entries.
     Keys(Vec<u8>),
@@ -120,9 +121,9 @@ impl Scores {
     pub(super) const ALL: Self = Self { from: 0, until: None };
 }
 
-/// The entries of an index that one read has returned.
+/// The consecutive entries of an index that one read has returned.
 pub(crate) struct Stretch {
-    /// The entries that were read. No entry of the index lies between two of these.
+    /// The entries that were read. The index has no further entry between the first and the last.
     pub(crate) entries: Vec<IndexEntry>,
     /// Whether the index has no entries after `entries`.
     pub(crate) is_end: bool,
@@ -207,8 +208,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Reads up to `each` members of each of these sorted sets, and merges them in the order of the members. Only
-    /// members with this `beginning` are read, starting at the bound `from`.
+    /// Reads up to `each` members of each of some sorted sets, and merges the members in their order. Reads only
+    /// members that begin with `beginning`, starting at the bound `from`.
     pub(crate) async fn members(
         &self,
         parts: &[(Shard, Part)],
@@ -249,7 +250,8 @@ impl<'a> Walk<'a> {
         Ok(merged(found.into_iter().flatten().collect(), each, self.order))
     }
 
-    /// Reads up to `each` members of each of these sorted sets, and merges them in the order of scores and members.
+    /// Reads up to `each` members of each of some sorted sets, and merges the members in the order of their scores.
+    /// Members of equal scores are in their own order.
     async fn scores_after(
         &self,
         parts: Vec<(Shard, Part)>,
@@ -268,7 +270,7 @@ impl<'a> Walk<'a> {
         Ok(merged(entries.collect(), each, self.order))
     }
 
-    /// Reads up to `each` members of each of these sorted sets with their scores. Returns a list for each set.
+    /// Reads up to `each` members of each of some sorted sets, with their scores. Returns a list for each set.
     pub(super) async fn scores(
         &self,
         parts: &[(Shard, Part)],
@@ -298,15 +300,15 @@ impl<'a> Walk<'a> {
         Ok(found.into_iter().map(|(_, members)| members).collect())
     }
 
-    /// Returns how many members to read from each slice (set of pending timers) of a period. `each` is the number for a
-    /// shard with a single slice, and `slices` is the number of slices.
+    /// Returns how many members to read from each slice (set of pending timers) of a period of two hours. `each` is the
+    /// number for a shard with a single slice, and `slices` is the number of slices.
     fn each_of_lanes(&self, each: usize, slices: usize) -> usize {
         let all = each.saturating_mul(self.deployment.layout.shards().len());
         all.div_ceil(slices.max(1)).min(each)
     }
 
-    /// Finds the next period that has a slice (set of pending timers) whose score is in this range. Returns the period,
-    /// and all slices of the period in the range.
+    /// Finds the next period of two hours that has a slice (set of pending timers) whose score is in a range. Returns
+    /// the period, and all slices of the period in the range.
     async fn slices_of_next_period(
         &self,
         scores: Scores,

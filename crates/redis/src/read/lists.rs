@@ -16,13 +16,13 @@ use tourbillon_durable::timer::Timer;
 
 /// The number of index entries that a page may read for each timer of the page.
 const LOOKS: usize = 10;
-/// The greatest number of timers of a namespace that a page reads in full, without a search of the index. For a large
-/// page, the limit is ten times the size of the page.
+/// The greatest number of a namespace's timers at which a page reads all of them, without a search of the index. For a
+/// large page, the limit is ten times the size of the page.
 const FEW: usize = 2_000;
 /// The greatest number of index entries that a list reads in search of the first timer of a namespace's page.
 const MORE_LOOKS: usize = 20_000;
-/// The greatest number of timers of a namespace that a page reads in full, after its search of the index has found
-/// none.
+/// The greatest number of a namespace's timers at which a page reads all of them after its search of the index. The
+/// search has found no timer of the namespace.
 const MOST_GATHERED: usize = 50_000;
 /// The greatest number of a namespace's timers that one read returns.
 const READ_AT_ONCE: usize = 1_000;

@@ -7,8 +7,8 @@ pub(crate) struct Script {
     name: &'static str,
     source: &'static str,
     sha1: OnceLock<Box<str>>,
-    /// The script's text with a line of flags before it, and the hash of that longer text. `None` for a script without
-    /// flags.
+    /// The script's text with a line of flags before it, and the hash of that longer text. `None` for a script that has
+    /// no text with flags.
     flagged: Option<(&'static str, OnceLock<Box<str>>)>,
 }
 

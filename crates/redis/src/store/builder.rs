@@ -67,8 +67,8 @@ impl RedisBuilder {
     }
 
     /// Sets the pause between two searches for timers that other processes have placed. The default is [`POLL`]. While
-    /// messages of the other processes arrive, the pause is at least 1.25 s. `None` starts no thread that searches. Use
-    /// it for a deployment that only this process uses.
+    /// messages of the other processes arrive, the pause is at least 1.25 s. `None` starts no thread that searches.
+    /// `None` suits a deployment that only this process uses.
     pub fn poll(mut self, poll: Option<Duration>) -> Self {
         self.poll = poll;
         self
@@ -109,7 +109,8 @@ impl RedisBuilder {
     }
 
     /// Uses the caller's clock instead of the server's time. The clock counts from the start of 1970. A deployment that
-    /// was created on a test clock is opened only on a test clock, and any other only without.
+    /// was created on a test clock is opened only on a test clock. Any other deployment is opened only on the server's
+    /// clock.
     #[cfg(feature = "test-clock")]
     #[cfg_attr(docsrs, doc(cfg(feature = "test-clock")))]
     pub fn test_clock(self, clock: impl tourbillon::Clock + 'static) -> Self {

@@ -61,7 +61,7 @@ impl RedisBuilder {
         Ok(examine(&session, connect, &plan).await)
     }
 
-    /// Opens the deployment on these servers. The future can be polled without a runtime.
+    /// Opens the deployment on the servers that `connect` names. The future can be polled without a runtime.
     ///
     /// The servers are checked first. A server on which timers would be unsafe is refused, unless
     /// [`unchecked`](Self::unchecked) is set: an old version, a `maxmemory-policy` that evicts, a clock that differs
@@ -93,7 +93,7 @@ impl RedisBuilder {
     }
 
     /// Returns whether the key of the deployment is lost although its shards exist. If so, no new deployment may be
-    /// created, because the old shards would not belong to it.
+    /// created, because the old shards would not belong to the new deployment.
     async fn has_lost_key(&self, link: &dyn Link, time: &Time) -> Result<bool, StoreError> {
         let is_known = async || {
             let keys = vec![Layout::deployment(&self.name)];

@@ -25,11 +25,11 @@ pub struct Mended {
 }
 
 impl RedisBuilder {
-    /// Brings lost shards of the deployment back. A shard is lost if its server has lost the shard's mark, as after a
-    /// restart without its data. Afterwards the shards take timers again. They have the data that their servers still
-    /// have, or are empty. The nodes find the shards at their next poll. If the key of the deployment itself is lost,
-    /// makes the key anew. Changes nothing if nothing is lost, and never removes data. The future can be polled without
-    /// a runtime.
+    /// Brings lost shards of the deployment back. A shard is lost if its server has lost the shard's mark (the
+    /// deployment's id), as after a restart without its data. After this call the shards take timers again. The shards
+    /// have the data that their servers still have, or are empty. The nodes find the shards at their next poll. If the
+    /// key of the deployment itself is lost, makes the key anew. Changes nothing if nothing is lost, and never removes
+    /// data. The future can be polled without a runtime.
     ///
     /// The lost data do not come back. If the server has a backup, restore it before this call.
     ///
@@ -108,7 +108,7 @@ impl RedisBuilder {
     /// Makes the deployment again, empty, after its servers have lost all of it. The deployment gets the number of
     /// shards that is set, or 64. Stores that have the lost deployment open go on with the new deployment within some
     /// seconds, if the numbers of shards are equal. If another process has already made the deployment by opening it,
-    /// this makes nothing, and the stores go on with that deployment.
+    /// this call makes nothing, and the stores go on with the other process's deployment.
     ///
     /// The stored data are lost: restore the server's own backup instead, if it has a backup. The future can be polled
     /// without a runtime.
@@ -116,8 +116,8 @@ impl RedisBuilder {
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Limit`] if a part of a deployment of this name is there, which [`mend`](Self::mend)
-    /// brings back, or if the settings cannot work. Also fails if a server does not answer, since that server may have
-    /// a part.
+    /// brings back, or if the settings cannot work. Also fails if a server does not answer, because that server may
+    /// have a part.
     pub async fn make_anew(&self, connect: &Connect) -> Result<Mended, StoreError> {
         let limit = |message: String| StoreError::new(StoreErrorKind::Limit, message);
         let session =
@@ -200,8 +200,8 @@ impl RedisBuilder {
         lines
     }
 
-    /// Counts the shards that have a mark (a deployment's id). The caller has found that the key of the deployment is
-    /// missing.
+    /// Counts the shards that have a mark (a deployment's id). The caller calls this method when the key of the
+    /// deployment is missing.
     pub(crate) async fn shards_without_key(&self, link: &dyn Link, time: &Time) -> usize {
         let layout = Layout::new(&self.name, self.shards.unwrap_or(SHARDS).clamp(1, MOST_SHARDS));
         let marks =

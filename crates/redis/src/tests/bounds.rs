@@ -28,7 +28,7 @@ fn place(store: &RedisStore, timers: Vec<Timer>) {
     drop(block_on(store.apply(ops, Durability::Volatile)).unwrap());
 }
 
-/// Returns the ids of timers that belong to this shard.
+/// Returns the ids of timers that belong to the shard `shard`.
 fn ids_in(store: &RedisStore, shard: u16) -> impl Iterator<Item = TimerId> + '_ {
     let layout = &store.deployment.layout;
     (1..).map(TimerId::from_u128).filter(move |id| layout.shard_of_id(*id) == shard)
@@ -68,7 +68,7 @@ fn a_reap_reads_about_as_many_leases_as_it_ends() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// A lease without a timer is a fault. Such a lease must not hold up the leases behind it.
+/// Tests a lease without a timer, which is a fault. The fault must not hold up the leases behind it.
 #[test]
 fn leases_without_timers_hold_up_no_reap() {
     let Some(server) = Server::start(&[]) else { return };

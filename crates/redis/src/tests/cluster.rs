@@ -35,8 +35,8 @@ fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
     pollster::block_on(answer).unwrap()
 }
 
-/// Returns a timer with this id. A timer with an even number has a key. Most timers with a key are in another shard
-/// than their ids say.
+/// Makes a timer with this id. A timer with an even number has a key. The id of a timer with a key mostly belongs to
+/// another shard than the key.
 fn timer(number: u128) -> Timer {
     let key = number.is_multiple_of(2).then(|| format!("secret key {number}").into());
     let labels = vec!["secret label".into()];
@@ -57,14 +57,14 @@ fn names(cluster: &Cluster) -> BTreeSet<String> {
 struct Load {
     created: AtomicU64,
     ended: AtomicU64,
-    /// The errors of operations that failed. The clients have repeated each of these operations.
+    /// The errors of failed operations. The clients have repeated each failed operation.
     failures: Mutex<Vec<StoreError>>,
     /// The longest time that a creation or an end of a delivery took, in milliseconds.
     longest: AtomicU64,
     is_over: AtomicBool,
 }
 
-/// Ends the clients' load when this value is dropped, even if the test fails.
+/// Ends the load of the clients when this value is dropped. The drop comes even if the test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -149,7 +149,7 @@ impl Load {
     }
 }
 
-/// Prints the longest time that an operation took. No test checks this figure.
+/// Prints the longest time that an operation took. The tests do not check this figure.
 fn tell(longest: Duration) {
     drop(writeln!(io::stderr(), "the longest operation took {longest:?}"));
 }
@@ -231,7 +231,7 @@ fn no_text_of_a_user_is_in_a_keys_name_and_nothing_is_left_in_a_cluster() {
     assert_eq!(names, wanted, "a cluster keeps nothing of timers that have ended");
 }
 
-/// Returns how often the cluster's primaries have answered with this error.
+/// Returns the number of times that the cluster's primaries have answered with the error `error`.
 fn refused(cluster: &Cluster, error: &str) -> u64 {
     let count = |node: &Server| -> Option<u64> {
         node.info(&format!("errorstat_{error}"))?.strip_prefix("count=")?.trim().parse().ok()
@@ -280,8 +280,9 @@ fn nothing_is_lost_while_slots_move() {
     tell(longest);
 }
 
-/// The script that ends a timer may remove the last member of a key and then read the key again. If the script named
-/// only existing keys, it would start while the slot moves. Redis would then end the script in the middle.
+/// Tests a script that ends a timer while its slot moves. Such a script may remove the last member of a key and then
+/// read the key again. If the script named only existing keys, it would start. Redis would then end the script in the
+/// middle.
 #[test]
 #[ignore = "takes long; the CI runs it"]
 fn a_change_is_refused_as_a_whole_while_its_slot_moves() {

@@ -11,8 +11,8 @@ use tourbillon_conformance::{self as conformance, Faults, Life};
 use tourbillon_durable::store::{Claimant, Limit, MemoryStore, TimerStore};
 use tourbillon_fault::{Cluster, Server};
 
-/// Returns a function that makes stores, each with a deployment of its own. If `is_split` is true, each script names
-/// one shard, as in a cluster.
+/// Returns a function that makes stores, each on a separate deployment. If `is_split` is true, each script names one
+/// shard, as in a cluster.
 pub(super) fn maker(
     link: Arc<dyn Link>,
     shards: u16,
@@ -31,7 +31,7 @@ pub(super) fn on(server: &Server) -> Arc<dyn Link> {
     plain::Plain::to(server.port()).session()
 }
 
-/// Runs these cases of the suite. Returns the names of the cases that fail.
+/// Runs the cases `cases` of the suite. Returns the names of the cases that fail.
 pub(super) fn failures_of(cases: &[&[conformance::Case]], make: conformance::Make<'_>) -> Vec<&'static str> {
     let fails = |case: &dyn Fn(conformance::Make<'_>)| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(make))).is_err()
@@ -58,8 +58,8 @@ fn nothing_was_refused(server: &Server) {
     assert!(refused.iter().all(|entry| format!("{entry:?}").contains("setinfo")), "{refused:#?}");
 }
 
-/// Opens a node as this user, and makes it do the work of a background thread: signs of life, subscriptions, and a
-/// sweep of each shard. The suite itself leaves this work out.
+/// Opens a node as the user with the README's rights. The node does the work of a background thread: signs of life,
+/// subscriptions, and a sweep of each shard. The suite itself leaves this work out.
 fn works_as_a_node(connect: &Connect, shards: u16) {
     let builder = RedisStore::builder("a-node").shards(shards).poll(None);
     let store = pollster::block_on(builder.open(connect)).unwrap();

@@ -26,8 +26,8 @@ fn left(nodes: &Nodes) -> Duration {
     own.filter_map(|shard| shard.polled).map(|polled| nodes.now - polled).max().unwrap_or_default()
 }
 
-/// The primary that dies also stores the list of the nodes. The primary's shards keep their owner, and the age of the
-/// last look (read of a shard's state) grows. The node looks at all other shards.
+/// Tests the death of the primary that also stores the list of the nodes. The primary's shards keep their owner. The
+/// age of the last look (read of a shard's state) grows for these shards. The node looks at all other shards.
 #[test]
 fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     let Some(mut cluster) = Cluster::start(&[]) else { return };
@@ -70,8 +70,8 @@ fn a_dead_primary_is_seen_in_the_age_of_the_last_look() {
     drop(durable.shutdown(Duration::ZERO));
 }
 
-/// Ends of deliveries are sent to a primary that has just died. The timers of the other primaries are late by a second
-/// at most. No timer is lost.
+/// Tests ends of deliveries that are sent to a primary that has just died. The timers of the other primaries are late
+/// by a second at most. No timer is lost.
 #[test]
 #[ignore = "half a minute: a cluster, one of whose primaries dies"]
 fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
@@ -147,8 +147,8 @@ fn ends_on_a_dead_primary_delay_no_timer_of_other_shards() {
     assert_eq!(block_on(store.check()).unwrap(), []);
 }
 
-/// A primary dies, and no replica takes over. Creations and deliveries go on in the shards of the other primaries. The
-/// counts of timers use the dead server's last answer.
+/// Tests a primary that dies while no replica takes over. Creations and deliveries go on in the shards of the other
+/// primaries. The counts of timers use the dead server's last answer.
 #[test]
 fn a_primary_that_stays_away_stops_its_own_shards_only() {
     let Some(mut cluster) = Cluster::start(&["--cluster-require-full-coverage", "no"]) else { return };

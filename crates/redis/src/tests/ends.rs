@@ -14,8 +14,8 @@ const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) }
 const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
 const TIMERS: u128 = 700;
 
-/// Returns a timer with this id, in one of two namespaces. Some timers have a key, labels, or an id that the caller
-/// chose. Most timers with a key are in another shard than their ids say.
+/// Makes a timer with this id, in one of two namespaces. Some timers have a key, labels, or an id that the caller
+/// chose. The id of a timer with a key mostly belongs to another shard than the key.
 fn timer(number: u128) -> Timer {
     let is_one_of = |nth| number.is_multiple_of(nth);
     Timer {
@@ -123,8 +123,8 @@ fn ends_in_a_batch_on_shards_of_their_own() {
     many_ends(true);
 }
 
-/// A released lease leaves the record as it was before the claim. The next lease of the timer differs only in its
-/// token.
+/// Tests a token whose lease was released. The release leaves the record as it was before the claim. The next lease of
+/// the timer differs only in its token.
 #[test]
 fn an_end_under_the_token_of_a_former_claim_is_refused_alone_and_in_a_batch() {
     let Some(server) = Server::start(&[]) else { return };

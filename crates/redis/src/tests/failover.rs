@@ -13,7 +13,7 @@ use tourbillon_fault::{Watched, eventually};
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Creates 100 timers a second while the Sentinel changes the roles, until the old primary is a replica. Returns the
-/// number of creations that were answered, and how many of these timers are lost.
+/// number of answered creations, and the number of timers that are lost among them.
 fn run(sync: SyncPolicy) -> Option<(usize, usize)> {
     let watched = Watched::start(&[])?;
     let connect = Connect::sentinel([watched.sentinel.url()], Watched::NAME).unwrap();

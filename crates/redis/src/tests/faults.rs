@@ -35,8 +35,8 @@ enum Act {
     First(Box<dyn FnOnce() + Send>),
 }
 
-/// A link that disturbs a later call of a script, counted from now on. The script name `lease` means a claim that
-/// leases.
+/// A link that disturbs a later call of a script. The calls are counted from now on. The script name `lease` means a
+/// claim that leases.
 struct Acting {
     link: Arc<dyn Link>,
     next: Mutex<Option<(&'static str, u32, Act)>>,
@@ -146,7 +146,7 @@ fn ids(claimed: &Claimed) -> Vec<TimerId> {
     claimed.leased.iter().map(|leased| leased.timer.id).collect()
 }
 
-/// Runs this Lua script on the records of the deployment's only shard.
+/// Runs a Lua script on the records of the deployment's only shard.
 fn damage(plain: &plain::Plain, script: &str) {
     let _changed = plain.ask(&["EVAL", script, "1", &plain::records(0, 1)]);
 }
@@ -266,7 +266,7 @@ fn an_operation_on_many_timers_says_that_the_first_ones_may_be_changed() {
     assert_eq!(now(store.counts()).of(Phase::Pending), 8);
 }
 
-/// A server comes back without its data, and another process creates the deployment again.
+/// Tests a server that comes back without its data, while another process creates the deployment again.
 #[test]
 fn a_deployment_that_its_server_has_lost_is_noticed_and_never_mixed_with_a_new_one() {
     let Some(Two { store, plain, clock, server, .. }) = start(4) else { return };
@@ -321,7 +321,8 @@ fn wakes(store: &RedisStore) -> Arc<AtomicU32> {
     wakes
 }
 
-/// An idle runtime must end the leases of a dead node. The runtime learns of them only from the answer of a claim.
+/// Tests an idle runtime, which must end the leases of a dead node. The runtime learns of the leases only from the
+/// answer of a claim.
 #[test]
 fn leases_of_a_dead_node_are_reaped_although_the_answer_that_took_its_shard_is_lost() {
     let Some(Two { store, other, link, clock, server: _server, .. }) = start(1) else { return };
@@ -372,7 +373,7 @@ fn a_reap_of_which_a_shard_has_no_answer_is_followed_by_another_one() {
     }
 }
 
-/// In a cluster, a claim asks only those shards that may have a timer for it.
+/// Tests claims in a cluster. A claim asks only those shards that may have a timer for the claim.
 #[test]
 fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     let settings = |builder: RedisBuilder| builder.poll(Some(Duration::from_secs(3_600))).split();
@@ -401,8 +402,8 @@ fn a_claim_asks_for_what_was_leased_under_a_lost_answer() {
     assert_eq!(ids(&now(store.claim(BY, 4, ALL))), [], "once");
 }
 
-/// An operation whose answer was lost may have stored a timer. In a store without a background thread, only the runtime
-/// can find that timer.
+/// Tests an operation whose answer was lost, and which may have stored a timer. Without a background thread of the
+/// store, only the runtime can find the timer.
 #[test]
 fn a_runtime_looks_for_timers_that_were_stored_under_a_lost_answer() {
     let Some(Two { store, link, clock, server: _server, .. }) = start(4) else { return };

@@ -23,8 +23,8 @@ fn used(link: &plain::Plain) -> f64 {
     line.trim().parse().unwrap()
 }
 
-/// Returns a timer with a payload of 64 bytes that is due within 30 days. The comparison with other stores uses timers
-/// of the same kind.
+/// Makes a timer with a payload of 64 bytes that is due within 30 days. The comparison with other stores uses equal
+/// timers.
 fn timer(store: &RedisStore, number: u64, is_keyed: bool) -> Timer {
     let delay = Duration::from_secs(number * 7_919 % 2_592_000 + 3_600);
     let due = store.now() + delay;

@@ -127,7 +127,7 @@ fn two_processes_share_the_work_and_each_timer_is_delivered_once() {
     until("the looks find nothing", || pollster::block_on(lonely.counts()).unwrap().by_namespace.is_empty());
 }
 
-/// F-16, for an append-only file that is synchronised to the disk at each change.
+/// F-16: a killed server comes back. Its append-only file is synchronised to the disk at each change.
 #[test]
 fn nothing_is_lost_when_the_server_is_killed_and_comes_back() {
     let arguments = ["--appendonly", "yes", "--appendfsync", "always"];

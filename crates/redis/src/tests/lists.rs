@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Cursor, Durability, Filter, IfPresent, Op, Page,
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Server;
 
-/// The number of the small namespace's timers in each phase. A page has fewer timers.
+/// The number of the small namespace's timers in each phase. The number is greater than a page.
 const FEW: u64 = 80;
 const PAGE: u32 = 50;
 const PHASES: [Phase; 3] = [Phase::Pending, Phase::Parked, Phase::Dead];
@@ -42,8 +42,9 @@ fn least_of_five(store: &RedisStore, filter: &Filter, cursor: Option<&Cursor>) -
     (0..5).map(read).min_by_key(|(_, took)| *took).unwrap()
 }
 
-/// The timers of the large namespace are due earlier and died earlier than those of the small namespace. For a release
-/// build, `TOURBILLON_OTHERS=1000000` makes the large namespace have a million timers.
+/// Tests lists of a small namespace. The timers of the large namespace are due earlier and died earlier than the timers
+/// of the small namespace. For a release build, `TOURBILLON_OTHERS=1000000` makes the large namespace have a million
+/// timers.
 #[test]
 #[expect(clippy::print_stdout, reason = "figures")]
 fn a_page_of_a_small_namespace_is_full_beside_many_others() {
@@ -100,7 +101,8 @@ fn a_page_of_a_small_namespace_is_full_beside_many_others() {
     }
 }
 
-/// A namespace has more timers than one page reads in full. Its timers are due after the timers of another namespace.
+/// Tests a namespace with more timers than one page reads in full. Its timers are due after the timers of another
+/// namespace.
 #[test]
 fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     let Some(server) = Server::start(&[]) else { return };
@@ -148,7 +150,7 @@ fn the_timers_of_a_namespace_are_found_behind_thousands_of_others() {
     assert!(keys.len() == 1_250 && keys.is_sorted() && pages <= 8, "{} keys, {pages} pages", keys.len());
 }
 
-/// If an entry of the index by namespace is missing or is left over, the check names the entry's timer.
+/// Tests an entry of the index by namespace that is missing or left over. The check names the entry's timer.
 #[test]
 fn an_entry_by_namespace_too_many_or_too_few_is_found() {
     const REMOVE: &str =

@@ -41,7 +41,7 @@ impl Node {
         block_on(self.store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
     }
 
-    /// Creates timers with these ids, which are due one after another from half a second on. Waits until all are
+    /// Creates timers with the ids `ids`, which are due one after another from half a second on. Waits until all are
     /// delivered. Returns the 99th percentile of their lateness.
     fn late(&self, ids: &[u128]) -> Duration {
         for (nth, id) in (0..).zip(ids) {
@@ -69,7 +69,7 @@ impl Node {
     }
 }
 
-/// Returns `count` ids of timers, from `from` on, whose shards satisfy `is_meant`.
+/// Returns the first `count` ids of timers, from `from` on, whose shards `is_meant` selects.
 fn ids(layout: &Layout, from: u128, count: usize, is_meant: impl Fn(Shard) -> bool) -> Vec<u128> {
     let is_there = |id: &u128| is_meant(layout.shard_of_id(TimerId::from_u128(*id)));
     (from..).filter(is_there).take(count).collect()
@@ -153,7 +153,7 @@ fn the_key_of_a_deployment_that_is_lost_is_named_and_made_again() {
     assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
 }
 
-/// The primary that stores the list of the nodes loses all of its data, and stays empty.
+/// Tests the primary that stores the list of the nodes. It loses all of its data, and stays empty.
 #[test]
 fn a_primary_of_a_cluster_that_is_flushed_closes_its_own_shards_only() {
     const SHARDS: Shard = 16;

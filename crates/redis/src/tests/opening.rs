@@ -53,8 +53,8 @@ fn replace(bytes: &mut [u8], after: &[u8], by: &[u8]) {
     }
 }
 
-/// Verifies that a store on this port is refused with these words, and that the store opens if the servers are not
-/// checked.
+/// Verifies that a store on this port is refused with the text `words`. Also verifies that the store opens if the
+/// servers are not checked.
 #[track_caller]
 fn is_refused(port: u16, words: &str) {
     let builder = || RedisStore::builder("d").shards(2).poll(None);
@@ -83,8 +83,8 @@ fn servers_on_which_timers_are_unsafe_are_refused() {
     assert_eq!(newer.kind(), StoreErrorKind::NewerSchema);
 }
 
-/// A tokio runtime limits how many answers a task may take before it yields. A task that blocks on a future of the
-/// store does not yield before the end.
+/// Tests a task that blocks on a future of the store. A tokio runtime limits how many answers a task may take before it
+/// yields, and a blocked task does not yield before its end.
 #[test]
 fn a_thread_may_block_within_a_task_of_a_runtime_until_many_shards_have_answered() {
     let Some(server) = Server::start(&[]) else { return };

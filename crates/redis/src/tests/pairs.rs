@@ -60,7 +60,7 @@ impl Stepping {
         Arc::new(Self { link, calls, act, has_stopped, late: Mutex::default() })
     }
 
-    /// Returns whether the planned disturbance has not taken place.
+    /// Returns whether the planned disturbance of a call still has to come.
     pub(super) fn is_waiting(&self) -> bool {
         self.act.lock().unwrap().is_some()
     }
@@ -122,7 +122,8 @@ impl Link for Stepping {
     }
 }
 
-/// The ids and keys of one case. Their shards all differ, except that the first id and the first key may share a shard.
+/// The ids and keys of one case. The ids and keys all belong to different shards. Only the first id and the first key
+/// may share a shard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
     pub(super) id: TimerId,
@@ -131,7 +132,8 @@ pub(super) struct Names {
     other_key: &'static str,
 }
 
-/// Chooses ids and keys whose shards all differ. If `is_home` is true, the first id is in the shard of the first key.
+/// Chooses ids and keys that all belong to different shards. If `is_home` is true, the first id is in the shard of the
+/// first key.
 pub(super) fn names(is_home: bool) -> Names {
     // The name of the deployment makes no difference to the shards.
     let layout = Layout::new("d", SHARDS);
@@ -161,9 +163,10 @@ enum Before {
     Leased,
     /// The timer has ended.
     Ended,
-    /// A creation of the timer with the second key has written the timer's redirect, and has stopped before its commit.
+    /// A creation of the timer with the second key has stopped before its commit. The creation has already written the
+    /// redirect, which leads to the shard of the timer.
     Noted,
-    /// As [`Noted`](Self::Noted), and another creation has then made the redirect void and stopped.
+    /// The state [`Noted`](Self::Noted), after which another creation has made the redirect void and has stopped.
     Void,
 }
 
@@ -203,7 +206,7 @@ const STEPS: [Step; 13] = [
     Step::Replay,
 ];
 
-/// One case of the test: the names, the state before, and whether the caller chose the id.
+/// One case of the test: the ids and keys, the state of the timer before, and whether the caller chose the id.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     names: Names,
@@ -310,8 +313,8 @@ impl Bench {
         world
     }
 
-    /// Runs operations one after another, on a deployment where a script may name all shards. Returns the outcomes and
-    /// the final state.
+    /// Runs operations one after another, on a deployment in which a script may name all shards. Returns the outcomes
+    /// and the final state.
     fn serial(&self, case: &Case, ops: &[Step]) -> (Vec<Result<String, StoreErrorKind>>, String) {
         let world = self.world(case, false);
         let outcomes = ops.iter().map(|step| apply(&world.one, case.op(*step))).collect();
@@ -341,7 +344,7 @@ fn seen(case: &Case, store: &RedisStore) -> String {
     format!("{timers:?} {counts:?} {again:?}")
 }
 
-/// Returns all cases: each state before, with each kind of id.
+/// Returns all cases: each state of the timer at the start, with each kind of id.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for before in BEFORE {
@@ -352,7 +355,8 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Returns the cases with these states before, in which the id is in another shard than the key.
+/// Returns the cases in which the timer starts in a state of `before`. The id of the timer is in another shard than the
+/// key.
 fn cases_of(before: &[Before]) -> Vec<Case> {
     before.iter().map(|before| Case { names: names(false), before: *before, is_chosen: true }).collect()
 }
@@ -408,7 +412,7 @@ fn two_clients_have_such_an_outcome_whatever_was_there_before() {
 }
 
 /// Stops one client before or after each of its calls, or loses a reply. Then lets another client act. Returns the
-/// number of tries, or `None` if no server can be started.
+/// number of tries. Returns `None` if no server can be started.
 fn try_stops(cases: Vec<Case>) -> Option<u32> {
     let (bench, mut tried) = (Bench::start()?, 0);
     for case in cases {

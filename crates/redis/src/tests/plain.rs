@@ -19,7 +19,7 @@ impl Plain {
         Self(Arc::new(Session::open(&to(port)).unwrap()))
     }
 
-    /// Returns the test's connection, so that a store can use it, too.
+    /// Returns the connection of the test, so that a store can also use the connection.
     pub(super) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.0)
     }

@@ -28,15 +28,15 @@ enum Meanwhile {
     Nothing,
     /// Another client claims the timer, and so the timer ends.
     Claim,
-    /// Another client claims the timer, and then another timer takes its key.
+    /// Another client claims the timer. Then another timer takes the key of the claimed timer.
     ClaimAndTakeKey,
     /// Another timer had the key, and gives the key up.
     FreeKey,
-    /// Another timer gives up the key. Then another client claims the timer that was put back.
+    /// Another timer gives up the key. Then another client claims the timer that was put back (stored again).
     FreeKeyAndClaim,
 }
 
-/// When the delayed request of the first attempt reaches the server.
+/// When the server receives the delayed request of the first attempt to put a timer back (store it again).
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Arrival {
     BeforeOthers,
@@ -51,8 +51,8 @@ struct Case {
     has_key: bool,
     is_chosen: bool,
     meanwhile: Meanwhile,
-    /// When the request of the first attempt reaches the server. `None` if the request arrives at once and only its
-    /// reply is lost.
+    /// When the server receives the request of the first attempt to put a timer back (store it again). `None` if the
+    /// request arrives at once, and only the reply is lost.
     arrival: Option<Arrival>,
 }
 
@@ -66,7 +66,7 @@ struct World {
     has_key: bool,
     back: Op,
     claims: AtomicU64,
-    /// How often the other process has claimed the timer.
+    /// The number of times that the other process has claimed the timer.
     delivered: AtomicU32,
 }
 
@@ -157,8 +157,9 @@ impl World {
     }
 }
 
-/// Puts a timer back in two attempts. Call `first` of the first attempt gets no reply. Other clients act before call
-/// `others` of the second attempt. Returns, for each attempt, whether the attempt has that call.
+/// Puts a timer back (stores it again) in two attempts. Call `first` of the first attempt gets no reply. Other clients
+/// act before call `others` of the second attempt. Returns, for each attempt, whether the attempt has the call with
+/// that number.
 fn try_twice(plain: &Plain, number: u32, case: Case, first: u32, others: u32) -> (bool, bool) {
     let world = World::new(plain, number, &case);
     world.link.at(first, if case.arrival.is_some() { Act::Delay } else { Act::Lose });
@@ -260,7 +261,7 @@ fn try_all(kinds: &[(bool, bool, bool, bool)], least: u32) {
     assert!(number > least, "only {number} ways were tried");
 }
 
-/// The put-back (storing a timer again) runs on one server, and in a cluster. In the cluster, the timer's id is in
+/// Tests the put-back (storing a timer again) on one server, and in a cluster. In the cluster, the timer's id is in
 /// another shard than its key.
 #[test]
 fn a_timer_that_is_stored_again_and_again_is_delivered_once() {
@@ -339,7 +340,7 @@ fn a_mark_stays_for_as_long_as_a_return_can_have_an_effect() {
     }
 }
 
-/// The second operation of a batch fails. Long after the first operation took effect, the caller repeats both
+/// Tests a batch whose second operation fails. Long after the first operation took effect, the caller repeats both
 /// operations.
 #[test]
 fn a_return_in_a_batch_that_fails_has_one_effect() {
@@ -358,7 +359,8 @@ fn a_return_in_a_batch_that_fails_has_one_effect() {
     assert_eq!(world.delivered(), 1);
 }
 
-/// Attempts that had no effect for certain do not count. The timer comes back after any time without the server.
+/// Tests attempts to put a timer back (store it again) that surely had no effect. Such attempts do not count. The timer
+/// comes back after any time without the server.
 #[test]
 fn a_return_that_has_not_reached_the_server_is_stored_whenever_it_does() {
     let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };

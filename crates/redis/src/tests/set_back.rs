@@ -110,7 +110,7 @@ fn data_that_have_gone_back_a_little_are_counted_and_the_node_goes_on() {
     drop(run.durable.shutdown(Duration::from_secs(5)));
 }
 
-/// The signs of life are two seconds apart. So a loss of a moment can include the last sign.
+/// Tests signs of life that are two seconds apart. So a loss of a moment can include the last sign.
 #[test]
 fn a_loss_of_the_last_moment_is_no_greater_one_because_signs_of_life_are_rare() {
     let Some(mut run) = start(Duration::from_millis(1_500), Duration::from_secs(8)) else { return };

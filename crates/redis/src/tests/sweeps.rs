@@ -18,7 +18,8 @@ use tourbillon_fault::{Server, eventually};
 
 const BY: Claimant = Claimant { incarnation: 5, lease: Duration::from_secs(60) };
 
-/// A deployment, and the node that sweeps its redirects.
+/// A deployment, and the node that sweeps the deployment: that removes old redirects (entries that lead to the shard of
+/// a timer).
 struct World {
     plain: Plain,
     name: String,
@@ -53,12 +54,13 @@ impl World {
         Op::Place(Box::new(timer), IfPresent::Reject)
     }
 
-    /// Lets the sweep read the redirects of all shards once. Each shard has fewer redirects than one step reads.
+    /// Lets the sweep, the removal of old redirects, read all shards once. Each shard has fewer redirects than one step
+    /// reads.
     fn round(&self) {
         (0..SHARDS).for_each(|_| now(self.node.upkeep.sweep.sweep_redirects()).unwrap());
     }
 
-    /// Returns the number of stored redirects.
+    /// Returns the number of stored redirects (entries that lead to the shard of a timer).
     fn notes(&self) -> usize {
         let Value::Array(hashes) = self.plain.ask(&["KEYS", &format!("tb:{{{}:*:h:*", self.name)]) else {
             panic!("no keys")
@@ -66,8 +68,8 @@ impl World {
         hashes.len()
     }
 
-    /// Checks the deployment, and returns the number of its timers. All of these timers are in another shard than their
-    /// ids say.
+    /// Checks the deployment, and returns the number of its timers. All timers of the deployment are in another shard
+    /// than their ids say.
     fn timers(&self) -> usize {
         assert_eq!(now(self.node.check()).unwrap(), []);
         let counts = now(self.node.counts()).unwrap();
@@ -79,8 +81,8 @@ fn apply(store: &RedisStore, op: Op) -> Result<Outcome, StoreError> {
     now(store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
 }
 
-/// A creation or an end of a timer stops at each of its steps. If there is no timer, the redirect is removed after a
-/// time. Otherwise the redirect stays.
+/// Tests a creation or an end of a timer that stops at each of its steps. If there is no timer, the redirect (an entry
+/// that leads to a timer's shard) is removed after a time. Otherwise the redirect stays.
 #[test]
 fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
     let Some(server) = Server::start(&[]) else { return };
@@ -119,8 +121,8 @@ fn what_a_creation_or_an_end_has_left_is_removed_and_nothing_else() {
     assert!(left >= 2, "only {left} notes were left, by a creation and by an end");
 }
 
-/// A creation pauses before its commit while the sweep goes on. The pause is shorter or longer than a redirect reserves
-/// an id.
+/// Tests a creation that pauses before its commit while the sweep goes on. The pause is shorter or longer than the time
+/// for which a redirect (an entry that leads to a timer's shard) reserves an id.
 #[test]
 fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     let Some(server) = Server::start(&[]) else { return };
@@ -146,7 +148,7 @@ fn a_note_of_a_creation_under_way_stays_and_an_old_one_is_written_again() {
     }
 }
 
-/// A failover may lose the redirect of a timer without the timer itself.
+/// Tests a failover that loses the redirect of a timer, which leads to the timer's shard, without the timer itself.
 #[test]
 fn a_note_that_is_lost_is_named_by_the_check() {
     let Some(server) = Server::start(&[]) else { return };

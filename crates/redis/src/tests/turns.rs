@@ -11,13 +11,12 @@ use tourbillon_durable::store::{Late, Leased, Limit, Op};
 use tourbillon_fault::Server;
 
 const ALL: Limit = Limit { timers: 512, bytes: u64::MAX };
-/// The kinds of deployments in these tests. Each has a number of shards, and says whether each script names one shard,
-/// as in a cluster.
+/// The kinds of deployments that the tests of claims in turn use. Each kind has a number of shards, and says whether
+/// each script names one shard, as in a cluster.
 const KINDS: [(u16, bool); 3] = [(1, false), (16, false), (4, true)];
 
 /// The only case of the suite that this store does not pass. A claim takes the longest due timers from the lanes
-/// (groups of namespaces) that have room. So of several namespaces with due timers, the namespace whose timers come
-/// last gets less than an equal part.
+/// (groups of namespaces) that have room. So the namespace whose due timers come last gets less than an equal part.
 const EQUAL_PARTS: &str = "turns: namespaces that wait are served in turn";
 
 /// Runs a case of the suite on a deployment of each kind.
@@ -38,7 +37,7 @@ fn the_store_conforms_in_turns() {
     }
 }
 
-/// The suite permits other stores a few more claims than this test does.
+/// Tests the claims that find timers behind a herd. The suite permits a few more claims, for other stores.
 #[test]
 fn timers_behind_a_herd_are_claimed_at_once() {
     on_each_kind(100, |kind, mut turns| {

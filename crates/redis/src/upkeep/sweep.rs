@@ -44,27 +44,32 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
 use tourbillon_durable::timer::TimerId;
 
-/// The time after which a redirect that leads nowhere is read a second time.
+/// The time after which a redirect without a timer is read a second time. A redirect is an entry that leads to the
+/// shard of a timer.
 pub(crate) const AFTER: Duration = Duration::from_secs(2 * RESERVED.as_secs());
-/// The number of redirects after which a step of the sweep reads no further hash of redirects.
+/// The number of redirects (entries that lead to the shard of a timer) from which on a step of the sweep reads no
+/// further hash of redirects.
 const PAGE: u64 = 500;
-/// The number of tokens of leased timers after which a step of the sweep stops reading.
+/// The number of leased timers from which on a step of the sweep reads no further timers. A step searches for leases
+/// without an end.
 const TOKENS: u64 = 500;
-/// The greatest number of redirects that wait for a second read, because they led nowhere at the first.
+/// The greatest number of redirects that wait for a second read. At the first read they led to no timer.
 const MOST: usize = 1_024;
-/// The greatest number of redirects that one step of the sweep removes.
+/// The greatest number of redirects (entries that lead to the shard of a timer) that one step of the sweep removes.
 const AT_ONCE: usize = 16;
 
-/// The place at which the sweep goes on. The sweep also remembers redirects that it must read again. A redirect is an
-/// entry that leads to the shard of a timer.
+/// The progress of the sweep through its shards. The sweep also remembers redirects that it must read again. A redirect
+/// is an entry that leads to the shard of a timer.
 #[derive(Debug, Default)]
 struct Progress {
     shard: Shard,
-    /// The next hash of the shard's redirects to read. A shard has 256 such hashes.
+    /// The number of the hash that the sweep reads next. A shard divides its redirects (entries that lead to a timer's
+    /// shard) into 256 hashes.
     bucket: u16,
-    /// The redirects that led nowhere at their first read, each with the moment of that read.
+    /// The redirects that led to no timer at their first read, each with the moment of the first read.
     doubted: HashMap<TimerId, (Redirect, UtcMillis)>,
-    /// The shard whose tokens are read, and the cursor at which the read goes on. An empty cursor starts the shard.
+    /// The shard whose leased timers are read, and the cursor at which the read goes on. An empty cursor starts the
+    /// shard.
     tokens: (Shard, Vec<u8>),
 }
 
@@ -74,7 +79,8 @@ fn first_from(shard: Shard, owned: &[Shard]) -> Option<Shard> {
 }
 
 impl Progress {
-    /// Removes and returns the redirects whose second read is due, from the redirects that wait for that read.
+    /// Removes from `doubted` the redirects (entries that lead to a timer's shard) whose second read is due, and
+    /// returns them.
     fn take_old(&mut self, now: UtcMillis) -> Vec<(TimerId, Redirect)> {
         // If `now` is before the first read, the clock was set back.
         let is_old = |since: UtcMillis| now < since || now - since >= AFTER;
@@ -82,7 +88,8 @@ impl Progress {
         old.take(AT_ONCE).map(|(id, (redirect, _))| (id, redirect)).collect()
     }
 
-    /// Returns the place of the next read of redirects: an owned shard, and a hash of that shard's redirects.
+    /// Returns the place of the next read of redirects (entries that lead to a timer's shard): an owned shard, and one
+    /// of its 256 hashes.
     fn place(&mut self, owned: &[Shard]) -> Option<(Shard, u16)> {
         if !owned.contains(&self.shard) {
             (self.shard, self.bucket) = (first_from(self.shard, owned)?, 0);
@@ -90,7 +97,7 @@ impl Progress {
         Some((self.shard, self.bucket))
     }
 
-    /// Returns the place of the next read of tokens: an owned shard, and a cursor in that shard's tokens.
+    /// Returns the place of the next read of leased timers: an owned shard, and a cursor in its hash of tokens.
     fn place_of_tokens(&mut self, owned: &[Shard]) -> Option<(Shard, Vec<u8>)> {
         if !owned.contains(&self.tokens.0) || self.tokens.1.is_empty() {
             self.tokens = (first_from(self.tokens.0, owned)?, b"0".to_vec());
@@ -98,14 +105,15 @@ impl Progress {
         Some(self.tokens.clone())
     }
 
-    /// Notes where the next step reads tokens: at the cursor `place` of this shard. If the shard is done, the next step
-    /// reads the next shard.
+    /// Notes where the next step reads leased timers: at the cursor `place` of the shard. If the shard is done, the
+    /// next step reads the next shard.
     fn go_on_with_tokens(&mut self, shard: Shard, place: Vec<u8>) {
         let is_last = place == b"0" || place.is_empty();
         self.tokens = if is_last { (shard.wrapping_add(1), Vec::new()) } else { (shard, place) };
     }
 
-    /// Notes where the next step reads redirects: after the `read` hashes that the present step has read.
+    /// Notes where the next step reads redirects (entries that lead to a timer's shard). The present step has read
+    /// `read` hashes.
     fn go_on(&mut self, shard: Shard, bucket: u16, read: u16) {
         let next = bucket + read.max(1);
         (self.shard, self.bucket) =
@@ -122,7 +130,8 @@ impl Progress {
     }
 }
 
-/// Sweeps the shards of this node: finds leases without an end, and redirects that lead nowhere.
+/// Sweeps the shards of this node. Gives ends to leases without an end, and removes redirects (entries that lead to a
+/// timer's shard) without a timer.
 pub(crate) struct Sweep {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
@@ -138,7 +147,7 @@ impl Sweep {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a page of the tokens of one shard. Gives an end to each leased timer whose lease has none.
+    /// Reads a page of the leased timers of one shard. Gives an end to each lease that has no end.
     pub(crate) async fn repair_leases(&self) -> Result<(), StoreError> {
         let owned = self.node.state().shards.owned();
         let (Some((shard, place)), Some(lease)) =
@@ -161,8 +170,8 @@ impl Sweep {
         Ok(())
     }
 
-    /// Takes one step of the sweep through the redirects. Removes redirects that still lead nowhere at their second
-    /// read. Then reads a page of other redirects.
+    /// Takes one step of the sweep through the redirects (entries that lead to a timer's shard). Removes redirects that
+    /// also at their second read lead to no timer. Then reads a page of other redirects.
     pub(crate) async fn sweep_redirects(&self) -> Result<(), StoreError> {
         let old = self.progress().take_old(self.deployment.time.now());
         for (id, redirect) in old {

@@ -64,7 +64,8 @@ struct Rounds {
     look: Weak<()>,
     /// When the background thread last sent a check for dead nodes.
     looked: Option<Timestamp>,
-    /// Alive while the servers have not answered a step of the sweep. The step's task holds the strong reference.
+    /// Alive while the servers have not answered a step of the sweep, which removes old redirects. The task of the step
+    /// holds the strong reference.
     step: Weak<()>,
     /// When the background thread last sent a step of the sweep, which removes old redirects.
     swept: Option<Timestamp>,
@@ -78,7 +79,8 @@ impl Upkeep {
     }
 }
 
-/// Starts the background thread of a store. The thread ends when the node's bell, which wakes it, is closed.
+/// Starts the background thread of a store. The thread ends when the bell of the node, by which others wake the thread,
+/// is closed.
 pub(crate) fn start(upkeep: &Arc<Upkeep>) -> Result<(), StoreError> {
     let (bell, weak) = (Arc::clone(&upkeep.node.bell), Arc::downgrade(upkeep));
     let body = move || {

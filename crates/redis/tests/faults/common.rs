@@ -16,10 +16,10 @@ pub(crate) const LEASE: Duration = Duration::from_secs(60);
 pub(crate) const ONE: Claimant = Claimant { incarnation: 1, lease: LEASE };
 pub(crate) const OTHER: Claimant = Claimant { incarnation: 2, lease: LEASE };
 pub(crate) const ALL: Limit = Limit { timers: u32::MAX, bytes: u64::MAX };
-/// The longest time that a test waits, where the length makes no difference.
+/// The longest time that a test waits. In the tests that use it, the length makes no difference.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
-/// The time after which a killed process has neither leases nor shards.
+/// The time after which the leases and the shards of a killed process are free for other processes.
 pub(crate) const GONE: Duration = Duration::from_secs(61);
 
 /// Returns the size of a test: the value of the environment variable, or the default.
@@ -83,7 +83,7 @@ pub(crate) fn id(number: u128) -> TimerId {
     TimerId::from_u128(number)
 }
 
-/// Returns a timer with this id. The id is fixed, so the creation may be repeated.
+/// Makes a timer with a given id, so that its creation may be repeated.
 pub(crate) fn timer(number: u128, due: UtcMillis) -> Timer {
     Timer { has_chosen_id: true, ..Timer::new(id(number), "kind", due) }
 }
@@ -113,7 +113,7 @@ pub(crate) fn ids(leased: &[Leased]) -> Vec<TimerId> {
     leased.iter().map(|leased| leased.timer.id).collect()
 }
 
-/// Waits until `is_so` returns true. `event` names the condition in the error message.
+/// Waits until `is_so` returns true. `event` names the awaited condition in the message of a failure.
 #[track_caller]
 pub(crate) fn until(event: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
@@ -147,7 +147,7 @@ pub(crate) fn nothing(store: &RedisStore, by: Claimant, from: u64) {
     }
 }
 
-/// Reports the deliveries of these timers as done. Verifies that each report has its effect.
+/// Reports that the deliveries of the leased timers are done. Verifies that each report has its effect.
 pub(crate) fn end(store: &RedisStore, leased: &[Leased]) {
     let ops = leased.iter().map(|leased| Op::Ack(leased.timer.id, leased.token)).collect();
     let outcomes = now(store.apply(ops, Durability::PowerLoss));
@@ -173,7 +173,8 @@ pub(crate) fn keys(server: &Server, pattern: &str) -> Vec<String> {
 pub(crate) const PARTS: [&str; 9] =
     ["records", "tokens", "leases", "k:*", "labels", "parked", "dead", "slices", "counts"];
 
-/// Verifies that ended timers have left nothing on the server: no entries, no slices, no redirects.
+/// Verifies that ended timers have left nothing on the server: no entries, no slices (sets of pending timers), no
+/// redirects.
 #[track_caller]
 pub(crate) fn is_empty(server: &Server) {
     let parts = PARTS.iter().map(|part| format!("*:{part}"));

@@ -32,7 +32,7 @@ fn what_a_process_has_claimed_and_not_delivered_comes_back_with_its_id_and_the_d
 /// The time for which a dead process keeps its shards.
 const TTL: Duration = Duration::from_secs(2);
 
-/// Opens a store that reaches its server through a proxy. The store waits at most a second for each reply.
+/// Opens a store behind a proxy of its server. The store waits at most a second for each reply.
 pub(crate) fn behind(proxy: &Proxy) -> RedisStore {
     let connect = Connect::single(&proxy.url()).unwrap().patience(PATIENCE);
     let connect = connect.response_timeout(Duration::from_secs(1));
@@ -54,14 +54,14 @@ fn insist(store: &RedisStore, op: &Op) -> Outcome {
     outcome.unwrap()
 }
 
-/// Makes the server load the script for changes that need no further memory.
+/// Makes the server load the script whose changes need no further memory.
 fn load_script(store: &RedisStore) {
     place(store, timer(90, store.now() + DAY));
     let cancelled = try_apply(store, Op::Cancel(id(90).into(), None));
     assert!(matches!(cancelled, Ok(Outcome::Cancelled(_))), "{cancelled:?}");
 }
 
-/// Sends an operation whose reply is lost. The proxy lets `before` earlier replies pass.
+/// Sends an operation whose reply is lost. Before that, the proxy lets `before` replies pass.
 fn lose(proxy: &Proxy, store: &RedisStore, op: &Op, before: usize) {
     // The operation must be sent over a connection that works.
     until("no connection", || pollster::block_on(store.counts()).is_ok());
@@ -191,7 +191,7 @@ fn an_end_a_failure_and_a_cancel_whose_replies_are_lost_have_one_effect() {
     is_whole(&other);
 }
 
-/// Kills the server and starts it again. Stores that are open on the server go on.
+/// Kills the server and starts it again. Stores on the server stay open and go on.
 fn die(server: &mut Server) {
     server.kill();
     server.restart();

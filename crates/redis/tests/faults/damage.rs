@@ -36,8 +36,8 @@ fn members_that_are_gone_are_reported_and_hold_nothing_up() {
     }
 }
 
-/// A lease has lost the entry that says when it ends. The owner of the shard gives the lease an end, so its timer comes
-/// back.
+/// Tests a lease that has lost the entry with its end. The owner of the shard gives the lease an end, so its timer
+/// comes back.
 #[test]
 fn a_timer_whose_lease_entry_is_gone_comes_back() {
     let Some(on) = Manual::start() else { return };

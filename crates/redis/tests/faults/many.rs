@@ -68,8 +68,8 @@ fn claims_among(count: u128) -> Option<(Duration, i64)> {
     Some((median, slow))
 }
 
-/// The cost of a claim depends on the number of timers that the claim takes, not on the number of stored timers. The
-/// test has no limit in milliseconds, because a busy machine would exceed it.
+/// Tests that the cost of a claim depends on the number of timers that the claim takes, not on the number of stored
+/// timers. The test has no limit in milliseconds, because a busy machine would exceed it.
 #[test]
 fn a_claim_among_very_many_timers_of_one_slice_costs_as_much_as_among_few() {
     let (Some((few, _)), Some((many, _))) = (claims_among(5_000), claims_among(50_000)) else { return };
@@ -135,7 +135,7 @@ fn generation(number: u128, due: UtcMillis) -> Timer {
     Timer { payload, ..keyed(number, "idle", due) }
 }
 
-/// Replaces the timer of one key a thousand times. The stores take turns.
+/// Replaces the timer of one key a thousand times. The stores `stores` take turns.
 fn storm(stores: &[&RedisStore], due: UtcMillis) {
     for number in 1..=1_000_u128 {
         let store = stores[usize::try_from(number).unwrap() % stores.len()];

@@ -14,7 +14,7 @@ use tourbillon_fault::history::{Cause, Delivery, Record, Terms};
 use tourbillon_fault::run::{KIND, Load, Stage, Target, be_part, moment, payload, wall};
 use tourbillon_fault::{Proxy, Server, eventually};
 
-/// The entry point of each process of a run. A run starts this test program again with only this test.
+/// The entry point of each process of a run. The run starts this test program again, with only this test.
 #[test]
 fn part_of_a_run() {
     be_part();
@@ -26,7 +26,7 @@ fn stage(server: &Server) -> Stage {
     Stage::new(Target::single(server.url()), 8, &PROGRAM)
 }
 
-/// Stores `count` timers that are due now. Their ids count up from `first`.
+/// Stores `count` timers that are due now. The ids of the timers count up from `first`.
 fn place_from(stage: &Stage, first: u128, count: u128) {
     let store = stage.store().unwrap();
     let timers = (first..first + count).map(|number| Timer {
@@ -114,7 +114,7 @@ fn a_node_that_stands_still_for_two_leases_starts_no_delivery_that_is_anothers()
 }
 
 /// Stops a node while the answer to its claim is on its way. When the node reads the answer, another node has delivered
-/// the claimed timers. Returns the number of timers that the node dropped because the answer came too late.
+/// the claimed timers. Returns the number of timers that the stopped node dropped because the answer came too late.
 fn learned_too_late() -> Option<u64> {
     const TIMERS: u128 = 16;
     let server = Server::start(&[])?;
@@ -241,7 +241,7 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 /// The longest time that nodes may take to divide the shards anew.
 const DIVIDED: Duration = Duration::from_secs(15);
 
-/// A node that is asked to stop releases its shards at once, so that other nodes may take them.
+/// Tests a node that is asked to stop. The node releases its shards at once, so that other nodes may take the shards.
 #[test]
 fn a_node_that_stops_releases_its_shards_within_a_second() {
     let Some(server) = Server::start(&[]) else { return };

@@ -117,14 +117,14 @@ fn watched(watched: &Watched, sync: SyncPolicy) -> RedisStore {
     store.unwrap()
 }
 
-/// Stops the replica and closes the replica's connection. So the replica does not even get the changes that wait in the
-/// connection.
+/// Stops the replica and closes the replica's connection. So the replica does not get the changes that still wait in
+/// the connection.
 fn cut_off(watched: &Watched) {
     watched.second.stop();
     watched.first.command(&["CLIENT", "KILL", "TYPE", "replica"]);
 }
 
-/// Kills the primary, wakes the replica, and waits until the replica takes over. The replica stood still before.
+/// Kills the primary and wakes the replica, which stood still. Waits until the replica takes over.
 fn fail_over(watched: &mut Watched) {
     watched.down_after(Duration::from_millis(500));
     watched.first.kill();

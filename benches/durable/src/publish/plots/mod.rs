@@ -12,7 +12,7 @@ use tourbillon_book::axis::{Axis, UP};
 use tourbillon_book::canvas::{OURS, Pen};
 use tourbillon_book::lines::{self, Line, Panel};
 
-/// The percentiles in the plot of lateness. Each has the key of its figure and its value.
+/// The percentiles in the plot of lateness. Each percentile has the key of its figure and its value.
 const PERCENTILES: [(&str, f64); 5] =
     [("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("p999_ms", 0.999), ("max_ms", 1.0)];
 
@@ -64,7 +64,7 @@ pub(super) fn is_ours(one: &Contestant) -> bool {
     one.peer.is_none()
 }
 
-/// Returns a short label of a contestant: its name, and its durability in a word.
+/// Returns a short label of a contestant: its name, and a word for its durability.
 fn label(one: &Contestant) -> String {
     let name = one.name.replace("tourbillon-durable", "tourbillon").replace(", PostgreSQL", "");
     format!("{name} · {}", short(one))

@@ -71,7 +71,8 @@ impl Rows<'_> {
         svg.map(Some)
     }
 
-    /// Returns the contestants with a figure in any of the columns. The best by the first column comes first.
+    /// Returns the contestants with a figure in any of the columns. The contestant with the best figure in the first
+    /// column comes first.
     fn ranked(self, results: &Results) -> Vec<&'static Contestant> {
         let median =
             |one: &Contestant, key: &str| results.samples(self.case, one.name, key).map(|all| all.median());

@@ -5,15 +5,15 @@ use core::time::Duration;
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The pauses after errors of the store. Each pause is twice as long as the last pause, up to `longest`.
+/// The pauses after errors of the store. Each pause is twice as long as the pause before, up to `longest`.
 pub(super) struct Backoff {
     last: Duration,
     longest: Duration,
 }
 
 impl Backoff {
-    /// Makes pauses that stay well below the length of a lease. So leases are renewed in time once the store answers
-    /// again.
+    /// Makes pauses that stay well below the length of a lease. So the loop renews leases in time once the store
+    /// answers again.
     pub(super) fn new(lease: Duration) -> Self {
         Self { last: Duration::ZERO, longest: LONGEST.min(lease / 8) }
     }

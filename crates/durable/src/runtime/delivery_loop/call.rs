@@ -6,8 +6,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The future of a call at the store. If the store panics during a poll, the future returns an error. If the store
-/// panics while the future is dropped, the panic is caught.
+/// The future that returns the store's answer to a call. If the store panics during a poll, the future returns an
+/// error. If the store panics while the future is dropped, the panic is caught.
 pub(super) struct Call<T>(Option<Answer<'static, T>>);
 
 impl<T> Call<T> {

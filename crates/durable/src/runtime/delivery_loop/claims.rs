@@ -9,10 +9,10 @@ pub(super) struct Claims {
     pub(super) catch_up: CatchUp,
     /// The pauses after failed claims of timers.
     pub(super) backoff: Backoff,
-    /// The number of the last claim. If the store's answer is lost, the store can return the claim's timers again by
-    /// this number.
+    /// The number of the last claim. If the answer to the claim is lost, the store finds the claim's timers by this
+    /// number.
     number: u64,
-    /// Whether the last claim took parked timers for a caller. False if it took due timers.
+    /// Whether the last claim took parked timers for a caller. False if the last claim took due timers.
     pub(super) was_fetch: bool,
 }
 

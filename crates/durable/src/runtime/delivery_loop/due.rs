@@ -12,7 +12,7 @@ use tourbillon_words::UtcMillis;
 const CLAIM: u32 = 512;
 /// The number of payload bytes after which a claim takes no further timer.
 const CLAIM_BYTES: u64 = 4 << 20;
-/// The longest time to which the alarm for the next claim is set.
+/// The longest time from now to which the alarm for the next claim is set.
 const LONGEST_ALARM: Duration = Duration::from_secs(365 * 86_400);
 
 fn limit(timers: u32) -> Limit {
@@ -20,8 +20,8 @@ fn limit(timers: u32) -> Limit {
 }
 
 impl DeliveryLoop<'_> {
-    /// Unparks the timers of each kind that has a handler now. They were parked while no runtime had a handler for
-    /// their kind.
+    /// Unparks the timers of each kind that has a handler now. The timers were parked while no runtime had a handler
+    /// for their kind.
     pub(super) fn put_back_known_kinds(&mut self) {
         let runtime = self.runtime;
         for kind in runtime.kinds() {
@@ -117,7 +117,7 @@ impl DeliveryLoop<'_> {
     }
 
     /// Begins the deliveries of a claim whose answer was lost, if the store can return the claim's timers again.
-    /// Otherwise the leases of these timers expire.
+    /// Otherwise the leases of the timers expire.
     fn recover(&mut self, error: &StoreError, claim: u64) {
         let runtime = self.runtime;
         if error.kind() == StoreErrorKind::Unknown

@@ -61,12 +61,13 @@ const BATCH: usize = 4_096;
 pub(super) struct Stored {
     pub(super) end: DeliveryEnd,
     pub(super) outcome: Outcome,
-    /// The due moment of the timer's next delivery. `None` without an observer, because it is read only for an
-    /// observer.
+    /// The due moment of the timer's next delivery. `None` without an observer, because only events for an observer
+    /// contain the moment.
     pub(super) next_due: Option<UtcMillis>,
 }
 
-/// The ends of deliveries that the store has confirmed or that are lost, as the loop takes them.
+/// The store's answers to ends of deliveries, for the delivery loop. The store has confirmed some ends, and the other
+/// ends are lost.
 #[derive(Default)]
 pub(super) struct Answered {
     /// The batches of ends of deliveries, in order. `Ok` has ends that the store has confirmed, `Err` has lost ends.
@@ -78,16 +79,15 @@ pub(super) struct Answered {
 /// The ends of deliveries for one part of the store, and the state of the call that reports these ends.
 struct Part {
     waiting: VecDeque<DeliveryEnd>,
-    /// The ends in the present call at the store. During the pause after an error, the ends that the repeated call will
-    /// have.
+    /// The ends in the present call at the store. During the pause after a failed call, the ends that the next call
+    /// repeats.
     batch: Vec<DeliveryEnd>,
     state: PartState,
-    /// The moment at which `state` last changed. The runtime's health derives from this moment how long a call has
-    /// taken.
+    /// The moment at which `state` last changed. The runtime's health computes the length of a call from this moment.
     since: Instant,
     backoff: Backoff,
-    /// The number of ends that must still be sent one by one. After a refused batch, its ends are sent one by one, to
-    /// find the end at fault.
+    /// The number of ends that must still be sent alone, each in its own call. After the store refuses a batch, the
+    /// ends of the batch are sent alone, to find the end at fault.
     alone: usize,
 }
 
@@ -116,12 +116,11 @@ impl Future for Report {
     }
 }
 
-/// Keeps all ends of deliveries from the moment at which the loop hands them over until the loop takes the store's
-/// answers.
+/// Keeps the ends of deliveries that the delivery loop has handed over, until the loop takes the store's answers.
 pub(super) struct Ends {
     store: Arc<dyn TimerStore>,
-    /// The number of parts of the store. It is read once, at the start. The loop needs the number under the runtime's
-    /// lock. Under this lock the store must not be called.
+    /// The number of parts of the store, read once at the start. The loop needs the number while it holds the runtime's
+    /// lock. The store must not be called under the lock.
     store_parts: u32,
     durability: Durability,
     lease: Duration,
@@ -129,13 +128,13 @@ pub(super) struct Ends {
     reports: FuturesUnordered<Report>,
     answered: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     errors: Vec<StoreError>,
-    /// The number of ends of deliveries that the store has not answered, plus the answered ends that the loop has not
-    /// taken back.
+    /// The number of ends of deliveries that this value keeps. The store has not answered some of the ends, and the
+    /// loop has not taken back the others.
     count: usize,
     /// The timers for which this value keeps an end of a delivery. Empty if the store has no parts (C2).
     ids: HashSet<TimerId>,
-    /// Claimed timers, by id. The store has not answered the end of the timer's last delivery, so the new delivery
-    /// waits (C2).
+    /// Claimed timers, by id, whose new deliveries wait. The store has not answered the end of the timer's last
+    /// delivery (C2).
     kept: HashMap<TimerId, Vec<Leased>>,
     is_stopping: bool,
 }
@@ -159,24 +158,25 @@ impl Ends {
         }
     }
 
-    /// Returns whether the store has parts, which answer by themselves (C4).
+    /// Returns whether the store has parts. Each part answers to ends of deliveries by itself (C4).
     pub(super) fn has_parts(&self) -> bool {
         self.store_parts > 0
     }
 
-    /// Returns whether a new end of a delivery can be sent to the store at once. If the result is false, the end may
-    /// wait for the answer to another batch.
+    /// Returns whether a new end of a delivery can be sent to the store at once. If the result is false, a new end may
+    /// wait for the answer to an earlier batch.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }
 
-    /// Returns the number of ends of deliveries that the store has not answered, plus the answered ends that the loop
-    /// has not taken back.
+    /// Returns the number of ends of deliveries that this value keeps. The store has not answered some of the ends, and
+    /// the loop has not taken back the others.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the number of timers whose new deliveries wait for the end of the timer's last delivery.
+    /// Returns the number of claimed timers whose new deliveries wait until the store has answered the end of the last
+    /// delivery.
     pub(super) fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -189,8 +189,8 @@ impl Ends {
         !self.answered.is_empty()
     }
 
-    /// Returns the moment at which the oldest call at the store, or the oldest pause after an error, began. `None` if
-    /// there is neither.
+    /// Returns the moment at which the oldest unfinished call at the store began. A pause after an error counts like a
+    /// call. `None` without a call or a pause.
     pub(super) fn since(&self) -> Option<Instant> {
         self.parts.values().map(|part| part.since).min()
     }
@@ -211,8 +211,8 @@ impl Ends {
         deliveries.map(|delivery| (delivery.id, delivery.token))
     }
 
-    /// Takes ends of deliveries. For each part of the store that has neither a call nor a pause now, makes a call with
-    /// the part's ends. The calls reach the store at the next [`poll`](Self::poll).
+    /// Takes ends of deliveries. Makes a call for each part of the store that has neither a call nor a pause now. The
+    /// calls reach the store at the next [`poll`](Self::poll).
     pub(super) fn take(&mut self, ends: Vec<DeliveryEnd>) {
         let has_parts = self.has_parts();
         let mut idle = Vec::new();
@@ -242,7 +242,7 @@ impl Ends {
         idle.into_iter().for_each(|number| self.send(number));
     }
 
-    /// Makes a call with the next batch of ends for a part of the store. If there are no ends for the part, forgets the
+    /// Makes a call with the next batch of ends for a part of the store. If no end for the part waits, forgets the
     /// part.
     fn send(&mut self, number: u32) {
         let Some(part) = self.parts.get_mut(&number) else { return };
@@ -306,8 +306,8 @@ impl Ends {
         rested.collect::<Vec<_>>().into_iter().for_each(|number| self.send(number));
     }
 
-    /// Ends all pauses after errors, so that the failed batches are sent again at once. After this call, a batch whose
-    /// pauses have become long is given up. Further calls of this method do nothing.
+    /// Ends all pauses after errors, so that the failed batches are sent again at once. From now on, a batch is given
+    /// up when it fails after a pause of the greatest length. Further calls of this method do nothing.
     pub(super) fn stop(&mut self) {
         if !core::mem::replace(&mut self.is_stopping, true) {
             self.end_rests(|_| true);
@@ -349,8 +349,8 @@ impl Ends {
         core::mem::take(&mut self.errors)
     }
 
-    /// Keeps a claimed timer back while the store has not answered an end of this timer. Returns the timer if the timer
-    /// has no such end.
+    /// Keeps a claimed timer back while the store has not answered an end of this timer. Returns the timer if the store
+    /// has answered all its ends.
     pub(super) fn keep(&mut self, leased: Leased) -> Option<Leased> {
         if !self.ids.contains(&leased.timer.id) {
             return Some(leased);
@@ -387,7 +387,8 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
     })
 }
 
-/// Returns the phase in which `op` stores a removed timer again. `None` if `op` is an operation of another kind.
+/// Returns the phase of the timer that `op` stores again after its claim has removed it. `None` if `op` stores no timer
+/// again.
 fn phase_of(op: &Op) -> Option<Phase> {
     match op {
         Op::Return(timer, _) => Some(timer.state.phase()),

@@ -16,7 +16,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The shortest time to which the alarm for a renewal is set when it is set for the end of a lease.
+/// The least time from now to the ring of an alarm that is set to the end of a lease. The alarm is for a renewal of
+/// leases.
 const LEAST_REST: Duration = Duration::from_millis(50);
 
 /// Begins deliveries, sets their timeouts, and sets the alarm for the next renewal of leases.
@@ -41,7 +42,7 @@ impl<'a> Launcher<'a> {
         Some(Self { runtime, alarms: runtime.alarms()?, threads })
     }
 
-    /// Begins the delivery of a claimed timer. If the delivery must not begin, ends the delivery at once.
+    /// Begins the delivery of a claimed timer. If an obstacle forbids the delivery, ends the delivery at once.
     pub(super) fn begin(&self, leased: Leased, now: UtcMillis) {
         let Leased { timer, token } = leased;
         let runtime = self.runtime;
@@ -110,7 +111,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Makes the runtime's record of a delivery under way. The caller sets the delivery's number later.
+    /// Makes the runtime's record of a delivery under way. The caller sets the number of the delivery later.
     fn under_way(&self, timer: &Timer, token: Token) -> UnderWay {
         let is_stored = timer.policy.guarantee == Guarantee::AtLeastOnce;
         let unclaimed = || Timer { deliveries: timer.deliveries.saturating_sub(1), ..timer.clone() };

@@ -114,7 +114,7 @@ pub(crate) struct DeliveryLoop<'a> {
     renewals: Renewals,
 }
 
-/// A step of the delivery loop, with the data for the step.
+/// A step of the delivery loop, with the data that the step needs.
 enum Step {
     Emit(Vec<Event>),
     Report(Answered),
@@ -124,7 +124,7 @@ enum Step {
     Fetch { fetch: Fetch, room: usize },
 }
 
-/// The waker that all calls of the delivery loop at the store share. A wake makes the loop poll these calls.
+/// The waker that the delivery loop passes to all its calls at the store. A wake makes the loop poll the calls.
 struct Bell(Weak<Runtime>);
 
 impl Wake for Bell {

@@ -36,7 +36,7 @@ impl Lease {
 
 /// A renewal of leases that the store has answered.
 pub(super) struct Renewed {
-    /// The leases of deliveries under way that this renewal was to extend.
+    /// The leases of deliveries under way for which the renewal was sent.
     pub(super) leases: Vec<Lease>,
     /// The time of the store's clock before the renewal was sent. Each renewed lease lasts for at least its full length
     /// from this moment.
@@ -70,7 +70,7 @@ impl Renewals {
         Self { store, claimant, stage: RenewalStage::Idle, backoff: Backoff::new(claimant.lease) }
     }
 
-    /// Returns whether a renewal of leases is at the store, or its answer waits until the loop takes it.
+    /// Returns whether the store has not answered a renewal of leases, or the loop has not taken the answer yet.
     pub(super) fn is_in_progress(&self) -> bool {
         !matches!(self.stage, RenewalStage::Idle)
     }

@@ -13,17 +13,18 @@ use core::task::{Context, Poll};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The number of ends of deliveries without the store's answer from which on the loop claims no timer (R7).
+/// The number of unanswered ends of deliveries from which on the delivery loop claims no timer (R7).
 const MOST_ENDS: usize = 4_096;
 
 enum Choice {
     Step(Step),
-    /// The loop must poll its calls at the store.
+    /// The delivery loop must poll its calls at the store.
     Drive,
-    /// The loop must give back all deliveries under way, because the time that the stop leaves them is over.
+    /// The delivery loop must give back all deliveries under way. The time that a stop of the runtime leaves to
+    /// deliveries is over.
     GiveBack,
-    /// The loop must give up the ends of deliveries. The store has not answered them within a lease's length after the
-    /// time that the stop leaves to deliveries.
+    /// The delivery loop must give up the ends of deliveries that the store has not answered. A lease's length has
+    /// passed after the time that a stop of the runtime leaves to deliveries.
     GiveUp,
     Sleep {
         wakes: Wakes,
@@ -33,8 +34,8 @@ enum Choice {
 }
 
 impl DeliveryLoop<'_> {
-    /// Waits until the loop has a step to make, and returns the step. Returns `None` when the runtime is stopped and
-    /// the store has answered all ends of deliveries.
+    /// Waits until the delivery loop has a step to make, and returns the step. Returns `None` when the runtime is
+    /// stopped and the store has answered all ends of deliveries.
     pub(super) fn next(&mut self) -> Option<Step> {
         let runtime = self.runtime;
         loop {
@@ -60,7 +61,7 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Chooses the loop's next step. The table "Choice of a step" in the parent module shows the order.
+    /// Chooses the next step of the delivery loop. The table "Choice of a step" in the parent module shows the order.
     fn choose(&mut self, state: &mut RuntimeState) -> Choice {
         if has_calls(&self.ends, state, true) {
             return Choice::Drive;
@@ -126,7 +127,7 @@ impl DeliveryLoop<'_> {
         Choice::Sleep { wakes, until }
     }
 
-    /// Records that the loop's step is complete. Wakes the threads that wait for the step's result.
+    /// Records that the delivery loop has made its step. Wakes the threads that wait for the step's result.
     pub(super) fn finish_step(&self) {
         let mut state = self.runtime.lock();
         state.activity = Activity::Choosing;
@@ -143,8 +144,8 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Polls the loop's calls at the store. If `takes_ends` is true, first sends the ends of deliveries that wait to be
-    /// sent.
+    /// Polls the calls of the delivery loop at the store. If `takes_ends` is true, first sends the ends of deliveries
+    /// that wait.
     pub(super) fn drive(&mut self, takes_ends: bool) {
         let (ends, is_stopping) = {
             let mut state = self.runtime.lock();
@@ -169,7 +170,7 @@ impl DeliveryLoop<'_> {
         self.runtime.lock().unanswered = self.unanswered();
     }
 
-    /// Waits for the store's answer to `call`. Until the answer comes, polls the loop's other calls at the store.
+    /// Waits for the store's answer to `call`. Until the answer comes, polls the other calls of the delivery loop.
     pub(super) fn wait_for<F: Future>(&mut self, call: F) -> F::Output {
         let mut call = pin!(call);
         let waker = self.waker.clone();
@@ -182,8 +183,8 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Reports an error of the store, and pauses the loop. Returns true after the pause, or false as soon as the
-    /// runtime is stopped.
+    /// Reports an error of the store, and pauses the delivery loop. Returns true after the pause, or false as soon as
+    /// the runtime is stopped.
     pub(super) fn bear(&mut self, error: &StoreError) -> bool {
         self.runtime.reporter.store_failed(error);
         let until = Instant::now() + self.claims.backoff.next();
@@ -197,8 +198,8 @@ impl DeliveryLoop<'_> {
         false
     }
 
-    /// Polls the calls at the store if they need a poll, and otherwise sleeps once. The caller repeats this call until
-    /// the caller's own condition holds.
+    /// Polls the calls at the store if they need a poll. Otherwise sleeps until a wake, or until the moment `until`. A
+    /// caller that waits for a condition calls this method again until the condition holds.
     fn drive_or_sleep(&mut self, until: Option<Instant>) {
         // A store without parts gets no ends during the wait. They are sent after the wait, in one batch.
         let takes_ends = self.ends.has_parts();
@@ -213,8 +214,9 @@ impl DeliveryLoop<'_> {
     }
 }
 
-/// Returns whether the loop must poll its calls at the store. A call has made progress, a pause is over, or the runtime
-/// has just been stopped. With `takes_ends`, ends of deliveries that wait to be sent count, too.
+/// Returns whether the delivery loop must poll its calls at the store. The reason is a call that has made progress, a
+/// pause that is over, or a stop of the runtime. If `takes_ends` is true, ends of deliveries that wait to be sent
+/// count, too.
 fn has_calls(ends: &Ends, state: &RuntimeState, takes_ends: bool) -> bool {
     state.requests.poll
         || takes_ends && !state.settled.ends.is_empty()
@@ -227,7 +229,7 @@ fn at_store(state: &mut RuntimeState, step: Step) -> Choice {
     Choice::Step(step)
 }
 
-/// Sleeps until the thread is woken: by a signal among `wakes`, by the waker of a call, or by the stop. Wakes at
+/// Sleeps until a signal among `wakes`, the waker of a call, or a stop of the runtime wakes the thread. Wakes at
 /// `until` at the latest.
 fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wakes, until: Option<Instant>) {
     state.wakes = wakes;
@@ -241,8 +243,8 @@ fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wake
     state.wakes = Wakes::default();
 }
 
-/// Settles all deliveries under way, and gives their timers back to the store. Returns the settlements of these
-/// deliveries, which the caller must wake.
+/// Settles all deliveries under way, and gives their timers back to the store. Returns the settlements of the
+/// deliveries. The caller must wake the settlements.
 fn give_all_back(state: &mut RuntimeState) -> Vec<Arc<Settlement>> {
     let mut settled = Vec::new();
     for delivery in state.deliveries.take_all() {

@@ -16,11 +16,11 @@ use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-/// The pause of the worker that computes schedules again, after an error of the store.
+/// The pause after an error of the store. Then the worker that computes schedules again makes its next attempt.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Runtime {
-    /// Wakes the delivery loop if the store's clock has stepped after the loop last compared the clocks.
+    /// Wakes the delivery loop if the store's clock has stepped. A comparison with the steady clock shows the step.
     pub(crate) fn look_at_clock(&self) {
         let has_stepped = {
             let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,8 +32,8 @@ impl Runtime {
         }
     }
 
-    /// Reports a step of the store's clock that came after the last call. If it was a step back, starts a worker that
-    /// computes the next instants of schedules again.
+    /// Reports a step of the store's clock that came after the last call of this method. After a step back, starts a
+    /// worker that computes the next instants of schedules again.
     pub(crate) fn note_step(self: &Arc<Self>, threads: &Threads) {
         let step = {
             let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,8 +16,8 @@ pub(crate) struct UnderWay {
     pub(crate) id: TimerId,
     pub(crate) token: Token,
     pub(crate) settlement: Arc<Settlement>,
-    /// The timer as it was before the claim, if the timer is delivered at most once. The store removes such a timer at
-    /// its claim, so the runtime reports no end to the store. `None` for other timers.
+    /// The timer as it was before the claim, if the timer is delivered at most once. `None` for other timers. The claim
+    /// has removed the timer, so the runtime reports no end to the store.
     pub(crate) unstored: Option<Box<Timer>>,
     /// The number of the delivery, which is unique in this runtime.
     pub(crate) number: u64,

@@ -33,14 +33,14 @@ use tourbillon_words::UtcMillis;
 
 /// The greatest number of timers in one call of the store that ends expired leases or unparks timers.
 pub(super) const REAP: u32 = 1_000;
-/// The longest time for which a stop waits for handlers.
+/// The longest time for which a stop of the runtime waits for handlers.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
 
-/// The clocks of a runtime. The store has a third clock of its own.
+/// The clocks of a runtime. The store has another clock.
 pub(super) struct Clocks {
     /// The clock of the runtime's engine, by which alarms and timeouts count down.
     pub(super) alarms: Arc<dyn Clock>,
-    /// The clock that never steps. A comparison with the store's clock shows the steps of the store's clock.
+    /// The clock that never steps. The runtime finds a step of the store's clock by a comparison with this clock.
     pub(super) steady: Arc<dyn Clock>,
 }
 
@@ -66,8 +66,8 @@ pub(crate) struct Load {
     pub(crate) overrun: usize,
     /// The due moment of the first pending timer, as the last claim found it.
     pub(crate) next_due: Option<UtcMillis>,
-    /// The time for which the delivery loop has waited for the store's answer to its oldest call. `None` if the loop
-    /// waits for no answer. Reports of ends of deliveries and renewals of leases count, too.
+    /// The time for which the delivery loop has waited for the store's answer to its oldest call. Any call counts, and
+    /// so do reports of ends of deliveries and renewals of leases. `None` if the loop waits for no answer.
     pub(crate) stuck_for: Option<Duration>,
 }
 
@@ -220,7 +220,8 @@ impl Runtime {
         }
     }
 
-    /// Returns whether a thread of the runtime runs a handler or computes schedules. Such work may never end.
+    /// Returns whether a thread of the runtime runs a handler or computes schedules. The thread may then never end its
+    /// work.
     pub(super) fn is_occupied(&self) -> bool {
         let state = self.lock();
         state.deliveries.running() > 0 || state.plans.is_following()

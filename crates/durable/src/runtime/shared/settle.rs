@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// A single moment, as the runtime's clock and the store's clock show it.
+/// A moment, as the runtime's clock and the store's clock show it at the same time.
 #[derive(Clone, Copy)]
 struct Now {
     /// The moment by the runtime's clock. This clock does not step.

@@ -47,14 +47,14 @@ pub(crate) enum Activity {
     AtStore { since: Instant },
 }
 
-/// The signals that wake the delivery loop while it sleeps. The loop sets the fields before it sleeps. It leaves out
-/// signals on which it cannot act yet, for example the end of a delivery while the store is busy. Two signals always
+/// The signals that wake the delivery loop while it sleeps. The loop sets the fields before it sleeps. The loop leaves
+/// out a signal on which it cannot act yet, such as the end of a delivery while the store is busy. Two signals always
 /// wake the loop: a stop, and a call at the store that must be polled. While the loop is awake, both fields are true.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wakes {
     /// Whether the end of a delivery wakes the delivery loop.
     pub(crate) on_ends: bool,
-    /// Whether a request other than the end of a delivery wakes the delivery loop.
+    /// Whether a request of another thread wakes the delivery loop. The end of a delivery does not count as a request.
     pub(crate) on_requests: bool,
 }
 
@@ -111,10 +111,10 @@ pub(crate) struct Settled {
 pub(crate) struct Unanswered {
     /// The number of ends of deliveries that the delivery loop has taken and that the store has not confirmed yet.
     pub(crate) ends: usize,
-    /// Whether a renewal of leases is in progress, or the end of expired leases that follows the renewal.
+    /// Whether a renewal of leases is in progress. The end of expired leases, which follows a renewal, counts, too.
     pub(crate) is_renewing: bool,
-    /// The moment at which the oldest unanswered call began: a report of ends of deliveries, or a renewal of leases.
-    /// The pause after a report's error counts like a call. `None` if the delivery loop waits for no answer.
+    /// The moment at which the oldest unanswered call began. Reports of ends of deliveries and renewals of leases count
+    /// as calls. The pause after a failed report counts like a call. `None` if the delivery loop waits for no answer.
     pub(crate) since: Option<Instant>,
 }
 

@@ -18,8 +18,8 @@ pub enum Placed {
     Kept {
         /// The id of the timer that keeps the key.
         id: TimerId,
-        /// The phase of the timer that keeps the key. In [`Phase::Leased`], its delivery has begun, and may not know
-        /// the reason for the new timer. To get a delivery after this call, the caller repeats the call with
+        /// The phase of the timer that keeps the key. In [`Phase::Leased`], its delivery has begun, and may use data
+        /// from before this call. To get a later delivery, the caller repeats the call with
         /// [`IfPresent::Replace`](crate::store::IfPresent::Replace).
         was: Phase,
     },

@@ -60,8 +60,8 @@ pub enum Effect {
     Changed(Changed),
 }
 
-/// The kind of change that an operation makes. The kind selects the [`Effect`] into which the operation's outcome is
-/// converted.
+/// The kind of change that an operation makes. The kind selects the variant of [`Effect`] that the operation's outcome
+/// becomes.
 #[derive(Clone, Copy)]
 enum EffectKind {
     Placed,

@@ -49,7 +49,7 @@ pub(super) fn has_entry(timer: &Timer, table: Table, key: &[u8], value: &[u8]) -
     entries(timer).iter().any(|entry| entry.0 == table && entry.1 == key && entry.2 == value)
 }
 
-/// Describes the namespace and key that a damaged record seems to have, for a message.
+/// Returns a text with the namespace and key that a damaged record seems to have.
 fn seeming_name(record: &[u8]) -> String {
     match record::seeming_name(record) {
         Some((namespace, Some(key))) => format!("; it reads as key {key:?} of namespace {namespace:?}"),
@@ -74,7 +74,8 @@ impl Faults {
     }
 }
 
-/// The numbers that a check counts in the timers' records: timers by namespace and phase, and index entries by table.
+/// The numbers that a check computes from the timers' records: the timers of each namespace and phase, and the index
+/// entries of each table.
 #[derive(Default)]
 struct Found {
     by_namespace: BTreeMap<(Box<str>, Phase), u64>,
@@ -175,8 +176,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Checks that an index has only the entries of the timers. All entries of timers are known to be stored. So a
-    /// comparison of the numbers suffices.
+    /// Checks that an index has only the entries of the timers. The check already knows that all entries of timers are
+    /// stored. So it compares the numbers of entries.
     fn check_index(&mut self, table: Table) -> Result<(), StoreError> {
         let mut stored = 0;
         self.reader.tables.scan(table, &[], &mut |_, _| {

@@ -21,12 +21,13 @@ pub(super) const PAGE: usize = 256;
 pub(crate) struct Chosen {
     /// The due moments and ids of the chosen timers. Within a namespace the earliest due moments come first.
     pub(crate) timers: Vec<(UtcMillis, TimerId)>,
-    /// The moment from which another claim with the same shares would take more timers. `None` if no such moment is
-    /// known.
+    /// The moment from which a further claim would take a timer, if no namespace's share (its part of the claim)
+    /// changes. `None` if no such moment is known.
     pub(crate) next: Option<UtcMillis>,
 }
 
-/// Gathers the timers of a claim, and keeps account of the claim's limits and shares.
+/// Gathers the timers of a claim within the claim's limits. A namespace's share (its part of the claim) is a limit,
+/// too.
 pub(super) struct Choice<'c, T> {
     tables: &'c T,
     pub(super) now: UtcMillis,
@@ -46,8 +47,8 @@ struct Taken {
     late: usize,
 }
 
-/// A page of index entries of due timers. Also the due moment of the timer after the page, if this moment is in the
-/// future.
+/// A page of index entries of due timers, and the due moment of the next timer after the page. `None` if the next timer
+/// is already due, or if no timer follows.
 pub(super) type DuePage = (Vec<Key>, Option<UtcMillis>);
 
 impl<'c, T: Tables> Choice<'c, T> {
@@ -65,8 +66,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.chosen.timers.len()
     }
 
-    /// Returns whether the claim must take no more timers. The claim has `most` timers, or has reached its limit of
-    /// bytes, or may read no more entries.
+    /// Returns whether the claim must take no more timers. The reason is that the claim has `most` timers, has reached
+    /// its limit of bytes, or may read no more entries.
     pub(super) fn is_over(&self, most: usize) -> bool {
         self.len() >= most || self.bytes > 0 && self.bytes >= self.limit.bytes || self.looks == 0
     }
@@ -79,7 +80,7 @@ impl<'c, T: Tables> Choice<'c, T> {
             && self.is_in_time_or_has_permit(namespace, entry)
     }
 
-    /// Returns whether the next claim may take the timer of the index entry `entry`.
+    /// Returns whether the next claim may take the timer of the index entry `entry`, which this claim leaves.
     pub(super) fn leaves(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.room(namespace, taken, self.len()) > 0 && self.is_in_time_or_has_permit(namespace, entry)
@@ -107,7 +108,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// Notes a moment from which another claim would take more timers. The earliest noted moment counts.
+    /// Notes a moment from which a further claim would take more timers. The earliest noted moment counts.
     pub(super) fn note_next(&mut self, moment: UtcMillis) {
         self.chosen.next = Some(self.chosen.next.map_or(moment, |next| next.min(moment)));
     }
@@ -135,8 +136,8 @@ impl<'c, T: Tables> Choice<'c, T> {
         Ok((!entries.is_empty()).then_some(Waiting::Exactly(entries)))
     }
 
-    /// Takes timers of a namespace from the part of the index between `from` and `frontier`. Returns the first entry
-    /// that the method has not read. `None` if the method has read the whole part.
+    /// Takes timers of a namespace from the part of the index between the keys `from` and `frontier`. Returns the first
+    /// entry that the method has not read. `None` if the method has read the whole part.
     pub(super) fn take_from(
         &mut self,
         namespace: &str,

@@ -3,7 +3,7 @@
 use crate::store::error::StoreError;
 use std::collections::BTreeMap;
 
-/// The sums of a transaction's changes to stored numbers, each under the key of its number.
+/// The sum of a transaction's changes to each stored number, by the key of the number.
 #[derive(Debug)]
 pub(super) struct Deltas<K>(BTreeMap<K, i64>);
 

@@ -32,7 +32,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
     }
 
     /// Leases the timers of `entries`, entries of the index by due moment. Stops once the payloads of the leased timers
-    /// have `most_bytes` bytes together. The flag says whether the claim must be durable before its answer.
+    /// have `most_bytes` bytes together. Also returns whether the claim must be durable before its answer.
     pub(super) fn run(
         mut self,
         entries: impl IntoIterator<Item = Vec<u8>>,
@@ -86,7 +86,8 @@ impl<'l, T: Tables> Claiming<'l, T> {
     }
 }
 
-/// Ends leases for a reap, and gathers the reap's answer.
+/// Ends leases whose time is over, and gathers the answer to the call of
+/// [`TimerStore::reap`](crate::store::TimerStore::reap).
 pub(super) struct Reaping<'l, T> {
     lifecycle: &'l mut Lifecycle<T>,
     reaped: Reaped,
@@ -120,7 +121,7 @@ impl<'l, T: Tables> Reaping<'l, T> {
     }
 
     /// Returns the timer that an index entry names. Removes an entry that does not belong to the named timer, because
-    /// such an entry would stop every later reap.
+    /// such an entry would stop every later end of expired leases.
     fn load(&mut self, until: UtcMillis, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
         match timers.load_named(id)? {

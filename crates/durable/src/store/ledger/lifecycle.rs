@@ -21,8 +21,8 @@ pub const PAUSED: &str = "paused";
 /// the future was made by a clock that was ahead.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// Changes the states of timers within a transaction at the moment `now`. The operations on single timers are in
-/// `placing` and `changes`.
+/// Changes the states of timers within a transaction at the moment `now`. The modules `placing` and `changes` have the
+/// operations on single timers.
 pub(super) struct Lifecycle<T> {
     pub(super) timers: Timers<T>,
     pub(super) remembered: Remembered,
@@ -43,7 +43,7 @@ impl<T: Tables> Lifecycle<T> {
         Self { timers: Timers::new(tables), remembered: Remembered::at(now), now }
     }
 
-    /// Ends the delivery of a timer with an event of the lease's holder.
+    /// Ends the delivery of a timer by an event that the lease's holder reports.
     pub(super) fn end_delivery(&mut self, id: TimerId, event: Event) -> Result<Outcome, StoreError> {
         let Some(timer) = self.timers.load(id)? else { return Ok(Outcome::Refused(Refusal::Stale)) };
         match step(&timer, event, self.now) {

@@ -15,21 +15,21 @@ use tourbillon_words::UtcMillis;
 
 /// The number of index entries that a list may read for each timer that the caller asked for.
 const LOOKS: usize = 10;
-/// The greatest number of timers in a small namespace. For each page of a small namespace, a list reads all timers of
-/// the namespace and no others.
+/// The greatest number of timers in a small namespace. For each page of a small namespace, a list reads exactly the
+/// timers of the namespace.
 const FEW: usize = 2_000;
-/// The number of index entries after which a list of one namespace gives up an index that all namespaces share. The
-/// list goes on with the index if the page has a timer.
+/// The greatest number of index entries that a list reads to find the first timer of a namespace. The entries are in an
+/// index that all namespaces share.
 const MORE_LOOKS: usize = 20_000;
-/// The greatest size of a namespace, in timers, for which a list may read the whole namespace for one page. The list
-/// does so if the index of all namespaces has led to none of the namespace's timers.
+/// The greatest number of a namespace's timers that a list reads for one page. The list reads the namespace after a
+/// search of the index that all namespaces share. That search has found no timer of the namespace.
 const MOST_GATHERED: usize = 1_000_000;
 
 /// The key of an index entry, and the id of the entry's timer. `None` if the entry has no valid id.
 type Listed = (Vec<u8>, Option<TimerId>);
 
 /// Describes how a list goes through a table. The list has the order of `table`, and the keys of its entries begin with
-/// `prefix`. `due_after` and `due_before` bound a list by due moment, and are `None` for other lists.
+/// `prefix`. `due_after` and `due_before` bound a list by due moment. Both are `None` for a list in another order.
 struct Way {
     table: Table,
     prefix: Vec<u8>,
@@ -59,8 +59,8 @@ impl Way {
         [before.map(<[u8]>::to_vec), last, behind(&self.prefix)].into_iter().flatten().min()
     }
 
-    /// Returns whether a key lies behind the end of the list. All later keys, in the list's order, lie behind the end,
-    /// too.
+    /// Returns whether a key lies behind the end of the list. If so, all later keys in the list's order lie behind the
+    /// end, too.
     fn is_past(&self, key: &[u8]) -> bool {
         let is_out = |due: UtcMillis| match self.descending {
             true => self.due_after.is_some_and(|after| due <= after),
@@ -199,8 +199,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok((page, looked))
     }
 
-    /// Returns the number of timers that a list must read to read the whole namespace, from the stored counts. Returns
-    /// 0 if the namespace has no timer in the phase of the filter.
+    /// Returns the number of timers that a read of the whole namespace would read, by the stored counts. Returns 0 if
+    /// the namespace has no timer in the phase of the filter.
     fn stored_in(&self, namespace: &str) -> Result<usize, StoreError> {
         let (mut stored, phase) = (0_u64, self.filter.phase);
         for candidate in [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead] {
@@ -215,8 +215,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok(usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
-    /// Reads a page, in the list's order, by reading all timers of a namespace. A list by phase reads no dead timers.
-    /// Each page except the last is full.
+    /// Reads all timers of a namespace, and returns a page of them in the list's order. A list by phase reads no dead
+    /// timers. Each page except the last is full.
     fn look_at_namespace(&self, namespace: &str) -> Result<Page, StoreError> {
         let (mut first, mut failure) = (BTreeSet::new(), None);
         let mut look = |id: Option<TimerId>| {

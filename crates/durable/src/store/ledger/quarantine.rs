@@ -8,8 +8,8 @@ use crate::timer::TimerId;
 /// The key of the number of set-aside records in the table of meta data. Set-aside records could not be read.
 const NUMBER: &[u8] = b"quarantined";
 
-/// Reads and writes the records that were set aside because they could not be read. `admitted` is the number of records
-/// that the current transaction has set aside.
+/// Reads and writes the unreadable records that were set aside. `admitted` is the number of records that the current
+/// transaction has set aside.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     admitted: u32,
@@ -27,7 +27,7 @@ impl Quarantine {
     }
 
     /// Sets an unreadable record aside, after the caller has taken the record from the timers. An empty record stands
-    /// for a missing record: an index entry names a timer that has none.
+    /// for a missing record, if an index entry names a timer without a record.
     pub(super) fn admit(
         &mut self,
         tables: &mut impl Tables,

@@ -12,8 +12,8 @@ const REMEMBERED: Duration = Duration::from_secs(3_600);
 /// The greatest number of remembered ids that one transaction forgets. The limit keeps transactions short.
 const FORGOTTEN_AT_ONCE: usize = 100;
 
-/// Remembers and forgets the ids of ended timers, at the moment `now`. Two tables have each remembered id: by id, and
-/// by the moment until which the id is remembered.
+/// Remembers and forgets the ids of ended timers, at the moment `now`. Each remembered id is in two tables. One table
+/// is sorted by id, the other by the moment until which the id is remembered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remembered {
     now: UtcMillis,
@@ -35,8 +35,8 @@ impl Remembered {
         Ok(())
     }
 
-    /// Returns whether the id of an ended timer is still remembered. Removes the entries of an id whose time is over.
-    /// The old entries would make the store forget a later timer with the id too soon.
+    /// Returns whether the id of an ended timer is still remembered. If the id's time is over, removes the entries of
+    /// the id. Old entries would make the store forget the id of a later timer too soon.
     pub(super) fn has(self, tables: &mut impl Tables, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
         let Some(until) = tables.get(Table::Recent, &id)? else { return Ok(false) };
@@ -58,7 +58,7 @@ impl Remembered {
         Ok(())
     }
 
-    /// Forgets some remembered ids of ended timers whose time is over.
+    /// Forgets some remembered ids of ended timers. The time for which the ids are remembered is over.
     pub(super) fn forget_some(self, tables: &mut impl Tables) -> Result<(), StoreError> {
         let mut over = Vec::new();
         tables.scan(Table::Forget, &[], &mut |key, _| {

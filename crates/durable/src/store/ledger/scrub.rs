@@ -30,7 +30,7 @@ pub(crate) struct ScrubCursor {
 }
 
 impl ScrubCursor {
-    /// Returns the start of the table that follows this place's table. `None` after the last table.
+    /// Returns the start of the table after the table of this cursor. `None` after the last table.
     pub(crate) fn skip(&self) -> Option<Self> {
         let nth = self.nth + 1;
         (nth < WALKED.len()).then_some(Self { nth, after: None })

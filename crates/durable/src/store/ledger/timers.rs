@@ -17,18 +17,18 @@ const AT_ONCE: usize = 10_000;
 
 /// Reads and changes the timers of a store within one transaction.
 ///
-/// A change of a timer changes its record and its entries, and also the counts, the hours and the timers made due. All
-/// these changes happen in [`insert`](Self::insert), [`change`](Self::change) and [`delete`](Self::delete). So L1 to L4
-/// and L7 are kept in one place. The methods that load timers mend damage. A caller that changes a timer passes the old
-/// timer exactly as it is stored.
+/// A change of a timer changes its record and its entries. It also changes the numbers of timers by phase and by hour,
+/// and the list of the timers made due. All these changes happen in [`insert`](Self::insert), [`change`](Self::change)
+/// and [`delete`](Self::delete). So L1 to L4 and L7 are kept in one place. The methods that load timers mend damage. A
+/// caller that changes a timer passes the old timer exactly as it is stored.
 pub(super) struct Timers<T> {
     tables: T,
     counts: PhaseCounts,
     hours: Hours,
     quarantine: Quarantine,
     made_due: MadeDue,
-    /// Whether entries were mended. If so, the timers of each hour are counted again at the end of the transaction,
-    /// because the stored numbers may lack damaged entries.
+    /// Whether the transaction has mended entries. If so, the timers of each hour are counted again at the end of the
+    /// transaction, because the stored numbers may lack damaged entries.
     has_mended: bool,
 }
 
@@ -97,7 +97,7 @@ impl<T: Tables> Timers<T> {
         self.quarantine = before.quarantine;
     }
 
-    /// Returns the tables, for entries other than those of timers.
+    /// Returns the tables, so that the caller can read and change entries that belong to no timer.
     pub(super) fn tables(&mut self) -> &mut T {
         &mut self.tables
     }
@@ -172,8 +172,8 @@ impl<T: Tables> Timers<T> {
         self.tables.put(*table, key, value)
     }
 
-    /// Removes a table entry, and returns the value of the removed entry. If the entry is of the index by due moment,
-    /// the number of timers in its hour becomes smaller.
+    /// Removes a table entry, and returns the value of the removed entry. If the entry is in the index by due moment,
+    /// counts one timer less in the entry's hour.
     fn take(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let taken = self.tables.remove(table, key)?;
         if table == Table::Due && taken.is_some() {
@@ -182,7 +182,7 @@ impl<T: Tables> Timers<T> {
         Ok(taken)
     }
 
-    /// Removes a table entry of a timer. Keeps an entry of the table of keys that names another timer by now.
+    /// Removes a table entry of a timer. Keeps an entry in the table of keys if another timer owns the key by now.
     fn remove(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let removed = self.take(table, key)?;
         if let Some(others) = removed.filter(|removed| table == Table::Keys && removed != value) {
@@ -191,8 +191,8 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Adds the index entries by namespace for some timers. A store of an earlier version has no such entries. Returns
-    /// the id after which the next call goes on. `None` after the last timer.
+    /// Adds the index entries by namespace for some timers of a store that an earlier version has written. Returns the
+    /// id after which the next call goes on. `None` after the last timer.
     pub(super) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
         let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
         let (mut entered, mut read, mut last) = (Vec::new(), 0, Vec::new());
@@ -274,9 +274,8 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Removes an index entry that names a timer to which it does not belong. If `timer` is given, stores the missing
-    /// entries of the timer. Otherwise the entry belongs to a record in quarantine, and the counts no longer include
-    /// the record.
+    /// Removes an index entry that does not belong to the timer that it names. If `timer` is given, stores the missing
+    /// entries of the timer. If the entry names a record in quarantine, the counts no longer include the record.
     pub(super) fn remove_stray(
         &mut self,
         table: Table,

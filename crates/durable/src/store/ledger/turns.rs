@@ -50,11 +50,11 @@ use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
 /// The time for which claims skip the part of the index that they have already read. The time begins when claims first
-/// come to the end of the due timers. Afterwards claims begin at the start of the index again.
+/// come to the end of the due timers. After this time, claims begin at the start of the index again.
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// Remembers how far claims have read the index by due moment. Also remembers the index entries that claims passed
-/// over, because their namespaces had used up their shares.
+/// over, because their namespaces had used up their shares (parts of a claim).
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The key in the index by due moment up to which claims have read all entries (T1). Empty before the first read.
@@ -63,10 +63,10 @@ pub(crate) struct Turns {
     /// The namespace that the last claim served first among the namespaces whose timers claims had passed over. `None`
     /// before such a claim.
     first: Option<Box<str>>,
-    /// The moment at which claims first came to the end of the due timers. `None` until then.
+    /// The moment at which claims first came to the end of the due timers. `None` before that moment.
     arrived: Option<UtcMillis>,
-    /// Whether the last claim first served the timers that earlier claims had passed over. Otherwise the unread part of
-    /// the index came first.
+    /// Whether the last claim first served the timers that earlier claims had passed over. If false, the last claim
+    /// first served the unread part of the index.
     was_behind_first: bool,
     /// The moment of the last claim, by the store's time. Zero before the first claim.
     seen: UtcMillis,
@@ -121,8 +121,8 @@ impl Turns {
     }
 
     /// Chooses half of the timers from the unread part of the index, and half from the namespaces with passed-over
-    /// timers. The two halves alternate in being first. The first half gets the odd timer. The second half also gets
-    /// the timers that the first half leaves.
+    /// timers. The halves take turns in being chosen first. The half that is chosen first gets the odd timer. The other
+    /// half also gets the timers that the first half leaves.
     fn choose_by_halves<T: Tables>(
         &mut self,
         choice: &mut Choice<'_, T>,
@@ -209,7 +209,7 @@ impl Turns {
     }
 
     /// Returns the namespaces with passed-over timers in alphabetical order. The order begins after the namespace that
-    /// the last claim served first, and goes round.
+    /// the last claim served first. After the last namespace it goes on with the first.
     fn in_turn(&self) -> Vec<Box<str>> {
         let is_later = |name: &str| self.first.as_ref().is_some_and(|first| *name > **first);
         let later = self.behind.keys().filter(|name| is_later(name));

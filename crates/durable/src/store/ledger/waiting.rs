@@ -3,14 +3,15 @@
 
 use std::collections::BTreeSet;
 
-/// The greatest number of entries that are kept in memory for a namespace. The entries are of due timers that claims
+/// The greatest number of entries that are kept in memory for a namespace. The entries belong to due timers that claims
 /// have passed over.
 const EXACT: usize = 1_024;
 
 /// The key of an entry in the index by due moment.
 pub(super) type Key = Vec<u8>;
 
-/// The index entries of a namespace that claims have read and passed over, because the namespace had used up its share.
+/// The index entries of a namespace that claims have read and passed over. The namespace had used up its share, its
+/// part of a claim.
 #[derive(Debug)]
 pub(super) enum Waiting {
     /// All passed-over entries of the namespace.

@@ -60,13 +60,14 @@ impl<T: Tables> Ledger<T> {
         self.lifecycle.timers.begin()
     }
 
-    /// Ends a request that succeeded. Adds the request's changed counts to `before`, those of the earlier requests.
+    /// Ends a request that succeeded. Adds the request's changed counts to `before`, the changed counts of the earlier
+    /// requests.
     pub(crate) fn keep(&mut self, before: Noted) {
         self.lifecycle.timers.keep(before);
     }
 
-    /// Ends a request that failed. Drops the request's changed counts, and keeps `before`, those of the earlier
-    /// requests. The store itself takes the request's entries back.
+    /// Ends a request that failed. Drops the request's changed counts, and keeps `before`, the changed counts of the
+    /// earlier requests. The store itself takes back the request's changes of entries.
     pub(crate) fn undo(&mut self, before: Noted) {
         self.lifecycle.timers.undo(before);
     }
@@ -114,7 +115,8 @@ impl<T: Tables> Ledger<T> {
         timers.into_iter().try_for_each(|timer| self.lifecycle.import(timer))
     }
 
-    /// Chooses the timers of a claim, within the claim's limit. A namespace gets at most its share.
+    /// Chooses the timers of a claim. The claim's limit and each namespace's share (its part of the claim) bound the
+    /// choice.
     pub(crate) fn choose(
         &mut self,
         turns: &mut Turns,
@@ -126,7 +128,7 @@ impl<T: Tables> Ledger<T> {
         chosen
     }
 
-    /// Claims timers that are due. The flag says whether the claim must be durable before its answer.
+    /// Claims timers that are due. Also returns whether the claim must be durable before its answer.
     pub(crate) fn claim(
         &mut self,
         by: Claimant,
@@ -137,7 +139,7 @@ impl<T: Tables> Ledger<T> {
         Claiming::new(&mut self.lifecycle, by, claim).run(due, limit.bytes)
     }
 
-    /// Claims the timers that [`choose`](Self::choose) has chosen. The flag says whether the claim must be durable
+    /// Claims the timers that [`choose`](Self::choose) has chosen. Also returns whether the claim must be durable
     /// before its answer.
     pub(crate) fn claim_chosen(
         &mut self,
@@ -185,8 +187,8 @@ impl<T: Tables> Ledger<T> {
         Quarantine::forget(self.tables())
     }
 
-    /// Adds the index entries by namespace for some timers. A store of an earlier version has no such entries. Returns
-    /// the id after which the next call goes on. `None` after the last timer.
+    /// Adds the index entries by namespace for some timers of a store that an earlier version has written. Returns the
+    /// id after which the next call goes on. `None` after the last timer.
     pub(crate) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
         self.lifecycle.timers.enter_namespaces(after)
     }
@@ -254,8 +256,8 @@ impl<T: Tables> Ledger<T> {
         self.check_without(&[])
     }
 
-    /// Checks the tables as [`check`](Self::check) does, but leaves out the `lacking` tables. A store of an earlier
-    /// version has no such tables.
+    /// Checks the tables as [`check`](Self::check) does, but leaves out the tables in `lacking`. A store that an
+    /// earlier version has written lacks some tables.
     pub(crate) fn check_without(&self, lacking: &[Table]) -> Result<Vec<Fault>, StoreError> {
         Check::new(self.reader(), lacking).run()
     }

@@ -34,7 +34,7 @@ const WRITTEN_AT_ONCE: usize = 1 << 20;
 
 pub(super) type Make = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
-/// Opens the two parts of a store, the database and the journal. All clones share the record of unsynced ranges.
+/// Opens the two parts of a store, the database and the journal. All clones share one list of the unsynced ranges.
 #[derive(Clone)]
 pub(super) struct Places {
     way: Way,
@@ -58,12 +58,12 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    /// Makes places in files: the database's file at `path`, and the journal's file beside the database.
+    /// Makes the access to a store in files: the database's file at `path`, and the journal's file beside the database.
     pub(super) fn files(path: PathBuf, without_locks: bool) -> Self {
         Self { way: Way::Files { path, without_locks }, unsynced: Arc::default() }
     }
 
-    /// Makes places in replacements of files. `make` returns the replacement of each file.
+    /// Makes the access to a store whose files a test replaces. `make` returns the replacement of each file.
     pub(super) fn made(make: Arc<Make>) -> Self {
         Self { way: Way::Made(make), unsynced: Arc::default() }
     }
@@ -76,8 +76,8 @@ impl Places {
         }
     }
 
-    /// Writes the unsynced bytes of the database again after a failed sync, and syncs them. Such bytes may not be on
-    /// the disk. Does nothing if the last sync has succeeded.
+    /// Writes the unsynced bytes of the database again after a failed sync, and syncs them. The disk may lack unsynced
+    /// bytes. Does nothing if the last sync has succeeded.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         if lock(&self.unsynced).is_in_doubt {
             let place = self.timers()?;
@@ -116,8 +116,9 @@ impl Places {
         Ok(WatchedBackend { bytes, part: Part::Operations, unsynced: None })
     }
 
-    /// Returns the number of bytes that the files take on the disk. `None` where the system does not say. redb doubles
-    /// the length of its file in advance. On most file systems the added length takes no room yet.
+    /// Returns the number of bytes that the files take on the disk. `None` if the system does not report the number.
+    /// redb doubles the length of its file in advance. On most file systems, the added length takes no room until redb
+    /// uses it.
     pub(super) fn taken(&self) -> Option<io::Result<u64>> {
         #[cfg(unix)]
         if let Way::Files { path, .. } = &self.way {

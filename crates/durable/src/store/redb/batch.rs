@@ -7,7 +7,7 @@ use crate::store::error::StoreError;
 use core::mem;
 use tourbillon_words::UtcMillis;
 
-/// The answers to a batch of requests, which are run in one transaction. Also the due moments of the changed timers.
+/// The answers to a batch of requests, which run in one transaction, and the due moments that the batch has changed.
 pub(super) struct Batch {
     /// The answers that do not wait until the disk has the changes.
     answers: Vec<Pending>,
@@ -19,8 +19,9 @@ pub(super) struct Batch {
     durability: Durability,
     /// The earliest due moment of the timers that the batch has made due.
     first_due: Option<UtcMillis>,
-    /// The latest next due moment in the answers to the batch's claims. The outer `None` says that the batch has no
-    /// claims. The inner `None` says that the answer to a claim has no next due moment.
+    /// The moment from which a later claim takes a timer, as the batch's claims have answered it. The latest answer
+    /// counts. The outer `None` says that the batch has no claims. The inner `None` says that an answer has no such
+    /// moment.
     claimed: Option<Option<UtcMillis>>,
 }
 
@@ -83,21 +84,22 @@ impl Batch {
         self.durable = answers;
     }
 
-    /// Sends all answers that were not taken. If `error` is given, each caller gets the error in place of the result.
+    /// Sends all answers that [`take_durable`](Self::take_durable) has not taken. If `error` is given, each caller gets
+    /// the error in place of the result.
     pub(super) fn send(&mut self, error: Option<&StoreError>) {
         for answers in [&mut self.answers, &mut self.durable, &mut self.refusals] {
             send(mem::take(answers), error);
         }
     }
 
-    /// Returns the next due moment that the callers of claims know after this batch. `before` is the moment that they
-    /// knew before this batch.
+    /// Returns the next due moment that the callers of claims know after this batch. `before` is the moment that the
+    /// callers knew before this batch.
     pub(super) fn next_due(&self, before: Option<UtcMillis>) -> Option<UtcMillis> {
         self.claimed.unwrap_or(before)
     }
 
-    /// Returns whether a timer of this batch is due earlier than the callers of claims know. `before` is the next due
-    /// moment that they knew before this batch.
+    /// Returns whether this batch has made a timer due earlier than the callers of claims know. `before` is the next
+    /// due moment that the callers knew before this batch.
     pub(super) fn is_due_earlier(&self, before: Option<UtcMillis>) -> bool {
         let is_earlier = |than: Option<UtcMillis>| {
             self.first_due.is_some_and(|first| than.is_none_or(|than| first < than))

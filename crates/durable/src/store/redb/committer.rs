@@ -26,7 +26,8 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The number of operations at which a batch takes no further request. The last request may exceed this number.
+/// The number of operations from which on a batch takes no further request. The last request of a batch may exceed the
+/// number.
 const MOST_OPERATIONS: usize = 10_000;
 /// The longest time between a change and the checkpoint, the commit of the database to the disk. A checkpoint comes
 /// sooner if the journal exceeds [`LONGEST_JOURNAL`]. A restart runs the operations of the journal again, some 40,000 a
@@ -55,8 +56,8 @@ pub(super) struct Committer {
     turns: Turns,
     /// The number of requests in the last batch.
     last_batch: usize,
-    /// Whether the database has the note that the store was closed after the last batch. If so, the next batch goes to
-    /// the database on the disk, and not to the journal. So the note no longer holds.
+    /// Whether the database has a note that the store was closed after the last batch. The next batch invalidates the
+    /// note. So the next batch goes to the database on the disk, and not to the journal.
     is_closed: bool,
 }
 
@@ -223,9 +224,9 @@ impl Committer {
         Some(self.recovery.after_pause(at))
     }
 
-    /// Waits for more requests before a batch is made. While a sync is under way, an earlier batch would not reach the
-    /// disk sooner. Afterwards, callers that were just answered get a moment for their next requests. Without this
-    /// pause these callers would wait for two syncs in a row.
+    /// Waits for more requests before a batch is made. While a sync is under way, a batch that is made at once would
+    /// not reach the disk sooner. After a sync, callers that were just answered get a moment for their next requests.
+    /// Without this moment the callers would wait for two syncs in a row.
     fn gather(&self, requests: &Receiver) {
         if let Some(until) = self.pipe.gathers_until() {
             requests.wait(Wanted::Urgent, Some(until));
@@ -252,7 +253,7 @@ impl Committer {
         }
     }
 
-    /// Runs the requests as one batch, and sends the answers that need not wait.
+    /// Runs the requests as one batch, and sends the answers that do not wait for the disk.
     fn commit(&mut self, mut requests: VecDeque<Request>) {
         let operations: u64 = requests.iter().map(|request| request.operations() as u64).sum();
         self.common.count(|stats| {
@@ -296,8 +297,8 @@ impl Committer {
         if has_none { error } else { StoreError::caused_by(StoreErrorKind::Unknown, error) }
     }
 
-    /// Runs the requests in one transaction. Makes the changes as durable as the requests ask for. The flag beside an
-    /// error says whether the changes may still have had an effect.
+    /// Runs the requests in one transaction. Makes the changes as durable as the requests ask for. Beside an error,
+    /// returns whether the changes may still have had an effect.
     fn transact(
         &mut self,
         requests: &mut VecDeque<Request>,
@@ -407,9 +408,9 @@ impl Committer {
         }
     }
 
-    /// Writes the journal to its file, unless all requests of the batch are content with memory. Keeps the answers that
-    /// need a sync until the disk has the changes. The flag beside an error says whether a byte of the last record may
-    /// be on the disk.
+    /// Writes the journal to its file, unless all requests of the batch ask for no durability. Keeps the answers that
+    /// need a sync until the disk has the changes. Beside an error, returns whether a byte of the last record may be on
+    /// the disk.
     fn keep_promise(&mut self, batch: &mut Batch) -> Result<(), (StoreError, bool)> {
         if batch.durability() == Durability::Volatile {
             return Ok(());

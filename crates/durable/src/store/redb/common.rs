@@ -30,7 +30,8 @@ pub(super) struct Common {
     pub(super) stats: Mutex<StoreStats>,
     /// Whether a read has failed. False again once the thread that commits has noticed the failure.
     pub(super) read_has_failed: AtomicBool,
-    /// Access to the bytes of the database, for their number. Also the length of the journal's file in bytes.
+    /// Access to the bytes of the database, from which the store reads their number. The second value is the length of
+    /// the journal's file, in bytes.
     pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
 }
 

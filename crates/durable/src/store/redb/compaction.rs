@@ -12,7 +12,8 @@ use std::time::Instant;
 /// The longest time for which a compaction waits until no reader uses the database.
 const COMPACTION_WAITS: Duration = Duration::from_secs(2);
 
-/// Separates the compactions from the other requests. The caller runs compactions after the transaction of the others.
+/// Separates the compactions from the other requests. The caller runs compactions after the transaction of the other
+/// requests.
 pub(super) fn apart(requests: VecDeque<Request>) -> (VecDeque<Request>, Vec<Reply<bool>>) {
     if !requests.iter().any(|request| matches!(request, Request::Compact(_))) {
         return (requests, Vec::new());

@@ -11,8 +11,8 @@ use tourbillon_words::UtcMillis;
 /// The number of bytes of an outcome's digest in the journal.
 pub(super) const LEN: usize = 4;
 
-/// The outcome of a request, as bytes for its digest. An opening compares digests to check that a repeated request has
-/// the same outcome.
+/// The outcome of a request, as bytes for its digest. When an opening repeats a request, it compares the digests of the
+/// old outcome and the new outcome.
 pub(super) trait Digested {
     /// Adds the bytes from which the outcome's digest is computed.
     fn write(&self, bytes: &mut Vec<u8>);

@@ -83,7 +83,7 @@ const LONG: u64 = 8 * 1024 * 1024;
 /// a record.
 const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
 
-/// Notes in the journal's file that the database is being made. The content of the database does not count until
+/// Notes in the journal's file that the database is being made. An opening ignores the content of the database until
 /// [`made`] is called.
 pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     if file.len()? < MAKING.len() as u64 {
@@ -130,7 +130,7 @@ pub(super) struct Journal<B> {
     store: u64,
     generation: u64,
     records: Vec<u8>,
-    /// The number of the last record, in memory or in the file.
+    /// The number of the last record, which is in memory or in the file.
     last: u64,
     /// The number of the last batch up to which the disk has all batches.
     durable: u64,
@@ -275,8 +275,8 @@ impl<B: StorageBackend> Journal<B> {
         }
     }
 
-    /// Makes the next write begin with the first record again. After a failed sync, the system may count bytes as
-    /// synced that the disk lacks.
+    /// Makes the next write begin with the first record again. After a failed sync, the disk may lack bytes that the
+    /// system counts as synced.
     pub(super) fn distrust(&mut self) {
         self.written = 0;
     }
@@ -376,8 +376,8 @@ fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     is_whole.then_some((head, end))
 }
 
-/// Fails if the disk once had a batch after `reached`, because the batch's record must then be damaged. The heads of
-/// later records, at offset `at` or behind it, show the number of the last batch on the disk.
+/// Fails if the disk once had a batch after `reached`. The record of such a batch must be damaged. The heads of later
+/// records, at offset `at` or behind it, show the number of the last batch on the disk.
 fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
     let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
     for place in at..bytes.len() {

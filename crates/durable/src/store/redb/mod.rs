@@ -144,7 +144,7 @@ const CACHE: usize = 128 * 1024 * 1024;
 /// The default number of entries that the scrub, the search for damage, checks in a second.
 const SCRUB: u32 = 250;
 
-/// The pause between two looks at the progress of the scrub, the search for damage.
+/// The pause between two checks of the progress of the scrub, the search for damage.
 const LOOK: Duration = Duration::from_millis(5);
 
 type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
@@ -303,7 +303,8 @@ impl RedbBuilder {
         verify::verify(&Places::files(path.to_owned(), self.without_locks))
     }
 
-    /// Verifies a database as [`verify`](Self::verify) does. The store's bytes are not in files, but where `make` says.
+    /// Verifies a database as [`verify`](Self::verify) does. `make` gives access to the store's bytes, which are not in
+    /// files.
     ///
     /// # Errors
     ///
@@ -615,7 +616,7 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
-    /// Answers after all claims that were called before. So the claim `claim` has ended when the leases are read.
+    /// Answers after all claims that were called before. So claim number `claim` has ended when the leases are read.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }

@@ -156,8 +156,8 @@ impl Opener {
 }
 
 /// Returns the version of a database's schema; `None` if the database has no version. Fails for a version that this
-/// library cannot bring up to date. The stored version needs no checksum, because nearly all damaged values are
-/// refused.
+/// library cannot bring up to date. The stored version needs no checksum, because nearly all damaged values are unknown
+/// versions, which are refused.
 pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);
@@ -178,8 +178,8 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     Err(StoreError::new(kind, message))
 }
 
-/// Adds the index entries by namespace to a database of an earlier version, because it has no such entries. Reads all
-/// timers, in one transaction.
+/// Adds the index entries by namespace to a database that an earlier version has written. Reads all timers, in one
+/// transaction.
 fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     let mut transaction = database.begin_write().map_err(converted)?;
     transaction.set_quick_repair(true);

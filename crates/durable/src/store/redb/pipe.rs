@@ -72,9 +72,11 @@ const LATE: Duration = Duration::from_millis(20);
 
 /// The length of a sync beyond which the disk counts as slow.
 const QUICK: Duration = Duration::from_millis(1);
-/// The greatest length of a sync that counts in the computation of [`PipeState::slow_until`].
+/// The greatest length of a sync that counts for [`PipeState::slow_until`]. A longer sync counts as a sync of this
+/// length.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The factor between the length of a slow sync and the time for which the disk then counts as slow.
+/// The factor by which the length of a slow sync is multiplied. The product is the time for which the disk counts as
+/// slow after the sync.
 const WARY: u32 = 60;
 
 /// Keeps the batches on their way to the disk. The thread that commits adds batches. The thread that syncs brings the
@@ -205,8 +207,8 @@ impl Pipe {
         may_retract
     }
 
-    /// Writes the records of all batches to the journal's file. The flag beside an error says whether a byte of the
-    /// last record may be in the file.
+    /// Writes the records of all batches to the journal's file. Beside an error, returns whether a byte of the last
+    /// record may be in the file.
     pub(super) fn write_out(&self) -> Result<(), (StoreError, bool)> {
         let mut state = self.lock();
         state.journal.reserve().map_err(|error| (error, false))?;
@@ -244,8 +246,8 @@ impl Pipe {
         }
     }
 
-    /// Returns the moment until which the thread that commits gathers requests for a batch. `None` unless a sync is
-    /// under way or ordered.
+    /// Returns the moment until which the thread that commits gathers requests for a batch. `None` if no sync is under
+    /// way or ordered.
     pub(super) fn gathers_until(&self) -> Option<Instant> {
         let state = self.lock();
         match state.under_way {
@@ -260,8 +262,8 @@ impl Pipe {
         !self.lock().waiting.is_empty()
     }
 
-    /// Returns the moment at which the next sync must begin. `None` if the journal needs no sync, or if a sync is
-    /// ordered, is under way, or has failed.
+    /// Returns the moment at which the next sync must begin. `None` if the journal needs no sync, or if the last sync
+    /// has failed. Also `None` while a sync is ordered or under way.
     pub(super) fn wakes_at(&self) -> Option<Instant> {
         let state = self.lock();
         let may_begin = state.under_way.is_none() && !state.is_ordered && state.failed.is_none();

@@ -20,10 +20,10 @@ struct QueueState {
     urgent: usize,
     /// The condition that wakes the thread that commits. `None` while the thread does not sleep.
     awaits: Option<Wanted>,
-    /// Whether a sync has ended after requests were last taken from the queue.
+    /// Whether a sync has ended after the thread that commits last took requests from the queue.
     has_ended: bool,
-    /// The expected number of queued requests, if all callers that the last sync has answered send another request.
-    /// `None` if requests were taken after that sync.
+    /// The number of queued requests if each caller that the last sync has answered sends another request. `None` if
+    /// requests were taken after the sync.
     gathered: Option<usize>,
     /// Whether the thread that commits must look for work other than requests.
     is_called: bool,
@@ -43,8 +43,8 @@ impl Queue {
     }
 }
 
-/// The callers' side of a queue of requests. After the sender is dropped, the thread that commits serves the remaining
-/// requests and ends.
+/// The side of a queue of requests that belongs to the callers. After the sender is dropped, the thread that commits
+/// serves the remaining requests and ends.
 pub(super) struct Sender(Arc<Queue>);
 
 /// The side of a queue of requests that belongs to the thread that commits. When the receiver is dropped, the remaining

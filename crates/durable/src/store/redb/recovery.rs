@@ -37,7 +37,7 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// Makes the state of recovery for a database that is open.
+    /// Makes the recovery, which opens the database again after an error, for a database that is open now.
     pub(super) fn new(common: Arc<Common>, opener: Opener, store: u64) -> Self {
         Self { common, opener, store, outage: None }
     }
@@ -51,7 +51,7 @@ impl Recovery {
         self.outage.as_ref().map_or(moment, |outage| outage.again.max(moment))
     }
 
-    /// Ends the present pause, so that the next attempt to open the database may come at once.
+    /// Ends the present pause between attempts. So the next attempt to open the database may come at once.
     pub(super) fn end_pause(&mut self) {
         self.outage.iter_mut().for_each(|outage| outage.again = Instant::now());
     }

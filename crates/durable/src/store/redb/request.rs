@@ -19,7 +19,7 @@ pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
     ClaimInTurn(Claimant, u64, Limit, Shares, Reply<Claimed>),
-    /// A claim of timers that were already chosen by the shares of namespaces.
+    /// A claim whose timers were already chosen. Each namespace has got its share of the claim.
     ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
     Renew(Claimant, Vec<(TimerId, Token)>, Reply<Vec<TimerId>>),
@@ -40,7 +40,8 @@ pub(super) enum Logged {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: Vec<(UtcMillis, TimerId)> },
 }
 
-/// The borrowed form of [`Logged`], a request in the journal. Only for writing.
+/// The borrowed form of [`Logged`], a request in the journal. The journal writes this form, and reads the form
+/// [`Logged`].
 #[derive(Serialize)]
 enum Logging<'a> {
     Apply(&'a [Op]),
@@ -50,9 +51,9 @@ enum Logging<'a> {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: &'a [(UtcMillis, TimerId)] },
 }
 
-/// The last step of a request whose changes were made: the sending of the reply. Called without an error, the function
-/// sends the result. The caller does so once the changes are as durable as the request asks for. Called with an error,
-/// the function sends the error.
+/// Sends the reply to a request whose changes were made. Called without an error, the function sends the result of the
+/// request. This call comes once the changes are as durable as the request asks for. Called with an error, the function
+/// sends the error.
 pub(super) type Pending = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
 /// The result of a request whose changes were made.
@@ -60,8 +61,8 @@ pub(super) struct Done {
     pub(super) pending: Pending,
     /// The durability that the changes must have before the reply.
     pub(super) durability: Durability,
-    /// For a claim, the moment from which the next claim takes a timer. The outer `None` says that the request is not a
-    /// claim. The inner `None` says that no such moment is known.
+    /// The moment from which the next claim takes a timer, if the request is a claim. The outer `None` says that the
+    /// request is not a claim. The inner `None` says that no such moment is known.
     pub(super) next_due: Option<Option<UtcMillis>>,
     /// The digest of the outcome, if the journal has the request. Zero for other requests.
     pub(super) digest: u32,
@@ -73,7 +74,7 @@ fn pending<T: Send + 'static>(reply: Reply<T>, value: T) -> Pending {
 }
 
 impl Request {
-    /// Returns the number of operations in the request. A batch has a limit of operations.
+    /// Returns the number of operations in the request. The operations of a batch are limited.
     pub(super) fn operations(&self) -> usize {
         match self {
             Self::Apply(ops, ..) => ops.len(),
@@ -105,13 +106,13 @@ impl Request {
         }
     }
 
-    /// Returns whether the journal cannot have the request. The request is too large, or cannot be run again.
+    /// Returns whether the journal leaves the request out. Such a request is too large, or cannot be run again.
     pub(super) fn is_large(&self) -> bool {
         matches!(self, Self::Import(..) | Self::Mend(..))
     }
 
-    /// Returns whether the answer may come before the disk has the changes. The answer to a claim may. So may the
-    /// answer to ends of deliveries and other changes that need not survive a loss of power.
+    /// Returns whether the answer may come before the disk has the changes. The result is true for claims, and for ends
+    /// of deliveries. It is also true for other changes that need not survive a loss of power.
     pub(super) fn is_urgent(&self) -> bool {
         !matches!(self, Self::Apply(_, Durability::PowerLoss, _) | Self::Import(..) | Self::Compact(_))
     }
@@ -121,8 +122,8 @@ impl Request {
         matches!(self, Self::Apply(ops, ..) if ops.iter().any(|op| matches!(op, Op::Ack(..) | Op::Fail(..))))
     }
 
-    /// Adds the request to `notes`, the batch's record for the journal. Kinds of requests that the journal never has
-    /// add nothing.
+    /// Adds the request to `notes`, the batch's record for the journal. A request that the journal leaves out adds
+    /// nothing.
     pub(super) fn note(&self, notes: &mut Vec<u8>) -> Result<(), postcard::Error> {
         let logging = match self {
             Self::Apply(ops, ..) => Logging::Apply(ops),
@@ -153,8 +154,8 @@ impl Request {
         Ok(())
     }
 
-    /// Chooses the timers of a claim by shares of namespaces. Returns a claim of the chosen timers, which the journal
-    /// can note. Returns other requests as they are.
+    /// Chooses the timers of a claim that gives each namespace a share. Returns a claim of the chosen timers, which the
+    /// journal can note. Returns other requests as they are.
     pub(super) fn chosen(
         self,
         ledger: &mut Ledger<Writing<'_>>,
@@ -175,7 +176,8 @@ impl Request {
         }
     }
 
-    /// Makes the changes of the request in the tables. Returns the result, or an error with the failed reply.
+    /// Makes the changes of the request in the tables. Returns the result. After a failure, returns the error, and the
+    /// reply that sends the error.
     pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<Done, (StoreError, Pending)> {
         let mut durability = Durability::Volatile;
         let mut next_due = None;
@@ -227,12 +229,12 @@ fn apply(ledger: &mut Ledger<Writing<'_>>, ops: Vec<Op>) -> Result<Vec<Outcome>,
     ops.into_iter().map(|op| ledger.apply(op)).collect()
 }
 
-/// Returns `result` as it is. Stores the digest of a successful outcome in `sum`.
+/// Returns `result` as it is. If `result` is an outcome, stores the digest of the outcome in `sum`.
 fn noting<T: Digested>(result: Result<T, StoreError>, sum: &mut u32) -> Result<T, StoreError> {
     result.inspect(|outcome| *sum = digest(outcome))
 }
 
-/// Returns the pending reply with its value. For an error, returns the error, and a pending reply with the error.
+/// Returns the reply that will send a value. For an error, returns the error, and the reply that will send the error.
 fn answer<T: Send + 'static>(
     reply: Reply<T>,
     result: Result<T, StoreError>,

@@ -25,12 +25,12 @@ use std::time::Instant;
 
 /// The time for which the last reading of the file system's free bytes counts.
 const LOOK: Duration = Duration::from_millis(5);
-/// The time for which the last look at the place of the database's file counts.
+/// The time for which a check counts that the database's file is still in its place.
 const IN_PLACE: Duration = Duration::from_millis(500);
 /// The pause between attempts to make the reserve, a file that keeps bytes of the disk.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The divisor for small file systems. The mark, the number of bytes to keep free, is at most the size divided by this
-/// number. But the mark is not below [`LEAST`].
+/// The divisor for the mark, the number of bytes to keep free, on a small file system. The mark is at most the size of
+/// the file system divided by this number. But the mark is at least [`LEAST`].
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
@@ -47,8 +47,8 @@ pub(super) struct Room {
 #[derive(Debug, Default)]
 struct RoomState {
     looked: Option<Instant>,
-    /// The number of free bytes and the mark (the number of bytes to keep free). `None` while at least the mark is
-    /// free.
+    /// The number of free bytes, and the mark (the number of bytes to keep free). `None` while the number of free bytes
+    /// is at least the mark.
     low: Option<(u64, u64)>,
     tried: Option<Instant>,
     /// The metadata of the database's file from the last opening. `None` before the first opening.
@@ -64,7 +64,7 @@ impl Room {
         room
     }
 
-    /// Notes the identity of the file that is now in the database's place.
+    /// Notes the metadata of the database's file, which the store has just opened.
     pub(super) fn is_opened(&self) {
         let mut state = self.lock();
         state.file = self.path.as_ref().and_then(|path| std::fs::metadata(path).ok());

@@ -23,7 +23,7 @@ pub struct StoreStats {
     pub checkpoints: u64,
     /// The number of times that the store opened its database again after an error.
     pub reopened: u64,
-    /// The number of batches, syncs, checkpoints and compactions that failed.
+    /// The number of failures of batches, syncs, checkpoints and compactions.
     pub failed: u64,
     /// The work of the scrub, the background search for damage.
     pub scrub: Scrub,

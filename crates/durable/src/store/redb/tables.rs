@@ -60,7 +60,7 @@ fn bytes_of<T: Value>(value: &T::SelfType<'_>) -> Vec<u8> {
     T::as_bytes(value).as_ref().to_vec()
 }
 
-/// Reads the entries of an open table, with keys and values as bytes.
+/// Reads the entries of an open table. Keys and values are bytes.
 trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
 
@@ -72,7 +72,7 @@ trait Entries {
 /// The function that a scan calls with each key and value. The scan stops once the function returns false.
 type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 
-/// Changes the entries of an open table, with keys and values as bytes.
+/// Changes the entries of an open table. Keys and values are bytes.
 trait EntriesMut: Entries {
     /// Returns whether the lengths of a key and a value are right for the table.
     fn takes(&self, key: &[u8], value: &[u8]) -> bool;
@@ -235,8 +235,8 @@ impl<'t> Writing<'t> {
         self.has_failed.get()
     }
 
-    /// Makes the changes so far permanent within the transaction. A later [`undo`](Self::undo) does not take these
-    /// changes back.
+    /// Makes the changes so far permanent within the transaction. A later [`undo`](Self::undo) takes only later changes
+    /// back.
     pub(super) fn keep(&mut self) {
         self.undo.clear();
     }

@@ -22,10 +22,10 @@ use tourbillon_words::UtcMillis;
 /// The number of bytes of the database that redb keeps in memory during a verification.
 const CACHE: usize = 16 * 1024 * 1024;
 
-/// The name in faults of pages. Other faults have a table's name in its place.
+/// The text that faults of pages have in place of a table's name.
 const PAGES: &str = "pages";
 
-/// A file that is only read. Bytes that redb changes stay in memory.
+/// A file that redb reads and does not change. The bytes that redb writes stay in memory.
 #[derive(Clone, Debug)]
 struct Overlay {
     file: WatchedBackend,
@@ -112,7 +112,7 @@ impl StorageBackend for Overlay {
 }
 
 /// Returns the faults of the database's pages. If a page is damaged, also returns the faults of the records. Without a
-/// damaged page, the check of an open store looks for faults of the records.
+/// damaged page, returns no faults of records, because the check of an open store finds such faults.
 pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
     // The lock is kept until the end, so that no store opens the files.
     let _operations = match places.missing_operations() {

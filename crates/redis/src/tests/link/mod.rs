@@ -13,7 +13,7 @@ use redis::Value;
 use tourbillon_fault::Server;
 
 static COUNT: Script = Script::new("count", "return redis.call('INCRBY', KEYS[1], ARGV[1])");
-/// A wait that is longer than any test, for tests in which the length makes no difference.
+/// A wait that is longer than any test. In the tests that use it, the length makes no difference.
 const LONG: Duration = Duration::from_secs(120);
 
 fn open(connect: &Connect) -> Session {
@@ -55,7 +55,7 @@ fn count_safely(session: &Session, key: &str) -> Result<i64, LinkError> {
     Ok(count)
 }
 
-/// Returns the number under a key of the server, to which the tests' script adds.
+/// Returns the number that the server stores under a key. The script of the tests adds to the number.
 fn counted(server: &Server, key: &str) -> i64 {
     server.query::<Option<i64>>(&["GET", key]).unwrap_or(0)
 }

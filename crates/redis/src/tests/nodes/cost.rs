@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_fault::{Cluster, Server, eventually};
 
-/// Waits until two nodes have divided the shards, and have made the additional reads that follow a division.
+/// Waits until two nodes have divided the shards. Also waits for the additional reads that follow a division.
 fn settle(runners: &[Runner; 2]) {
     eventually("the shards are divided", || is_divided(&[&runners[0].store, &runners[1].store]));
     eventually("both hear", || runners.iter().all(|runner| runner.store.node.hears()));
@@ -52,7 +52,7 @@ fn an_idle_shard_costs_at_most_one_command_a_second() {
     assert!(sent > 0.01, "the shards are looked at");
 }
 
-/// Counts the commands of idle shards in a cluster, where each shard is read by a separate script.
+/// Counts the commands that idle shards of a cluster cost. A separate script reads each shard.
 #[test]
 #[ignore = "half a minute: a cluster"]
 fn an_idle_shard_of_a_cluster_costs_at_most_one_command_a_second() {

@@ -45,8 +45,8 @@ fn a_store_that_only_places_timers_is_no_node_and_the_first_claim_makes_one() {
     assert_eq!(kind(builder(8).ttl(Duration::ZERO)), StoreErrorKind::Limit);
 }
 
-/// The test imitates a node of a later version of the program. The node's record has unknown parts, and the node sends
-/// unknown messages.
+/// Tests an imitated node of a later version of the program. The record of that node has unknown parts, and the node
+/// sends unknown messages.
 #[test]
 fn a_node_of_a_later_version_has_its_share_of_the_shards() {
     let Some(server) = Server::start(&[]) else { return };
@@ -132,7 +132,7 @@ fn see_each_other([one, other]: [&Runner; 2]) {
     eventually("each has seen the other", || sees(one, other) && sees(other, one));
 }
 
-/// Kills the node `one`, and waits until the node `other` has taken its shards.
+/// Kills the node `one`, and waits until the node `other` has taken the shards of `one`.
 fn kill_beside(one: Runner, other: &Runner) {
     let before = takeovers(&other.store);
     drop(one.kill());
@@ -144,7 +144,7 @@ fn kill_beside(one: Runner, other: &Runner) {
     assert!(takeovers(&other.store) > before);
 }
 
-/// No `ttl` ends in this test. So a dead node is noticed only by the end of its connection.
+/// Tests dead nodes within a time in which no `ttl` ends. So a dead node is noticed only by the end of its connection.
 #[test]
 fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_is_a_node_again() {
     let Some(server) = Server::start(&[]) else { return };
@@ -170,8 +170,8 @@ fn a_node_whose_connection_ends_is_replaced_at_once_and_one_that_connects_again_
     eventually("a timer is delivered", || other.has_seen(5));
 }
 
-/// A dead node is also noticed in a cluster, whose servers know only their own connections. The test checks this again
-/// after the slot of the deployment has moved, and after a replica has taken over.
+/// Tests that a dead node is noticed in a cluster, whose servers know only their own connections. The test repeats the
+/// check after the deployment's slot has moved, and after a replica has taken over.
 #[test]
 fn in_a_cluster_a_node_whose_connection_ends_is_replaced_at_once_and_no_other_when_slots_move() {
     let Some(cluster) = Cluster::start(&[]) else { return };
@@ -263,7 +263,7 @@ fn nodes_of_one_name_are_two_and_tokens_hold_when_the_epoch_steps_back() {
     assert_eq!(block_on(one.check()).unwrap(), []);
 }
 
-/// F-19, without killed nodes. The test of takeovers covers killed nodes.
+/// F-19: nodes come and go, and no node is killed. The test of takeovers covers killed nodes.
 #[test]
 fn shards_are_divided_anew_and_each_timer_is_delivered_once() {
     let Some(server) = Server::start(&[]) else { return };

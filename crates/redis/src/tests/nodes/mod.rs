@@ -46,7 +46,7 @@ fn shares(store: &RedisStore) -> BTreeMap<Option<u64>, usize> {
     shares
 }
 
-/// Returns whether these stores together own all shards, and each store owns some.
+/// Returns whether the stores in `stores` together own all shards, and each store owns some.
 fn is_divided(stores: &[&RedisStore]) -> bool {
     let owners: Vec<u64> = stores.iter().map(|store| store.node.incarnation).collect();
     let shares = shares(stores[0]);
@@ -76,8 +76,8 @@ fn ids(leased: &[Leased]) -> Vec<u128> {
 
 type Seen = Arc<Mutex<Vec<(u128, Duration)>>>;
 
-/// A runtime without handlers. The runtime claims when the store wakes it or a timer is due, and ends all claimed
-/// timers.
+/// A runtime without handlers. The runtime claims when the store wakes the runtime or a timer is due. The runtime ends
+/// all claimed timers.
 struct Runner {
     store: Arc<RedisStore>,
     /// The ids of the delivered timers, each with its lateness.

@@ -41,8 +41,8 @@ impl Link for Ways {
     }
 }
 
-/// A link that adds a number of milliseconds to the time in each answer. So the store sees a server's clock that is
-/// ahead or behind.
+/// A link that adds a number of milliseconds to the time in each answer. So the server's clock seems to be ahead or
+/// behind.
 struct Skewed(Arc<Session>, i64);
 
 impl Link for Skewed {
@@ -185,7 +185,7 @@ fn without_hints_no_timer_is_later_than_a_poll() {
     lateness("with hints again");
 }
 
-/// Opens two stores. The first store leases a timer and loses its connection for `time`. In that time, calls
+/// Opens two stores. The first store leases a timer and loses its connection for `time`. During this time, calls
 /// `meanwhile` with the second store.
 fn cut(time: Duration, lease: Duration, meanwhile: impl Fn(&RedisStore)) -> Option<CutOff> {
     let server = Server::start(&[])?;
@@ -339,7 +339,7 @@ fn on_cluster(cluster: &Cluster) -> Arc<RedisStore> {
     Arc::new(block_on(builder(16).open(&connect)).unwrap())
 }
 
-/// F-23, for the nodes of a cluster. A primary is killed, and its replica takes over.
+/// F-23: a primary of a cluster is killed, and its replica takes over.
 #[test]
 #[ignore = "a minute: a cluster, one of whose primaries dies"]
 fn a_dead_primary_makes_no_timer_of_other_shards_late() {

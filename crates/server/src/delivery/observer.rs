@@ -27,7 +27,8 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Shows readers of events that a delivery has begun. Called once the delivery has all permits that it needs.
+    /// Sends the readers of events the event that a delivery has begun. Called once the delivery has all permits that
+    /// it needs.
     pub(crate) fn started(&self, delivery: &Delivery) {
         let late = self.in_flight.started(delivery);
         self.events.show(|| api::Event {
@@ -39,7 +40,7 @@ impl Observer {
         });
     }
 
-    /// Adds the receiver's answer to a callback to the record of the running delivery. `answered` also says if no
+    /// Adds the receiver's answer to a callback to the record of the running delivery. `answered` may also say that no
     /// answer came.
     pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
         self.in_flight.answered(id, answered);

@@ -129,8 +129,8 @@ async fn await_end(
     }
 }
 
-/// Makes the claim, the receiver's hold on a timer. `work` is the queue entry of the timer in its stored form. It has
-/// the id of the request that created the timer.
+/// Makes the claim, the receiver's hold on a timer. `work` is the queue entry of the timer in its stored form. The
+/// entry contains the id of the request that created the timer.
 fn claim(
     name: String,
     delivery: &Delivery,

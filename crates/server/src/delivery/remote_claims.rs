@@ -22,9 +22,9 @@ use tourbillon_redis::RedisStore;
 /// timers) to the moments at which these claims expire.
 const RENEWALS: &str = "renewals";
 /// The greatest number of attempts to change the shared document of renewals. An attempt fails if another node changes
-/// the document first.
+/// the document at the same time.
 const TURNS: usize = 64;
-/// The greatest length of a delivery's error in the store, in bytes.
+/// The greatest length of an error that is stored with a timer, in bytes.
 const LONGEST_ERROR: usize = 500;
 
 /// Ends and prolongs claims (receivers' holds on fetched timers) that are open on any node.
@@ -177,9 +177,9 @@ impl RemoteClaims {
         }
     }
 
-    /// Returns how much longer a claim (a hold on a fetched timer) of this node lasts because receivers have renewed it
-    /// at other nodes. Returns `None` if no time is left, or if the store does not answer. Then the claim ends, and the
-    /// timer is delivered again.
+    /// Returns how much longer a claim (a hold on a fetched timer) of this node lasts, because receivers have renewed
+    /// it at other nodes. Returns `None` if no time is left, or if the store does not answer. Then the claim ends, and
+    /// the timer is delivered again.
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
         let (_, renewals) = self.renewals().await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(claim).copied()?);

@@ -82,7 +82,7 @@ impl OpenClaims {
         Some(open)
     }
 
-    /// Removes all open claims, the receivers' holds on fetched timers. Returns them by their names.
+    /// Removes all open claims, the receivers' holds on fetched timers. Returns the removed claims by their names.
     pub(super) fn close(&mut self) -> HashMap<Box<str>, OpenEntry> {
         self.by_namespace = Tally::default();
         core::mem::take(&mut self.by_name)

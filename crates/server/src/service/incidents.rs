@@ -3,8 +3,10 @@
 use tourbillon_durable::Incident;
 use tracing::{error, warn};
 
-/// Logs an incident of the runtime that delivers timers. Does not log the death of a timer, because another place knows
-/// more facts about the timer. Does not log a failure of the store, because the check of the store's condition logs it.
+/// Logs an incident of the runtime that delivers timers.
+///
+/// Does not log the death of a timer, because another place knows more facts about the timer. Does not log a failure of
+/// the store, because the check of the store's condition logs it.
 pub(super) fn log(incident: &Incident) {
     match incident {
         Incident::ClockStepped { from, to } => {

@@ -38,8 +38,8 @@ pub struct CallerSettings {
     pub answer: usize,
     /// The longest pause that a receiver may ask for by `Retry-After`; a day by default.
     pub longest_retry_after: Duration,
-    /// The function that resolves names. `None` means the default resolver. It blocks no thread, remembers addresses
-    /// for at most a minute, and asks `name_servers`.
+    /// The function that resolves names. `None` means the default resolver. The default resolver blocks no thread,
+    /// remembers addresses for at most a minute, and asks `name_servers`.
     pub resolver: Option<Resolver>,
     /// The name servers that the default resolver asks. If the list is empty, the resolver asks the servers of the
     /// system (`/etc/resolv.conf`), as read at the first look-up. Names in `/etc/hosts` come first.

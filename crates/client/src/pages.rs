@@ -132,8 +132,8 @@ impl List {
     }
 }
 
-/// Reads a list of timers page by page. If a timer is made, moved or ended while the pages are read, it may be left out
-/// or come twice.
+/// Reads a list of timers page by page. A timer that is made, moved or ended during the reading may be left out or come
+/// twice.
 #[derive(Clone, Debug)]
 pub struct Pages(Paged);
 

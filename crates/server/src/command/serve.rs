@@ -75,7 +75,7 @@ fn raise_file_limit() {
     }
 }
 
-/// Runs the service until a signal ends the service. Logs a failure as an event.
+/// Runs the service until a signal ends it. If the service fails, logs the failure.
 pub(super) fn run(loaded: &Loaded) -> Outcome {
     let config = &loaded.config;
     log::begin(config.log_level, config.log_format);
@@ -210,7 +210,7 @@ async fn serve(config: &Config) -> Outcome {
     }
 }
 
-/// Waits until a signal ends the process during the stop of the service. Ignores SIGHUP.
+/// Waits for a further signal while the service stops. Such a signal ends the process. Ignores SIGHUP.
 async fn second(signals: &mut Signals) -> Signal {
     loop {
         let signal = signals.next().await;

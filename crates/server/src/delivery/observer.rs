@@ -47,8 +47,8 @@ impl Observer {
     }
 
     /// Registers `ticket`, the channel to a receiver that wants to end its claim (its hold on a fetched timer) with
-    /// `verdict`. Once the store has the end, [`observe`](Self::observe) answers the receiver. Must be called before
-    /// the timer's handler returns the verdict.
+    /// `verdict`. Once the store has recorded the end, [`observe`](Self::observe) answers the receiver. Must be called
+    /// before the timer's handler returns the verdict.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }

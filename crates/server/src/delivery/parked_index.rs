@@ -51,11 +51,11 @@ struct Parked {
     count: u64,
     /// Whether timers of this reason are being put back at present. For a queue, whether timers are being fetched.
     is_busy: bool,
-    /// The number of timers that were parked for this reason after the last put-back or fetch began.
+    /// The number of timers that were parked for this reason after the start of the last put-back or fetch.
     since: u64,
-    /// The number of timers that were parked for this reason after the last read of all counts from the store began.
+    /// The number of timers that were parked for this reason after the start of the last read of all counts.
     during_pass: u64,
-    /// Whether [`want`](ParkedIndex::want) was called after the present fetch from this queue began.
+    /// Whether [`want`](ParkedIndex::want) was called after the start of the present fetch from this queue.
     is_wanted: bool,
 }
 

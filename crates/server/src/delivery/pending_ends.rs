@@ -27,7 +27,7 @@ impl PendingEnds {
     }
 
     /// Keeps `ticket`, the channel to a receiver, together with the verdict that the timer's handler is about to
-    /// return. The receiver gets its answer once the runtime reports whether the store has the verdict.
+    /// return. The receiver gets its answer once the runtime reports whether the store has recorded the verdict.
     pub(super) fn expect(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         let key = (delivery.id, delivery.delivery);
         let former = self.lock().insert(key, (verdict.clone(), ticket));

@@ -18,8 +18,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 use tourbillon_redis::RedisStore;
 
-/// The name of the document in Redis that all nodes share. It maps the names of renewed claims (holds on fetched
-/// timers) to the moments at which these claims expire.
+/// The name of a document in Redis that all nodes share. The document maps the names of renewed claims (holds on
+/// fetched timers) to the moments at which these claims expire.
 const RENEWALS: &str = "renewals";
 /// The greatest number of attempts to change the shared document of renewals. An attempt fails if another node changes
 /// the document at the same time.
@@ -74,7 +74,7 @@ impl ClaimName {
     }
 }
 
-/// Cuts the error of a delivery to the greatest length that the store gets.
+/// Cuts the error of a delivery to the greatest length that the store may get.
 fn shortened(error: &str) -> Box<str> {
     let end = (0..=error.len().min(LONGEST_ERROR)).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
     error[..end].into()

@@ -124,8 +124,8 @@ impl Unparker {
         }
     }
 
-    /// Fetches timers of a queue that any node may have parked (kept in the store). If the fetch finds no timer, tells
-    /// the receivers of the queue.
+    /// Fetches timers of a queue that any node may have parked (kept in the store). If the fetch finds no timer,
+    /// informs the receivers of the queue.
     async fn fetch(self: Arc<Self>, timers: Timers, reason: Reason, wanted: usize) {
         let most = self.queues.begin_fetch(&reason, wanted);
         let limit = |timers: usize| u32::try_from(timers).unwrap_or(u32::MAX);

@@ -94,7 +94,7 @@ pub(super) fn cookie(headers: &HeaderMap, over_tls: bool) -> Option<&str> {
     pairs.find(|(name, _)| *name == cookie_name(over_tls)).map(|(_, value)| value)
 }
 
-/// Returns the sessions of all browsers. The routes attach them to each request.
+/// Returns the sessions of all browsers. The routes attach the sessions to each request.
 pub(super) fn sessions(parts: &Parts) -> Option<Arc<Sessions>> {
     parts.extensions.get::<Arc<Sessions>>().cloned()
 }

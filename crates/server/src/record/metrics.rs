@@ -22,7 +22,7 @@ impl SharedTimes {
     }
 }
 
-/// The numbers and the times of deliveries since the start of the service.
+/// The numbers and the times of deliveries after the start of the service.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     /// The times from a timer's due moment to the start of its delivery. A delivery starts when its callback is sent,

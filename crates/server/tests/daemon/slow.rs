@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
-/// The pause between two bytes of a slow client. It is shorter than every timeout of the service.
+/// The pause between two bytes of a slow client. The pause is shorter than every timeout of the service.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn start(folder: &std::path::Path, more: &[&str]) -> Daemon {

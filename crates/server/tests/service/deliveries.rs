@@ -395,8 +395,8 @@ async fn attempts_and_age_end_and_dead_letters_are_replayed() {
     assert_eq!(came, ids);
 }
 
-/// Many timers for a host are due at the same moment. Each timer arrives once, and the host gets at most sixteen at a
-/// time.
+/// Many timers for a host are due at the same moment. Each timer arrives once, and the host gets at most sixteen
+/// callbacks at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_to_one_host_arrives_once_and_in_rows() {
     let rig = Rig::start_with(|settings| settings.prompt_host_concurrency = settings.host_concurrency).await;

@@ -42,7 +42,7 @@ impl<'d> Generator<'d> {
         Self { rng: Rng::with_seed(seed), document, seen: Seen::new() }
     }
 
-    /// Returns true at random, in `percent` of a hundred calls.
+    /// Returns true at random, with a probability of `percent` per cent.
     pub(crate) fn chance(&mut self, percent: u32) -> bool {
         self.rng.u32(0..100) < percent
     }
@@ -52,7 +52,7 @@ impl<'d> Generator<'d> {
         choices[self.rng.usize(0..choices.len())].clone()
     }
 
-    /// Returns a text that no field accepts readily, such as an empty or a very long text.
+    /// Returns an unusual text, such as an empty text or a very long text.
     fn odd_text(&mut self) -> String {
         let long = self.rng.usize(0..400);
         let any: String = (0..self.rng.usize(0..12)).map(|_| self.rng.char(..)).collect();

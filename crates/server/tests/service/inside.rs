@@ -47,7 +47,7 @@ pub(crate) struct Inside {
     pub(crate) router: Router,
 }
 
-/// Returns settings for a service that permits callbacks to this machine and without TLS.
+/// Returns settings for a service that permits callbacks to this machine, and callbacks without TLS.
 pub(crate) fn settings(folder: &Path) -> Settings {
     let mut settings = Settings::new(folder);
     settings.rules.allow_http = true;

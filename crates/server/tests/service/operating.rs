@@ -232,8 +232,8 @@ async fn a_namespace_has_its_own_numbers() {
     }
 }
 
-/// A backup counts once its reader has received all bytes. The service remembers the moment of the last backup over a
-/// restart.
+/// A backup counts as made once its reader has received all bytes. The service remembers the moment of the last backup
+/// over a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_backup_has_its_moment() {
     let folder = tempfile::tempdir().unwrap();

@@ -59,7 +59,7 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// The time within which a timer should arrive at its handler after the unparker (the task that puts timers back) has
 /// made the timer due again.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
-/// The greatest number of deliveries that wait for permits in memory, over all limits together.
+/// The greatest number of deliveries that may wait in memory for permits, summed over all limits.
 pub(crate) const MOST_WAITING: usize = 1_024;
 /// The first value is the time for which a quick host without deliveries is remembered. The second value is the number
 /// of limits above which such hosts are forgotten. The second value bounds the memory.
@@ -117,7 +117,7 @@ struct Waiter {
 }
 
 impl State {
-    /// Returns the number of deliveries that may run in a limiter (one limit's permits) now. Both the limit of the
+    /// Returns the number of deliveries that may run under a limiter (one limit's permits) now. Both the limit of the
     /// limiter and the permits that namespaces share bound this number.
     fn most(&self, reason: &Reason, limiter: &Limiter, now: Instant) -> usize {
         let pool = PoolName::of(reason).and_then(|name| self.pools.get_key_value(&name));
@@ -147,7 +147,7 @@ impl State {
         reasons.iter().find(|reason| !self.has_permit(reason, now))
     }
 
-    /// Returns the number of deliveries that may wait in a limiter (one limit's permits). Both the limiter and the
+    /// Returns the number of deliveries that may wait for a limiter (one limit's permits). Both the limiter and the
     /// total number of waiting deliveries bound this number.
     fn room(&self, limiter: &Limiter, now: Instant) -> usize {
         limiter.room(now).min(limiter.waiting.len() + MOST_WAITING.saturating_sub(self.waiters.len()))
@@ -181,7 +181,7 @@ impl State {
         }
     }
 
-    /// Gives the free permits of a limiter (one limit's permits) to the deliveries that wait in the limiter.
+    /// Gives the free permits of a limiter (one limit's permits) to the deliveries that wait for them.
     fn pump(&mut self, reason: &Reason, now: Instant) {
         while self.has_permit(reason, now)
             && let Some(limiter) = self.limiters.get_mut(reason)

@@ -33,9 +33,10 @@ pub(crate) struct Arrival<'d> {
 pub(super) enum Counted {
     /// The timer was made due again or fetched. It counts as on its way to the queue.
     Coming,
-    /// The timer was woken in the buffer, where timers wait for a receiver. It counts as on its way to the queue again.
+    /// The timer was woken in the buffer, where timers wait for a receiver. The timer counts as on its way to the queue
+    /// again.
     Woken,
-    /// The timer has found a receiver. It counts as a timer that is about to be handed over.
+    /// The timer has found a receiver. The timer counts as about to be handed over.
     Arriving,
     Nowhere,
 }

@@ -8,11 +8,11 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
 
-/// The longest time for which fetched timers count as on their way to a queue while the store has not answered the
-/// fetch.
+/// The longest time for which the store may leave a fetch unanswered. During this time, the fetched timers count as on
+/// their way to a queue.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 
-/// The key of a timer in a buffer: its due moment, and a number that makes the key unique.
+/// The key of a timer in a buffer: the timer's due moment, and a number that makes the key unique.
 pub(super) type BufferKey = (UtcMillis, u64);
 
 /// The buffers of all queues. In a buffer, fetched timers wait for a receiver. The map finds a buffer by the reason for

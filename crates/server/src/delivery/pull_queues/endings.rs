@@ -75,7 +75,7 @@ pub(crate) struct EndTicket {
 }
 
 impl EndTicket {
-    /// Answers the receiver that the store has the end of the claim (a hold on a fetched timer).
+    /// Answers the receiver that the store has recorded the end of the claim (a hold on a fetched timer).
     pub(crate) fn stored(self) {
         self.answer.send_replace(Some(Ok(())));
     }

@@ -22,7 +22,8 @@ impl PullQueues {
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the timers that it has got are parked again. The drop does not count as an attempt.
+    /// If the future is dropped, the timers that the receiver has got are parked again (kept in the store). The drop
+    /// does not count as an attempt.
     pub(crate) async fn fetch(
         &self,
         namespace: &str,

@@ -26,7 +26,7 @@ pub(super) enum Got {
     Nothing,
 }
 
-/// The receivers that wait at any queue.
+/// The receivers that wait at all queues, and the numbers of receivers.
 #[derive(Debug, Default)]
 pub(super) struct Receivers {
     by_reason: HashMap<Reason, Queue>,

@@ -42,7 +42,7 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Notes for a request's connection that the request was permitted. `extensions` belong to the request.
+/// Informs a request's connection that the request was permitted. `extensions` belong to the request.
 pub(crate) fn note_known(extensions: &Extensions) {
     if let Some(client) = extensions.get::<Client>() {
         client.notes.is_known();

@@ -104,8 +104,8 @@ impl Listing {
         });
     }
 
-    /// Reads a page of a list that the store can read in one pass: a list in a single namespace, or a list without a
-    /// label and a key prefix.
+    /// Reads a page of a list that the store can read without help. Such a list has a single namespace, or it has
+    /// neither a label nor a key prefix.
     async fn go_on(
         &self,
         service: &Service,

@@ -248,8 +248,8 @@ fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
     }
 }
 
-/// Adds the rule that a new schedule needs a callback or a queue (`pull`). The schema lacks this rule, because a
-/// preview takes the same object, and may lack both.
+/// Adds the rule that a new schedule needs a callback or a queue (`pull`). The schema lacks this rule, because the same
+/// object serves a preview, and a preview needs neither of them.
 fn add_target(operation: &mut Operation) {
     let Some(RefOr::T(body)) = &mut operation.request_body else { return };
     for content in body.content.values_mut() {

@@ -29,7 +29,7 @@ impl FromStr for RawJson {
 }
 
 impl From<Value> for RawJson {
-    /// The text of a value without spaces.
+    /// Writes a value as JSON text without spaces.
     fn from(value: Value) -> Self {
         // The text of a value is always JSON.
         Self(RawValue::from_string(value.to_string()).unwrap_or_else(|_| RawValue::NULL.to_owned()))

@@ -63,7 +63,7 @@ pub enum Backoff {
     },
 }
 
-/// A backoff as it is read.
+/// The fields of all kinds of backoff together, as a request gives them. [`Backoff`] is made from this form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Shape {

@@ -13,10 +13,10 @@ use crate::limits::HostLimits;
 use core::time::Duration;
 use std::time::Instant;
 
-/// The number of recent outcomes of callbacks that a breaker remembers. If half of them are failures, the breaker
-/// opens.
+/// The number of recent outcomes of callbacks that a breaker remembers. If half of the outcomes are failures, the
+/// breaker opens.
 const WINDOW: u32 = 20;
-/// The pause of a callback while another callback probes whether the receiver works again.
+/// The pause of a callback if another callback already probes whether the receiver works again.
 const PROBED: Duration = Duration::from_millis(250);
 
 /// The evidence that a finished callback gives about its receiver.
@@ -24,7 +24,7 @@ const PROBED: Duration = Duration::from_millis(250);
 pub(crate) enum Sign {
     /// The callback shows that the receiver works.
     Works,
-    /// The receiver fails in this way.
+    /// The callback shows that the receiver fails in this way.
     Fails(Cause),
     /// The callback shows nothing about the receiver.
     Nothing,
@@ -35,14 +35,14 @@ pub(crate) enum Sign {
 pub(crate) enum Cause {
     /// The receiver cannot be reached, or does not answer in time.
     Silence,
-    /// The receiver answers with a status by which it says that it does not work.
+    /// The receiver answers with a status that means that the receiver does not work.
     Answer,
 }
 
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// The cause whose failures open the breaker in two ways: many in a row, or half of the recent outcomes. Failures
-    /// of the other cause open the breaker only in a row.
+    /// The cause of failures that open the breaker in two ways: many failures in a row, or half of the recent outcomes.
+    /// Failures of the other cause open the breaker only in a row.
     frequent: Cause,
     in_a_row: u32,
     /// The recent outcomes of callbacks, a bit for each: 1 for a failure, 0 for a success. The lowest bit is the latest
@@ -50,13 +50,14 @@ pub(crate) struct Breaker {
     window: u32,
     known: u32,
     open: Option<Open>,
-    /// The number of times that the breaker has opened or was closed by hand.
+    /// The number of times that the breaker has opened, plus the number of calls of [`close`](Breaker::close).
     openings: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
-    /// The moment at which the breaker, closed until then, opened. `cause` is the failure that opened the breaker.
+    /// The moment at which the closed breaker opened. A later failure does not change the moment. `cause` is the
+    /// failure that opened the breaker.
     pub(crate) since: Instant,
     pub(crate) cause: Cause,
     pub(crate) until: Instant,
@@ -65,13 +66,13 @@ pub(crate) struct Open {
 }
 
 impl Breaker {
-    /// Makes a closed breaker. Failures of the cause `frequent` open the breaker in a row, and also if they are half of
-    /// the recent outcomes.
+    /// Makes a closed breaker. Failures of the cause `frequent` open the breaker if they come in a row, or if they are
+    /// half of the recent outcomes.
     pub(crate) fn new(frequent: Cause) -> Self {
         Self { frequent, in_a_row: 0, window: 0, known: 0, open: None, openings: 0 }
     }
 
-    /// Returns for how long from now no callback may be sent. Returns `None` if a callback may be sent now.
+    /// Returns the time from now for which no callback may be sent. Returns `None` if a callback may be sent now.
     pub(crate) fn rest(&self, now: Instant) -> Option<Duration> {
         let open = self.open?;
         if open.is_probed {
@@ -80,8 +81,8 @@ impl Breaker {
         open.until.checked_duration_since(now).filter(|rest| !rest.is_zero())
     }
 
-    /// Records that a callback begins. If the breaker is open, this callback is the probe. Returns a number for
-    /// [`end`](Self::end).
+    /// Records that a callback begins. If the breaker is open, this callback is the probe. The caller passes the
+    /// returned number to [`end`](Self::end).
     pub(crate) fn begin(&mut self) -> u64 {
         if let Some(open) = &mut self.open {
             open.is_probed = true;
@@ -89,8 +90,8 @@ impl Breaker {
         self.openings
     }
 
-    /// Records the end of a callback. `openings` is the number that [`begin`](Self::begin) returned. If the breaker has
-    /// opened between the two calls, nothing changes.
+    /// Records the end of a callback. `openings` is the number that [`begin`](Self::begin) returned. Does nothing if
+    /// the breaker has opened or was closed by hand during the callback.
     pub(crate) fn end(&mut self, openings: u64, sign: Sign, limits: &HostLimits, now: Instant) {
         if self.openings != openings {
             return;
@@ -118,8 +119,7 @@ impl Breaker {
         }
     }
 
-    /// Returns the new open state of the breaker after a failure. Returns `None` if the failure leaves the breaker
-    /// closed.
+    /// Returns the open state that the breaker gets after a failure. Returns `None` if the breaker stays closed.
     fn opened(&mut self, cause: Cause, limits: &HostLimits, now: Instant) -> Option<Open> {
         let fails = self.in_a_row >= limits.failures
             || self.known >= WINDOW && self.window.count_ones() >= WINDOW / 2;
@@ -137,17 +137,17 @@ impl Breaker {
         self.known = (self.known + 1).min(WINDOW);
     }
 
-    /// Returns when, why and until when the breaker is open. Returns `None` if the breaker is closed.
+    /// Returns when the breaker opened, why, and until when it is open. Returns `None` if the breaker is closed.
     pub(crate) fn open(&self) -> Option<Open> {
         self.open
     }
 
-    /// Returns the number of failures after the last success.
+    /// Returns the number of failures in a row after the last success.
     pub(crate) fn in_a_row(&self) -> u32 {
         self.in_a_row
     }
 
-    /// Returns whether the breaker pauses now, so that no callback may be sent.
+    /// Returns whether the breaker permits no callback now, because its pause is not over.
     pub(crate) fn rests(&self, now: Instant) -> bool {
         self.open.is_some_and(|open| open.until > now)
     }
@@ -157,8 +157,8 @@ impl Breaker {
         self.open.is_none() && self.window == 0 && self.in_a_row == 0
     }
 
-    /// Closes the breaker, and forgets all failures. A callback that is under way does not change the breaker when it
-    /// ends.
+    /// Closes the breaker, and forgets all failures. A callback that is under way no longer changes the breaker when
+    /// the callback ends.
     pub(crate) fn close(&mut self) {
         *self = Self { openings: self.openings + 1, ..Self::new(self.frequent) };
     }

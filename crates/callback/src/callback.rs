@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use url::{Host, Url};
 
 /// A callback whose URL, method, headers and body have passed the checks. The address of the host is checked later,
-/// when a connection is made.
+/// before a connection is made.
 #[derive(Clone, Debug)]
 pub struct Callback {
     pub(crate) url: Url,
@@ -41,15 +41,15 @@ impl Default for Rules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The text that stands for the URL is not a URL.
+    /// The text given as the URL is not a URL.
     Url(Box<str>),
-    /// The callback must not go to this destination, for the contained reason.
+    /// The callback must not go to its destination. The value says why.
     Destination(Blocked),
     /// The method is not GET, POST, PUT, PATCH or DELETE.
     Method(Box<str>),
     /// The header is not permitted, or its name or value is not valid.
     Header(Box<str>),
-    /// The part with this name, for example the body, is too long.
+    /// A part of the callback is too long. The text names the part, for example the body.
     TooLong(&'static str),
 }
 
@@ -86,7 +86,7 @@ const RESERVED: [&str; 15] = [
     "traceparent",
 ];
 
-/// Ports of other protocols. Servers at these ports might take a request for a command.
+/// The ports of protocols whose servers might take a request for a command.
 const OTHER_PROTOCOLS: [u16; 3] = [2_049, 6_379, 11_211];
 
 fn is_port_permitted(port: u16) -> bool {
@@ -153,7 +153,7 @@ impl Callback {
         Ok(Self { url, method, headers: map, body })
     }
 
-    /// Returns the address and port if the URL contains an address, in any notation. Returns `None` if the URL contains
+    /// Returns the address and port if the URL contains an address in any notation. Returns `None` if the URL contains
     /// the name of a host.
     #[must_use]
     pub fn literal(&self) -> Option<SocketAddr> {
@@ -209,8 +209,8 @@ mod tests {
         assert_eq!(only_https.unwrap_err(), Refusal::Destination(Blocked::Scheme));
     }
 
-    /// Checks that an address in a URL is read in every notation, for example 127.0.0.1 as `2130706433`. The guard
-    /// checks the address that was read.
+    /// The test checks that an address in a URL is read in every notation, for example 127.0.0.1 as `2130706433`. The
+    /// guard checks the address that was read.
     #[test]
     fn literal_addresses_are_read_in_every_notation() {
         for url in [

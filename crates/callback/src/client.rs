@@ -31,18 +31,18 @@ pub struct CallerSettings {
     pub guard: Guard,
     /// The limits that decide when the breakers of hosts open, and for how long.
     pub hosts: HostLimits,
-    /// The longest time for resolving a name, and also for connecting to an address. 5 s by default.
+    /// The longest time to resolve a name, and also the longest time to connect to an address. 5 s by default.
     pub connect_timeout: Duration,
-    /// The greatest number of bytes of an answer's body that are read and returned; 4 KiB by default. A longer body is
+    /// The greatest number of bytes that are read of an answer's body and returned; 4 KiB by default. A longer body is
     /// cut off, and the connection is closed.
     pub answer: usize,
     /// The longest pause that a receiver may ask for by `Retry-After`; a day by default.
     pub longest_retry_after: Duration,
-    /// The function that resolves names. `None` means the default resolver. It blocks no thread, remembers addresses
-    /// for at most a minute, and asks `name_servers`.
+    /// The function that resolves names. `None` means the default resolver. The default resolver blocks no thread,
+    /// remembers addresses for at most a minute, and asks `name_servers`.
     pub resolver: Option<Resolver>,
-    /// The name servers that the default resolver asks. An empty list means the servers of the system
-    /// (`/etc/resolv.conf`), as read at the first look-up. Names in `/etc/hosts` come first.
+    /// The name servers that the default resolver asks. If the list is empty, the resolver asks the servers of the
+    /// system (`/etc/resolv.conf`), as read at the first look-up. Names in `/etc/hosts` come first.
     pub name_servers: Vec<SocketAddr>,
     /// Certificates, in DER, that are trusted in addition to the public authorities of the web.
     pub certificates: Vec<Vec<u8>>,
@@ -75,11 +75,11 @@ impl fmt::Debug for CallerSettings {
 /// A single attempt to send a callback.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// The tenant to which the callback belongs. The callbacks of a tenant affect only the breakers of this tenant.
-    /// Empty if there is only one tenant.
+    /// The tenant to which the callback belongs. The callbacks of a tenant affect only this tenant's breakers. Empty if
+    /// there is only one tenant.
     pub tenant: &'a str,
-    /// The id of the callback. All attempts of a callback have the same id, by which a receiver recognises a repeated
-    /// attempt. The id must not contain a full stop.
+    /// The id of the callback. All attempts of a callback have the same id, so that the receiver can recognise a
+    /// repeated attempt. The id must not contain a full stop.
     pub id: &'a str,
     /// The number of this attempt among the attempts of the callback, counted from 1.
     pub number: u32,
@@ -89,7 +89,7 @@ pub struct Attempt<'a> {
     pub trace: Option<&'a str>,
     /// The secrets with which the attempt is signed. Each secret adds a signature.
     pub secrets: &'a [Secret],
-    /// The longest time that the attempt may take, from its start to the head of the answer.
+    /// The longest time from the start of the attempt to the head of the answer.
     pub timeout: Duration,
 }
 
@@ -104,15 +104,15 @@ pub enum Outcome {
     Failed {
         /// The reason why the attempt failed.
         failure: Failure,
-        /// The pause that the receiver asks for by `Retry-After`. `None` without this header.
+        /// The pause for which the receiver asks by the header `Retry-After`. `None` without this header.
         retry_after: Option<Duration>,
     },
-    /// The receiver answered 410. By this status it asks for no more callbacks to the URL.
+    /// The receiver answered 410. By this status the receiver asks for no more callbacks to the URL.
     Gone(Answer),
     /// The destination is blocked. Another attempt would not help.
     Blocked(Blocked),
-    /// The callback was not sent, because earlier callbacks to its host or path have failed. The refusal to send does
-    /// not count as an attempt.
+    /// The callback was not sent, because earlier callbacks to its host or path have failed. A parked callback does not
+    /// count as an attempt.
     Parked {
         /// The part of the receiver that gets no callbacks now: the host or the path.
         at: Part,
@@ -129,12 +129,13 @@ pub struct Answer {
     pub status: StatusCode,
     /// The start of the answer's body, up to [`CallerSettings::answer`] bytes.
     pub head: Bytes,
-    /// The time from the start of the attempt until the start of the body was read.
+    /// The time from the start of the attempt until the start of the answer's body was read.
     pub took: Duration,
 }
 
 impl Answer {
-    /// Returns whether the answer, 429 or 5xx, means that the receiver does not work at present.
+    /// Returns whether the answer means that the receiver does not work at present. The status 429 and all statuses 5xx
+    /// mean this.
     #[must_use]
     pub fn is_of_fault(&self) -> bool {
         self.status.is_server_error() || self.status == StatusCode::TOO_MANY_REQUESTS
@@ -166,13 +167,15 @@ impl fmt::Display for Failure {
     }
 }
 
-/// How long an idle connection is kept. Common servers close an idle connection after 5 s, so this time is shorter.
+/// The time for which an idle connection is kept. Common servers close an idle connection after 5 s, so this time is
+/// shorter.
 const IDLE: Duration = Duration::from_secs(4);
-/// The longest time for which the body of an answer is read. The head of the answer has already decided the outcome.
+/// The longest time for which the body of an answer is read. The body does not change the outcome.
 const BODY: Duration = Duration::from_secs(1);
 /// The greatest number of headers in an answer.
 const HEADERS: usize = 512;
-/// The number of connections that may end before any byte of a request is sent on them. Then the attempt fails.
+/// The number of connections that an attempt tries. A connection may end before any byte of the request is sent. After
+/// this number of such connections, the attempt fails.
 const CLOSED: usize = 32;
 
 /// Sends callbacks. Clones share the connections and the breakers.
@@ -297,9 +300,9 @@ impl Caller {
         Err(blocked_in(&error).map_or_else(|| failed(&cause()), Outcome::Blocked))
     }
 
-    /// Sends the request, and returns the head of the answer. A connection may end before any byte of the request is
-    /// sent. Then the request goes to another connection. If a kept connection closes while the request is on its way,
-    /// the request is sent once more. Fails without an error if no connection took the request.
+    /// Sends the request, and returns the head of the answer. If a connection ends before any byte of the request is
+    /// sent, the request goes to another connection. If a kept connection closes while the request is on its way, the
+    /// request is sent once more. Fails without an error if no connection took the request.
     async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Option<Error>> {
         for _ in 0..CLOSED {
             let (mut tried, mut exchange) = (request.clone(), None);
@@ -353,16 +356,16 @@ impl Caller {
         self.hosts.close_breakers(host);
     }
 
-    /// Returns a report on each host that has had callbacks, for each tenant. A path has a report of its own while its
-    /// breaker is not closed.
+    /// Returns a report on each host to which callbacks were sent, for each tenant. A path has a report of its own
+    /// while its breaker is not closed.
     #[must_use]
     pub fn hosts(&self) -> Vec<HostReport> {
         self.hosts.report(Instant::now())
     }
 }
 
-/// Returns the evidence that an outcome gives about the receiver. If an answer refuses only this callback, the receiver
-/// itself works.
+/// Returns the evidence that an outcome gives about the receiver. An answer that refuses only this callback shows that
+/// the receiver works.
 fn shown(outcome: &Outcome) -> Shown {
     match outcome {
         Outcome::Failed { failure: Failure::Status(answer), .. } if answer.is_of_fault() => Shown::Refuses,

@@ -63,7 +63,7 @@ impl Service<Uri> for Dialler {
     }
 }
 
-/// Returns the guard's refusal of an address if the error, or a cause of the error, contains it.
+/// Returns the guard's refusal of an address, if the error or a cause of the error contains such a refusal.
 pub(crate) fn blocked_in(error: &(dyn core::error::Error + 'static)) -> Option<Blocked> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -34,7 +34,7 @@ impl fmt::Display for NoRange {
 
 impl core::error::Error for NoRange {}
 
-/// Returns an address as a number of 128 bits. An IPv4 address is in the upper 32 bits.
+/// Returns the bits of an address as a number. The 32 bits of an IPv4 address are the upper bits of the number.
 fn number_of(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
@@ -87,7 +87,7 @@ impl FromStr for Range {
     }
 }
 
-/// Private ranges of addresses. Addresses in them are blocked unless [`Guard::allow_private`] is set.
+/// Private ranges of addresses. The addresses in these ranges are blocked unless [`Guard::allow_private`] is set.
 const PRIVATE: [Range; 5] = [
     Range::v4(10, 0, 0, 0, 8),
     Range::v4(127, 0, 0, 0, 8),
@@ -96,8 +96,8 @@ const PRIVATE: [Range; 5] = [
     Range::v6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),
 ];
 
-/// The ranges that are always blocked, even if private addresses are permitted. No receiver of callbacks has an address
-/// in them.
+/// The ranges that are blocked even if private addresses are permitted. No receiver of callbacks has an address in
+/// these ranges.
 const BLOCKED: [Range; 14] = [
     Range::v4(0, 0, 0, 0, 8),
     Range::v4(100, 64, 0, 0, 10),
@@ -118,7 +118,7 @@ const BLOCKED: [Range; 14] = [
 /// The IPv6 addresses that are in use on the public internet.
 const GLOBAL: Range = Range::v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
-/// Link-local addresses. At these addresses most clouds serve the metadata of a machine.
+/// The ranges of link-local addresses. At such an address most clouds serve the metadata of a machine.
 const LINK_LOCAL: [Range; 2] = [Range::v4(169, 254, 0, 0, 16), Range::v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10)];
 
 /// The addresses, outside of the link-local ranges, at which Azure, Oracle, Alibaba, AWS and Google serve a machine's
@@ -139,8 +139,8 @@ pub struct Guard {
     /// Whether private addresses and the addresses of this machine are permitted: 10/8, 127/8, 172.16/12, 192.168/16,
     /// `fc00::/7` and `::1`. Link-local addresses stay blocked, and so do all addresses where clouds keep metadata.
     pub allow_private: bool,
-    /// Ranges that are permitted even if another rule blocks them. Only the addresses in `own` stay blocked. To permit
-    /// an address where a cloud keeps metadata, a range of exactly this address is needed.
+    /// Ranges that are permitted even if another rule blocks them. Only the addresses in `own` stay blocked. An address
+    /// where a cloud keeps metadata is permitted only by a range of exactly this address.
     pub allowed: Vec<Range>,
     /// The addresses at which the service itself listens. These addresses are never called, because a callback could
     /// command the service. An unspecified address (`0.0.0.0`, `::`) stands for every address of this machine. The port
@@ -183,8 +183,8 @@ impl fmt::Display for Blocked {
 impl core::error::Error for Blocked {}
 
 /// Returns whether an address belongs to this machine. For such an address the system would choose the address itself
-/// as the source of a packet. The system answers without sending a packet. If no route leads to the address, the
-/// address belongs to another machine. After any other error the result is true.
+/// as the source of a packet. The test sends no packet. If no route leads to the address, the address belongs to
+/// another machine. After any other error the result is true.
 fn is_local(address: IpAddr) -> bool {
     let any =
         if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -213,7 +213,7 @@ fn canonical(address: IpAddr) -> IpAddr {
 }
 
 impl Guard {
-    /// Checks an address just before it is dialled.
+    /// Checks an address just before a connection is made.
     ///
     /// # Errors
     ///
@@ -242,8 +242,8 @@ impl Guard {
         if BLOCKED.iter().any(|range| range.contains(ip)) { Err(Blocked::NotGlobal(ip)) } else { Ok(()) }
     }
 
-    /// Checks all addresses of a name. Fails if a single address is blocked. A name with public and inner addresses is
-    /// a trap, because any of its addresses could be dialled.
+    /// Checks all addresses of a name. A single blocked address suffices for a refusal. A name with public and inner
+    /// addresses is a trap, because any of its addresses could be dialled.
     ///
     /// # Errors
     ///
@@ -264,8 +264,8 @@ mod tests {
         guard.check(SocketAddr::new(address.parse().unwrap(), 443)).is_ok()
     }
 
-    /// Addresses of all kinds. The first flag says whether an address is called by default, the second whether it is
-    /// called if private addresses are allowed.
+    /// Addresses of all kinds. The first flag says whether an address is permitted by default. The second flag says
+    /// whether it is permitted if private addresses are allowed.
     const ADDRESSES: [(&str, bool, bool); 74] = [
         ("1.1.1.1", true, true),
         ("8.8.8.8", true, true),

@@ -35,14 +35,14 @@ const MOST_HOSTS: usize = 10_000;
 /// forgotten.
 const MOST_PATHS: usize = 64;
 
-/// The breakers and running callbacks of all hosts. Clones share them.
+/// The breakers and running callbacks of all hosts. Clones share the same hosts.
 #[derive(Clone)]
 pub(crate) struct Hosts {
     limits: HostLimits,
     states: Arc<Mutex<HashMap<Key, Host>>>,
 }
 
-/// A host together with the tenant that calls it.
+/// The key of a host's state: the host, and the tenant that calls it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     tenant: Box<str>,
@@ -53,7 +53,7 @@ struct Key {
 struct Host {
     running: usize,
     breaker: Breaker,
-    /// The paths of the host that have refused callbacks lately.
+    /// The paths of the host that have lately refused callbacks.
     paths: HashMap<Box<str>, Path>,
 }
 
@@ -81,14 +81,14 @@ pub struct HostReport {
     pub tenant: Box<str>,
     /// The name or address of the host, and the port.
     pub host: Box<str>,
-    /// The path, if the report is about a path. `None` for the report on a host. A path has a report while its breaker
-    /// is not closed.
+    /// The path, if the report concerns a path. `None` for the report on a whole host. A path has a report while its
+    /// breaker is not closed.
     pub path: Option<Box<str>>,
     /// The number of callbacks to the host that are under way.
     pub running: usize,
     /// The number of failed callbacks after the last successful callback.
     pub failures: u32,
-    /// The time from now in which no callbacks are sent. Afterwards a single callback probes whether the receiver
+    /// The time from now for which no callbacks are sent. After this time a single callback probes whether the receiver
     /// works. `None` if the breaker is closed.
     pub open_for: Option<Duration>,
     /// The time for which the breaker has been open. `None` if the breaker is closed.
@@ -100,20 +100,20 @@ pub(crate) struct Permit {
     hosts: Hosts,
     key: Key,
     path: Box<str>,
-    /// The numbers that the breakers of the host and of the path had at the start of the callback. They show at the end
-    /// whether a breaker has opened in between.
+    /// The openings of the two breakers (of the host and of the path) when the callback began. At the callback's end,
+    /// these numbers show whether a breaker has opened during the callback.
     openings: (u64, u64),
     is_settled: bool,
 }
 
-/// The evidence about a receiver that a finished callback gives.
+/// The evidence about its receiver that a finished callback gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// The callback shows that the receiver works.
     Works,
     /// The receiver cannot be reached, or does not answer in time.
     Silent,
-    /// The receiver answers with a status by which it says that it does not work.
+    /// The receiver answers with a status that means that the receiver does not work.
     Refuses,
     /// The callback shows nothing about the receiver.
     Nothing,
@@ -128,7 +128,7 @@ impl Hosts {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Permits a tenant's callback to a path of a host. If the host or the path gets no callbacks now, fails with this
+    /// Permits a tenant's callback to a path of a host. If the host or the path gets no callbacks now, fails with that
     /// part and with the time until the next try.
     pub(crate) fn admit(
         &self,
@@ -189,7 +189,7 @@ impl Hosts {
     }
 }
 
-/// Forgets hosts, to make room for another host. At most [`MOST_HOSTS`] hosts are remembered.
+/// Forgets hosts, in order to make room for another host. At most [`MOST_HOSTS`] hosts are remembered.
 fn forget_some(states: &mut HashMap<Key, Host>, now: Instant) {
     states.retain(|_, host| host.running > 0 || host.rests(now));
     if states.len() < MOST_HOSTS {
@@ -269,7 +269,7 @@ impl Permit {
     }
 }
 
-/// Ends a callback that was given up. Such a callback shows nothing about the receiver.
+/// Ends a callback that was given up. Such a callback gives no evidence about the receiver.
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_settled {

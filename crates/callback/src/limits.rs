@@ -10,8 +10,8 @@ pub struct HostLimits {
     /// The number of failures in a row that open the breaker of a host or a path. The host or the path then gets no
     /// callbacks for a pause. 10 by default.
     pub failures: u32,
-    /// The length of the first pause after a breaker opens. If the callback that ends a pause fails, the next pause is
-    /// twice as long. 10 s by default.
+    /// The length of the first pause after a breaker opens. A single callback ends each pause. If this callback fails,
+    /// the next pause is twice as long. 10 s by default.
     pub first_pause: Duration,
     /// The longest pause after which a callback probes the receiver again. 5 min by default.
     pub longest_pause: Duration,

@@ -22,14 +22,15 @@ pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + 
 /// A function that resolves the name of a host to addresses, each with the given port.
 pub type Resolver = Arc<dyn Fn(&str, u16) -> Resolving + Send + Sync>;
 
-/// The number of times that a look-up asks the name servers. All tries together must fit into the look-up's time.
+/// The number of tries of a look-up to ask the name servers. All tries together must fit into the look-up's time.
 const TRIES: u32 = 3;
-/// The number of names whose addresses the resolver remembers.
+/// The greatest number of names whose addresses the resolver remembers.
 const CACHED: u64 = 4_096;
-/// The longest time for which the resolver remembers an address. [`MISSED`] is the limit for a name without an address.
+/// The longest time for which the resolver remembers an address. [`MISSED`] is the longest time for a name without an
+/// address.
 const BELIEVED: Duration = Duration::from_secs(60);
 const MISSED: Duration = Duration::from_secs(5);
-/// The number of look-ups that may be under way on one connection to a name server.
+/// The greatest number of look-ups that may be under way on one connection to a name server.
 const UNDER_WAY: usize = 4_096;
 
 /// Makes a resolver that asks these name servers. If the list is empty, the resolver asks the system's servers. Each
@@ -88,7 +89,7 @@ fn set_options(options: &mut ResolverOpts, time: Duration) {
     options.max_active_requests = UNDER_WAY;
 }
 
-/// Converts an error of a look-up into an I/O error whose text does not name the name servers.
+/// Converts an error of a look-up into an I/O error. The text of the I/O error does not name the name servers.
 fn words(error: &NetError) -> io::Error {
     if error.is_no_records_found() {
         return io::Error::new(io::ErrorKind::NotFound, "the name is not known");

@@ -15,7 +15,7 @@ pub struct Secret(Box<[u8]>);
 pub enum SecretError {
     /// The text does not begin with `whsec_`, or the rest is not base 64.
     Form,
-    /// The secret has this number of bytes. A secret must have 24 to 64 bytes.
+    /// The secret has a wrong length. The value is the number of bytes. A secret must have 24 to 64 bytes.
     Length(usize),
 }
 
@@ -52,8 +52,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Returns the value of the header `webhook-signature`. Each secret adds a signature. So during a change of secrets, a
-/// receiver may have the old or the new secret.
+/// Returns the value of the header `webhook-signature`. Each secret adds a signature. So during a change of secrets,
+/// the old and the new secret both verify the header.
 pub(crate) fn signatures(secrets: &[Secret], id: &str, timestamp: u64, body: &[u8]) -> String {
     let sign = |Secret(secret): &Secret| {
         let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key of any length will do");
@@ -68,7 +68,8 @@ pub(crate) fn signatures(secrets: &[Secret], id: &str, timestamp: u64, body: &[u
 mod tests {
     use super::*;
 
-    /// Checks the signatures with the verifier of the Standard Webhooks' authors. A receiver may have either secret.
+    /// The test checks signatures by two secrets with the verifier of the Standard Webhooks' authors. Each of the two
+    /// secrets verifies them.
     #[test]
     fn receivers_of_either_secret_accept_what_was_signed() {
         let texts = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"];

@@ -27,20 +27,19 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower_service::Service;
 
-/// The time after the end of a connection from which on a request on the connection counts as lost, if it has no
-/// outcome.
+/// The time for which a request may still get an outcome after its connection has ended. After this time the request
+/// counts as lost.
 const GRACE: Duration = Duration::from_millis(100);
-/// The longest time between the last write and the end of a connection for which the request counts as on its way.
+/// The longest time from the last write to the end of a connection for which the request still counts as on its way.
 const SHORTLY: Duration = Duration::from_secs(1);
 
-/// The bytes read, the last write and the end of a connection, as far as they have come. Clones refer to the same
-/// connection.
+/// The progress of a connection: the bytes read, the last write and the end. Clones refer to the same connection.
 #[derive(Clone, Debug, Default)]
 struct Progress(Arc<watch::Sender<State>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// The number of bytes read from the connection so far.
+    /// The number of bytes that were read from the connection until now.
     read: usize,
     written: Option<Instant>,
     is_closed: bool,
@@ -53,7 +52,7 @@ impl Progress {
         extras.remove()
     }
 
-    /// Changes the state of the connection. Waiting tasks are woken only once the connection has closed.
+    /// Changes the recorded progress of the connection. Waiting tasks are woken only once the connection has closed.
     fn change(&self, change: impl FnOnce(&mut State)) {
         self.0.send_if_modified(|state| {
             change(state);
@@ -66,7 +65,7 @@ impl Progress {
     }
 }
 
-/// The connection that a request uses, with its state before the request.
+/// The connection that a request uses, with the connection's state before the request.
 pub(crate) struct Exchange {
     progress: Progress,
     /// The number of bytes that were read from the connection before this request.
@@ -74,7 +73,8 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Returns whether the server closed a kept connection while the failed request was on its way.
+    /// Returns whether the server closed a kept connection while the request was on its way. Called after the request
+    /// has failed.
     pub(crate) fn met_a_close(&self) -> bool {
         let state = *self.progress.0.borrow();
         let ended_shortly = state.written.is_some_and(|written| written.elapsed() <= SHORTLY);
@@ -88,8 +88,8 @@ pub(crate) fn is_unsent(error: &Error) -> bool {
     cause.is_some_and(hyper::Error::is_canceled)
 }
 
-/// Waits until the request's connection has ended, and for [`GRACE`] more. If the request then has no outcome, it is
-/// lost. Stores the connection in `exchange` as soon as the request has a connection.
+/// Waits until the request's connection has ended, and then for the time [`GRACE`]. A request without an outcome is
+/// then lost. Stores the connection in `exchange` as soon as the request has a connection.
 pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<Exchange>) {
     let progress = capture.wait_for_connection_metadata().await.as_ref().and_then(Progress::of);
     let Some(progress) = progress else { return core::future::pending().await };
@@ -101,7 +101,7 @@ pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<E
     tokio::time::sleep(GRACE).await;
 }
 
-/// A connector that records, for each of its connections, the bytes read, the last write and the end.
+/// A connector that records the progress of its connections: the bytes read, the last write and the end.
 #[derive(Clone)]
 pub(crate) struct Watched<C>(pub(crate) C);
 

@@ -68,7 +68,8 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Returns the path of the settings file, and whether the user named the file. Only a named file must exist.
+/// Returns the path of the settings file, and whether the user named this path. Only a file that the user named must
+/// exist.
 fn file_path(flag: Option<&Path>) -> Option<(PathBuf, bool)> {
     if let Some(path) = flag {
         return Some((path.to_owned(), true));
@@ -128,7 +129,7 @@ impl Config {
         })
     }
 
-    /// Returns all settings. Each setting has the origin of its value.
+    /// Returns all settings, each with the origin of its value.
     pub(crate) fn settings(&self) -> [&Setting; 5] {
         [&self.url, &self.token_file, &self.namespace, &self.ca, &self.timeout]
     }
@@ -153,7 +154,8 @@ impl Config {
             .map_err(|fault| Failure::new(Code::Usage, format!("{}: {fault}", self.timeout.origin)))
     }
 
-    /// Makes a client that calls the service with these settings: the URL, the token, the certificates and the timeout.
+    /// Makes a client that calls the service. The URL, the token, the certificates and the timeout come from these
+    /// settings.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         let mut builder = Client::builder(self.url()).timeout(self.timeout()?);
         if let Some(path) = &self.token_file.value {

@@ -24,7 +24,7 @@ pub(crate) struct Failure {
     /// The message to print. `None` if the command's output has already shown the reason.
     pub(crate) message: Option<String>,
     pub(crate) problem: Option<Box<tourbillon_client::api::Problem>>,
-    /// Whether the output failed because its reader, such as `head`, has ended. Then the program's exit code is 0.
+    /// Whether the output failed because its reader, such as `head`, has ended. Then the exit code of the program is 0.
     pub(crate) is_reader_gone: bool,
 }
 
@@ -44,8 +44,8 @@ impl Failure {
         Self { code, message: None, problem: None, is_reader_gone: false }
     }
 
-    /// Returns the text that the program prints for the failure. With `is_json` it is one line of JSON, and otherwise a
-    /// line for people. `None` if the failure has no message.
+    /// Returns the text that the program prints for the failure. With `is_json` the text is one line of JSON, and
+    /// otherwise a line for people. `None` if the failure has no message.
     pub(crate) fn text(&self, is_json: bool) -> Option<String> {
         let message = self.message.as_ref()?;
         Some(if is_json {
@@ -81,7 +81,7 @@ impl From<BuildError> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Makes the failure for an error that occurred while the program printed.
+    /// Makes the failure of a command whose output could not be printed.
     fn from(error: io::Error) -> Self {
         let is_reader_gone = error.kind() == io::ErrorKind::BrokenPipe;
         Self { is_reader_gone, ..Self::new(Code::NotFulfilled, format!("the output failed: {error}")) }

@@ -196,8 +196,8 @@ mod tests {
         Arguments::command().debug_assert();
     }
 
-    /// Checks that each group of flags that exclude each other has only these flags. clap adds all arguments of a
-    /// struct to the struct's group. So a flag with another purpose needs a struct of its own.
+    /// Checks the groups of flags that exclude each other. clap adds all arguments of a struct to the struct's group.
+    /// So the struct of a group must not contain a flag with another purpose.
     #[test]
     fn a_flag_excludes_no_other_by_being_beside_it() {
         fn groups(command: &clap::Command, path: &str, found: &mut Vec<(String, Vec<String>)>) {

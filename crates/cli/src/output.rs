@@ -11,7 +11,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Prints a value as one line of JSON. For people, prints the line that `line` makes of the value.
+    /// Prints a value as one line of JSON. Without `--json`, prints the line that `line` makes of the value.
     pub(crate) fn value<T: Serialize>(self, value: &T, line: impl FnOnce(&T) -> String) -> io::Result<()> {
         if self.is_json { self.json(value) } else { print(&line(value)) }
     }
@@ -21,8 +21,8 @@ impl Output {
         print(&serde_json::to_string(value)?)
     }
 
-    /// Prints each value as one line of JSON. For people, prints a table: `columns` are its headings, and `row` makes
-    /// its rows.
+    /// Prints each value as one line of JSON. Without `--json`, prints a table: `columns` are the headings, and `row`
+    /// makes the row of a value.
     pub(crate) fn list<T: Serialize, const N: usize>(
         self,
         values: &[T],
@@ -35,8 +35,8 @@ impl Output {
         print(&table(Some(columns), values.iter().map(row)))
     }
 
-    /// Prints a value as one line of JSON. For people, prints each field of the value on its own line, and leaves empty
-    /// fields out.
+    /// Prints a value as one line of JSON. Without `--json`, prints each field of the value on its own line, and leaves
+    /// empty fields out.
     pub(crate) fn fields<T: Serialize>(
         self,
         value: &T,
@@ -78,7 +78,7 @@ pub(crate) fn table<const N: usize>(
     lines.join("\n")
 }
 
-/// Escapes characters that control a terminal, and characters that change the direction of text.
+/// Escapes the characters that control a terminal, and the characters that change the direction of text.
 pub(crate) fn plain(text: &str) -> String {
     let is_hidden = |c: char| {
         c.is_control()

@@ -7,8 +7,7 @@ use crate::transport::Transport;
 use std::sync::Arc;
 use tourbillon_api::{AuditAction, AuditEntry, Moment};
 
-/// A list of entries of the audit trail that meet some conditions. The list is read page by page, the newest entry
-/// first.
+/// A list of entries of the audit trail, narrowed by conditions. The list is read page by page, the newest entry first.
 #[derive(Clone, Debug)]
 pub struct Audit(Paged);
 
@@ -24,7 +23,7 @@ impl Audit {
         Self(self.0.with("namespace", name))
     }
 
-    /// Keeps only entries about changes that were made with the token of this name or id.
+    /// Keeps only entries about changes that were made with a certain token. `name` is the name or the id of the token.
     #[must_use]
     pub fn token(self, name: impl Into<String>) -> Self {
         Self(self.0.with("token", name))

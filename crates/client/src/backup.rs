@@ -19,15 +19,15 @@ struct End {
     crc32: u32,
 }
 
-/// The counts and checksums of the part of a backup that has come so far. The backup's last line must agree with them.
+/// The counts and checksums of the bytes of a backup that have arrived. The backup's last line must agree with them.
 #[derive(Default)]
 struct Seen {
-    /// The number of complete lines that have come.
+    /// The number of complete lines that have arrived.
     lines: u64,
-    /// The checksum of all bytes so far. `sum_before` is the checksum without the last line.
+    /// The checksum of all bytes that have arrived. `sum_before` is the checksum without the last line.
     sum: crc32fast::Hasher,
     sum_before: crc32fast::Hasher,
-    /// The part of the last line that has come. Only the line's first [`LONGEST_END`] bytes are kept.
+    /// The bytes of the last line that have arrived. Only the line's first [`LONGEST_END`] bytes are kept.
     last: Vec<u8>,
 }
 
@@ -51,8 +51,8 @@ impl Seen {
         }
     }
 
-    /// Returns the number of timers in a complete backup. Returns `None` if the backup is incomplete, or does not agree
-    /// with its last line.
+    /// Returns the number of timers in a complete backup. Returns `None` if the backup is incomplete, or contradicts
+    /// its last line.
     fn end(&self) -> Option<u64> {
         let line = self.last.strip_suffix(b"\n")?;
         let end: End = serde_json::from_slice(line).ok()?;
@@ -103,7 +103,7 @@ impl Backup {
         }
     }
 
-    /// Returns the number of timers in the backup. Returns `None` until the whole backup has come.
+    /// Returns the number of timers in the backup. Returns `None` until the whole backup has arrived.
     #[must_use]
     pub fn timers(&self) -> Option<u64> {
         self.timers

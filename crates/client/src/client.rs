@@ -22,8 +22,8 @@ use tourbillon_api::{
     ServiceStats,
 };
 
-/// How long an idle connection is kept. Common servers close an idle connection after 5 s, so this time is shorter. If
-/// a change is sent while its connection closes, the outcome is unknown.
+/// The time for which an idle connection is kept. Common servers close an idle connection after 5 s, so this time is
+/// shorter. If the server closes a connection while a change is sent, the outcome of the change is unknown.
 const IDLE: Duration = Duration::from_secs(4);
 
 /// The client of a service. Clones share the connections.
@@ -87,17 +87,16 @@ impl Builder {
         Self { connect_timeout: timeout, ..self }
     }
 
-    /// Sets the time in which a request must be sent once and its answer be read. The default is 10 s. For
+    /// Sets the time for one attempt to send a request and read its answer. The default is 10 s. For
     /// [`Queue::claim`](crate::Queue::claim), the time for which the service waits for a timer is added.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Sets the number of times that the client may repeat a request. The default is 3. Only some requests are
-    /// repeated: reads, creations, and requests that were not sent. The pause before the first repetition is at most
-    /// 100 ms, then 200 ms, and so on up to 3.2 s. If the service asks for a longer pause, the client waits for that
-    /// time.
+    /// Sets how many times the client may repeat a request. The default is 3. Only some requests are repeated: reads,
+    /// creations, and requests that were not sent. The pause before the first repetition is at most 100 ms, then 200
+    /// ms, and so on up to 3.2 s. If the service asks for a longer pause, the client waits for that time.
     #[must_use]
     pub fn repeats(self, repeats: u32) -> Self {
         Self { repeats, ..self }
@@ -165,7 +164,7 @@ fn authorisation(token: &str) -> Result<HeaderValue, BuildError> {
     Ok(value)
 }
 
-/// Returns the scheme, host and path of a service's URL, without a slash at the end.
+/// Returns a service's URL without a slash at the end. Fails if the URL has a user, a query or a fragment.
 fn base_of(url: &str) -> Result<Box<str>, BuildError> {
     let refused = |reason: &str| BuildError::Url(reason.into());
     let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| refused(&error.to_string()))?;
@@ -244,7 +243,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "lateness"]))).await
     }
 
-    /// Returns how many timers are pending, grouped by the time until they are due.
+    /// Returns the number of pending timers, grouped by the time until they are due.
     ///
     /// # Errors
     ///
@@ -281,7 +280,7 @@ impl Client {
         self.0.send(&Call::read(join(&["v1", "queues"]))).await
     }
 
-    /// Makes a list of the timers of all namespaces. Conditions can narrow it. Sends no request.
+    /// Makes a list of the timers of all namespaces. Conditions can narrow the list. Sends no request.
     #[must_use]
     pub fn list(&self) -> List {
         List::new(Arc::clone(&self.0), join(&["v1", "timers"]))
@@ -324,11 +323,11 @@ impl Client {
         self.0.send_for(&Call::read(join(&["healthz"])), |_| Ok(())).await
     }
 
-    /// Returns whether the service can work.
+    /// Returns whether the service is ready to work.
     ///
     /// # Errors
     ///
-    /// See [`Error`]. If the service answers that it cannot work, the call succeeds.
+    /// See [`Error`]. If the service answers that it is not ready, the call succeeds.
     pub async fn readiness(&self) -> Result<Readiness, Error> {
         let not_ready = Some(StatusCode::SERVICE_UNAVAILABLE);
         self.0.send(&Call { also: not_ready, ..Call::read(join(&["readyz"])) }).await

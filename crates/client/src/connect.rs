@@ -15,8 +15,8 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// A connector that resolves a name, and connects to its address. If the URL asks for TLS, the connector also agrees on
-/// TLS.
+/// A connector that resolves the name of a host, and connects to its address. If the URL asks for TLS, the connector
+/// also agrees on TLS.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     inner: HttpsConnector<HttpConnector>,
@@ -24,7 +24,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// Makes a connector that trusts the web's authorities and, in addition, these certificates.
+    /// Makes a connector that trusts the web's certificate authorities and, in addition, these certificates.
     pub(crate) fn new(
         certificates: &[CertificateDer<'static>],
         timeout: Duration,

@@ -11,15 +11,15 @@ use tourbillon_api::{Problem, ProblemKind};
 pub enum Error {
     /// The service answered that it has not fulfilled the request. The problem says why.
     Problem(Box<Problem>),
-    /// The connection failed. The request has changed nothing.
+    /// The connection failed. The service has changed nothing for the request.
     Connection(Box<str>),
-    /// A request that only reads got no answer in time. A request that may have changed something fails with an
-    /// [unknown outcome](Self::UnknownOutcome) instead.
+    /// A request that only reads got no answer in time. For other requests, the error is an [unknown
+    /// outcome](Self::UnknownOutcome) instead.
     Timeout,
-    /// It is unknown whether the service has fulfilled the request. After the request was sent, the connection broke,
-    /// the time was over, or the answer could not be read.
+    /// It is unknown whether the service has fulfilled the request. The connection broke, the time was over, or the
+    /// answer could not be read. Each of these happened after the request was sent.
     UnknownOutcome(Box<str>),
-    /// The answer cannot be read. The request has changed nothing.
+    /// The answer cannot be read. The service has changed nothing for the request.
     Decode {
         /// The HTTP status of the answer.
         status: u16,
@@ -74,8 +74,8 @@ impl core::error::Error for Error {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The URL is not valid. A URL of a service has the scheme `http` or `https` and a host, and may have a path. Other
-    /// parts are not permitted.
+    /// The URL is not valid. The URL of a service has the scheme `http` or `https`, a host, and perhaps a port and a
+    /// path. Other parts are not permitted.
     Url(Box<str>),
     /// The token is empty, or contains characters that are not permitted in a header.
     Token,
@@ -86,7 +86,7 @@ pub enum BuildError {
         /// The error that the operating system returned.
         error: io::Error,
     },
-    /// A certificate cannot be read, for the reason in this text.
+    /// A certificate cannot be read. The text says why.
     Certificate(Box<str>),
 }
 

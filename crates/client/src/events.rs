@@ -10,18 +10,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tourbillon_api::Event;
 
-/// The greatest size of an event that a stream may bring, in bytes.
+/// The greatest size of a single event in a stream, in bytes.
 const LONGEST: usize = 1 << 20;
 
-/// The time without any byte after which a connection counts as broken. The service sends a comment every 15 s.
+/// The time without any received byte after which a connection counts as broken. The service sends a comment every 15
+/// s.
 const SILENCE: Duration = Duration::from_secs(45);
 
 /// An item of a stream of events: an event, or a gap in the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Seen {
-    /// An event. [`Event::missed`] counts the events just before it that this reader missed. Either the reader was too
-    /// slow for them, or a later version of the service sent them in an unknown form.
+    /// An event. [`Event::missed`] is the number of events just before this event that the reader missed. Either the
+    /// reader was too slow for them, or a later version of the service sent them in an unknown form.
     Event(Box<Event>),
     /// The connection broke, and a new connection was made. The reader has missed the events between the two
     /// connections. The service does not store events, so their number is unknown.
@@ -57,8 +58,8 @@ impl Events {
         }
     }
 
-    /// Sets the time without any byte after which a connection counts as broken. The default is 45 s. The service sends
-    /// a comment every 15 s.
+    /// Sets the time without any received byte after which a connection counts as broken. The default is 45 s. The
+    /// service sends a comment every 15 s.
     #[must_use]
     pub fn silence(self, silence: Duration) -> Self {
         Self { silence, ..self }
@@ -148,13 +149,13 @@ impl Events {
 /// Parses a body of the type `text/event-stream`.
 #[derive(Debug, Default)]
 struct Parser {
-    /// The start of a line that has not come completely.
+    /// The start of a line whose end has not arrived.
     line: Vec<u8>,
-    /// The data of an event that has not come completely.
+    /// The data of an event whose end has not arrived.
     data: Vec<u8>,
     events: VecDeque<Box<Event>>,
-    /// The number of unreadable events after the last readable event. Unreadable events are of a later version of the
-    /// service.
+    /// The number of unreadable events after the last readable event. A later version of the service may send events
+    /// that this version cannot read.
     unread: u64,
 }
 

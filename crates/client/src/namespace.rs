@@ -29,7 +29,7 @@ impl Namespace {
         Self { transport, path: join(&["v1", "namespaces", name]).into() }
     }
 
-    /// Returns the path of `segments` below the path of the namespace.
+    /// Returns the path of an object in the namespace. `segments` are the segments below the namespace's path.
     fn below(&self, segments: &[&str]) -> String {
         let mut path = String::from(&*self.path);
         segments.iter().for_each(|segment| push(&mut path, segment));
@@ -67,7 +67,7 @@ impl Namespace {
         self.id(id).verb("replay").await
     }
 
-    /// Makes a list of all timers of the namespace. Conditions can narrow it. Sends no request.
+    /// Makes a list of all timers of the namespace. Conditions can narrow the list. Sends no request.
     #[must_use]
     pub fn list(&self) -> List {
         List::new(Arc::clone(&self.transport), self.below(&["timers"]))
@@ -85,7 +85,7 @@ impl Namespace {
         SchedulePages::new(Arc::clone(&self.transport), self.below(&["schedules"]))
     }
 
-    /// Returns the next ten instants that a schedule with this rule would have. The schedule is not made.
+    /// Returns the next ten instants of a schedule with this rule. Does not make the schedule.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Namespace {
         self.transport.send(&Call { effect: Effect::Read, ..call }).await
     }
 
-    /// Makes many changes in one transaction, in their order. The request is never repeated.
+    /// Makes many changes in one transaction, in the order of the batch. The request is never repeated.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Namespace {
         Ok(operation)
     }
 
-    /// Gives access to a queue from which timers are fetched. Sends no request.
+    /// Gives access to the queue with this name. The program fetches timers from the queue. Sends no request.
     #[must_use]
     pub fn queue(&self, name: &str) -> Queue {
         Queue::new(Arc::clone(&self.transport), self.below(&["queues", name, "claims"]))
@@ -202,8 +202,8 @@ impl Namespace {
         self.settle(&Call::change(Method::POST, self.below(&["claims", claim, "nack"])).json(nack)?).await
     }
 
-    /// Prolongs the delivery of a fetched timer. From now on, the delivery has the time that the timer's policy sets
-    /// for an attempt.
+    /// Prolongs the delivery of a fetched timer. From now on, the receiver has the time that the timer's policy sets
+    /// for a delivery attempt.
     ///
     /// # Errors
     ///
@@ -243,7 +243,7 @@ impl Namespace {
         self.settle(&Call::change(Method::DELETE, self.path.to_string())).await
     }
 
-    /// Makes a new signing secret. Older secrets still sign for a while.
+    /// Makes a new signing secret. The service still signs with older secrets for a while.
     ///
     /// # Errors
     ///

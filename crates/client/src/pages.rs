@@ -58,7 +58,7 @@ impl fmt::Debug for Paged {
     }
 }
 
-/// Returns the word by which a query names the value of an enum.
+/// Returns the word that stands for a variant of an enum in a query.
 pub(crate) fn word(value: impl Serialize) -> String {
     let value = serde_json::to_value(value).ok();
     value.as_ref().and_then(|value| value.as_str()).unwrap_or_default().to_owned()
@@ -132,8 +132,8 @@ impl List {
     }
 }
 
-/// Reads a list of timers page by page. If a timer is made, moved or ended while the pages are read, it may be left out
-/// or come twice.
+/// Reads a list of timers page by page. A timer that is made, moved or ended during the reading may be left out or come
+/// twice.
 #[derive(Clone, Debug)]
 pub struct Pages(Paged);
 

@@ -6,7 +6,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// The characters that are escaped in a path: all except the unreserved characters of RFC 3986.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Appends a segment to a path. The segments `.` and `..` are escaped, because proxies would resolve them.
+/// Appends a segment to a path, and escapes it. The segments `.` and `..` are escaped too, because proxies would
+/// resolve them.
 pub(crate) fn push(path: &mut String, segment: &str) {
     path.push('/');
     match segment {
@@ -23,7 +24,7 @@ pub(crate) fn join(segments: &[&str]) -> String {
     path
 }
 
-/// Builds the query of a URL from the pairs of a name and a value. Pairs without a value are left out.
+/// Builds the query of a URL from pairs of a name and a value. Leaves out the pairs without a value.
 pub(crate) fn query(pairs: &[(&str, Option<&str>)]) -> String {
     let mut query = String::new();
     for (name, value) in pairs {

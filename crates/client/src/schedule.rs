@@ -78,7 +78,7 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&self.verb("resume")).await
     }
 
-    /// Makes a timer of the schedule that is due now.
+    /// Makes a timer of the schedule at once. The timer is due now.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl<'a> ScheduleAt<'a> {
         self.transport.send(&self.verb("trigger")).await
     }
 
-    /// Starts an operation that makes the timers of past instants, in a given range.
+    /// Starts an operation that makes timers for the past instants of the schedule in a range of time.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl fmt::Debug for ScheduleAt<'_> {
     }
 }
 
-/// Reads a list of schedules page by page, in the order of their keys.
+/// A reader of a list of schedules. The list is read page by page, in the order of the keys.
 #[derive(Clone, Debug)]
 pub struct SchedulePages(Paged);
 

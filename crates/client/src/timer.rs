@@ -31,8 +31,8 @@ impl<'a> TimerAt<'a> {
         self.transport.send(&Call::read(self.path.clone())).await
     }
 
-    /// Returns the timer's attempts and its end. A key stands for the last timer that had it. After its end a timer
-    /// stays known for some time.
+    /// Returns the timer's attempts and its end. A key stands for the last timer that had the key. The service
+    /// remembers an ended timer for some time.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl<'a> TimerAt<'a> {
         self.moved(&Delay { due: Some(due), delay_ms: None }).await
     }
 
-    /// Moves the timer's due moment to `delay` from now, by the service's clock.
+    /// Moves the timer's due moment to the moment that is `delay` after now, by the service's clock.
     ///
     /// # Errors
     ///

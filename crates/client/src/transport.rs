@@ -31,17 +31,18 @@ use tourbillon_api::{FieldFault, Problem, ProblemKind};
 /// The greatest size of an answer of the service, in bytes.
 const LARGEST_ANSWER: usize = 16 << 20;
 
-/// The longest pause before a request is repeated. If the service asks for a longer pause, the request is not repeated.
+/// The longest pause before a request is repeated. If the service asks for a longer pause, the client does not repeat
+/// the request.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The effect of a request on the service. The effect decides whether the request may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// The request changes nothing at the service.
+    /// The request does not change the service.
     Read,
     /// The request makes a timer under an idempotency key, so it may be repeated.
     Creation,
-    /// The request makes another change, so it must not be repeated.
+    /// The request changes the service in another way, so it must not be repeated.
     Change,
 }
 
@@ -54,10 +55,10 @@ pub(crate) struct Call {
     pub(crate) body: Option<Bytes>,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) effect: Effect,
-    /// The longest time for which the service itself may wait before it answers. This time is added to the client's
-    /// timeout.
+    /// The longest time for which the service may wait for an event before it answers. This time is added to the
+    /// client's timeout.
     pub(crate) wait: Duration,
-    /// A status outside of 2xx that counts as a success of this request. `None` if only 2xx counts.
+    /// A further status, outside of 2xx, that counts as a success of this request. `None` if only 2xx counts.
     pub(crate) also: Option<StatusCode>,
 }
 
@@ -88,28 +89,28 @@ impl Call {
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) client: Client<Connector, Full<Bytes>>,
-    /// The scheme and the host of the service's URL, and the start of all paths, without a slash at the end.
+    /// The part of the service's URL before the paths of requests: scheme, host and perhaps a path. There is no slash
+    /// at the end.
     pub(crate) base: Box<str>,
     pub(crate) authorisation: Option<HeaderValue>,
     pub(crate) timeout: Duration,
     pub(crate) repeats: u32,
 }
 
-/// A failed attempt to send a request. The value says whether the request may be repeated.
+/// A failed attempt to send a request. The value also says whether the request may be repeated.
 #[derive(Debug)]
 struct Failed {
     error: Error,
-    /// The shortest pause before a repetition. `None` if the request must not be repeated.
+    /// The least pause before the request is repeated. `None` if the request must not be repeated.
     again: Option<Duration>,
 }
 
-/// The state in which an exchange with the service broke. The state decides whether the service may have fulfilled the
+/// The stage at which an exchange with the service failed. The stage decides whether the service may have fulfilled the
 /// request.
 enum Broken {
-    /// The exchange broke before the request was sent, for the reason in this text.
+    /// The exchange failed before the request was sent. The text says why.
     Before(String),
-    /// The exchange broke after the request was sent, for the reason in this text. The service may have received the
-    /// request.
+    /// The exchange failed after the request was sent. The service may have received the request. The text says why.
     After(String),
     /// The answer did not come within the client's time limit.
     Late,
@@ -183,14 +184,16 @@ impl Transport {
         Err(refused(status, &body, call.effect))
     }
 
-    /// Sends a request for a stream of events. The answer does not end. Returns once the head of the answer has come.
+    /// Sends a request for a stream of events. Returns once the head of the answer has arrived. The body of the answer
+    /// does not end.
     pub(crate) async fn open(&self, path: &str) -> Result<Response<Incoming>, Error> {
         let mut call = Call::read(path.to_owned());
         call.headers.push((ACCEPT, HeaderValue::from_static("text/event-stream")));
         self.begin(&call).await
     }
 
-    /// Sends a request that changes nothing, and does not repeat it. Returns once the head of the answer has come.
+    /// Sends a request that changes nothing. Does not repeat the request. Returns once the head of the answer has
+    /// arrived.
     pub(crate) async fn begin(&self, call: &Call) -> Result<Response<Incoming>, Error> {
         let head = tokio::time::timeout(self.timeout, self.head(call)).await.unwrap_or(Err(Broken::Late));
         let response = head.map_err(|broken| failed_exchange(broken, Effect::Read).error)?;
@@ -229,7 +232,7 @@ impl Transport {
     }
 }
 
-/// Returns whether the request was not sent because its connection had already ended.
+/// Returns whether an error means that the request was not sent, because its connection had already ended.
 fn is_unsent(error: &(dyn core::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -264,7 +267,7 @@ fn failed_exchange(broken: Broken, effect: Effect) -> Failed {
     Failed { error, again: may_repeat.then_some(Duration::ZERO) }
 }
 
-/// Returns the failure for an answer whose status is not a success. The failure says whether the request may be
+/// Returns the failure for an answer whose status is not a success. The failure also says whether the request may be
 /// repeated.
 fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     if let Some(problem) = problem(status, body) {
@@ -291,7 +294,7 @@ fn refused(status: StatusCode, body: &[u8], effect: Effect) -> Failed {
     }
 }
 
-/// A problem that a later version of the service may have sent. So unknown fields and kinds are accepted.
+/// A problem that a later version of the service may have sent. Unknown fields and kinds are accepted.
 #[derive(Deserialize)]
 struct LaterProblem {
     #[serde(rename = "type")]
@@ -307,7 +310,7 @@ struct LaterProblem {
     retry_after_ms: Option<u64>,
 }
 
-/// Reads the problem in an answer. An unknown kind is replaced by the general kind for the status.
+/// Reads the problem in an answer. A kind that this version does not know becomes the general kind for the status.
 fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
     if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
         return Some(problem);
@@ -326,8 +329,8 @@ fn problem(status: StatusCode, body: &[u8]) -> Option<Problem> {
     Some(Problem { kind: known, title, status: status.as_u16(), detail, errors, outcome, retry_after_ms })
 }
 
-/// Returns whether the service would have answered the first attempt with the same error. Then no attempt has changed
-/// anything.
+/// Returns whether the service would have answered the first attempt with the same error too. In that case, no attempt
+/// has changed anything.
 fn holds_for_all(error: &Error) -> bool {
     match error {
         Error::Problem(problem) => {
@@ -338,8 +341,8 @@ fn holds_for_all(error: &Error) -> bool {
     }
 }
 
-/// Returns the pause before a repetition. The bound of the pause is 100 ms at first, then 200 ms, and so on up to 3.2
-/// s. The pause is random, between half the bound and the bound.
+/// Returns the pause before a repetition. The pause is random, between half of a bound and the bound. The bound is 100
+/// ms at first, then 200 ms, and so on up to 3.2 s.
 fn back_off(sent: u32) -> Duration {
     let longest = 100_u64 << sent.min(5);
     Duration::from_millis(longest / 2 + fastrand::u64(..=longest / 2))

@@ -18,8 +18,8 @@ pub(crate) struct Asker {
     id: RequestId,
     peer: Option<IpAddr>,
     is_page: bool,
-    /// The SHA-256 of the token that permitted the request. Unset if the request needed no token, or is not permitted
-    /// yet.
+    /// The SHA-256 of the token that permitted the request. Unset before the request is permitted. Also unset if the
+    /// request needs no token.
     token: OnceLock<[u8; 32]>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn request_id() -> Option<RequestId> {
 
 impl Asker {
     /// Determines the sender of a request. With `behind_proxy`, the address is the last address in `X-Forwarded-For`,
-    /// because the proxy has added this address. The client may have made up the earlier addresses.
+    /// because the proxy has added the last address. The client may have made up the earlier addresses.
     pub(crate) fn of(request: &Request, behind_proxy: bool) -> Self {
         let (peer, id) = match request.extensions().get::<Client>() {
             Some(client) => (Some(client.peer.to_canonical()), client.id.clone()),
@@ -65,7 +65,7 @@ impl Asker {
         self.peer
     }
 
-    /// Returns whether the path of the sender's request belongs to the pages for browsers.
+    /// Returns whether the sender asked for one of the pages for browsers. The path of the request decides.
     pub(crate) fn is_page(&self) -> bool {
         self.is_page
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use tourbillon_callback::guard::{Blocked, Guard};
 use url::{Host, Url};
 
-/// Explains why a callback to this URL is blocked. If a setting could permit the callback, the text names the setting.
+/// Explains why callbacks to this URL are blocked. If a setting could permit the callback, the text names the setting.
 pub(crate) fn words(blocked: Blocked, url: &str) -> String {
     match blocked {
         Blocked::Scheme if url.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("http:")) => {
@@ -39,7 +39,7 @@ fn names_address(url: &str) -> bool {
     matches!(url.as_ref().and_then(Url::host), Some(Host::Ipv4(_) | Host::Ipv6(_)))
 }
 
-/// Explains that the host of a callback is not in its namespace's list of allowed hosts.
+/// Explains that a namespace's list of allowed hosts does not contain the host of a callback.
 pub(crate) fn host_words(host: &str) -> String {
     format!("the namespace does not allow the host {host}: add it to the namespace's `allowed_hosts`")
 }

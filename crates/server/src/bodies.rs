@@ -24,18 +24,18 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The longest time for which the body of a request waits until there is memory for it.
+/// The longest time for which the body of a request waits for free memory.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The greatest number of request bodies that wait for memory.
 const MOST_WAITING: usize = 128;
-/// The pause after which a client should try again if there was no memory for its request. In milliseconds.
+/// The pause after which a client should repeat a request that found no memory. In milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
 /// Limits the memory for request bodies: the bytes of all bodies under way, and the bytes of each client. `C`
 /// identifies a client.
 #[derive(Debug)]
 pub(crate) struct Bodies<C> {
-    /// The greatest number of bytes of all bodies together.
+    /// The greatest number of bytes that all request bodies together may take.
     all: usize,
     state: Mutex<State<C>>,
     freed: Notify,
@@ -60,7 +60,7 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a counter for the body of a client's request. The counter begins at zero bytes.
+    /// Returns a counter of the bytes that the body of a client's request takes. The counter begins at zero bytes.
     pub(crate) fn hold(self: &Arc<Self>, client: C) -> Hold<C> {
         Hold { bodies: Arc::clone(self), client, bytes: AtomicUsize::new(0) }
     }
@@ -88,8 +88,8 @@ impl<C: Clone + Eq + Hash> Bodies<C> {
     }
 }
 
-/// Adds `number` to a client's entry if `permits` accepts the entry's present number. Returns whether `permits` accepts
-/// it.
+/// Adds `number` to a client's number in the map. Does nothing if `permits` rejects the client's number before the
+/// addition. Returns whether the number was added.
 fn add<C: Clone + Eq + Hash>(
     numbers: &mut HashMap<C, usize>,
     client: &C,
@@ -104,7 +104,7 @@ fn add<C: Clone + Eq + Hash>(
     true
 }
 
-/// Subtracts `number` from a client's entry. Removes the entry if its number is then zero.
+/// Subtracts `number` from a client's number in the map. Removes the client from the map once the number is zero.
 fn subtract<C: Clone + Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, number: usize) {
     if let Entry::Occupied(mut has) = numbers.entry(client.clone()) {
         *has.get_mut() -= number;
@@ -114,14 +114,14 @@ fn subtract<C: Clone + Eq + Hash>(numbers: &mut HashMap<C, usize>, client: &C, n
     }
 }
 
-/// A body of a client that waits for memory. While this value exists, the body counts as waiting.
+/// A request body that waits for memory. The body counts as waiting until this value is dropped.
 struct Waiting<'b, C: Clone + Eq + Hash> {
     bodies: &'b Bodies<C>,
     client: &'b C,
 }
 
 impl<'b, C: Clone + Eq + Hash> Waiting<'b, C> {
-    /// Begins the wait of a body for memory. Returns `None` if too many bodies wait already.
+    /// Counts a request body as waiting for memory. Returns `None` if too many bodies wait already.
     fn begin(bodies: &'b Bodies<C>, client: &'b C) -> Option<Self> {
         let mut state = bodies.lock();
         let free = MOST_WAITING.saturating_sub(state.waiting);
@@ -142,7 +142,7 @@ impl<C: Clone + Eq + Hash> Drop for Waiting<'_, C> {
 }
 
 /// The bytes that the body of one request has taken from [`Bodies`], the memory for all bodies. Dropping the value
-/// gives the bytes back.
+/// frees the bytes.
 pub(crate) struct Hold<C: Clone + Eq + Hash> {
     bodies: Arc<Bodies<C>>,
     client: C,
@@ -179,8 +179,8 @@ impl<C: Clone + Eq + Hash> Hold<C> {
         Ok(if all.is_empty() { first } else { all.into() })
     }
 
-    /// Takes `bytes` further bytes of memory for the request. If too few are free, waits until other requests give
-    /// bytes back.
+    /// Takes `bytes` further bytes of memory for the request's body. If too few bytes are free, waits until other
+    /// requests free memory.
     async fn grow(&self, bytes: usize) -> Result<(), BodyFault> {
         if !self.bodies.take(&self.client, bytes) {
             let _waiting = Waiting::begin(&self.bodies, &self.client).ok_or(BodyFault::NoRoom)?;
@@ -226,7 +226,7 @@ pub(crate) enum BodyFault {
     TooLarge,
     /// There is no memory for the body, or too many bodies wait for memory already.
     NoRoom,
-    /// The client or its connection has failed. The text says how.
+    /// The connection has failed, or the client has broken off the body. The text says how.
     Broken(String),
 }
 

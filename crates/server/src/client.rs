@@ -8,12 +8,12 @@ use http::Extensions;
 use http::request::Parts;
 use std::sync::Arc;
 
-/// The methods by which a handler of the HTTP interface informs the connection about a request.
+/// The notes about a request that its handler sends to the request's connection.
 pub(crate) trait Notes: Send + Sync + 'static {
-    /// Records that the request may wait without end for an event, as a long poll does.
+    /// Notes that the request may wait without end for an event, as a long poll does.
     fn waits(&self);
 
-    /// Records that the request was permitted. Its token is valid, or the service needs no tokens.
+    /// Notes that the request was permitted. Its token is valid, or the service needs no tokens.
     fn is_known(&self);
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn network(peer: IpAddr) -> IpAddr {
     }
 }
 
-/// Informs the connection of a request that the request was permitted.
+/// Informs a request's connection that the request was permitted. `extensions` belong to the request.
 pub(crate) fn note_known(extensions: &Extensions) {
     if let Some(client) = extensions.get::<Client>() {
         client.notes.is_known();
@@ -50,7 +50,7 @@ pub(crate) fn note_known(extensions: &Extensions) {
 }
 
 /// Marks a request that may wait without end, such as a long poll. A handler marks its request by extracting this
-/// value. Such a request ends when the client closes its half of the connection.
+/// value. A marked request ends when the client closes its half of the connection.
 #[derive(Debug)]
 pub(crate) struct Waits;
 

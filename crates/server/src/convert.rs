@@ -16,7 +16,8 @@ use tourbillon_durable::store::{IfPresent, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Due, Rejection, Spec, UtcMillis};
 
-/// A timer that is about to be stored: the name of the handler that delivers the timer, and the timer's specification.
+/// The parts of a new timer for the store: the name of the handler that delivers the timer, and the timer's
+/// specification.
 pub(crate) type Order = (&'static str, Spec<Vec<u8>>);
 
 /// The callback or the queue entry of a timer, in the form that the store keeps.
@@ -28,9 +29,9 @@ pub(crate) struct Work {
     pub(crate) callback: Option<Callback>,
 }
 
-/// Converts a timer of a request into the form for the store. Also returns the timer's callback, if it has a callback.
-/// `head` has facts about the request, which the store keeps with the timer. `pointer` is the JSON pointer to the timer
-/// within the request, for errors.
+/// Converts a timer of a request into the form that the store keeps. Also returns the timer's callback, if the timer
+/// has a callback. `head` has facts about the request, which the store keeps with the timer. `pointer` is the JSON
+/// pointer to the timer within the request, for errors.
 pub(crate) fn order(
     timer: &api::NewTimer,
     settings: &Settings,
@@ -50,8 +51,8 @@ pub(crate) fn order(
     Ok(((kind, spec), callback))
 }
 
-/// The place of a field in a request: the JSON pointer of its parent, and the rest of the pointer. The two texts are
-/// joined only for an error.
+/// The place of a field in a request, as two parts of a JSON pointer: the pointer of the parent, and the rest. Only an
+/// error joins the two parts.
 #[derive(Clone, Copy)]
 struct At<'a>(&'a str, &'static str);
 
@@ -89,7 +90,8 @@ pub(crate) fn work(
     Ok(Work { kind, payload, policy, callback })
 }
 
-/// Returns when a timer shall be due. A request gives either a moment or a delay. Fails if it gives both.
+/// Returns the due moment of a request's timer. A request gives either a moment or a delay. Fails if the request gives
+/// both.
 pub(crate) fn due(due: Option<Moment>, delay_ms: Option<u64>, pointer: &str) -> Result<Option<Due>, Problem> {
     match (due, delay_ms) {
         (Some(_), Some(_)) => Err(Problem::field(pointer, "at most one of `due` and `delay_ms`")),
@@ -186,11 +188,11 @@ const MOST_PAUSES: usize = 32;
 const MOST_ATTEMPTS: u32 = 1_000;
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
 const LEAST_TIMEOUT_MS: u64 = 100;
-/// The time for which the runtime waits for a handler after the handler's own timeout. So the handler ends first, even
-/// if it waits for a permit before its call.
+/// The time for which the runtime waits for a handler beyond the handler's own timeout. So the handler ends first, even
+/// if the handler waits for a permit before its call.
 const BEYOND: Duration = Duration::from_secs(15);
 
-/// Returns the longest time for a single attempt of a delivery, in milliseconds. Fails if the request's timeout is too
+/// Returns the longest time for a single delivery attempt, in milliseconds. Fails if the request's timeout is too
 /// short, or longer than `longest`.
 fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, Problem> {
     let (timeout, most) = (policy.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS), longest.as_millis());
@@ -200,8 +202,8 @@ fn timeout(policy: &api::Policy, longest: Duration, at: At<'_>) -> Result<u32, P
     u32::try_from(timeout).ok().filter(|_| is_permitted).ok_or_else(refused)
 }
 
-/// Converts the retry policy of a request into the store's form. `timeout` is the longest time for which the runtime
-/// waits for a handler.
+/// Converts the retry policy of a request into the form that the store keeps. `timeout` is the longest time for which
+/// the runtime waits for a handler.
 fn policy(policy: &api::Policy, timeout: Duration, at: At<'_>) -> Result<Policy, Problem> {
     let millis = Duration::from_millis;
     let default = Policy::default();
@@ -276,7 +278,7 @@ pub(crate) fn moment(moment: UtcMillis) -> Moment {
 }
 
 /// Converts a stored timer into the form for answers. `with_payload` adds the headers and the body of the callback.
-/// Clients that may only read must not see these.
+/// Clients that may only read must not see headers and bodies.
 pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
     let (callback, pull, timeout_ms) = shown_work(timer, with_payload);
     api::Timer {
@@ -348,7 +350,8 @@ fn shown_work(timer: &Timer, with_payload: bool) -> ShownWork {
     }
 }
 
-/// Returns a body as text if the body is valid UTF-8. Otherwise returns the body in base 64 as the second value.
+/// Returns a body as the text or the base 64 of an answer. The first value is set if the body is valid UTF-8, and
+/// otherwise the second value.
 pub(crate) fn shown_body(body: Vec<u8>) -> (Option<String>, Option<String>) {
     match String::from_utf8(body) {
         Ok(text) => (Some(text), None),

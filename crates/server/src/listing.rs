@@ -16,25 +16,25 @@ use uuid::Uuid;
 
 /// The greatest number of reads from the store for one page of a list.
 const MOST_PAGES: usize = 10;
-/// The greatest number of reads from the store for one page of a list that goes through the namespaces in turn. The
-/// number is larger than [`MOST_PAGES`], because each namespace needs at least one read.
+/// The greatest number of reads from the store for one page of a list over all namespaces, which reads one namespace
+/// after the other. The number exceeds [`MOST_PAGES`], because each namespace needs at least one read.
 const MOST_OF_A_WALK: usize = 50;
-/// The greatest number of timers in the first read of a page. The payloads of these timers decide how many timers the
-/// next read gets.
+/// The greatest number of timers in the first read of a page. The sizes of these timers' payloads decide how many
+/// timers the next read gets.
 const FIRST: u32 = 50;
-/// The total size of the payloads in a page after which the page ends early, in bytes.
+/// The size in bytes at which a page ends early: the sum of the payloads of its timers.
 const ENOUGH: usize = 1 << 20;
 
 /// A list of the timers that `filter` selects. If `group` is set, the list has only the dead timers of the group.
 pub(crate) struct Listing {
     filter: Filter,
     group: Option<DeadGroup>,
-    /// The first bytes of each cursor of this list, a hash of the list's conditions. A cursor with other first bytes is
-    /// refused.
+    /// A hash of the list's conditions, with which each cursor of this list begins. A cursor that begins with other
+    /// bytes is refused.
     mark: [u8; 8],
 }
 
-/// A page of a list of timers. `next` is the cursor of the next page, if there may be a next page.
+/// A page of a list of timers. `next` is the cursor of the next page. `None` if no page follows.
 #[derive(Default)]
 pub(crate) struct Listed {
     pub(crate) timers: Vec<Timer>,
@@ -76,9 +76,9 @@ impl Listing {
         Self { mark: mark(&filter, Some(&group)), filter, group: Some(group) }
     }
 
-    /// Returns the page of the list that begins at the cursor. Without a cursor, returns the first page. A page may
-    /// have fewer than `limit` timers although more follow. It ends early after removed timers, or if the first fifty
-    /// timers have large payloads.
+    /// Returns the page of the list that begins at the cursor. Without a cursor, returns the first page. A page may end
+    /// with fewer than `limit` timers although more timers follow. One cause is a timer that was removed from the page,
+    /// and another cause is large payloads.
     pub(crate) async fn page(
         &self,
         service: &Service,
@@ -95,8 +95,8 @@ impl Listing {
         listed.map_err(|error| unavailable(&error))
     }
 
-    /// Removes the timers from a page that do not belong to the list. Also removes the inner timers of schedules,
-    /// because no list shows the namespaces of these timers.
+    /// Removes from a page the timers that do not belong to the list. Also removes the inner timers of schedules,
+    /// because no list shows the namespaces of inner timers.
     fn keep(&self, page: &mut Page) {
         page.timers.retain(|timer| {
             let is_of_group = self.group.as_ref().is_none_or(|group| group.has(timer));
@@ -104,8 +104,8 @@ impl Listing {
         });
     }
 
-    /// Reads a page of a list that the store itself can list: a list in a single namespace, or a list without a label
-    /// and a key prefix.
+    /// Reads a page of a list that the store can read without help. Such a list has a single namespace, or it has
+    /// neither a label nor a key prefix.
     async fn go_on(
         &self,
         service: &Service,
@@ -132,7 +132,7 @@ impl Listing {
         Ok(Listed { timers: page.timers, next })
     }
 
-    /// Reads a page of a list over all namespaces that goes through the namespaces in turn.
+    /// Reads a page of a list over all namespaces. Reads one namespace after the other.
     async fn walk(
         &self,
         service: &Service,

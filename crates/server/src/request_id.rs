@@ -7,7 +7,7 @@ use uuid::Uuid;
 /// The header that has the id of a request. A client may send this header, and answers have it.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The greatest length of a request's id that a client gives, in bytes.
+/// The greatest length of the id that a client may give a request, in bytes.
 pub(crate) const LONGEST_ID: usize = 128;
 
 /// The id of a request. The value also says whether the client gave the id or the service made it.
@@ -46,7 +46,7 @@ impl RequestId {
     }
 }
 
-/// Returns whether a client may give this text as the id of a request.
+/// Returns whether a text is valid as an id that a client gives a request.
 fn is_id(text: &str) -> bool {
     let is_permitted = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/+=@".contains(&byte);
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(is_permitted)

@@ -39,7 +39,7 @@ pub struct Settings {
     /// The time for which a lease gives a timer to a service. If a service on a shared store dies, other services
     /// deliver its timers after this time. 30 s by default.
     pub lease: Duration,
-    /// The greatest number of timers that the service stores. 100 million by default.
+    /// The greatest number of timers in the store. 100 million by default.
     pub max_timers: u64,
     /// The longest time from a timer's creation to its due moment. 36,600 days by default.
     pub max_delay: Duration,
@@ -77,7 +77,7 @@ pub struct Settings {
     pub telemetry: TelemetrySettings,
 }
 
-/// The Redis deployment that stores a service's timers.
+/// The settings of the Redis deployment that stores a service's timers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RedisSettings {
@@ -93,7 +93,7 @@ pub struct RedisSettings {
     /// The time for which this node claims shards. If the node dies, other nodes take its shards after this time: see
     /// `RedisBuilder::ttl`. 10 s by default.
     pub ttl: Duration,
-    /// The time by which the data on the servers may go back, for example in a failover. If the data go further back,
+    /// The time by which the data on the servers may go back, for example in a failover. If the data go back further,
     /// the store closes: see `RedisBuilder::may_lose`. 10 s by default.
     pub may_lose: Duration,
 }

@@ -2,8 +2,8 @@
 
 /// Returns the name that most resembles a text. Returns `None` if no name is similar.
 ///
-/// Names whose length differs too much are skipped, because the text may come from a client. A comparison takes time in
-/// proportion to the product of both lengths.
+/// Skips names whose length differs much from the text's length. The comparison with a name takes time in proportion to
+/// the product of both lengths, and the text may come from a client.
 pub(crate) fn similar<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let (length, most) = (text.chars().count(), 1 + text.chars().count() / 5);
     let near = names.filter(|name| length.abs_diff(name.chars().count()) <= most);

@@ -5,17 +5,17 @@ use core::ops::Bound;
 use std::collections::BTreeMap;
 use tourbillon_durable::store::Cursor;
 
-/// A position in a list that goes through the namespaces in turn: a namespace, and the cursor of the next page in it.
-/// Without a cursor, the first page of the namespace is next.
+/// A position in a list that reads one namespace after the other: a namespace, and the cursor of the next page in this
+/// namespace. Without a cursor, the first page of the namespace is next.
 pub(crate) struct Place {
     pub(crate) namespace: Box<str>,
     pub(crate) cursor: Option<Cursor>,
 }
 
 impl Place {
-    /// Returns the position at the start of the namespace after `other`. If `other` is `None`, returns the start of the
-    /// first namespace. With `goes_back`, the order of the namespaces is descending. Returns `None` if no namespace
-    /// follows.
+    /// Returns the position at the start of the namespace that follows the namespace `other`. If `other` is `None`,
+    /// returns the start of the first namespace. With `goes_back`, the order of the namespaces is descending. Returns
+    /// `None` if no namespace follows.
     pub(crate) fn behind<T>(
         all: &BTreeMap<Box<str>, T>,
         other: Option<&str>,

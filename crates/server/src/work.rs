@@ -39,7 +39,8 @@ pub(crate) struct StoredPull {
     pub(crate) timeout_ms: u32,
 }
 
-/// Facts about the request that created a timer. The store keeps them before the timer's callback or queue entry.
+/// Facts about the request that created a timer. In the stored bytes, these facts stand in front of the timer's
+/// callback or queue entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head<'a> {
     /// The fingerprint (hash) of the request, which shows whether a later request is equal. `None` if the request had
@@ -52,7 +53,7 @@ pub(crate) struct Head<'a> {
 
 /// The first byte of a stored work (callback or queue entry), which is the version of its form. Version 1 has only the
 /// work. Version 2 has the request's fingerprint before the work, and version 3 a whole [`Head`]. A work is written in
-/// the lowest version that can hold its head.
+/// the lowest version that can hold the facts about its request.
 const FORM: u8 = 1;
 const FORM_WITH_FINGERPRINT: u8 = 2;
 const FORM_WITH_HEAD: u8 = 3;

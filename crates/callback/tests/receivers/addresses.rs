@@ -28,7 +28,8 @@ pub(crate) async fn outcome_of(guard: Guard, resolver: Option<Resolver>, url: &s
     Caller::new(settings).unwrap().send(&callback(url), ATTEMPT).await
 }
 
-/// Hosts of URLs, each with the address that the host stands for. The whole internet can reach none of the addresses.
+/// Hosts of URLs, each with the address for which the host stands. No address in the list can be reached from the whole
+/// internet.
 const HOSTS: &[(&str, &str)] = &[
     // Addresses of this machine and of private networks. Each range has its first and its last address here.
     ("127.0.0.1", "127.0.0.1"),
@@ -109,8 +110,8 @@ const HOSTS: &[(&str, &str)] = &[
     ("[ff0e::1]", "ff0e::1"),
 ];
 
-/// Checks that each address of the table is refused before a connection is made. An address comes in three ways: in a
-/// URL, as a resolver's answer, or beside a public address in a resolver's answer.
+/// The test checks that each address of the table is refused before a connection is made. An address comes in three
+/// ways: in a URL, as a resolver's answer, or beside a public address in a resolver's answer.
 #[tokio::test]
 async fn a_table_of_addresses_is_refused_by_the_connector() {
     let distinct: BTreeSet<_> = HOSTS.iter().map(|(_, address)| *address).collect();
@@ -152,7 +153,7 @@ async fn this_machine_is_refused_in_every_notation_and_never_connected_to() {
     assert_eq!(receiver.connections.load(Ordering::Relaxed), 0);
 }
 
-/// Checks a name that resolves to a public address at first, and to an inner address at the second connection.
+/// The test checks a name that resolves to a public address at first, and to an inner address at the second connection.
 #[tokio::test]
 async fn a_name_that_changes_its_address_is_checked_each_time() {
     let receiver = Receiver::start(answer("200 OK", "")).await;

@@ -4,8 +4,8 @@ use crate::{ATTEMPT, Manner, Receiver, answer, send_to, settings};
 use std::time::{Duration, Instant};
 use tourbillon_callback::{Attempt, Callback, Caller, Failure, Outcome, Rules};
 
-/// The header of answers whose bodies never end properly. The first promises more bytes than come. The second announces
-/// chunks, and the last chunk never comes. An answer without a header ends with the connection.
+/// The headers of answers whose bodies never end properly. The first header promises more bytes than come. The second
+/// header announces chunks, and the last chunk never comes. An answer without a header ends with the connection.
 const HEADS: [&str; 3] = ["content-length: 100000\r\n", "transfer-encoding: chunked\r\n\r\nffffff", ""];
 
 #[tokio::test]

@@ -35,8 +35,8 @@ enum Close {
 
 struct Receiver {
     address: SocketAddr,
-    /// The number of requests that followed the first request of their connection. For a receiver that dies, the number
-    /// of requests after its first answer.
+    /// The number of requests that came on a connection after its first request. For a receiver that dies, the number
+    /// of requests after the receiver's first answer.
     again: Arc<AtomicUsize>,
 }
 
@@ -130,8 +130,8 @@ async fn a_kept_connection_that_is_closed_at_any_moment_costs_no_attempt() {
     }
 }
 
-/// Checks receivers that must have got the request: an answer has begun, or there was time for some work. A request
-/// that kills the receiver is sent once more, not on each kept connection.
+/// The test checks receivers that must have got the request: an answer has begun, or there was time for some work. A
+/// request that kills the receiver is sent once more, and not on each kept connection.
 #[tokio::test]
 async fn what_a_receiver_has_had_for_longer_is_a_failure_and_sent_once_more_at_most() {
     for (close, times) in [(Close::WithinTheAnswer, 1), (Close::AfterWork, 1), (Close::Dies, 2)] {
@@ -155,7 +155,7 @@ async fn what_a_receiver_has_had_for_longer_is_a_failure_and_sent_once_more_at_m
     }
 }
 
-/// Checks a new connection on which bytes of an answer come before the request has ended, and which then ends.
+/// The test checks a new connection on which bytes of an answer come before the request has ended, and which then ends.
 #[tokio::test]
 async fn a_new_connection_that_ends_after_the_beginning_of_an_answer_is_a_failure() {
     for beginning in ["HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 4"] {

@@ -25,7 +25,7 @@ enum Step {
 
 use Step::{Drip, Hold, Read, ReadByte, Repeat, Reset, Send};
 
-/// The effect of an attempt's outcome on the timer.
+/// The effect that an attempt's outcome has on the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Delivered,

@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tourbillon_client::Namespace;
 use tourbillon_client::api::{Callback, NewTimer, Pull};
 
-/// Describes the timers that a measurement creates. All of them are equal.
+/// The specification of the timers that a measurement creates. All these timers are equal.
 pub(super) struct Work {
     pub(super) delay_ms: u64,
     /// The URL that each timer calls. `None` if the timers go to the queue `bench` instead.
@@ -19,15 +19,16 @@ pub(super) struct Work {
     pub(super) label: String,
 }
 
-/// The numbers of created timers and of failed requests, and the time that each creation took.
+/// The result of creating timers: the numbers of created timers and of failed requests, and the time that each creation
+/// took.
 pub(super) struct Load {
     pub(super) created: u64,
     pub(super) failed: u64,
     pub(super) unknown: u64,
     pub(super) first_error: Option<String>,
-    /// The time from each creation's request to its answer, in microseconds.
+    /// The times from the request of a creation to its answer, in microseconds.
     pub(super) latency: Histogram<u64>,
-    /// The ids of the created timers. Empty if the timers have no callbacks.
+    /// The ids of the created timers. Empty if the timers go to a queue instead of a callback.
     pub(super) ids: Vec<Box<str>>,
 }
 
@@ -43,8 +44,8 @@ impl Load {
         Ok(Self { created, failed, unknown, first_error: None, latency: histogram()?, ids: Vec::new() })
     }
 
-    /// Creates timers over `connections` connections until the time `length` has passed. Dropping the future closes the
-    /// connections.
+    /// Creates timers over `connections` connections until the time `length` has passed. If the future is dropped, the
+    /// connections close.
     pub(super) async fn run(
         timers: &Namespace,
         work: Work,

@@ -97,7 +97,7 @@ struct Report {
     created: u64,
     created_per_second: f64,
     creation: Percentiles,
-    /// The number of creations that failed for certain, so their timers do not exist.
+    /// The number of creations that certainly failed, so their timers do not exist.
     failed: u64,
     /// The number of creations whose outcome is unknown, because the connection broke before an answer came.
     unknown: u64,
@@ -113,26 +113,26 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Callbacks {
     arrived: u64,
-    /// The number of callbacks that arrived more than once. The service may repeat a callback.
+    /// The number of callbacks that arrived more than once. The service may repeat a callback without a fault.
     repeated: u64,
     arrived_per_second: f64,
-    /// How long after its due moment each callback arrived. The due moment follows the service's clock, and the arrival
-    /// this process's clock.
+    /// How long after its due moment each callback arrived. The service's clock determines the due moment, and this
+    /// process's clock determines the arrival.
     lateness: Percentiles,
 }
 
-/// The result of comparing this program's counts with the service's counts.
+/// The result of comparing this program's numbers with the service's numbers.
 #[derive(Debug, Serialize)]
 struct Check {
     is_right: bool,
     text: String,
 }
 
-/// The namespace and the label of the timers that a measurement creates.
+/// The namespace and the label of the timers that the command `bench` creates.
 struct Place {
     timers: Namespace,
     name: String,
-    /// Whether the measurement created the namespace. If so, the end of the measurement removes the namespace.
+    /// Whether the command `bench` created the namespace. If so, the command also removes the namespace at its end.
     is_own: bool,
     label: String,
 }
@@ -151,8 +151,8 @@ impl Place {
         }
     }
 
-    /// Returns the number of stored timers that the measurement created. If the measurement created the namespace,
-    /// reads the namespace's counters. Otherwise counts the timers with the measurement's label.
+    /// Returns the number of stored timers that the command `bench` created. If the command created the namespace,
+    /// reads the namespace's counters. Otherwise counts the timers with the command's label.
     async fn stored(&self) -> Result<u64, Error> {
         if self.is_own {
             let view = self.timers.view().await?;
@@ -162,8 +162,8 @@ impl Place {
         list.try_fold(0, async |count, _| Ok(count + 1)).await
     }
 
-    /// Removes every timer of the measurement, including timers whose creation was interrupted. Also removes the
-    /// namespace if the measurement created the namespace.
+    /// Removes every timer that the command `bench` created, including timers whose creation was interrupted. Also
+    /// removes the namespace if the command created the namespace.
     async fn clear(&self) -> Result<(), Failure> {
         let all = CancelMany { label: Some(self.label.clone()), key_prefix: None };
         let begin = Instant::now();
@@ -193,7 +193,7 @@ impl Place {
     }
 }
 
-/// Runs a measurement and prints its report. Removes the created timers at the end, also after Ctrl-C.
+/// Measures a service, and prints the report. Removes the created timers at the end, also after Ctrl-C.
 pub(crate) async fn run(
     bench: Bench,
     client: &Client,
@@ -288,7 +288,7 @@ fn per_second(count: u64, seconds: f64) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / seconds.max(0.001)
 }
 
-/// Compares the number of stored timers with the number of creations that succeeded.
+/// Compares the number of timers in the service with the number of creations that succeeded.
 async fn check_stored(place: &Place, load: &Load) -> Result<Check, Failure> {
     let stored = place.stored().await?;
     let by = if place.is_own { "counts" } else { "lists" };

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tourbillon_client::api::Moment;
 
-/// The callbacks that arrived at a receiver: how often each came, and how late.
+/// The callbacks that arrived at a receiver: how often each callback came, and how late.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
     /// The number of arrivals of each callback, by the callback's id.
@@ -61,7 +61,7 @@ impl Arrivals {
     }
 }
 
-/// An HTTP server that accepts every callback and records its arrival.
+/// An HTTP server that accepts every callback and records when it arrived.
 pub(super) struct Receiver {
     address: SocketAddr,
     arrivals: Arc<Mutex<Arrivals>>,
@@ -101,8 +101,8 @@ impl Receiver {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until as many callbacks as `ids` has items have arrived. Gives up once no callback has arrived for
-    /// `patience`.
+    /// Waits until the callbacks of all timers in `ids` have arrived. Gives up once no callback has arrived for the
+    /// time `patience`.
     pub(super) async fn wait_for(&self, ids: &[Box<str>], patience: Duration) {
         let mut seen = (0, Instant::now());
         loop {

@@ -20,7 +20,7 @@ pub(crate) struct Backup {
     file: PathBuf,
 }
 
-/// How often a terminal shows the progress of a backup.
+/// The time between two updates of a backup's progress on a terminal.
 const PAUSE: Duration = Duration::from_millis(250);
 
 fn of(path: &Path) -> impl Fn(io::Error) -> Failure + use<> {
@@ -54,7 +54,7 @@ impl Drop for Progress {
     }
 }
 
-/// Copies the service's data to the writer `to`. Returns the number of copied timers.
+/// Copies the service's data to the writer `to`. Returns the number of timers in the copy.
 async fn copy(
     client: &Client,
     to: &mut (impl Write + Send),
@@ -87,7 +87,7 @@ async fn to_file(path: &Path, client: &Client, progress: &mut Progress) -> Resul
     Ok(timers)
 }
 
-/// Copies the service's data into a file. The file gets its name only once the copy is complete and on the disk.
+/// Copies the service's data into a file. The file gets its final name only once the copy is complete and on the disk.
 pub(crate) async fn backup(to: Backup, client: &Client, output: Output) -> Result<(), Failure> {
     let path = &to.file;
     let is_shown = !output.is_json && io::stderr().is_terminal();

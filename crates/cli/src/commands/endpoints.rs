@@ -6,7 +6,8 @@ use crate::parse;
 use tourbillon_client::Client;
 use tourbillon_client::api::Endpoint;
 
-/// Prints the hosts to which callbacks go. A line has the state of the host's circuit breaker and its response times.
+/// Prints the hosts to which callbacks go. Each host has a line with the state of its circuit breaker and its response
+/// times.
 pub(crate) async fn endpoints(client: &Client, output: Output) -> Result<(), Failure> {
     let all = client.endpoints().await?;
     let columns = [
@@ -40,8 +41,8 @@ fn row(endpoint: &Endpoint) -> [String; 10] {
     ]
 }
 
-/// Returns `errors` as a percentage of `all`, rounded up. So only a host without failures shows zero. Returns an empty
-/// text if `all` is zero.
+/// Returns the part `errors` of `all` as a percentage, rounded up. So only a host without failures shows zero. Returns
+/// an empty text if `all` is zero.
 fn share(errors: u64, all: u64) -> String {
     if all == 0 {
         return String::new();

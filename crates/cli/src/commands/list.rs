@@ -70,8 +70,7 @@ impl From<Phase> for api::Phase {
 /// The greatest number of timers that the service returns in one page of a list.
 const PAGE: u64 = 200;
 
-/// Prints the timers that a list request finds. With `--json`, prints each page of the list as soon as the page has
-/// arrived.
+/// Prints the timers of a list. With `--json`, prints each page of the list as soon as the page has arrived.
 async fn show(
     list: tourbillon_client::List,
     Length { limit, all }: Length,
@@ -185,7 +184,7 @@ struct ByLabelOrKey {
     key_prefix: Option<String>,
 }
 
-/// Makes the service cancel many timers in the background. Waits until all are cancelled, unless the user gives
+/// Makes the service cancel many timers in the background. Waits until all timers are cancelled, unless the user gives
 /// `--no-wait`.
 pub(crate) async fn cancel_many(many: CancelMany, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let ByLabelOrKey { label, key_prefix } = many.which;
@@ -227,7 +226,7 @@ pub(crate) enum Dead {
     },
 }
 
-/// Runs the command that the user gives for dead timers: list, replay or drop them.
+/// Runs a command of `dead`: lists, replays or drops dead timers.
 pub(crate) async fn dead(dead: Dead, timers: &Namespace, output: Output) -> Result<(), Failure> {
     match dead {
         Dead::List { label, length } => {
@@ -259,7 +258,7 @@ pub(crate) async fn dead(dead: Dead, timers: &Namespace, output: Output) -> Resu
     }
 }
 
-/// Returns whether a text has the form of a timer's id. A key can have the same form, but few keys do.
+/// Returns whether a text has the form of a timer's id. A key could have the same form, but hardly any key does.
 fn is_id(text: &str) -> bool {
     let is_permitted = |(at, byte): (usize, u8)| match at {
         8 | 13 | 18 | 23 => byte == b'-',
@@ -269,7 +268,7 @@ fn is_id(text: &str) -> bool {
 }
 
 /// Returns the id of a dead timer. `name` is the timer's id, or the key that the timer had. Fails if several dead
-/// timers had the key: a timer gives up its key when it dies.
+/// timers had the key, because a timer gives up its key when it dies.
 async fn id_of_dead(name: &str, timers: &Namespace) -> Result<String, Failure> {
     if is_id(name) {
         return Ok(name.to_owned());

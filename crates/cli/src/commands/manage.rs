@@ -84,7 +84,8 @@ pub(crate) struct Set {
     replace: bool,
 }
 
-/// Returns the limits of a namespace with the user's flags applied. A limit without a flag stays as it is.
+/// Returns the limits of a namespace after the changes that the user's flags set. A limit without a flag stays as it
+/// is.
 fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     fn of<T: Copy>(change: Option<Limit<T>>, before: Option<T>) -> Option<T> {
         change.map_or(before, Limit::get)
@@ -109,7 +110,7 @@ fn changed(limits: NamespaceLimits, set: &Set) -> NamespaceLimits {
     }
 }
 
-/// Runs the command that the user gives for namespaces, such as `list`, `set` or `delete`.
+/// Runs a command of `ns`, such as `list`, `set` or `delete`. These commands show and change namespaces.
 pub(crate) async fn ns(ns: Ns, client: &Client, output: Output) -> Result<(), Failure> {
     match ns {
         Ns::List => {

@@ -16,8 +16,8 @@ pub(crate) struct Which {
     wait: bool,
 }
 
-/// Lists the operations of a namespace. An operation changes many timers in the background. With an id, prints only the
-/// operation that has this id.
+/// Lists the operations of a namespace. An operation changes many timers in the background. If the user gives an id,
+/// prints only the operation with this id.
 pub(crate) async fn operation(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let Some(id) = which.id else {
         let columns = ["ID", "STATE", "BEGUN", "CHANGED", "IN FLIGHT", "REFUSED", "ERROR"];
@@ -38,7 +38,7 @@ fn row(operation: &Operation) -> [String; 7] {
     ]
 }
 
-/// Prints an operation, a change of many timers in the background. If `waits` is set, first waits for the operation's
+/// Prints an operation, a change of many timers in the background. If `waits` is true, first waits for the operation's
 /// end. `verb` names the change, such as "cancelled". Fails if the operation has failed.
 pub(super) async fn show(
     mut operation: Operation,

@@ -132,7 +132,7 @@ pub(super) fn read(path: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Builds a timer from the file that `--file` names and from the flags. A flag wins over the same field in the file.
+/// Builds a timer from the flags and from the file that `--file` names. A flag replaces the same field in the file.
 fn timer(put: &Put) -> Result<NewTimer, Failure> {
     let mut timer = match &put.file {
         None => NewTimer::default(),
@@ -186,7 +186,8 @@ fn timer(put: &Put) -> Result<NewTimer, Failure> {
     Ok(timer)
 }
 
-/// Creates a timer on the service. Prints whether the timer is new, or whether it replaced or kept an old timer.
+/// Creates a timer on the service. Prints whether the timer is new, whether it replaced an old timer, or whether the
+/// old timer stays.
 pub(crate) async fn put(put: Put, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let timer = timer(&put)?;
     let mut place = timers.place(&timer);

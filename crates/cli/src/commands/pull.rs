@@ -25,7 +25,7 @@ pub(crate) struct Claim {
 /// The longest wait that the service permits for a single request. A longer wait takes several requests.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
-/// Fetches due timers from a queue and prints them. With each timer comes its claim, by which a receiver ends the
+/// Fetches due timers from a queue and prints them. Each timer is printed with its claim, by which a receiver ends the
 /// delivery.
 pub(crate) async fn claim(claim: Claim, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let queue = timers.queue(&claim.queue);

@@ -161,8 +161,8 @@ enum Overlap {
     QueueOne,
 }
 
-/// Returns the schedule with the plan that the flags give. `--cron`, `--day` or `--every` replaces the whole plan. A
-/// field without a flag stays as it is.
+/// Replaces fields of a schedule by the values of the user's flags. `--cron`, `--day` or `--every` replaces the whole
+/// plan. A field without a flag stays as it is.
 fn with_rule(mut schedule: NewSchedule, rule: &Rule) -> NewSchedule {
     if rule.cron.is_some() || rule.day.is_some() || rule.every.is_some() {
         let monthly = |day| Monthly {
@@ -181,7 +181,7 @@ fn with_rule(mut schedule: NewSchedule, rule: &Rule) -> NewSchedule {
     schedule
 }
 
-/// Builds a schedule from the file that `--file` names and from the flags. A flag wins over the same field in the file.
+/// Builds a schedule from the flags and from the file that `--file` names. A flag replaces the same field in the file.
 fn described(put: &Put) -> Result<NewSchedule, Failure> {
     let schedule = match &put.file {
         None => NewSchedule::default(),
@@ -228,7 +228,7 @@ fn described(put: &Put) -> Result<NewSchedule, Failure> {
     Ok(schedule)
 }
 
-/// Runs the command that the user gives for schedules, such as `put`, `list` or `pause`.
+/// Runs a command of `schedule`, such as `put`, `list` or `pause`.
 pub(crate) async fn schedule(command: Schedule, timers: &Namespace, output: Output) -> Result<(), Failure> {
     match command {
         Schedule::Put(put) => {

@@ -41,7 +41,7 @@ pub(crate) struct Move {
     at: Option<Moment>,
 }
 
-/// Prints a timer. Each of its fields has a line.
+/// Prints a timer, with a line for each field.
 pub(crate) async fn get(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     Ok(output.fields(&which.at(timers).get().await?, fields)?)
 }
@@ -115,7 +115,7 @@ pub(crate) async fn history(which: Which, timers: &Namespace, output: Output) ->
     })?)
 }
 
-/// Returns the events of a timer's past as the rows of a table, the earliest event first.
+/// Returns the rows of a table that shows the events of a timer's past, the earliest event first.
 fn happenings(past: &Past) -> Vec<[String; 5]> {
     let mut all: Vec<(Moment, [String; 4])> = Vec::new();
     let mut note = |at: Option<Moment>, event: String, [late, took, detail]: [String; 3]| {
@@ -156,7 +156,7 @@ fn happenings(past: &Past) -> Vec<[String; 5]> {
     all.into_iter().map(row).collect()
 }
 
-/// Cancels a timer. The exit code says whether the timer existed, and whether its delivery had begun.
+/// Cancels a timer. The program's exit code says whether the timer existed, and whether its delivery had begun.
 pub(crate) async fn cancel(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     let cancelled = which.at(timers).cancel().await?;
     output.value(&cancelled, |cancelled| word(&cancelled.result))?;
@@ -181,7 +181,7 @@ pub(crate) async fn move_to(to: Move, timers: &Namespace, output: Output) -> Res
     changed(&moved, "moved", output)
 }
 
-/// Makes a timer due at once, whatever its due moment was.
+/// Makes a timer due at once, even if its due moment is far away.
 pub(crate) async fn fire(which: Which, timers: &Namespace, output: Output) -> Result<(), Failure> {
     changed(&which.at(timers).fire().await?, "fired", output)
 }

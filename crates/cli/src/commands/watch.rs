@@ -77,8 +77,7 @@ pub(crate) async fn stats(client: &Client, output: Output) -> Result<(), Failure
     Ok(print(&text(&stats, None))?)
 }
 
-/// Formats the service's counters as a table. If the caller passes earlier counters as `before`, the table also shows
-/// rates.
+/// Formats the service's counters as a table. If `before` has earlier counters, the table also shows rates.
 fn text(stats: &ServiceStats, before: Option<&ServiceStats>) -> String {
     let rate = |now: u64, count: fn(&ServiceStats) -> u64| {
         let Some(before) = before else { return String::new() };
@@ -150,8 +149,8 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the service's counters until the user presses Ctrl-C. Prints the counters only once if the output is not a
-/// terminal.
+/// Shows the service's counters again and again until the user presses Ctrl-C. If the output is not a terminal, prints
+/// the counters only once.
 pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) -> Result<(), Failure> {
     if top.once || output.is_json || !io::stdout().is_terminal() {
         return stats(client, output).await;
@@ -164,8 +163,8 @@ pub(crate) async fn top(top: Top, client: &Client, url: &str, output: Output) ->
     }
 }
 
-/// Shows the service's counters, and refreshes them without end. If the service cannot be reached, the title shows the
-/// error.
+/// Shows the service's counters, and refreshes them without end. If the service cannot be reached, the title of the
+/// table shows the error.
 async fn show_for_ever(top: &Top, client: &Client, url: &str) -> Result<(), Failure> {
     let mut before = client.stats().await?;
     let screen = Screen::open()?;

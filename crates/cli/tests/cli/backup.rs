@@ -12,8 +12,8 @@ use tokio::net::TcpListener;
 
 const URL: &str = "http://127.0.0.1:9999/hook";
 
-/// Starts a fake service that answers a backup request with `pieces`. After them comes silence, an error or the end, as
-/// `then` says. Returns the service's URL.
+/// Starts a fake service that answers a backup request with `pieces`. `then` says how the answer continues: with
+/// silence, with an error or with its end. Returns the service's URL.
 async fn sends(pieces: Vec<&'static str>, then: Then) -> String {
     let app = axum::Router::new().fallback(async move || {
         let pieces = pieces.into_iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes())));

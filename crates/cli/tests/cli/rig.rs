@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tourbillon_server::{Service, Settings, router};
 
-/// The output and the exit code of a run of the program that has ended.
+/// The output and the exit code of the program after a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -48,7 +48,7 @@ impl From<Output> for Run {
     }
 }
 
-/// Returns a command that runs the program under test. The program sees none of the test's environment variables.
+/// Returns a command that runs the program under test. The program sees none of the environment variables of the test.
 pub(crate) fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tourbillon"));
     command.args(arguments).env_clear().stdin(Stdio::null()).kill_on_drop(true);
@@ -115,7 +115,7 @@ pub(crate) struct Request {
     pub(crate) body: Value,
 }
 
-/// A fake service that gives the same answer to every request. It records the requests.
+/// A fake service that gives the same answer to every request. The service records the requests.
 pub(crate) struct Fake {
     pub(crate) url: String,
     requests: Arc<Mutex<Vec<Request>>>,

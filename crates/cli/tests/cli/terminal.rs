@@ -19,8 +19,8 @@ fn interrupt(child: &Child) {
     kill_process(pid, Signal::INT).unwrap();
 }
 
-/// Opens a pseudo-terminal for a program. The channel delivers the texts that the program writes. The file is the
-/// program's side of the terminal.
+/// Opens a pseudo-terminal for a program. The channel delivers the texts that the program writes. The file is the end
+/// of the terminal that the program uses.
 fn terminal() -> (UnboundedReceiver<String>, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();

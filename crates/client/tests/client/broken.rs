@@ -18,7 +18,7 @@ fn placed() -> Manner {
     json("201 Created", PLACED)
 }
 
-/// Returns an answer that breaks off in its body.
+/// Returns the manner of a server whose answer breaks off in the body.
 fn cut(status: &str) -> Manner {
     Manner::Half(format!("HTTP/1.1 {status}\r\ncontent-length: 1000\r\n\r\n{{\"id\":"))
 }
@@ -33,7 +33,7 @@ fn problem(kind: ProblemKind, more: &str) -> Manner {
     answer(&format!("{} Problem", kind.status()), "application/problem+json", &body)
 }
 
-/// Makes a request that only reads. `cancel` makes a request that changes, and `place` makes a creation.
+/// Sends a request that only reads. `cancel` sends a request that changes a timer, and `place` sends a creation.
 async fn read(client: &Client) -> Result<(), Error> {
     client.namespace("default").list().pages().next_page().await.map(drop)
 }

@@ -41,7 +41,7 @@ impl Drop for Rig {
     }
 }
 
-/// The way in which a test's server treats a request.
+/// The way in which a test's server answers a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Manner {
     /// Answers with the bytes of this text, and then reads the next request on the connection.
@@ -69,7 +69,8 @@ pub(crate) fn json(status: &str, body: &str) -> Manner {
     answer(status, "application/json", body)
 }
 
-/// A server with a list of manners. The server treats each request in the next manner, and repeats the last manner.
+/// A server with a list of manners. Each request gets the next manner. After the end of the list, each request gets the
+/// last manner.
 pub(crate) struct Script {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
@@ -106,12 +107,13 @@ impl Script {
         Self { address, requests }
     }
 
-    /// Returns the requests so far, each with its head and body.
+    /// Returns the requests that the server has received, each with its head and body.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 
-    /// Returns the values of a header in the requests so far. `None` stands for a request without the header.
+    /// Returns the values of a header in the requests that the server has received. `None` stands for a request without
+    /// the header.
     pub(crate) fn headers(&self, name: &str) -> Vec<Option<String>> {
         let value = |request: &String| {
             let line = request.lines().find(|line| line.starts_with(&format!("{name}: ")))?;
@@ -129,7 +131,7 @@ impl Script {
     }
 }
 
-/// A stream whose connection can be reset.
+/// A stream of bytes whose connection can be reset.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin {
     fn reset(self);
 }

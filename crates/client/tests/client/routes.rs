@@ -9,7 +9,8 @@ use tourbillon_client::api::{
     SchedulePatch,
 };
 
-/// Awaits each of these calls. Each call must fail, because no route of the service gives this answer.
+/// Awaits the given calls one after another. Each call must fail, because no route of the service gives the test's
+/// answer.
 macro_rules! call {
     ($($call:expr;)*) => {
         $(assert!($call.await.is_err(), "{}", stringify!($call));)*

@@ -3,8 +3,7 @@
 use crate::state::now;
 use tourbillon_api::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, Problem};
 
-/// A change of the service, as the audit trail describes it: the action, the namespace, the changed object and a
-/// detail.
+/// The description of a change in the audit trail: the action, the namespace, the changed object and a detail.
 #[derive(Clone, Debug)]
 pub(crate) struct Deed {
     action: AuditAction,
@@ -27,13 +26,14 @@ impl Deed {
         Self { target: Some(target.into()), ..self }
     }
 
-    /// Adds a text to the description of the change. The text must not contain secrets or payloads.
+    /// Adds a detail (a text for people) to the description of the change. The text must not contain secrets or
+    /// payloads.
     pub(crate) fn detail(self, detail: impl Into<String>) -> Self {
         Self { detail: Some(detail.into()), ..self }
     }
 
-    /// Makes the entry of this change for the audit trail. `by` is the author. If the change failed, the reason in
-    /// `end` replaces the detail.
+    /// Makes the audit trail's entry about this change. `by` is the author. If the change failed, the reason in `end`
+    /// replaces the detail.
     pub(crate) fn entry(self, by: AuditAuthor, end: End) -> AuditEntry {
         let Self { action, namespace, target, detail } = self;
         let End { outcome, count, reason } = end;
@@ -64,12 +64,13 @@ impl End {
         Self::of(AuditOutcome::Done)
     }
 
-    /// Makes the outcome of a change that was not made, or was made only in part. `reason` says why.
+    /// Makes the outcome of a change that failed. Some part of the change may have been made. `reason` says why it
+    /// failed.
     pub(crate) fn failed(reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), ..Self::of(AuditOutcome::Failed) }
     }
 
-    /// Makes the outcome of a change that may or may not have been made.
+    /// Makes the outcome of a change if nobody knows whether the change was made.
     pub(crate) const fn unknown() -> Self {
         Self::of(AuditOutcome::Unknown)
     }

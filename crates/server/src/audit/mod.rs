@@ -19,11 +19,11 @@ use tourbillon_api::{AuditAuthor, AuditEntry, AuditVia, Page, Problem, ProblemKi
 use tracing::{error, info};
 use trail::TrailPosition;
 
-/// The entry of the audit trail for a change that is under way. The entry is written when the change ends.
+/// The future entry of the audit trail about a change that is under way. The entry is written when the change ends.
 #[derive(Debug)]
 pub(crate) struct Note {
     trail: Trail,
-    /// The description of the change. `None` once the entry of the change is written, or must not be written any more.
+    /// The description of the change. `None` once the entry is written, or once the caller has given the entry up.
     deed: Option<Deed>,
     by: AuditAuthor,
 }
@@ -99,13 +99,14 @@ fn log(entry: &AuditEntry) {
     );
 }
 
-/// Returns the word that a value becomes in JSON. Returns an empty text if the value does not become a string.
+/// Returns the string to which a value is serialized, such as the word for a variant. Returns an empty text if the JSON
+/// is not a string.
 fn word(value: &impl serde::Serialize) -> String {
     let json = serde_json::to_value(value).unwrap_or_default();
     json.as_str().unwrap_or_default().to_owned()
 }
 
-/// Begins, writes and reads entries of the service's audit trail. Clones share the trail.
+/// Begins, writes and reads entries of the service's audit trail. Clones share the same trail.
 #[derive(Clone, Debug)]
 pub(crate) struct Audit {
     trail: Trail,
@@ -118,7 +119,7 @@ impl Audit {
         Self { trail: Trail::of(data), tokens }
     }
 
-    /// Returns the sender of the current request, as an entry of the audit trail shows its author.
+    /// Returns the author for an entry of the audit trail: the sender of the current request.
     pub(crate) fn author(&self) -> AuditAuthor {
         let asker = asker::present();
         let token = asker.as_ref().and_then(|asker| asker.token());
@@ -139,7 +140,7 @@ impl Audit {
     }
 
     /// Begins the audit trail's entry of a change if the current request came from a page in a browser. Returns `None`
-    /// for other requests. Programs change timers too often for the trail.
+    /// for other requests, because programs change timers too often for the trail.
     pub(crate) fn begin_on_page(&self, deed: impl FnOnce() -> Deed) -> Option<Note> {
         asker::present().is_some_and(|asker| asker.is_page()).then(|| self.begin(deed()))
     }
@@ -152,7 +153,7 @@ impl Audit {
     /// Returns a page of the audit trail's entries, the newest first. If more entries may follow, also returns the
     /// cursor of the next page.
     ///
-    /// If nodes share a store, this node's trail has only the changes that were requested from this node.
+    /// Each node has its own trail: the trail lists only changes that were requested from its node.
     pub(crate) async fn entries(
         &self,
         wanted: Wanted,

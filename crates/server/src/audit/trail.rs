@@ -18,16 +18,16 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use tourbillon_api::{AuditAction, AuditEntry, Moment};
 
-/// The size in bytes from which on a file of the audit trail gets no further entries.
+/// The size in bytes at which a file of the audit trail is full. A full file gets no further entries.
 const FULL: u64 = 4 << 20;
-/// The greatest number of files of the audit trail that are kept.
+/// The greatest number of files that the audit trail keeps.
 const KEPT: usize = 4;
-/// The greatest length of the detail in an entry of the audit trail, in bytes. The next constant limits the other texts
+/// The greatest length of the detail in an entry of the audit trail, in bytes. [`LONGEST_TEXT`] limits the other texts
 /// from clients.
 const LONGEST_DETAIL: usize = 1_000;
 const LONGEST_TEXT: usize = 300;
 
-/// Selects entries of the audit trail. An entry must meet all conditions that are set.
+/// The conditions on entries of the audit trail. A selected entry meets all conditions that are set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) namespace: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct Wanted {
     pub(crate) token: Option<String>,
     pub(crate) action: Option<AuditAction>,
     pub(crate) since: Option<Moment>,
-    /// An entry must be older than this moment. `None` sets no such condition.
+    /// The moment before which a selected entry was written. `None` selects entries of all ages.
     pub(crate) until: Option<Moment>,
 }
 
@@ -69,12 +69,12 @@ impl TrailPosition {
     }
 }
 
-/// The files of the service's audit trail. The value is the path of their folder.
+/// The audit trail of a service, a folder of files. The value is the path of the folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Trail(PathBuf);
 
 impl Trail {
-    /// Returns the audit trail in the folder `data`. Opens no file.
+    /// Returns the audit trail whose files are in the folder `data`. Opens no file.
     pub(crate) fn of(data: &Path) -> Self {
         Self(data.join("audit"))
     }
@@ -234,11 +234,11 @@ impl Trail {
     }
 }
 
-/// The part of a namespace in two merged files of the audit trail: its number of bytes, and its lines.
+/// The part of two merged files of the audit trail that belongs to a namespace: the number of bytes, and the lines.
 #[derive(Default)]
 struct Holder {
     bytes: u64,
-    /// The indexes of the namespace's lines in the merged file, the oldest first.
+    /// The indexes of the namespace's lines among all lines of both files, the oldest line first.
     places: VecDeque<usize>,
 }
 

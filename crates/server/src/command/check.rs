@@ -53,7 +53,7 @@ struct Found {
 }
 
 impl Found {
-    /// Checks an open store. Returns the given `faults`, followed by the faults of the store.
+    /// Checks an open store. Returns the faults of the store behind the given `faults`.
     fn in_store(store: &dyn TimerStore, mut faults: Vec<String>) -> Result<Self, StoreError> {
         let found = pollster::block_on(store.check())?;
         let counts = pollster::block_on(store.counts())?;
@@ -62,8 +62,8 @@ impl Found {
     }
 }
 
-/// Checks the Redis servers, and then the deployment on these servers. If the servers cannot be used, leaves the
-/// deployment out.
+/// Checks the Redis servers, and then the timers that the service stores on these servers. If the servers cannot be
+/// used, does not check the timers.
 fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the deployment {}", redis.deployment);
     let report = match service::checked(redis) {
@@ -80,7 +80,8 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     show(&place, Some(&report), &found, matches)
 }
 
-/// Prints the result of a check of `place`. The exit code is 0 if the timers were read without any fault, otherwise 1.
+/// Prints the result of a check. `place` names the checked store. The exit code is 0 if the timers were read without
+/// any fault, otherwise 1.
 fn show(place: &str, report: Option<&Report>, found: &Found, matches: &ArgMatches) -> Outcome {
     let Found { timers, faults } = found;
     let lines = report.map(Report::lines).unwrap_or_default();

@@ -7,7 +7,7 @@ use tourbillon_durable::Health;
 use tourbillon_durable::store::StoreError;
 use tracing::{error, info, warn};
 
-/// The condition of the service at the last check. A change of the condition is logged.
+/// The condition of the service at the last check. Each check logs the changes of the condition.
 #[derive(Debug, Default)]
 pub(super) struct Condition {
     fault: Option<&'static str>,
@@ -28,7 +28,8 @@ impl Condition {
         self.breakers.note(&service.reports().breakers());
     }
 
-    /// Logs a change of the delivery loop since the last check: it has died, or has come alive again.
+    /// Logs whether the loop that delivers timers has died or revived after the last check. Logs nothing if the loop's
+    /// state is the same.
     pub(super) fn note_loop(&mut self, alive: &Result<(), Box<str>>) {
         match alive {
             Err(reason) if !self.is_dead => error!(target: "loop", "the loop is dead: {reason}"),
@@ -38,7 +39,8 @@ impl Condition {
         self.is_dead = alive.is_err();
     }
 
-    /// Logs a change of the collector since the last check: it takes no spans any more, or takes spans again.
+    /// Logs a change of the collector (the server that receives spans) after the last check: it refuses spans, or takes
+    /// spans again.
     fn note_collector(&mut self, fault: Option<&str>) {
         match fault {
             Some(error) if !self.has_no_collector => {
@@ -50,7 +52,7 @@ impl Condition {
         self.has_no_collector = fault.is_some();
     }
 
-    /// Logs a change of the store since the last check: it has begun to refuse changes, or takes changes again.
+    /// Logs a change of the store after the last check: the store has begun to refuse changes, or takes changes again.
     fn note_refusal(&mut self, refusal: Option<&StoreError>) {
         match refusal {
             Some(error) if !self.refuses => {
@@ -62,7 +64,7 @@ impl Condition {
         self.refuses = refusal.is_some();
     }
 
-    /// Logs how many damaged entries of the store were found since the last check.
+    /// Logs how many damaged entries of the store were found after the last check.
     fn note_damage(&mut self, damaged: u64) {
         let count = damaged.saturating_sub(self.damaged);
         if count > 0 {
@@ -89,8 +91,8 @@ impl Condition {
     }
 }
 
-/// The hosts whose breaker was open at the last check, so they got no callbacks. A breaker that opens and closes
-/// between two checks is not logged.
+/// The hosts whose circuit breaker was open at the last check. Such hosts get no callbacks. A breaker that opens and
+/// closes between two checks is not logged.
 #[derive(Debug, Default)]
 struct Breakers(BTreeSet<Box<str>>);
 

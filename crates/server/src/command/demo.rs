@@ -41,7 +41,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     shown.map(|()| ExitCode::SUCCESS)
 }
 
-/// The state of the receiver that the demonstration runs. The receiver answers the first callback to `/unsure` with
+/// The state of the demonstration's receiver of callbacks. The receiver answers the first callback to `/unsure` with
 /// 503.
 #[derive(Clone)]
 struct Receiver {
@@ -97,7 +97,7 @@ async fn send(service: SocketAddr, method: &str, path: &str, body: Value) -> Res
     if status.is_success() { Ok(answer) } else { Err(format!("{method} {path}: {status}: {answer}").into()) }
 }
 
-/// The start of the demonstration. Prints lines, each with the time since the start.
+/// The moment at which the demonstration started. Prints lines that begin with the time from the start.
 struct Clock(Instant);
 
 impl Clock {
@@ -116,8 +116,8 @@ fn say_at(time: Duration, line: impl core::fmt::Display) -> Result<(), Failure> 
     print(format_args!("{:6.2} s  {line}\n", time.as_secs_f64()))
 }
 
-/// Listens on the service's usual address. If another program uses this address, listens on a free port of this
-/// machine.
+/// Listens on the service's usual address. If another program uses this address, listens on a free port of this machine
+/// instead.
 async fn listen() -> Result<Listeners, Failure> {
     let usual = Config::default().listen;
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -58,8 +58,7 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     Ok(if mended.silent.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Removes damaged records from the store in a file. The store has recognized these records as damaged, and keeps them
-/// apart.
+/// Removes the damaged records that the store keeps apart from the other records. Works only for a store in a file.
 fn forget_damaged(config: &Config, matches: &ArgMatches) -> Outcome {
     let path = config.data.join("timers.redb");
     if !path.exists() {

@@ -46,7 +46,7 @@ pub(super) fn command(json: &Arg) -> Command {
         .arg(json)
 }
 
-/// The moment at which overdue timers of a restored backup become due: an absolute moment, or a time after the present
+/// When the overdue timers of a restored backup become due: at an absolute moment, or some time after the present
 /// moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Floor {

@@ -25,14 +25,14 @@ use sd_notify::NotifyState;
 use std::process::ExitCode;
 use tracing::{error, info, warn};
 
-/// The longest time for answers to running requests at the end of the service. The service waits this time before
-/// deliveries stop, and again afterwards.
+/// The longest time for which the service waits for answers to running requests when it stops. The service waits twice:
+/// before deliveries stop, and afterwards.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// The time between two checks of the token file and of the service's condition.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Fails if other machines can reach the service, and tokens or TLS are missing. Behind a proxy, only tokens are
-/// needed.
+/// Fails if other machines could reach the service without tokens or without TLS. Behind a proxy, the service needs
+/// only tokens.
 pub(super) fn check_exposure(config: &Config) -> Result<(), Failure> {
     let path = config.token_file();
     let tokens = TokenFile::new(&path).read().map_err(|error| format!("{}: {error}", path.display()))?;
@@ -75,7 +75,7 @@ fn raise_file_limit() {
     }
 }
 
-/// Runs the service until a signal ends the service. Logs a failure as an event.
+/// Runs the service until a signal ends it. If the service fails, logs the failure.
 pub(super) fn run(loaded: &Loaded) -> Outcome {
     let config = &loaded.config;
     log::begin(config.log_level, config.log_format);
@@ -100,14 +100,14 @@ fn run_until_stopped(config: &Config) -> Outcome {
     ended
 }
 
-/// Informs the service manager, such as systemd, about a new state of the service. Does nothing if there is no manager.
+/// Sends new states of the service to the service manager, such as systemd. Does nothing if there is no manager.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         warn!(target: "start", "the service manager cannot be reached: {error}");
     }
 }
 
-/// Receives the signals to which the service reacts.
+/// Receives the signals that end the service or make it read files again.
 struct Signals {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
@@ -210,7 +210,7 @@ async fn serve(config: &Config) -> Outcome {
     }
 }
 
-/// Waits until a signal ends the process during the stop of the service. Ignores SIGHUP.
+/// Waits for a further signal while the service stops. Such a signal ends the process. Ignores SIGHUP.
 async fn second(signals: &mut Signals) -> Signal {
     loop {
         let signal = signals.next().await;
@@ -220,7 +220,7 @@ async fn second(signals: &mut Signals) -> Signal {
     }
 }
 
-/// Checks a running service again and again, until a signal ends the service. Returns that signal.
+/// Checks a running service again and again, until a signal ends the service. Returns the signal.
 async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> Signal {
     let watchdog = sd_notify::watchdog_enabled();
     // The manager wants a sign of life in each interval. A sign after half an interval is in time even on a busy
@@ -259,8 +259,8 @@ async fn watch(service: &Service, tls: Option<&Tls>, signals: &mut Signals) -> S
     }
 }
 
-/// Sends the service manager a sign of life if `alive` says that the service is alive. Without signs of life, the
-/// manager starts a new process.
+/// Sends the service manager a sign of life if `alive` is `Ok`. Without signs of life, the manager starts a new
+/// process.
 fn tell_manager(alive: &Result<(), Box<str>>, notify: impl FnOnce(&[NotifyState<'_>])) {
     if alive.is_ok() {
         notify(&[NotifyState::Watchdog]);

@@ -62,8 +62,8 @@ pub(super) fn command(json: &Arg) -> Command {
         ))
 }
 
-/// A new file for a token, with its final path. `keep` writes the token and keeps the file. If the value is dropped
-/// without `keep`, the file is removed.
+/// A temporary file for a new token, and the path that the file gets. `keep` writes the token and moves the file to the
+/// path. If the value is dropped without `keep`, the file is removed.
 struct Out(tempfile::NamedTempFile, PathBuf);
 
 impl Out {

@@ -7,14 +7,14 @@ use core::fmt;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
-/// A setting in the file of settings: its value as a text, and the number of its line.
+/// A setting in the settings file: the value as a text, and the number of the line.
 pub(super) struct Entry {
     pub(super) setting: &'static Setting,
     pub(super) text: String,
     pub(super) line: usize,
 }
 
-/// A fault in the file of settings, with the line of the fault.
+/// A fault in the settings file, with the number of the faulty line.
 #[derive(Debug)]
 pub(crate) struct FileFault {
     pub(crate) path: PathBuf,
@@ -33,7 +33,7 @@ impl fmt::Display for FileFault {
     }
 }
 
-/// Parses the text of a file of settings. Errors name the file by `path`. Fails with the first fault.
+/// Parses the text of a settings file. Errors name the file by `path`. Fails with the first fault.
 pub(super) fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, FileFault> {
     let line_of = |at: usize| 1 + text.bytes().take(at).filter(|&byte| byte == b'\n').count();
     let fault = |at: usize, message: String| FileFault { path: path.to_owned(), line: line_of(at), message };

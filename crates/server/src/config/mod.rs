@@ -58,12 +58,13 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The loaded settings. `origins` has the origin of each value, in the order of [`SETTINGS`].
+/// The loaded settings. `origins` says where each value comes from, in the order of [`SETTINGS`].
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Config,
     pub(crate) origins: Vec<Origin>,
-    /// Warnings that are logged at the start. Most warn about environment variables that are probably misspelt.
+    /// The warnings that are logged at the start. Most warnings are about environment variables with probably misspelt
+    /// names.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -180,8 +181,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Warns about the unknown environment variable `name` if its name resembles the variable of a setting. Other
-    /// programs may use variables with the same prefix, so the variable is not an error.
+    /// Warns about the unknown environment variable `name` if the name resembles the variable of a setting. The
+    /// variable is not an error, because other programs may use the same prefix.
     fn warn_of(&mut self, name: &str) {
         let variables: Vec<_> = SETTINGS.iter().map(Setting::variable).collect();
         let ends = variables.iter().filter_map(|variable| variable.strip_prefix(PREFIX));

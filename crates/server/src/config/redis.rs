@@ -8,13 +8,13 @@ use std::io;
 use std::path::Path;
 use tourbillon_redis::{Connect, ConnectError, Tls};
 
-/// The greatest number of shards that a deployment on Redis may have.
+/// The greatest number of shards (parts of the timers) in a deployment on Redis.
 const MOST_SHARDS: u32 = 1_024;
 
-/// The least and the greatest time for which a node claims shards of the deployment.
+/// The range of the setting for the time for which a node claims shards, the parts of the timers.
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 
-/// Fails if the file of a password cannot be read or is empty.
+/// Fails if the file of a password at `path` cannot be read or is empty.
 fn secret(path: &Path) -> Result<(), ConfigError> {
     let failed = |error| ConfigError::Read(path.to_owned(), error);
     let text = std::fs::read_to_string(path).map_err(failed)?;
@@ -44,7 +44,7 @@ impl Config {
         !self.redis_servers.is_empty()
     }
 
-    /// Fails if the settings for Redis contradict each other. The error is the reason.
+    /// Fails if the settings for Redis contradict each other. The error is a text that names the contradiction.
     pub(super) fn check_redis(&self) -> Result<(), String> {
         let named = [
             ("redis.sentinel", self.redis_sentinel.is_some()),
@@ -112,7 +112,7 @@ impl Config {
     }
 
     /// Returns the settings of the Redis deployment that stores the timers. Returns `None` if a file stores the timers.
-    /// Reads the files of secrets and certificates.
+    /// Reads the files of passwords and certificates.
     pub(crate) fn redis(&self) -> Result<Option<RedisSettings>, ConfigError> {
         if !self.is_on_redis() {
             return Ok(None);

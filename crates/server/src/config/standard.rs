@@ -5,10 +5,10 @@
 use percent_encoding::percent_decode_str;
 use std::ffi::OsString;
 
-/// The values that OpenTelemetry's environment variables give to settings, with warnings about wrong values.
+/// The values that OpenTelemetry's environment variables give to settings. Also has warnings about wrong values.
 #[derive(Debug, Default)]
 pub(super) struct Standard {
-    /// The settings that get a value from a variable: the setting's key, the variable's name, and the value.
+    /// The settings whose value an environment variable gives: the setting's key, the variable's name, and the value.
     pub(super) values: Vec<(&'static str, &'static str, String)>,
     pub(super) warnings: Vec<String>,
 }
@@ -55,9 +55,9 @@ pub(super) fn read(environment: &[(OsString, OsString)]) -> Standard {
     read
 }
 
-/// Parses the headers of requests to the OpenTelemetry collector from the environment: names and percent-encoded
-/// values, separated by commas. Headers may be secret, so there is no setting for them. If the text is not valid, fails
-/// with the variable's name.
+/// Parses the headers of requests to the OpenTelemetry collector from an environment variable. The text has names and
+/// percent-encoded values, separated by commas. A setting does not exist, because headers may be secret. If the text is
+/// not valid, fails with the variable's name.
 pub(crate) fn headers(environment: &[(OsString, OsString)]) -> Result<Vec<(String, String)>, &'static str> {
     let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
     let Some((variable, text)) =

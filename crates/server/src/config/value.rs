@@ -99,7 +99,7 @@ impl Value for Duration {
     }
 }
 
-/// A number of bytes, as a setting gives it.
+/// The value of a setting that is a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) usize);
 
@@ -160,7 +160,7 @@ impl Value for String {
     }
 }
 
-/// A fraction from 0 to 1, as a setting gives it.
+/// The value of a setting that is a fraction from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Share(pub(crate) f64);
 
@@ -186,7 +186,7 @@ impl Value for Endpoint {
     const FORM: Form = Form::Text;
     const NAME: &'static str = "URL";
 
-    /// Parses the URL of a collector. If the URL has no path, adds the path that collectors use for spans.
+    /// Parses the URL of a collector. A URL without a path gets the path that collectors use for spans.
     fn parse(text: &str) -> Result<Self, String> {
         // The message does not repeat the text, because a URL may contain a password.
         let mut url = Url::parse(text)
@@ -239,7 +239,8 @@ impl Value for ServerUrl {
     }
 }
 
-/// The number of replicas that must confirm a change in Redis, and the longest wait for the confirmations.
+/// The value of a setting for confirmations in Redis: how many replicas must confirm a change, and the longest wait for
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sync(pub(crate) SyncPolicy);
 

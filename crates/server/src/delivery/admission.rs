@@ -11,18 +11,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of timers that the unparker puts back in one request to the store. (The unparker is the task
-/// that makes parked timers due again.)
+/// The greatest number of timers that the unparker makes due again with one request to the store. (The unparker is the
+/// task that makes parked timers due again.)
 const BATCH: usize = 500;
 /// The time within which a timer should arrive at its handler after the unparker (the task that puts timers back) has
 /// made the timer due again.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
 /// The pause before the unparker (the task that puts parked timers back) asks again for room in a namespace's rate. The
-/// pause applies while timers that were put back for the rate have not all arrived.
+/// pause applies while timers that became due for this rate are on their way to the handler.
 const SOON: Duration = Duration::from_millis(10);
 
-/// The greatest numbers of callbacks that run at the same time: in the service, and at a host.
+/// The upper bounds of the callbacks that run at the same time: in the service, and at a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveryLimits {
     /// The greatest number of callbacks that run at the same time in the whole service.
@@ -116,12 +116,12 @@ impl Admission {
         self.permits.shut(host, rest);
     }
 
-    /// Allows deliveries to a host again before the time `rest` of the call of [`shut`](Self::shut) is over.
+    /// Ends the pause of a host that [`shut`](Self::shut) began, before the time of the pause is over.
     pub(crate) fn reopen(&self, host: &str) {
         self.permits.reopen(host);
     }
 
-    /// Returns how many of the timers that wait in the store for `reason` may become due again now.
+    /// Returns how many of the timers that are parked (held in the store) for `reason` may become due again now.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let limits = |name: &str| self.namespaces.get(name).map(|namespace| namespace.limits.clone());
         match reason {
@@ -203,7 +203,7 @@ impl Admission {
         }
     }
 
-    /// Forgets the permits of idle hosts. Also forgets the rates of namespaces that no longer exist.
+    /// Forgets the permits of hosts without deliveries. Also forgets the rates of namespaces that no longer exist.
     pub(crate) fn sweep(&self) {
         self.permits.sweep();
         self.rates().retain(|name, _| self.namespaces.get(name).is_some());

@@ -17,10 +17,10 @@ use tourbillon_callback::{
 };
 use tourbillon_durable::{Delivery, Verdict};
 
-/// The greatest number of bytes of a receiver's answer that the timer's history keeps.
+/// The greatest number of bytes of a receiver's answer that a timer's history keeps.
 const HEAD: usize = 256;
 
-/// The number of bytes that a line of a header has besides its name and its value: `: ` and the line break.
+/// The number of bytes in a header's line besides the name and the value: `: ` and the line break.
 const BETWEEN: usize = 4;
 
 /// Handles due timers with a callback: sends the callback to the receiver.
@@ -165,7 +165,7 @@ struct DueCallback {
     timeout: Duration,
 }
 
-/// Returns the word, such as `2xx`, by which metrics and traces count this outcome of a callback.
+/// Returns the word, such as `2xx`, by which metrics and traces count an outcome of a callback.
 fn class(outcome: &Outcome) -> &'static str {
     let of_status = |answer: &Answer| match answer.status.as_u16() / 100 {
         2 => "2xx",
@@ -184,8 +184,8 @@ fn class(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Returns whether an outcome shows that the callback's host works. Returns `Some(None)` if the host gave no answer,
-/// and `None` if the host was not called.
+/// Returns whether an outcome shows that the callback's host works. Returns `Some(None)` if the host gave no answer.
+/// Returns `None` if the host was not called.
 fn shows(outcome: &Outcome) -> Option<Option<bool>> {
     match outcome {
         Outcome::Parked { .. } | Outcome::Blocked(_) => None,
@@ -202,7 +202,7 @@ fn beginning(answer: &Answer) -> String {
     head.trim_end().to_owned()
 }
 
-/// Returns the namespace's secrets that sign callbacks at the present moment.
+/// Returns the secrets with which the namespace signs callbacks at the present moment.
 fn secrets(namespace: &Namespace) -> Vec<Secret> {
     namespace.active_secrets().filter_map(|secret| secret.secret.parse().ok()).collect()
 }

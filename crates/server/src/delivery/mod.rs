@@ -75,7 +75,7 @@ pub(crate) struct Deliveries {
     admission: Arc<Admission>,
 }
 
-/// The parts of the service that [`Deliveries::new`] uses to make the deliveries.
+/// The parts of the service from which [`Deliveries::new`] builds the deliveries.
 pub(crate) struct Environment<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) caller: &'a Caller,
@@ -188,14 +188,14 @@ impl Deliveries {
         drop(tokio::spawn(Arc::clone(&self.unparker).run(timers.clone(), self.remote_claims.is_some())));
     }
 
-    /// Makes the unparker (the task that puts timers back) check again which parked timers may become due. Called when
-    /// a namespace has changed, because the change may permit deliveries.
+    /// Makes the unparker (the task that puts timers back) check all reasons of parked timers again. Called when a
+    /// namespace has changed, because the change may permit deliveries.
     pub(crate) fn look_everywhere(&self) {
         self.parked.look_everywhere();
     }
 
-    /// Allows deliveries to a host again, and makes the timers due that wait for the host. At first a few timers become
-    /// due, and more after the host has answered.
+    /// Ends the pause of deliveries to a host, and makes the timers due that wait for the host. At first a few timers
+    /// become due, and more timers once the host has answered.
     pub(crate) fn reopen(&self, host: &str) {
         self.admission.reopen(host);
     }
@@ -211,7 +211,7 @@ impl Deliveries {
     }
 
     /// Ends the delivery of a timer that a receiver has fetched. The claim, the receiver's hold on the timer, may be
-    /// open on another node. Returns once the store has the end.
+    /// open on another node. Returns once the store has recorded the end of the delivery.
     pub(crate) async fn end_claim(
         &self,
         namespace: &str,
@@ -250,8 +250,8 @@ impl Deliveries {
         }
     }
 
-    /// Stops the deliveries to receivers. Sends waiting receivers away, and puts fetched timers without an end back
-    /// into the store. From then on no parked timer becomes due again.
+    /// Stops handing timers to receivers. Sends waiting receivers away. Puts fetched timers back into the store unless
+    /// their delivery has ended. From then on no parked timer becomes due again.
     pub(crate) fn close(&self) {
         self.parked.close();
         self.reconciler.close();

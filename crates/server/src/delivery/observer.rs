@@ -27,7 +27,8 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Shows readers of events that a delivery has begun. Called once the delivery has all permits that it needs.
+    /// Sends the readers of events the event that a delivery has begun. Called once the delivery has all permits that
+    /// it needs.
     pub(crate) fn started(&self, delivery: &Delivery) {
         let late = self.in_flight.started(delivery);
         self.events.show(|| api::Event {
@@ -39,15 +40,15 @@ impl Observer {
         });
     }
 
-    /// Adds the receiver's answer to a callback to the record of the running delivery. `answered` also says if no
+    /// Adds the receiver's answer to a callback to the record of the running delivery. `answered` may also say that no
     /// answer came.
     pub(crate) fn answered(&self, id: TimerId, answered: Answered<'_>) {
         self.in_flight.answered(id, answered);
     }
 
     /// Registers `ticket`, the channel to a receiver that wants to end its claim (its hold on a fetched timer) with
-    /// `verdict`. Once the store has the end, [`observe`](Self::observe) answers the receiver. Must be called before
-    /// the timer's handler returns the verdict.
+    /// `verdict`. Once the store has recorded the end, [`observe`](Self::observe) answers the receiver. Must be called
+    /// before the timer's handler returns the verdict.
     pub(crate) fn expect_end(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         self.ends.expect(delivery, verdict, ticket);
     }

@@ -40,8 +40,8 @@ struct State {
     /// The reasons for which the unparker (the task that puts timers back) must check whether parked timers may become
     /// due again.
     marked: HashSet<Reason>,
-    /// The queues for which a fetch from the stores of all nodes has found no parked timer, with the moment of the
-    /// fetch.
+    /// The queues for which a fetch has found no parked timer in the stores of all nodes. The value is the moment of
+    /// the fetch.
     emptied: HashMap<Reason, Instant>,
     is_closed: bool,
 }
@@ -49,19 +49,18 @@ struct State {
 #[derive(Debug, Default)]
 struct Parked {
     count: u64,
-    /// Whether timers of this reason are being put back from the store, or timers of this queue are being fetched.
+    /// Whether timers of this reason are being put back at present. For a queue, whether timers are being fetched.
     is_busy: bool,
-    /// The number of timers that were parked for this reason since timers were last put back or fetched. The count
-    /// begins when that work begins.
+    /// The number of timers that were parked for this reason after the start of the last put-back or fetch.
     since: u64,
-    /// The number of timers that were parked for this reason since the last read of all counts from the store began.
+    /// The number of timers that were parked for this reason after the start of the last read of all counts.
     during_pass: u64,
-    /// Whether [`want`](ParkedIndex::want) was called since the present fetch from this queue began.
+    /// Whether [`want`](ParkedIndex::want) was called after the start of the present fetch from this queue.
     is_wanted: bool,
 }
 
 /// The time for which a queue counts as empty after a fetch has found no parked timer. The time ends early if a node
-/// reports that it has parked a timer.
+/// reports a timer that it has parked for the queue.
 const EMPTY: Duration = Duration::from_secs(1);
 
 impl ParkedIndex {
@@ -97,19 +96,20 @@ impl ParkedIndex {
         self.lock().emptied.remove(reason);
     }
 
-    /// Notes that nodes may have parked timers without a report, or that the set of live nodes has changed. From then
-    /// on no queue counts as empty. The counts are soon read from the store again.
+    /// Makes no queue count as empty, and soon reads the counts from the store again. Called if a report of a parked
+    /// timer may be lost, or if the set of live nodes has changed.
     pub(crate) fn heard_all(&self) {
         self.lock().emptied.clear();
         self.pass_wanted.notify_one();
     }
 
-    /// Waits until the counts of parked timers must be read before the next regular read, or until the index is closed.
+    /// Waits until the counts of parked timers must be read from the store earlier than planned. Also returns once the
+    /// index is closed.
     pub(crate) async fn pass_wanted(&self) {
         self.pass_wanted.notified().await;
     }
 
-    /// Returns whether any node may have parked timers of this queue. Returns false for a second after a fetch has
+    /// Returns whether any node may have parked timers for this queue. Returns false for a second after a fetch has
     /// found no timer.
     pub(crate) fn may_have(&self, reason: &Reason) -> bool {
         self.lock().emptied.get(reason).is_none_or(|emptied| emptied.elapsed() >= EMPTY)
@@ -143,14 +143,14 @@ impl ParkedIndex {
         is_empty
     }
 
-    /// Begins a pass, a read of the counts of all reasons from the store. Timers that are parked during the pass are
+    /// Begins a pass, a read of the counts of all reasons from the store. A timer that is parked during the pass is
     /// added to the counts.
     pub(crate) fn begin_pass(&self) {
         self.lock().parked.values_mut().for_each(|parked| parked.during_pass = 0);
     }
 
     /// Ends the pass (a read of all counts) that [`begin_pass`](Self::begin_pass) began. Replaces the counts by
-    /// `found`, the counts in the store.
+    /// `found`, the counts that the pass has read.
     pub(crate) fn end_pass(&self, mut found: HashMap<Reason, u64>) {
         let mut state = self.lock();
         let State { parked, marked, .. } = &mut *state;
@@ -215,7 +215,7 @@ impl ParkedIndex {
         self.changed.notified().await;
     }
 
-    /// Closes the index. The tasks that unpark timers or read them again then end.
+    /// Closes the index of parked timers. The tasks that wait for the index then end.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();
@@ -226,8 +226,8 @@ impl ParkedIndex {
         self.lock().is_closed
     }
 
-    /// Takes the reasons for which parked timers may go on. Leaves out the reasons whose timers are already being put
-    /// back or fetched.
+    /// Takes the marked reasons: the reasons for which parked timers may become due again. Leaves out a reason whose
+    /// timers are already being put back or fetched.
     pub(crate) fn take_marked(&self) -> Vec<Reason> {
         let mut state = self.lock();
         let marked: Vec<Reason> = state.marked.drain().collect();
@@ -235,8 +235,8 @@ impl ParkedIndex {
         marked.into_iter().filter(is_free).collect()
     }
 
-    /// Notes that timers of this reason are about to be put back from the store, or that timers of this queue are about
-    /// to be fetched.
+    /// Notes that parked timers of this reason are about to be put back. For a queue, notes that timers are about to be
+    /// fetched.
     pub(crate) fn begin(&self, reason: &Reason) {
         if let Some(parked) = self.lock().parked.get_mut(reason) {
             (parked.is_busy, parked.since, parked.is_wanted) = (true, 0, false);
@@ -245,7 +245,7 @@ impl ParkedIndex {
 
     /// Notes that timers of this reason were put back from the store. `found` is the number of these timers, or `None`
     /// after an error. If timers may still be parked, makes the unparker (the task that puts timers back) check the
-    /// reason again. After an error, the caller must do so.
+    /// reason again. After an error, the caller must request that check.
     pub(crate) fn end(&self, reason: &Reason, found: Option<u32>) {
         let mut state = self.lock();
         let Some(parked) = state.parked.get_mut(reason) else { return };

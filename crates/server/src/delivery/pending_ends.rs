@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Delivery, Ending, Event, Verdict};
 
-/// Identifies a delivery: the id of the timer, and the number of the timer's delivery.
+/// Identifies a delivery: the id of the timer, and the number of the delivery among the timer's deliveries.
 type DeliveryKey = (TimerId, u32);
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl PendingEnds {
     }
 
     /// Keeps `ticket`, the channel to a receiver, together with the verdict that the timer's handler is about to
-    /// return. The receiver gets its answer once the runtime reports whether the store has the verdict.
+    /// return. The receiver gets its answer once the runtime reports whether the store has recorded the verdict.
     pub(super) fn expect(&self, delivery: &Delivery, verdict: &Verdict, ticket: EndTicket) {
         let key = (delivery.id, delivery.delivery);
         let former = self.lock().insert(key, (verdict.clone(), ticket));
@@ -39,8 +39,8 @@ impl PendingEnds {
         }
     }
 
-    /// Answers the receiver that wants to end the delivery of this event. Does nothing if no receiver waits for the
-    /// end.
+    /// Answers the receiver that wants to end the delivery of this event. Does nothing if no receiver waits for such an
+    /// answer.
     pub(super) fn observe(&self, event: &Event) {
         let (Event::Ended { attempt, .. }
         | Event::LeaseLost { attempt, .. }

@@ -92,8 +92,9 @@ impl PullHandler {
 }
 
 /// Waits until a claim (a receiver's hold on a fetched timer) ends. Returns the verdict, which says how the delivery
-/// ends. If the receiver ended the claim, also returns the ticket that answers the receiver once the store has the end.
-/// Returns `None` if the timer must be parked again without an end.
+/// ends. If the receiver ended the claim, also returns a ticket. The ticket answers the receiver once the store has
+/// recorded the end. Returns `None` if the timer must be parked again (kept in the store), because its delivery has not
+/// ended.
 async fn await_end(
     mut open: OpenClaim,
     timeout: Duration,
@@ -129,8 +130,8 @@ async fn await_end(
     }
 }
 
-/// Makes the claim, the receiver's hold on a timer. `work` is the queue entry of the timer in its stored form. It has
-/// the id of the request that created the timer.
+/// Makes the claim, the receiver's hold on a timer. `work` is the queue entry of the timer in its stored form. The
+/// entry contains the id of the request that created the timer.
 fn claim(
     name: String,
     delivery: &Delivery,

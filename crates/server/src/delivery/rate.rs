@@ -7,16 +7,16 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// The time for which a delivery may still take a slot after the slot's moment.
+/// The longest delay after its moment at which a slot can still be taken. A slot permits one delivery.
 const LAG: Duration = Duration::from_millis(50);
-/// The longest time for which a delivery waits in memory for the moment of its slot.
+/// The longest time for which a delivery waits in memory for the moment of its slot. A slot permits one delivery.
 const LEAD: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate {
-    /// The time between two slots. A slot permits one delivery.
+    /// The time between two slots of the rate. A slot permits one delivery.
     step: Duration,
-    /// The moment of the next free slot. A slot permits one delivery.
+    /// The moment of the first slot that is not taken. A slot permits one delivery.
     next: Instant,
 }
 

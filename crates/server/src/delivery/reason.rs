@@ -33,7 +33,7 @@ pub(crate) enum Reason {
 /// The greatest length of a host in a reason, in bytes. The store limits the length of the reason's text.
 const LONGEST_HOST: usize = 168;
 
-/// Hashes a text. The number depends only on the text and on the version of the service.
+/// Hashes a text to a number. Equal texts have equal numbers in the same version of the service.
 fn number_of(text: &str) -> u64 {
     // The hasher of the standard library uses no random key here.
     let mut hasher = DefaultHasher::new();
@@ -52,12 +52,12 @@ fn host_in_reasons(host: &str) -> Cow<'_, str> {
 }
 
 impl Reason {
-    /// Makes the reason for which timers of a namespace wait for a host. `host` may include a port.
+    /// Makes the reason for which timers of a namespace wait for a host. `host` may end with a port.
     pub(crate) fn host(namespace: &str, host: &str) -> Self {
         Self::Host(namespace.into(), host_in_reasons(host).into())
     }
 
-    /// Makes the reason for which timers of a namespace wait for a path of a host. `host` may include a port.
+    /// Makes the reason for which timers of a namespace wait for a path of a host. `host` may end with a port.
     pub(crate) fn path(namespace: &str, host: &str, path: &str) -> Self {
         Self::Path(namespace.into(), host_in_reasons(host).into(), number_of(path))
     }

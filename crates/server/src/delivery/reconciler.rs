@@ -19,10 +19,10 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The greatest number of timers that wait to be read one by one. If there are more, the reasons of all parked timers
-/// are read instead.
+/// The greatest number of timers that wait for a single read from the store. If more timers wait, the reasons of all
+/// parked timers are read instead.
 const MOST: usize = 10_000;
-/// The pause after an error of the store, before the next read.
+/// The pause after a failed read from the store, before the next read.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl Reconciler {
         self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests that a timer is read from the store again. Returns without blocking.
+    /// Requests a new read of a timer from the store. Returns without blocking.
     pub(crate) fn add(&self, id: TimerId) {
         let mut unknown = self.lock();
         if unknown.timers.len() < MOST {

@@ -18,13 +18,13 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
 use tourbillon_redis::RedisStore;
 
-/// The name of the document in Redis that all nodes share. It maps the names of renewed claims (holds on fetched
-/// timers) to the moments at which these claims expire.
+/// The name of a document in Redis that all nodes share. The document maps the names of renewed claims (holds on
+/// fetched timers) to the moments at which these claims expire.
 const RENEWALS: &str = "renewals";
 /// The greatest number of attempts to change the shared document of renewals. An attempt fails if another node changes
-/// the document first.
+/// the document at the same time.
 const TURNS: usize = 64;
-/// The greatest length of a delivery's error in the store, in bytes.
+/// The greatest length of an error that is stored with a timer, in bytes.
 const LONGEST_ERROR: usize = 500;
 
 /// Ends and prolongs claims (receivers' holds on fetched timers) that are open on any node.
@@ -74,7 +74,7 @@ impl ClaimName {
     }
 }
 
-/// Cuts the error of a delivery to the greatest length that the store gets.
+/// Cuts the error of a delivery to the greatest length that the store may get.
 fn shortened(error: &str) -> Box<str> {
     let end = (0..=error.len().min(LONGEST_ERROR)).rev().find(|at| error.is_char_boundary(*at)).unwrap_or(0);
     error[..end].into()
@@ -177,9 +177,9 @@ impl RemoteClaims {
         }
     }
 
-    /// Returns how much longer a claim (a hold on a fetched timer) of this node lasts because receivers have renewed it
-    /// at other nodes. Returns `None` if no time is left, or if the store does not answer. Then the claim ends, and the
-    /// timer is delivered again.
+    /// Returns how much longer a claim (a hold on a fetched timer) of this node lasts, because receivers have renewed
+    /// it at other nodes. Returns `None` if no time is left, or if the store does not answer. Then the claim ends, and
+    /// the timer is delivered again.
     pub(super) async fn rest(&self, claim: &str) -> Option<Duration> {
         let (_, renewals) = self.renewals().await.ok()?;
         let until = UtcMillis::from_millis(renewals.get(claim).copied()?);

@@ -13,7 +13,8 @@ pub(crate) struct RetryPause {
 
 impl RetryPause {
     /// Lengthens the pause of a verdict that repeats a delivery. The new pause is at least `policy_pause` and at least
-    /// the least pause. Otherwise a receiver could ask for a pause of zero, and use up all attempts of a timer at once.
+    /// the least pause. Otherwise a receiver that asks for a pause of zero could use up all attempts of a timer at
+    /// once.
     pub(super) fn with(self, verdict: Verdict, policy_pause: Duration) -> Verdict {
         match verdict {
             Verdict::Retry { error, after } => {

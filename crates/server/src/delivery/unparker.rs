@@ -29,9 +29,10 @@ const ROUND: Duration = Duration::from_secs(10);
 /// The time between two passes if other nodes share the store. A pass reads the reasons of all parked timers from the
 /// store.
 const PASS: Duration = Duration::from_secs(30);
-/// The time from a change of the set of nodes to the next pass, a read of all reasons of parked timers.
+/// The time from a change of the set of nodes to the next pass. A pass reads the reasons of all parked timers from the
+/// store.
 const SETTLED: Duration = Duration::from_secs(2);
-/// The pause after an error of the store, before the next request.
+/// The pause after a failed request to the store, before the next request.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The greatest number of parked timers that become due again by one request to the store.
 const BATCH: usize = 500;
@@ -49,7 +50,7 @@ pub(crate) struct Unparker {
     parked: Arc<ParkedIndex>,
     admission: Arc<Admission>,
     queues: Arc<PullQueues>,
-    /// Locked during a pass, a read of all reasons of parked timers. So two passes never overlap.
+    /// Locked during a pass, a read of all reasons of parked timers. So two passes do not overlap.
     pass: tokio::sync::Mutex<()>,
 }
 
@@ -123,8 +124,8 @@ impl Unparker {
         }
     }
 
-    /// Fetches timers of a queue that any node may have parked (kept in the store). If the fetch finds no timer, tells
-    /// the receivers of the queue.
+    /// Fetches timers of a queue that any node may have parked (kept in the store). If the fetch finds no timer,
+    /// informs the receivers of the queue.
     async fn fetch(self: Arc<Self>, timers: Timers, reason: Reason, wanted: usize) {
         let most = self.queues.begin_fetch(&reason, wanted);
         let limit = |timers: usize| u32::try_from(timers).unwrap_or(u32::MAX);
@@ -185,14 +186,13 @@ impl Unparker {
     }
 }
 
-/// Returns the present moment by the tokio runtime's clock. The unparker sleeps by this clock, and tests may pause this
-/// clock.
+/// Returns the present moment by tokio's clock. The unparker sleeps by this clock, and a test may pause it.
 fn present() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Makes at most `timers` of the timers that are parked for `reason` due again. Returns the number of these timers. A
-/// crash during the call loses nothing, because the next start finds all parked timers.
+/// Makes at most `timers` of the timers that are parked for `reason` due again. Returns the number of timers that
+/// became due. A crash during the call loses nothing, because the next start finds all parked timers.
 async fn unpark(store: &dyn TimerStore, reason: &Reason, timers: usize) -> Result<u32, StoreError> {
     store.put_back(reason.to_string().into(), u32::try_from(timers).unwrap_or(u32::MAX)).await
 }

@@ -13,7 +13,7 @@ use tracing::{error, field, warn};
 /// The result of a request's handler: an answer, or a problem that the client gets instead.
 pub(super) type Answer<T> = Result<T, Refused>;
 
-/// A problem that a handler returns instead of an answer. As a response it becomes an error for the client.
+/// A problem that a handler returns instead of an answer. As a response, the problem becomes an error for the client.
 #[derive(Debug)]
 pub(super) struct Refused(pub(super) Problem);
 
@@ -32,8 +32,8 @@ impl IntoResponse for Refused {
 }
 
 impl Refused {
-    /// Makes the answer to the request that has the id `id`. Code outside of the routes needs this function, because no
-    /// current request is known there.
+    /// Makes the error answer to the request with the id `id`. Code outside of the routes needs this function, because
+    /// the present request is unknown there.
     pub(super) fn answer_to(self, id: &RequestId) -> Response {
         let Self(problem) = self;
         let mut response = response(&problem, &problem, Some(id));
@@ -60,7 +60,7 @@ fn log(problem: &Problem, id: Option<&RequestId>) {
     }
 }
 
-/// The body of an error answer, with the id of the request to which the answer belongs.
+/// The body of an error answer, together with the id of the answered request.
 #[derive(Serialize)]
 struct Named<'a, T> {
     #[serde(flatten)]
@@ -69,7 +69,8 @@ struct Named<'a, T> {
     request_id: Option<&'a str>,
 }
 
-/// Makes the answer that reports a problem. `body` is the answer's body: the problem, possibly with more fields.
+/// Makes the answer that reports a problem. `body` is the answer's body: the problem, possibly with more fields. `id`
+/// is the id of the request.
 fn response(problem: &Problem, body: &impl Serialize, id: Option<&RequestId>) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = Named { body, request_id: id.map(RequestId::text) };

@@ -20,7 +20,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version}
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
 
-/// The permissions of a request. Each handler checks them first.
+/// The permissions of a request. Each handler first checks these permissions.
 #[derive(Debug)]
 pub(super) struct Right {
     principal: Principal,
@@ -40,7 +40,7 @@ impl Granted<'_> {
         self.read_with_headers(body).await.map(|(body, _headers)| body)
     }
 
-    /// Reads the JSON body of the request as a `T`. Returns it with the request's headers.
+    /// Reads the JSON body of the request as a `T`. Returns the value and the request's headers.
     pub(super) async fn read_with_headers<T: DeserializeOwned>(
         self,
         body: Body<T>,
@@ -80,7 +80,7 @@ impl Right {
         self.token
     }
 
-    /// Waits until the request's permissions change, for example because somebody revokes its token.
+    /// Waits until the request's permissions change, for example because somebody revokes the request's token.
     pub(super) fn ended(&self, service: &Service) -> impl Future<Output = ()> + Send + use<> {
         service.tokens().ended(self.token, self.principal.clone())
     }
@@ -157,8 +157,8 @@ pub(super) fn challenge(response: &mut Response, has_token: bool) {
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
 }
 
-/// Returns the host name and port by which the client calls the service. `None` if the request names no host, and
-/// `Some(Err)` if the host is invalid.
+/// Returns the host name and port by which the client calls the service. `None` if the request does not name a host,
+/// and `Some(Err)` if the host is invalid.
 fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Result<Authority, ()>> {
     if let Some(authority) = uri.authority() {
         return Some(Ok(authority.clone()));
@@ -197,7 +197,7 @@ fn is_of_a_proxy(name: &HeaderName) -> bool {
     )
 }
 
-/// The header in which a browser says which site a request comes from.
+/// The header in which a browser names the relation of the requesting site to the service, such as `same-origin`.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Returns a reason to believe that a request comes from another machine. `None` if the request seems to come from this
@@ -217,8 +217,8 @@ fn is_from_elsewhere(version: Version, uri: &Uri, headers: &HeaderMap) -> Option
     }
 }
 
-/// Returns whether a page of another site makes a browser send a request. The checked headers come only from browsers,
-/// and pages cannot change them.
+/// Returns whether a page of another site makes a browser send the request. The checked headers come only from
+/// browsers, and pages cannot change them.
 fn is_from_another_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return false;

@@ -20,12 +20,12 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::new().routes(routes!(back_up))
 }
 
-/// The size in which a backup is sent piece by piece, in bytes.
+/// The size of a full piece of a backup, in bytes. A backup is sent piece by piece.
 const PIECE: usize = 64 << 10;
 /// The greatest number of a backup's pieces that wait until the client reads them.
 const WAITING: usize = 4;
 
-/// A writer that sends its bytes to the client of a backup. Writing fails once the client has gone.
+/// A writer whose bytes go to the client of a backup. A write fails once the client has gone.
 struct ToReader(mpsc::Sender<io::Result<Bytes>>);
 
 impl io::Write for ToReader {
@@ -59,7 +59,7 @@ fn write(backup: &Backup, sender: &mpsc::Sender<io::Result<Bytes>>, note: Note, 
     }
 }
 
-/// The pieces of a backup as a stream for the client. The stream ends early if the service stops.
+/// A backup as a stream of pieces for the client. The stream ends early if the service stops.
 struct Pieces {
     receiver: mpsc::Receiver<io::Result<Bytes>>,
     stop: Stop,

@@ -27,8 +27,8 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
 const MOST_CLAIMS: u32 = 100;
 /// The longest time for which a request may wait for timers, in milliseconds.
 const LONGEST_WAIT_MS: u64 = 20_000;
-/// The longest pause before a new delivery that a receiver may ask for, in milliseconds. It is a day, as with
-/// `Retry-After`.
+/// The longest pause before a new delivery for which a receiver may ask, in milliseconds. The limit is a day, as for
+/// the header `Retry-After`.
 const LONGEST_PAUSE_MS: u64 = 86_400_000;
 
 /// Fetches timers of a queue that are due. Waits at most `wait_ms` for the first of them. Where nodes share the timers,

@@ -52,7 +52,7 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     document
 }
 
-/// Returns the schema of a problem as answers carry it: with the id of the request.
+/// Returns the schema of a problem in an answer, which also has the id of the request.
 fn problem() -> RefOr<Schema> {
     let mut schema = Problem::schema();
     if let RefOr::T(Schema::Object(object)) = &mut schema {
@@ -122,7 +122,7 @@ fn complete_operation(operation: &mut Operation, path: &str) {
 /// The text of the OpenAPI document, as `/openapi.json` serves it. All services of a process serve the same text.
 static TEXT: OnceLock<String> = OnceLock::new();
 
-/// Converts the OpenAPI document to its text. From then on, [`text`] returns this text.
+/// Converts the OpenAPI document to a text. From then on, [`text`] returns this text.
 pub(super) fn publish(document: &OpenApi) {
     TEXT.get_or_init(|| document.to_pretty_json().unwrap_or_default() + "\n");
 }

@@ -23,7 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::new().routes(routes!(events))
 }
 
-/// How long a stream of events may be silent before the service sends a comment. The comment shows the client that the
+/// The time without an event after which a stream of events sends a comment. The comment shows the client that the
 /// connection works.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
@@ -77,7 +77,7 @@ async fn events(
 struct Reader {
     events: Subscription,
     namespace: Option<String>,
-    /// The number of events that the client has missed after the last event that it got.
+    /// The number of events that the client has missed after its last event.
     missed: u64,
     stop: Stop,
 }

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName};
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The JSON body of a request, not yet read. Only a handler that has checked the request's role can read it.
+/// The JSON body of a request before it is read. Only a handler that has checked the request's role can read the body.
 #[derive(Debug)]
 pub(super) struct Body<T> {
     request: Request,
@@ -32,8 +32,8 @@ impl<T: Send, S: Send + Sync> FromRequest<S> for Body<T> {
 }
 
 impl<T: DeserializeOwned> Body<T> {
-    /// Reads the JSON body as a `T`. Returns it with the request's headers. While `hold` lives, the body's bytes count
-    /// towards the memory limit for bodies.
+    /// Reads the JSON body as a `T`. Returns the value and the request's headers. The body's bytes count towards the
+    /// memory limit for bodies until `hold` is dropped.
     pub(super) async fn read<C: Clone + Eq + Hash>(self, hold: &Hold<C>) -> Result<(T, HeaderMap), Refused> {
         let mut request = self.request;
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
@@ -67,8 +67,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T
     }
 }
 
-/// Returns the number of items that a client wants on a page of a list. Without `limit` it is 50. Fails unless the
-/// number is from 1 to 200: the error calls the items by the word `items`.
+/// Returns the number of items that a client wants on a page of a list, 50 without `limit`. Fails unless the number is
+/// from 1 to 200. In the error, `items` is the word for the items.
 pub(super) fn page_size(limit: Option<u32>, items: &str) -> Result<u32, Refused> {
     const MOST: u32 = 200;
     let limit = limit.unwrap_or(50);

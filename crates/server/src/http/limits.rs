@@ -38,7 +38,7 @@ struct Inner {
     service: Service,
     /// The names of the query parameters that a request may have, by its path and method.
     queries: Queries,
-    /// The greatest size of a request's body, in bytes. It holds for routes that set no limit of their own.
+    /// The greatest size of a request's body, in bytes, on routes without a limit of their own.
     longest_body: usize,
     router: Router,
 }

@@ -25,7 +25,7 @@ async fn begin(scope: &Within<Writer>, work: Work) -> Answer<Accepted> {
     Ok(accepted(&scope.namespace, scope.service.operations().begin(&scope.namespace, work).await?))
 }
 
-/// Makes the answer after a request has begun an operation, a change of many timers in the background. The answer has
+/// Makes the answer to a request that has begun an operation, a change of many timers in the background. The answer has
 /// the operation's address.
 pub(super) fn accepted(namespace: &str, operation: Operation) -> Accepted {
     let location = format!("/v1/namespaces/{namespace}/operations/{}", operation.id);

@@ -27,7 +27,7 @@ const HEADER: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$";
 /// The pattern of the values of headers.
 const HEADER_VALUE: &str = r"^[^\u0000-\u0008\u000a-\u001f\u007f]*$";
 
-/// The format of numbers of 32 bits in the OpenAPI document.
+/// The format of 32-bit numbers in the OpenAPI document.
 const WORD: SchemaFormat = SchemaFormat::KnownFormat(KnownFormat::Int32);
 
 /// Makes the schema of objects in which the field `name` is present and not null. A field that is null counts as
@@ -96,7 +96,7 @@ fn object(schema: &mut RefOr<Schema>) -> Option<&mut Object> {
     }
 }
 
-/// Adds all rules to the schemas of the OpenAPI document.
+/// Adds the rules of the HTTP interface to the schemas of the OpenAPI document.
 pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
     for (name, word, rule) in between_fields() {
         schemas.get_mut(name).into_iter().for_each(|schema| add(schema, word, rule.clone()));
@@ -151,8 +151,8 @@ fn no_step(name: &mut RefOr<Schema>) {
     add(name, "not", json!({ "enum": [".", ".."] }));
 }
 
-/// Completes the schema of a number of 32 bits without a sign. Sets its greatest value, and the format of 64 bits. The
-/// format of 32 bits is only for numbers with a sign.
+/// Completes the schema of a 32-bit number without a sign. Sets the greatest value, and the format of 64 bits, because
+/// the format of 32 bits is only for numbers with a sign.
 fn complete_ranges(schema: &mut RefOr<Schema>) {
     let RefOr::T(schema) = schema else { return };
     match schema {
@@ -248,8 +248,8 @@ fn complete_parameter(parameter: &mut RefOr<Parameter>, of_schedule: bool) {
     }
 }
 
-/// Adds the rule that a new schedule needs a callback or a queue (`pull`). The schema lacks this rule, because a
-/// preview takes the same object and needs neither.
+/// Adds the rule that a new schedule needs a callback or a queue (`pull`). The schema lacks this rule, because the same
+/// object serves a preview, and a preview needs neither of them.
 fn add_target(operation: &mut Operation) {
     let Some(RefOr::T(body)) = &mut operation.request_body else { return };
     for content in body.content.values_mut() {

@@ -33,7 +33,7 @@ macro_rules! roles {
 
 roles!(Reader, Writer, Admin);
 
-/// The namespace in a request's path. Extracting it fails unless the request has the role `R` in this namespace.
+/// The namespace in a request's path. The extraction fails unless the request has the role `R` in this namespace.
 #[derive(Debug)]
 pub(super) struct Within<R> {
     pub(super) service: Service,
@@ -68,7 +68,7 @@ impl<R: Needs> Within<R> {
         self.granted()?.read(body).await
     }
 
-    /// Reads the JSON body of the request as a `T`. Returns it with the request's headers.
+    /// Reads the JSON body of the request as a `T`. Returns the value and the request's headers.
     pub(super) async fn read_with_headers<T: DeserializeOwned>(
         &self,
         body: Body<T>,
@@ -77,8 +77,8 @@ impl<R: Needs> Within<R> {
     }
 }
 
-/// Stands for all namespaces, where a request's path names no namespace. Extracting it fails unless the request has the
-/// role `R` in all namespaces.
+/// An extractor for paths that do not name a namespace. The extraction fails unless the request has the role `R` in all
+/// namespaces.
 #[derive(Debug)]
 pub(super) struct Everywhere<R> {
     pub(super) service: Service,

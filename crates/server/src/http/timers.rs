@@ -48,10 +48,10 @@ fn by_id((schemas, mut paths, handlers): UtoipaMethodRouter<Service>) -> UtoipaM
     (schemas, paths, handlers)
 }
 
-/// The header with a client's key for a request. All repetitions of the request have the same key.
+/// The header with the key that a client chooses for a request. All repetitions of the request have the same key.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Makes a timer from a request's body. The type of `scope` proves that the request has the role that this needs.
+/// Makes a timer from a request's body. The type of `scope` proves that the request has the role of a writer.
 async fn place(
     scope: Within<Writer>,
     key: Option<&str>,

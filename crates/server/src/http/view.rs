@@ -20,7 +20,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         .routes(routes!(nodes))
 }
 
-/// The greatest number of intervals that an answer about the service's history has.
+/// The greatest number of intervals in an answer about the service's history.
 const MOST_POINTS: u32 = 1_000;
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]

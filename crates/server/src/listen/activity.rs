@@ -43,22 +43,22 @@ pub(super) struct Activity {
 
 #[derive(Debug)]
 struct State {
-    /// The requests whose answers have not ended. A connection has only a few such requests.
+    /// The requests of the connection whose answers have not ended. The list is short.
     under_way: Vec<Request>,
     /// The number that the next request of the connection gets.
     next: u64,
     has_sent_a_request: bool,
-    /// Whether any request of the connection was permitted. The next field says whether any request was answered
-    /// without being permitted.
+    /// Whether any request of the connection was permitted. `was_without_a_right` says whether any request was answered
+    /// without permission.
     has_shown_a_right: bool,
     was_without_a_right: bool,
     is_http2: bool,
     /// The moment at which the connection's last answer ended. Before the first answer, the moment at which the
     /// connection began.
     quiet_since: Timestamp,
-    /// The moment at which the first byte after `quiet_since` arrived. `None` if no byte has arrived.
+    /// The moment at which the first byte arrived after the moment `quiet_since`. `None` if no byte has arrived.
     first_byte: Option<Timestamp>,
-    /// The moment at which a write began to wait for the client. `None` if no write waits.
+    /// The moment at which a write of an answer began to wait for the client. `None` if no write waits.
     blocked_since: Option<Timestamp>,
     /// Wakes the task that reads from the connection. Set while this task must not see yet that the client has closed
     /// its half of the connection.
@@ -70,8 +70,7 @@ struct State {
 #[derive(Debug)]
 struct Request {
     number: u64,
-    /// Whether no further bytes of the request's body are awaited. The body has arrived in full, or its reader was
-    /// dropped.
+    /// Whether the request needs no further bytes of its body: the body has arrived in full, or its reader was dropped.
     is_complete: bool,
     /// Whether the client has closed its half of the connection during this request.
     has_ended: bool,
@@ -81,10 +80,10 @@ struct Request {
     waits: bool,
     /// Whether the request was permitted: its token is valid, or the service needs no tokens.
     is_known: bool,
-    /// Whether the request was answered without being permitted.
+    /// Whether the request got its answer without being permitted.
     is_answered_unknown: bool,
-    /// The moment at which the connection took a piece of the answer in order to send it. `None` once the connection
-    /// asks for the next piece.
+    /// The moment at which the connection last took a piece of the answer in order to send it. `None` once the
+    /// connection asks for the next piece.
     offered: Option<Timestamp>,
 }
 
@@ -100,31 +99,31 @@ impl State {
     }
 
     /// Takes the waker of the task that reads from the connection. Returns `None` while this task must not see yet that
-    /// the client has closed its half.
+    /// the client has closed its half of the connection.
     fn wanted(&mut self) -> Option<Waker> {
         if self.holds_end() { None } else { self.reader.take() }
     }
 }
 
-/// The rank of an idle connection when connections are closed to make room. Connections that never sent a request are
-/// closed first, and then the longest quiet connections.
+/// The rank of an idle connection when the server closes connections to make room. Connections that never sent a
+/// request are closed first, and then the connections that have been quiet longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Idleness {
     pub(super) has_sent_a_request: bool,
     pub(super) since: Timestamp,
 }
 
-/// The rank of a stranger's connection when such connections are closed. A stranger's connection has had answers, but
-/// no permitted request. Connections without a running request are closed first, and then the longest quiet
-/// connections.
+/// The rank of a stranger's connection when the server closes such connections. A stranger's connection has had
+/// answers, but no permitted request. Connections without a running request are closed first, and then the connections
+/// that have been quiet longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Strangeness {
     pub(super) is_waiting: bool,
     pub(super) since: Timestamp,
 }
 
-/// The time that a connection without requests has for its last frames while the server stops. The frames tell the
-/// client that the connection ends.
+/// The time that a connection without requests gets to send its last frames when the server stops. The frames announce
+/// to the client that the connection ends.
 const LAST_FRAMES: Duration = Duration::from_millis(100);
 
 impl Activity {
@@ -149,8 +148,8 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state of the connection. If the task that reads may now see that the client has closed its half,
-    /// wakes this task.
+    /// Changes the state of the connection by `change`. Wakes the task that reads from the connection once this task
+    /// may see that the client has closed its half.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -161,8 +160,8 @@ impl Activity {
         }
     }
 
-    /// Returns the moment at which the connection is closed, unless its state changes before. Returns `None` if the
-    /// state may last without end.
+    /// Returns the moment at which the connection must be closed if its state does not change before. Returns `None` if
+    /// the state may last without end.
     pub(super) fn deadline(&self, limits: &Limits) -> Option<Timestamp> {
         let state = self.lock();
         let offered = state.under_way.iter().filter_map(|request| request.offered).min();
@@ -180,8 +179,8 @@ impl Activity {
         untaken.into_iter().chain(waiting).min()
     }
 
-    /// Returns the rank of an idle connection when connections are closed to make room. Returns `None` if a request
-    /// that has arrived in full is under way.
+    /// Returns the rank of an idle connection when connections are closed to make room. Returns `None` if the
+    /// connection works on a request that has arrived in full.
     pub(super) fn idleness(&self) -> Option<Idleness> {
         let state = self.lock();
         let is_idle = !state.under_way.iter().any(|request| request.is_complete);
@@ -238,12 +237,14 @@ impl Activity {
     }
 }
 
-/// The consequences that an answer to a request has for the connection.
+/// The effects that an answer to a request has on the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// Whether too many answers to requests without permission already wait for the client of the connection.
+    /// Whether the connection sends a refusal instead, because too many answers to unpermitted requests already wait
+    /// for the client.
     pub(super) is_beyond: bool,
-    /// Whether the answer makes the connection a stranger's connection: it has had answers, but no permitted request.
+    /// Whether the answer makes the connection a stranger's connection. A stranger's connection has had answers, but no
+    /// permitted request.
     pub(super) makes_a_stranger: bool,
 }
 
@@ -277,8 +278,8 @@ impl UnderWay {
         self.0.clone()
     }
 
-    /// Records that the request has its answer. `most_unknown` is the greatest number of answers without permission
-    /// that may wait for the client.
+    /// Records that the request has its answer. `most_unknown` is the greatest number of answers to unpermitted
+    /// requests that may wait for the client.
     pub(super) fn note_answer(&self, most_unknown: usize) -> Noted {
         let mut state = self.0.activity.lock();
         let waiting = state.under_way.iter().filter(|request| request.is_answered_unknown).count();
@@ -290,7 +291,7 @@ impl UnderWay {
         Noted { is_beyond, makes_a_stranger: !is_known && !was_without && !state.has_shown_a_right }
     }
 
-    /// Records that the client has taken the previous piece of the answer, if there was such a piece.
+    /// Records that the client has taken the previous piece of the answer. Does nothing before the first piece.
     pub(super) fn note_taken(&self) {
         self.0.change(|request| request.offered = None);
     }
@@ -312,7 +313,8 @@ impl Drop for UnderWay {
     }
 }
 
-/// A handle of a request under way. With it, the parts that work on the request record their progress.
+/// A handle of a request under way. The parts of the server that work on the request record their progress with such a
+/// handle.
 #[derive(Clone, Debug)]
 pub(super) struct Stage {
     activity: Arc<Activity>,
@@ -329,7 +331,7 @@ impl Stage {
         });
     }
 
-    /// Records that the request asked for more of its body when no bytes had arrived.
+    /// Records that the request has asked for more of its body when no bytes had arrived.
     pub(super) fn note_wants_more(&self) {
         self.change(|request| request.wants_more |= request.has_ended);
     }

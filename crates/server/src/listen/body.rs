@@ -32,7 +32,8 @@ impl fmt::Display for BodyFault {
 
 impl core::error::Error for BodyFault {}
 
-/// Carries the reason why a body was not read from the body's reader to the code that writes the answer.
+/// Passes the reason why a body was not read. The reader of the body sets the reason, and the code that writes the
+/// answer reads it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fault(Arc<OnceLock<BodyFault>>);
 
@@ -46,15 +47,15 @@ impl Fault {
     }
 }
 
-/// The body of a request. Reading fails once the body is too large or too slow.
+/// The body of a request that arrives. A read fails once the body is too large or too slow.
 #[derive(Debug)]
 pub(super) struct Received {
     body: Incoming,
     left: usize,
     engine: Handle<Wakeup>,
     deadline: Timestamp,
-    /// The timer of the body's deadline. It is made only when a read must wait, because most bodies arrive together
-    /// with their header.
+    /// The timer that ends at the deadline of the body. `None` until a read must wait, because most bodies arrive
+    /// together with their header.
     sleep: Option<Sleep>,
     fault: Fault,
     stage: Stage,
@@ -130,7 +131,7 @@ impl Drop for Received {
 /// The largest piece of an answer that an HTTP/2 connection gets at a time, in bytes.
 const PIECE: usize = 16 << 10;
 
-/// The body of an answer. Its request is under way until this value is dropped.
+/// The body of an answer. The answer's request is under way until this value is dropped.
 ///
 /// An answer over HTTP/2 goes out in pieces, and the last byte is a piece of its own. An HTTP/2 connection asks for a
 /// piece once the client has room. The connection takes the whole piece into its memory, even if the client has room
@@ -141,7 +142,7 @@ pub(super) struct Answering {
     body: Answer,
     under_way: UnderWay,
     is_http2: bool,
-    /// The bytes of the answer's present frame that the connection has not got yet.
+    /// The bytes that the connection has not got yet from the answer's present frame.
     rest: Bytes,
 }
 
@@ -150,7 +151,7 @@ impl Answering {
         Self { body, under_way, is_http2, rest: Bytes::new() }
     }
 
-    /// Returns the next piece of `bytes` for the connection. Keeps the other bytes in the field `rest`.
+    /// Returns the first piece of `bytes` for the connection. Keeps the other bytes in the field `rest`.
     fn piece(&mut self, mut bytes: Bytes) -> Bytes {
         if !self.is_http2 || bytes.len() < 2 {
             return bytes;

@@ -29,17 +29,17 @@ use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_hyper::TourbillonTimer;
 use tower_service::Service;
 
-/// The longest time between two checks of a connection that has no deadline. An answer over HTTP/2 can set a deadline
+/// The longest time between two checks of a connection without a deadline. An answer over HTTP/2 can set a deadline
 /// without waking the connection's task.
 const LOOK: Duration = Duration::from_secs(30);
 /// The time between two HTTP/2 pings to the client. The client must answer a ping within the same time.
 const PING: Duration = Duration::from_secs(20);
 /// The greatest number of requests that an HTTP/2 connection may have under way.
 const STREAMS: u32 = 100;
-/// The greatest number of answers without permission that may wait for the client of one connection.
+/// The greatest number of answers to unpermitted requests that may wait for the client of one connection.
 const MOST_UNKNOWN: usize = 4;
-/// The number of bytes that an HTTP/2 client may send before the service reads them. The first value limits a single
-/// body, and the second value all bodies of the connection.
+/// The number of bytes that an HTTP/2 client may send ahead, before the service reads them. The first value limits a
+/// single body, and the second value all bodies of the connection.
 const WINDOWS: (u32, u32) = (64 << 10, 128 << 10);
 
 /// A service that has an answer for each request and never fails.
@@ -154,7 +154,8 @@ impl Future for Patience {
     }
 }
 
-/// A request with its id, the address of its client, and its entry in the connection's list of running requests.
+/// A request that has arrived: the request, its id, the address of its client, and its entry in the connection's list
+/// of running requests.
 struct Asked {
     request: Request<Incoming>,
     id: RequestId,
@@ -199,8 +200,8 @@ async fn answer(
     Ok(response)
 }
 
-/// Returns whether a request names its host as its HTTP version demands. A request with two hosts is refused. A proxy
-/// might use another of the two hosts than the service.
+/// Returns whether a request names its host as its HTTP version demands. Refuses a request with two hosts, because a
+/// proxy and the service might each use a different host.
 fn has_one_host(request: &Request<Incoming>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -216,8 +217,8 @@ fn bad_host(id: &RequestId) -> Response<Answer> {
     crate::http::refused(Problem::new(ProblemKind::BadRequest, detail), id)
 }
 
-/// Makes the answer for a client that already leaves too many answers without permission waiting. This answer has no
-/// body, so it does not wait for the client.
+/// Makes the answer for a client that leaves too many answers to unpermitted requests unread. The answer has no body,
+/// so it does not wait for the client.
 fn too_many() -> Response<Answer> {
     let mut response = Response::new(Answer::empty());
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

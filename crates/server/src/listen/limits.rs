@@ -7,8 +7,8 @@ use core::time::Duration;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The greatest number of connections. 4,096 by default. A 64th of the connections is reserved for clients on this
-    /// machine.
+    /// The greatest number of connections. 4,096 by default. A 64th of the connections is reserved for clients on the
+    /// service's own machine.
     pub connections: u32,
     /// The greatest size of a request's header, in bytes. 16 KiB by default, at least 8 KiB.
     pub header: usize,
@@ -18,9 +18,9 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// The longest time for the body of a request to arrive. 30 s by default.
     pub body_timeout: Duration,
-    /// The longest time for which a connection stays open without a running request. 75 s by default.
+    /// The longest time for which a connection without a running request stays open. 75 s by default.
     pub idle_timeout: Duration,
-    /// The longest time for which a client may take no bytes of an answer that waits. 30 s by default.
+    /// The longest time for which a client may leave all bytes of a waiting answer unread. 30 s by default.
     pub write_timeout: Duration,
 }
 

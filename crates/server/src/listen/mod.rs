@@ -30,10 +30,12 @@ use tourbillon::future::Wakeup;
 use tourbillon::{BuildError, Handle, Shards};
 use tower_service::Service;
 
-/// The pause after a connection could not be accepted, for example because the process has no free file descriptor.
+/// The pause after a failed attempt to accept a connection, for example because the process has no free file
+/// descriptor.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The time between two checks whether enough connections have ended to give their memory back to the system.
+/// The time between two checks for ended connections. If enough connections have ended, their memory goes back to the
+/// system.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// The sockets on which a server listens.
@@ -69,7 +71,7 @@ impl Listeners {
 pub struct Server {
     engine: Handle<Wakeup>,
     stop: watch::Sender<bool>,
-    /// Becomes true when all connections must be dropped at once.
+    /// Becomes true when the server must drop all connections at once.
     abort: watch::Sender<bool>,
     places: Arc<Places>,
 }
@@ -134,7 +136,7 @@ impl Server {
     }
 }
 
-/// Returns memory to the system each time after many connections have ended. Runs until the server stops.
+/// Gives memory back to the system each time many connections have ended. Runs until the server stops.
 async fn give_memory_back(places: Arc<Places>, engine: Handle<Wakeup>, mut stop: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -213,7 +215,8 @@ impl<S: Answers> Acceptor<S> {
         }));
     }
 
-    /// Closes a new connection for which there is no room. Without TLS, first answers with the status 503.
+    /// Closes a new connection, because the server has no room. A client without TLS first gets an answer with the
+    /// status 503.
     fn refuse(&self, stream: &TcpStream) {
         if self.tls.is_none() {
             let _best_effort = stream.try_write(

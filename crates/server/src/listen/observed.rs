@@ -7,8 +7,8 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that records its reads and writes in the connection's [`Activity`]. When the client has closed its half,
-/// the activity decides when the reader sees the end.
+/// A connection's stream that records reads and writes in the connection's [`Activity`]. When the client has closed its
+/// half, the activity decides when the reader sees the end.
 #[derive(Debug)]
 pub(super) struct Observed<S> {
     stream: S,

@@ -19,24 +19,24 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{oneshot, watch};
 
-/// A server reserves one of 64 places for clients on this machine. A place permits one open connection. To make room,
-/// the server closes as many connections at a time as it reserves places.
+/// A server reserves the 64th part of its places for clients on its own machine. A place permits one open connection.
+/// To make room, the server closes as many connections at a time as it reserves places.
 const PART: usize = 64;
 
 /// Strangers may have an eighth of the server's places for connections. A stranger's connection has had answers, but no
 /// permitted request.
 const STRANGERS: usize = 8;
 
-/// If fewer connections than this number were open, their memory is not worth giving back to the system. The number
-/// also divides the places of strangers: an eighth of these places is freed at a time.
+/// The least number of open connections whose memory is worth giving back to the system. The number is also a divisor:
+/// strangers (clients without a permitted request) lose an eighth of their places at a time.
 const FEW: usize = 8;
 
-/// The places of a server. Each open connection has a place.
+/// The places of a server. Each open connection takes a place.
 #[derive(Debug)]
 pub(super) struct Places {
     all: usize,
     state: Mutex<State>,
-    /// The number of open connections. It includes connections that have lost their places, but have not ended yet.
+    /// The number of open connections. A connection that has lost its place still counts until it ends.
     open: watch::Sender<usize>,
 }
 
@@ -44,10 +44,10 @@ pub(super) struct Places {
 struct State {
     taken: HashMap<u64, Taken>,
     next: u64,
-    /// An upper bound of the number of strangers' connections, which have had answers but no permitted request. Each
-    /// new such connection raises the bound, and an exact count lowers it.
+    /// An upper bound of the number of strangers' connections. A stranger's connection has had answers, but no
+    /// permitted request. Each new stranger raises the bound, and an exact count lowers it.
     strangers: usize,
-    /// The greatest number of connections since memory was last given back to the system.
+    /// The greatest number of open connections after the last time that memory was given back to the system.
     peak: usize,
 }
 
@@ -58,14 +58,14 @@ struct Taken {
     leave: oneshot::Sender<()>,
 }
 
-/// The place of an open connection. A server has a limited number of such places. Dropping the value frees the place.
+/// The place of an open connection. The number of a server's places is limited. Dropping the value frees the place.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
     number: u64,
     pub(super) peer: IpAddr,
     pub(super) activity: Arc<Activity>,
-    /// Gets a message when the server takes the place away to make room.
+    /// Gets a message when the server takes this place away in order to make room.
     left: Option<oneshot::Receiver<()>>,
 }
 
@@ -109,8 +109,8 @@ impl Places {
         }
     }
 
-    /// Returns whether half of the connections have ended since this method last returned true. Returns false if there
-    /// were too few connections.
+    /// Returns whether half of the connections have ended after the last call that returned true. Returns false if
+    /// there were too few connections.
     pub(super) fn have_emptied(&self) -> bool {
         let mut state = self.lock();
         let open = state.taken.len();

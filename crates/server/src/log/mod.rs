@@ -53,8 +53,8 @@ pub(crate) fn begin(level: LevelFilter, form: Form) {
     }
 }
 
-/// Selects the events that become log lines: events of this crate with at least this severity. [`storm`] then limits
-/// the number of lines of each kind.
+/// Selects the events that become log lines: this crate's events of this severity or a greater severity. [`storm`] then
+/// limits the number of lines of each kind.
 struct Own(LevelFilter);
 
 impl Own {

@@ -13,7 +13,7 @@ use tracing::{Level, Metadata, error, info, warn};
 /// The greatest number of log lines of one kind within the time [`SPAN`].
 const LINES: u32 = 20;
 const SPAN: Duration = Duration::from_secs(10);
-/// The kind of the log lines that say how many events got no line.
+/// The kind of the log lines that count events without a line of their own.
 const MORE: &str = "more";
 
 /// The kinds of events that occurred lately, each with its number of log lines.
@@ -30,7 +30,7 @@ struct Window {
     level: Level,
 }
 
-/// The number of events of a kind that got no log line.
+/// The number of a kind's events without a log line.
 #[derive(Debug, PartialEq, Eq)]
 struct Surplus {
     kind: &'static str,

@@ -16,7 +16,7 @@ use core::time::Duration;
 use std::io;
 use tourbillon_api::{AuditAction, NamespaceLimits, NamespaceView, Problem, ProblemKind, Role};
 
-/// The greatest number of namespaces that the page shows, and the greatest number of tokens.
+/// The greatest number of namespaces on the page. The page also shows at most this number of tokens.
 const MOST: usize = 500;
 /// The longest name of a token, in bytes.
 const LONGEST_NAME: usize = 100;
@@ -45,7 +45,7 @@ struct TokenRow {
     is_expired: bool,
 }
 
-/// A new token or signing secret. The page shows the text only once.
+/// A new token or a new signing secret. Only the page after the change shows its text.
 struct Secret {
     title: String,
     text: String,
@@ -59,7 +59,7 @@ struct AccessPage<'a> {
     namespaces: Vec<NamespaceRow>,
     tokens: Vec<TokenRow>,
     is_open: bool,
-    /// The arguments that make `tourbillond token` use the service's file of tokens, such as `--data
+    /// The arguments with which `tourbillond token` finds the service's file of tokens, such as `--data
     /// /var/lib/tourbillon`.
     place: String,
     secret: Option<Secret>,
@@ -137,7 +137,7 @@ async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> R
     Ok(show(&page))
 }
 
-/// Returns the arguments that make `tourbillond token` use the service's file of tokens, such as `--data
+/// Returns the arguments with which `tourbillond token` finds the service's file of tokens, such as `--data
 /// /var/lib/tourbillon`.
 fn token_place(settings: &Settings) -> String {
     let absolute = |path: &std::path::Path| {
@@ -161,8 +161,8 @@ pub(super) async fn show_access(State(service): State<Service>, visitor: Visitor
     page(&service, &visitor, None).await
 }
 
-/// Changes a namespace. `verb` is the last part of the address. It says whether to make, pause, resume or remove the
-/// namespace, or to make a signing secret.
+/// Changes a namespace. `verb` is the last part of the address. `verb` says whether to make, pause, resume or remove
+/// the namespace, or to make a signing secret.
 pub(super) async fn change_namespace(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -222,8 +222,8 @@ async fn change_file<T: Send + 'static>(
     })
 }
 
-/// Makes or revokes a token. `verb` is the last part of the address, and says which of the two to do. After making a
-/// token, the answer shows the token's text, which no other page shows.
+/// Makes or revokes a token. `verb` is the last part of the address, and says which of these changes to make. Only the
+/// answer to this request shows the text of a new token.
 pub(super) async fn change_token(
     State(service): State<Service>,
     Path(verb): Path<String>,

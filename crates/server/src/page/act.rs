@@ -8,11 +8,11 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_api::CancelResult;
 
-/// The word that a visitor types to confirm a cancellation.
+/// The word that a visitor must type to confirm that a timer is cancelled.
 const WORD: &str = "cancel";
 
 /// Changes a single timer. `verb` is the last part of the address, such as `pause`. Afterwards redirects to the timer's
-/// page, or to a list if the service no longer knows the timer. A form of the list of dead timers redirects to that
+/// page, or to a list if the service no longer knows the timer. A form on the list of dead timers leads back to that
 /// list.
 pub(super) async fn one(
     State(service): State<Service>,

@@ -17,8 +17,8 @@ use url::form_urlencoded::Serializer;
 /// The number of entries on one page of the audit trail.
 const ON_A_PAGE: u32 = 50;
 
-/// The kinds of changes by which a visitor can filter the audit trail, as the address and the HTTP interface write
-/// them.
+/// The kinds of changes by which a visitor can filter the audit trail. Addresses and the HTTP interface use the same
+/// words.
 const ACTIONS: [&str; 15] = [
     "cancel-many",
     "replay-many",
@@ -37,7 +37,8 @@ const ACTIONS: [&str; 15] = [
     "mend",
 ];
 
-/// The conditions on the entries of the audit trail, as the page's address has them. An empty field sets no condition.
+/// The conditions on the entries of the audit trail, from the query of the page's address. An empty field sets no
+/// condition.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
@@ -60,7 +61,8 @@ impl Asked {
         })
     }
 
-    /// Returns the address of the page of the audit trail that begins at `cursor`. The conditions on its entries stay.
+    /// Returns the address of the page of the audit trail that begins at `cursor`, with the same conditions on the
+    /// entries.
     fn address(&self, cursor: &str) -> String {
         let pairs = [
             ("namespace", &*self.namespace),

@@ -8,8 +8,8 @@ use askama::Template;
 use core::fmt;
 use tourbillon_api::{History, HistoryPoint, Horizon, LatenessBySecond, Node, Nodes, Shard};
 
-/// The width of a drawing, in hundredths of a percent: 100 %. Horizontal positions are parts of this width, because a
-/// drawing is as wide as the window permits. Heights are pixels, so texts keep their size.
+/// The full width of a drawing: 100 %, in hundredths of a percent. Horizontal positions are parts of this width,
+/// because a drawing is as wide as the window permits. Heights are pixels, so texts keep their size.
 const WIDTH: u64 = 10_000;
 
 /// A horizontal position or width, in hundredths of a percent of the drawing's width.
@@ -41,7 +41,7 @@ struct Label {
     class: &'static str,
 }
 
-/// A horizontal line across a drawing. `text` is the label: the value that the line's height stands for.
+/// A horizontal line across a drawing. `text` is the label of the line: the value for which its height stands.
 struct Line {
     y: u64,
     text: String,
@@ -62,11 +62,11 @@ pub(super) struct Chart {
 const ABOVE: u64 = 16;
 /// The height of the space below a chart's bars, in pixels. The labels of the axis stand there.
 const BELOW: u64 = 18;
-/// The distance from the bottom of a chart's bars to the baseline of the labels below them, in pixels.
+/// The distance from the bottom of a chart's bars down to the baseline of the labels, in pixels.
 const BASE: u64 = 14;
 
-/// Scales `value` from the range 0 to `most` to the range 0 to `height`. If `value` is above 0, the result is at least
-/// 1, so that its bar stays visible.
+/// Scales `value` from the range 0 to `most` to the range 0 to `height`. For a value above 0, the result is at least 1,
+/// so that the bar of the value stays visible.
 fn scaled(value: u64, most: u64, height: u64) -> u64 {
     if value == 0 || most == 0 {
         return 0;
@@ -107,8 +107,8 @@ fn lines_by_log(most: u64, height: u64) -> Vec<Line> {
     core::iter::once(zero).chain(lines).collect()
 }
 
-/// Draws a bar for each bucket of pending timers. A bucket counts the timers that are due within a range of time, and
-/// later buckets have longer ranges. The axis marks the ends of the buckets. Returns `None` if no timer is pending.
+/// Draws a bar for each bucket of pending timers. A bucket counts the timers that are due within a span of time from
+/// now. Later buckets have longer spans. The axis marks the ends of the spans. Returns `None` if no timer is pending.
 pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
     const HEIGHT: u64 = 140;
     let buckets = &horizon.buckets;
@@ -150,7 +150,7 @@ pub(super) fn horizon(horizon: &Horizon) -> Option<Chart> {
     })
 }
 
-/// Writes a duration, given in milliseconds, in its greatest unit only, such as "3 h".
+/// Writes a duration of `millis` milliseconds as a number of its greatest unit, such as "3 h".
 fn coarse(millis: u64) -> String {
     let text = span(millis);
     let mut words = text.split(' ');
@@ -160,7 +160,7 @@ fn coarse(millis: u64) -> String {
     }
 }
 
-/// The number of the style class that colours the greatest lateness: see [`heat`].
+/// The number of the style class that colours the greatest lateness. [`heat`] chooses the class of a lateness.
 const HOTTEST: u32 = 9;
 
 /// Returns the number of the style class that colours a lateness, given in milliseconds: 1 below 2 ms, up to 9 from 30
@@ -170,8 +170,8 @@ fn heat(millis: u64) -> u32 {
     1 + u32::try_from(BOUNDS.iter().filter(|bound| millis >= **bound).count()).unwrap_or(8)
 }
 
-/// Draws the deliveries of the last hour by the second of the minute for which they were due. A bar shows their number,
-/// and a cell below it their lateness. Returns `None` if there was no delivery.
+/// Draws the deliveries of the last hour, grouped by the second of the minute for which they were due. A bar shows the
+/// number of deliveries, and the cell below the bar shows their lateness. Returns `None` if there was no delivery.
 pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
     const HEIGHT: u64 = 40;
     const STRIP: u64 = 26;
@@ -211,9 +211,9 @@ pub(super) fn lateness(lateness: &LatenessBySecond) -> Option<Chart> {
     })
 }
 
-/// Draws a row for each node that lives or owns shards, for at most `most` nodes. The row has a rectangle for each
-/// shard of the node. Its height and colour show how late the shard's first timer is. Returns `None` if there are no
-/// shards.
+/// Draws a row for each node that lives or owns shards, for at most `most` nodes. A row has a rectangle for each shard
+/// of the node. The rectangle's height and colour show how late the shard's first timer is. Returns `None` if there are
+/// no shards.
 pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
     const ROW: u64 = 44;
     const CELL: u64 = 24;
@@ -278,10 +278,10 @@ pub(super) fn shards(nodes: &Nodes, most: usize) -> Option<Chart> {
     })
 }
 
-/// The meaning of the values in a chart. It decides how the chart writes them.
+/// The meaning of a chart's values. The meaning decides how the chart writes the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The values count events. The chart shows rates, and its caption shows the sum.
+    /// The values count events. The chart shows rates, and the caption shows the sum.
     Events,
     /// The values are durations in milliseconds, such as the lateness of the oldest timer.
     Times,
@@ -289,7 +289,7 @@ pub(super) enum Kind {
     Numbers,
 }
 
-/// A value of the service's history, such as the number of created timers. It has a small chart over time.
+/// A number in the service's history, such as the number of created timers. A small chart shows the number over time.
 pub(super) struct Series {
     pub(super) name: &'static str,
     pub(super) class: &'static str,
@@ -306,7 +306,7 @@ pub(super) const SERIES: [Series; 6] = [
     Series { name: "Pending", class: "bar", value: |point| point.pending, kind: Kind::Numbers },
 ];
 
-/// A small chart that shows one value of the service's history over time, with its name and a caption.
+/// A small chart of one number in the service's history over time, with the number's name and a caption.
 pub(super) struct Small {
     pub(super) name: &'static str,
     pub(super) caption: String,
@@ -327,7 +327,7 @@ fn ago(hours: u64, y: u64) -> Vec<Label> {
     ]
 }
 
-/// Draws a small chart for each value of the service's history, over the last `hours`. Intervals without data stay
+/// Draws a small chart for each number in the service's history, over the last `hours`. Intervals without data stay
 /// empty.
 pub(super) fn history(history: &History, hours: u64) -> Vec<Small> {
     const HEIGHT: u64 = 56;

@@ -11,11 +11,11 @@ use tourbillon_durable::timer::TimerId;
 
 /// The greatest number of timers that a visitor may tick in one form.
 const MOST: usize = 200;
-/// The word that a visitor types to confirm that the ticked timers are dropped.
+/// The word that a visitor must type to confirm that the ticked timers are dropped.
 const WORD: &str = "drop";
 
 /// Replays or drops the dead timers that the visitor has ticked. `verb` is the last part of the address, and says which
-/// of the two to do. Then redirects to the list.
+/// of these changes to make. Then redirects to the list.
 pub(super) async fn change(
     State(service): State<Service>,
     Path(verb): Path<String>,
@@ -59,8 +59,8 @@ fn named(text: &str) -> Result<(&str, TimerId), Fault> {
     Ok((namespace, id_of(id)?))
 }
 
-/// Returns whether a problem concerns only its timer. Such a timer is gone or not dead any more, or its key is taken.
-/// The other ticked timers are still changed.
+/// Returns whether a problem concerns a single timer: the timer is gone, is not dead any more, or its key is taken.
+/// After such a problem, the other ticked timers are still changed.
 fn is_of_timer(problem: &Problem) -> bool {
     matches!(problem.kind, ProblemKind::NotFound | ProblemKind::WrongPhase | ProblemKind::KeyExists)
 }
@@ -73,8 +73,8 @@ async fn replay(service: &Service, namespace: &str, id: TimerId) -> Result<bool,
     }
 }
 
-/// Drops a dead timer. Returns false if the timer is not dead. A timer that another visitor replays at the same moment
-/// may be cancelled.
+/// Drops a dead timer. Returns false if the timer is not dead. If another visitor replays the timer at the same moment,
+/// the replayed timer may be cancelled.
 async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bool, Fault> {
     let stored = match service.stored_timers().get(namespace, id.into()).await {
         Ok(timer) => timer.state.phase(),
@@ -88,8 +88,8 @@ async fn drop_dead(service: &Service, namespace: &str, id: TimerId) -> Result<bo
     Ok(cancelled.result == CancelResult::Cancelled)
 }
 
-/// Returns the address `from` of a list, with the word `done` for the change that was made. If `from` is not the
-/// address of a list, returns the list of dead timers.
+/// Returns the address `from` of a list, with the word `done` for the visitor's change. If `from` is not the address of
+/// a list, returns the address of the list of dead timers.
 fn back(from: &str, done: &str) -> String {
     let is_list = from.starts_with("/ui/dead") && from.bytes().all(|byte| byte.is_ascii_graphic());
     let from = if is_list { from } else { "/ui/dead" };

@@ -23,13 +23,13 @@ const LONGEST: usize = 255;
 /// The greatest length of the cursor in an address, in bytes. The cursor names a position in a list.
 const LONGEST_CURSOR: usize = 1_024;
 
-/// The conditions on the timers of a list, as the page's address has them, before any check. An empty field sets no
-/// condition.
+/// The conditions on the timers of a list, from the query of the page's address, before any check. An empty field sets
+/// no condition.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
     namespace: String,
-    /// The text that the visitor searches for: a timer's id, or the beginning of a key.
+    /// The visitor's text in the search field: a timer's id, or the beginning of a key.
     q: String,
     label: String,
     phase: String,
@@ -39,20 +39,19 @@ pub(super) struct Asked {
     from: String,
     /// The moment before which the listed timers are due, in UTC.
     until: String,
-    /// The order of the list: `asc`, `desc`, or empty for the list's usual order.
+    /// The word for the order of the list: `asc`, `desc`, or empty for the list's usual order.
     order: String,
     /// The receiver of the listed dead timers: the host and port of a callback, or the name of a queue.
     place: String,
     /// The text with which the last error of each listed dead timer begins.
     error: String,
     cursor: String,
-    /// A word for the visitor's last change, such as `cancel`. The change redirected the browser here, and the page
-    /// shows a message. Empty if there was no change.
+    /// A word for the visitor's last change, such as `cancel`. After the change, the browser was redirected here, and
+    /// the page shows a message. Empty if there was no change.
     pub(super) done: String,
 }
 
-/// The conditions on the timers of a list, after parsing and a check of the visitor's permissions. An empty text sets
-/// no condition.
+/// The conditions on the timers of a list, parsed and permitted to the visitor. An empty text sets no condition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     /// The namespace whose timers are listed. If the text is empty, the timers of all namespaces are listed.
@@ -66,11 +65,11 @@ pub(super) struct Conditions {
     pub(super) descending: bool,
     pub(super) group: Option<DeadGroup>,
     pub(super) cursor: String,
-    /// Whether the list is the page of dead timers. Its usual order begins with the latest deaths.
+    /// Whether the list is the page of dead timers. The usual order of that page begins with the latest deaths.
     is_of_the_dead: bool,
 }
 
-/// The phases of stored timers. A visitor can narrow a list to any phase.
+/// The phases of stored timers. A visitor can limit a list to one phase.
 pub(super) const PHASES: [Phase; 4] = [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead];
 
 /// The query of an address, parsed as `T`. If the query cannot be read, the answer is a page that says why.
@@ -143,8 +142,8 @@ impl Asked {
 /// Returns the namespace that a page shows, or an empty text for all namespaces. `asked` is the namespace in the
 /// address.
 ///
-/// If `asked` is empty, returns the only namespace of the visitor's token or of the service, if there is one. Fails if
-/// the visitor may not see the namespace.
+/// If `asked` is empty, returns the namespace of the visitor's token, or the service's only namespace. Without such a
+/// namespace, returns an empty text. Fails if the visitor may not see the namespace.
 pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Result<String, Fault> {
     let namespace = match (asked, visitor.only_namespace()) {
         ("", Some(only)) => only.to_owned(),
@@ -162,8 +161,8 @@ pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Resu
     Ok(namespace)
 }
 
-/// Parses a moment in UTC in the form that browsers send. The text has no zone, and may lack the seconds. Returns
-/// `None` for an empty text.
+/// Parses a moment in UTC in the form that browsers send. The text does not name a zone, and may lack the seconds.
+/// Returns `None` for an empty text.
 fn moment(text: &str) -> Result<Option<Moment>, Fault> {
     let text = text.trim();
     if text.is_empty() {
@@ -175,12 +174,12 @@ fn moment(text: &str) -> Result<Option<Moment>, Fault> {
 }
 
 impl Conditions {
-    /// Returns whether any condition besides the namespace narrows the list.
+    /// Returns whether the list has any condition besides the namespace.
     pub(super) fn is_filtered(&self) -> bool {
         !self.q.is_empty() || self.is_filtered_beyond_the_search()
     }
 
-    /// Returns whether any condition besides the namespace and the search narrows the list.
+    /// Returns whether the list has any condition besides the namespace and the text of the search.
     pub(super) fn is_filtered_beyond_the_search(&self) -> bool {
         !self.label.is_empty()
             || !self.reason.is_empty()
@@ -199,12 +198,13 @@ impl Conditions {
         self.from.is_some() || self.until.is_some()
     }
 
-    /// Returns the address of the first page of the same list in the reverse order. `path` is the path of the list.
+    /// Returns the address of the first page of the list with the same conditions in the reverse order. `path` is the
+    /// path of the list.
     pub(super) fn turned(&self, path: &str) -> String {
         Self { descending: !self.descending, ..self.clone() }.address(path, None)
     }
 
-    /// Writes a moment for a field of a form: in UTC, and down to the minute. Returns an empty text for `None`.
+    /// Writes a moment for an input field of a form: in UTC, and down to the minute. Returns an empty text for `None`.
     pub(super) fn field(moment: Option<&Moment>) -> String {
         moment.map_or_else(String::new, |moment| moment.to_string().chars().take(16).collect())
     }
@@ -259,7 +259,8 @@ impl Conditions {
         }
     }
 
-    /// Reads one page of timers that meet the conditions. Returns them with the cursor of the next page.
+    /// Reads one page of the timers that meet the conditions. The result contains the timers and the cursor of the next
+    /// page.
     pub(super) async fn page(&self, service: &Service) -> Result<Listed, Fault> {
         if !self.is_of_all() {
             service.namespaces().require(&self.namespace)?;
@@ -288,8 +289,8 @@ impl Conditions {
     }
 }
 
-/// Returns the namespaces that a form offers for a choice. The flag beside a namespace says whether the page shows this
-/// namespace at present.
+/// Returns the namespaces that a form offers for a choice. The flag is true for the namespace `shown`, which the page
+/// shows at present.
 pub(super) fn offered(service: &Service, visitor: &Visitor, shown: &str) -> Vec<(String, bool)> {
     let all = service.namespaces().all();
     let visible = all.keys().filter(|name| visitor.reads(name)).take(MOST_OFFERED);

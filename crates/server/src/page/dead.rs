@@ -25,14 +25,14 @@ struct DeadPage<'a> {
     rows: Vec<Row>,
     next: Option<String>,
     first: Option<String>,
-    /// The address of the list that the page shows.
+    /// The address of the present list, with its conditions.
     here: String,
-    /// The address of the same list in the reverse order.
+    /// The address of the present list in the reverse order.
     turned: String,
     /// The address of the page that groups dead timers by receiver and error.
     groups: String,
     may_change: bool,
-    /// Whether the page offers to change all dead timers of a namespace at a time. This needs a list of a single
+    /// Whether the page offers buttons that change all listed timers together. The list must belong to a single
     /// namespace in which the visitor may change timers.
     may_change_all: bool,
     count: String,

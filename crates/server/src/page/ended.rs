@@ -36,15 +36,15 @@ pub(super) struct Asked {
     namespace: String,
     /// The text with which the key of each listed timer begins.
     q: String,
-    /// The word for the way in which the listed timers ended, from [`ENDS`]. If the word is empty, all ended timers are
-    /// listed.
+    /// The word for the way in which the listed timers ended, a word of [`ENDS`]. If the text is empty, the list has
+    /// timers with any end.
     how: String,
-    /// The number of the last timer on the previous page. The list goes on behind it. The history numbers the ended
-    /// timers. `None` on the first page.
+    /// The number of the last timer on the previous page, by which the history numbers the ended timers. The list
+    /// continues after this timer. `None` on the first page.
     before: Option<u64>,
 }
 
-/// The row of a timer that has ended, in a list.
+/// A row in a list of timers that have ended.
 pub(super) struct EndedRow {
     /// The timer's key, or its id if it had no key.
     pub(super) name: String,

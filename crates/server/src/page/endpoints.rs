@@ -15,14 +15,14 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use serde::Deserialize;
 use tourbillon_api::{AuditAction, Breaker, Endpoint};
 
-/// The greatest number of hosts that the page shows. Hosts whose circuit breakers are not closed come first.
+/// The greatest number of hosts that the page shows. Hosts with an open or half-open circuit breaker come first.
 const MOST: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// A word for the visitor's last change, which redirected the browser here. Unless it is empty, the page says that
-    /// callbacks to a host go out again.
+    /// A word for the visitor's last change. After the change, the browser was redirected here, and the page says that
+    /// callbacks to a host go out again. Empty if there was no change.
     done: String,
 }
 
@@ -35,14 +35,14 @@ struct Row {
     dead: String,
     breaker: &'static str,
     class: &'static str,
-    /// How long ago the host's circuit breaker changed to its present state, as a text.
+    /// The text that says how long ago the host's circuit breaker changed to its present state.
     since: Option<String>,
     open_for: Option<String>,
     running: String,
     in_a_row: u32,
     parked: String,
     deliveries: String,
-    /// The share of recent callbacks that failed, in percent.
+    /// The percentage of recent callbacks that failed, as a text.
     errors: String,
     p50: String,
     p99: String,
@@ -58,7 +58,7 @@ struct EndpointsPage<'a> {
     may_change: bool,
     done: bool,
     rows: Vec<Row>,
-    /// The number of hosts that the page leaves out because there are too many.
+    /// The number of hosts that the page leaves out, because it shows at most [`MOST`] hosts.
     more: usize,
 }
 

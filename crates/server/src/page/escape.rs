@@ -10,7 +10,7 @@ use askama::filters::{Escaper, Html};
 use core::fmt::{self, Write};
 use std::borrow::Cow;
 
-/// Escapes a text for a page. Every character becomes visible, and no character can change the rest of the page.
+/// Escapes a text for a page. Every character becomes visible, and the text cannot change the page around it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visible;
 
@@ -22,7 +22,7 @@ fn turns_text(character: char) -> bool {
     )
 }
 
-/// Replaces each character that changes the writing direction by its number, such as `[U+202E]`.
+/// Replaces each character that changes the writing direction by the number of the character, such as `[U+202E]`.
 pub(super) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(turns_text) {
         return text.into();

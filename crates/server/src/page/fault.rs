@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use tourbillon_api::{Problem, ProblemKind};
 
-/// The reason why the service did not do as a visitor asked. As a response it becomes a page for the visitor.
+/// The reason why the service did not do as a visitor asked. As a response, the fault becomes a page for the visitor.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     problem: Box<Problem>,
@@ -70,7 +70,7 @@ impl From<Problem> for Fault {
 
 impl IntoResponse for Fault {
     /// Attaches the fault to an empty response. Later the middleware `guard` renders the fault as a page, because only
-    /// it knows the visitor.
+    /// `guard` knows the visitor.
     fn into_response(self) -> Response {
         let mut response = Response::default();
         response.extensions_mut().insert(self);

@@ -41,9 +41,9 @@ struct GroupsPage<'a> {
     namespaces: Vec<(String, bool)>,
     namespace: &'a str,
     rows: Vec<Row>,
-    /// The number of groups that the page leaves out because there are too many.
+    /// The number of groups that the page leaves out, because it shows at most [`MOST`] groups.
     more: usize,
-    /// The number of dead timers that the groups count. In a very large store, they count only the timers that died
+    /// The number of dead timers in all groups. In a very large store, the groups contain only the timers that died
     /// last.
     looked: String,
     is_whole: bool,

@@ -19,7 +19,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 /// The shortest time between two refreshes of an open page.
 const FLOOR: Duration = Duration::from_secs(2);
-/// The longest time between two refreshes of an open page. The page shows ages, and they grow even if nothing happens.
+/// The longest time between two refreshes of an open page. The page shows ages, which grow even if nothing happens.
 const CEILING: Duration = Duration::from_secs(10);
 
 /// Opens a stream of events to a page. Each event makes the page refresh itself. The stream ends when the service
@@ -70,8 +70,8 @@ impl Reader {
         }
     }
 
-    /// Waits for an event that the visitor may see. Also returns if the stream has missed events, because the visitor
-    /// may see some of them. Returns `None` once the service stops.
+    /// Waits for an event that the visitor may see. Also returns after missed events, because the visitor may have been
+    /// permitted to see them. Returns `None` once the service stops.
     async fn seen(&mut self) -> Option<()> {
         loop {
             match self.events.next().await {

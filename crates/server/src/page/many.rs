@@ -12,7 +12,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_api::{CancelMany, OperationState, Problem, ProblemKind, ReplayMany};
 
 /// Begins an operation: a change that cancels, replays or drops many timers in the background. Redirects to the page
-/// that shows its progress.
+/// that shows the operation's progress.
 pub(super) async fn begin(
     State(service): State<Service>,
     Path(verb): Path<String>,

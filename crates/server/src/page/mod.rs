@@ -93,8 +93,8 @@ pub(crate) fn routes() -> Router<Service> {
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Passes a request for a page on. Renders the fault of the response, if there is one, as a page. Also adds headers
-/// that restrict the browser.
+/// Passes a request for a page to its handler. If the response has a fault, renders the fault as a page. Also adds
+/// headers that restrict the browser.
 async fn guard(mut request: axum::extract::Request, next: Next) -> Response {
     let seen = Seen::default();
     request.extensions_mut().insert(seen.clone());

@@ -14,7 +14,7 @@ use tourbillon_api::{Moment, Node, Nodes, Shard};
 
 /// The greatest number of nodes that the page shows.
 const MOST: usize = 100;
-/// The greatest number of late shards that the page shows, and the greatest number of lost shards.
+/// The greatest number of late shards that the page shows. The page also shows at most this number of lost shards.
 const MOST_LATE: usize = 10;
 /// How long a shard's first timer must have been due before the page shows the shard as late, in milliseconds.
 const LATE: u64 = 1_000;
@@ -46,7 +46,7 @@ struct NodesPage<'a> {
     frame: Frame<'a>,
     is_shared: bool,
     rows: Vec<Row>,
-    /// The number of nodes that the page leaves out because there are too many.
+    /// The number of nodes that the page leaves out, because it shows at most [`MOST`] nodes.
     more: usize,
     chart: Option<Chart>,
     /// The number of the last shard. The first shard has the number 0.
@@ -55,7 +55,7 @@ struct NodesPage<'a> {
     taken: Option<When>,
     /// The number of shards that no node owns.
     free: usize,
-    /// The number of shards that are unknown because their Redis server does not answer.
+    /// The number of shards whose Redis server does not answer, so their state is unknown.
     silent: usize,
     /// The numbers of the shards whose data is lost from their Redis servers, as a text.
     lost: String,

@@ -14,16 +14,16 @@ use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{Breaker, HistoryPoint, Moment, NamespaceView};
 
-/// The greatest number of intervals in a chart of the history. 120 intervals fill the chart, and one more begins before
-/// the chart does.
+/// The greatest number of intervals in a chart of the history. 120 intervals fill the chart, and one further interval
+/// begins before the chart's left edge.
 const POINTS: usize = 121;
 /// The lengths of history from which a visitor can choose, in hours.
 const RANGES: [u64; 4] = [1, 6, 24, 72];
 const HOUR: u64 = 3_600_000;
-/// The length of the span before now in which the page measures the present rates, in milliseconds.
+/// The length of the span from which the page computes the present rates, in milliseconds. The span ends now.
 const LATELY: u64 = 60_000;
 
-/// A number on the page, with its name and a note. `address` is the page to which the number links, if any.
+/// A number on the page, with its name and a note. The number links to the page `address`, if `address` is set.
 struct Figure {
     name: &'static str,
     value: String,
@@ -56,7 +56,7 @@ struct Whole {
     /// The lengths of history from which a visitor can choose, in hours.
     ranges: [u64; 4],
     begun: bool,
-    /// When the history got its latest data. `None` if it has none yet.
+    /// The moment of the latest data in the history. `None` if the history is empty.
     taken: Option<When>,
     /// Whether any schedule exists in a namespace that the visitor may read.
     has_schedules: bool,
@@ -65,8 +65,8 @@ struct Whole {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The length of the history that the address asks for, in hours. If it is empty, the page chooses the shortest
-    /// length that covers all data.
+    /// The length of the history that the address asks for, in hours, as a text. If the text is empty, the page chooses
+    /// the shortest length that covers all data.
     hours: String,
 }
 
@@ -172,8 +172,8 @@ fn rate_of(points: &[HistoryPoint], value: fn(&HistoryPoint) -> u64) -> String {
     if covered == 0 { "–".to_owned() } else { rate(per_hour(count, covered)) }
 }
 
-/// Returns the length of the history that the page shows, in hours. If `asked` is empty, returns the shortest length
-/// that covers all data.
+/// Returns the length of the history that the page shows, in hours. `asked` is the length in the address. If `asked` is
+/// empty, returns the shortest length that covers all data.
 fn range(service: &Service, asked: &str, now: Moment) -> Result<u64, Fault> {
     if !asked.is_empty() {
         let hours = RANGES.into_iter().find(|hours| hours.to_string() == asked);

@@ -13,13 +13,13 @@ use subtle::ConstantTimeEq as _;
 use tourbillon_api::{Problem, ProblemKind};
 use url::form_urlencoded;
 
-/// The fields of a form that a visitor has sent, in the form's order. Each field has a name and a text.
+/// The fields of a form that a visitor has sent, in the order of the form. Each field has a name and a text.
 #[derive(Debug)]
 pub(super) struct Fields(Vec<(Box<str>, Box<str>)>);
 
 impl Fields {
-    /// Reads a form from the body of a request. While `hold` lives, the body's bytes count towards the memory limit for
-    /// bodies.
+    /// Reads a form from the body of a request. The body's bytes count towards the memory limit for bodies until `hold`
+    /// is dropped.
     pub(super) async fn read<C: Clone + Eq + Hash>(request: Request, hold: &Hold<C>) -> Result<Self, Fault> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
         if !kind
@@ -47,7 +47,7 @@ impl Fields {
         self.0.iter().filter(move |(field, _)| **field == *name).map(|(_, value)| &**value)
     }
 
-    /// Returns the text of the field named `name`. `None` if the field is empty or missing.
+    /// Returns the text of the field named `name`. Returns `None` if the field is empty or missing.
     pub(super) fn given(&self, name: &str) -> Option<&str> {
         Some(self.get(name)).filter(|text| !text.is_empty())
     }

@@ -65,7 +65,7 @@ struct QueuesPage<'a> {
     namespaces: Vec<(String, bool)>,
     namespace: &'a str,
     rows: Vec<Row>,
-    /// The number of queues that the page leaves out because there are too many.
+    /// The number of queues that the page leaves out, because it shows at most [`MOST`] queues.
     more: usize,
 }
 

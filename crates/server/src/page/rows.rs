@@ -50,7 +50,7 @@ pub(super) fn labels(timer: &Timer, path: &str) -> Vec<(String, String)> {
     timer.labels.iter().map(address).collect()
 }
 
-/// The row of a stored timer, in a list.
+/// A row in a list of stored timers.
 pub(super) struct Row {
     pub(super) timer: Timer,
     /// The timer's key, or its id if it has no key.
@@ -61,7 +61,7 @@ pub(super) struct Row {
     pub(super) died: Option<When>,
     pub(super) target: String,
     pub(super) error: String,
-    /// Why the timer is dead, in a few words. Empty if the timer is not dead.
+    /// A few words that say why the timer is dead. Empty if the timer is not dead.
     pub(super) reason: &'static str,
     /// The timer's labels, each with the address of the list of all timers that have the label.
     pub(super) labels: Vec<(String, String)>,

@@ -24,8 +24,8 @@ use url::form_urlencoded::Serializer;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// A word for the visitor's last change, such as `pause`. The change redirected the browser here, and the page
-    /// shows a message. Empty if there was no change.
+    /// A word for the visitor's last change, such as `pause`. After the change, the browser was redirected here, and
+    /// the page shows a message. Empty if there was no change.
     done: String,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn address(namespace: &str, key: &str) -> String {
     format!("/ui/schedules/{namespace}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC))
 }
 
-/// The row of a moment at which a schedule will make a timer.
+/// A row in the table of the moments at which a schedule will make its next timers.
 struct Instant {
     at: Option<When>,
     local: String,
@@ -246,8 +246,8 @@ pub(super) fn done_words(done: &str) -> Option<&'static str> {
     })
 }
 
-/// Pauses, resumes, triggers or deletes a schedule. `verb` is the last part of the address, and says which of them to
-/// do. Redirects to the schedule's page, or to the list after a deletion.
+/// Pauses, resumes, triggers or deletes a schedule. `verb` is the last part of the address, and names the change.
+/// Redirects to the schedule's page, or to the list after a deletion.
 pub(super) async fn change(
     State(service): State<Service>,
     Path((namespace, key, verb)): Path<(String, String, String)>,

@@ -18,8 +18,8 @@ use url::form_urlencoded::Serializer;
 
 /// The number of schedules on one page of the list.
 const OF_A_PAGE: u32 = 50;
-/// The greatest number of reads of the store for one page of the list. So a page may be short although more schedules
-/// follow.
+/// The greatest number of reads from the store for one page of the list. Because of this limit, a page may be short
+/// although more schedules follow.
 const MOST_ASKED: usize = 50;
 /// The greatest length of the text of one condition, in bytes.
 const LONGEST: usize = 255;
@@ -33,7 +33,8 @@ pub(super) struct Asked {
     /// The text with which the key of each listed schedule begins.
     q: String,
     cursor: String,
-    /// A word for the visitor's last change, which redirected the browser here. Empty if there was no change.
+    /// A word for the visitor's last change. After the change, the browser was redirected here. Empty if there was no
+    /// change.
     done: String,
 }
 
@@ -133,8 +134,8 @@ pub(super) async fn show_schedules(
     Ok(show(&page))
 }
 
-/// Reads one page of schedules, from `place` on. Returns them with the position of the next page, or `None` at the end
-/// of the list. An empty namespace stands for all namespaces.
+/// Reads one page of schedules, from the position `place` on. Also returns the position of the next page, or `None` at
+/// the end of the list. An empty namespace stands for all namespaces.
 async fn walk(
     service: &Service,
     (namespace, q): (&str, &str),

@@ -29,7 +29,7 @@ struct SignIn<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// The address of the page that the visitor asked for. After signing in, the visitor is redirected there.
+    /// The address of the page for which the visitor asked. After signing in, the visitor is redirected to this page.
     to: String,
 }
 
@@ -46,8 +46,8 @@ fn page(to: &str, has_failed: bool) -> Response {
     show(&SignIn { frame, to: destination(to), has_failed })
 }
 
-/// Shows the form in which a visitor signs in. While the service has no tokens, redirects at once to the page that the
-/// visitor asked for.
+/// Shows the form in which a visitor signs in. While the service has no tokens, redirects at once to the page for which
+/// the visitor asked.
 pub(super) async fn form(
     State(service): State<Service>,
     asked: Result<Query<Asked>, axum::extract::rejection::QueryRejection>,
@@ -64,12 +64,12 @@ fn set_cookie(service: &Service, value: &str, seconds: u64) -> String {
     format!("{}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}", cookie_name(over_tls))
 }
 
-/// The greatest size of the form in which a visitor signs in, in bytes. It is small, because anybody may send this
+/// The greatest size of the form in which a visitor signs in, in bytes. The limit is low, because anybody may send this
 /// form.
 pub(super) const LONGEST: usize = 4 << 10;
 
-/// Begins a session if the form has a valid token. Otherwise shows the form again. A form from another site is refused
-/// before this handler runs.
+/// Begins a session if the form contains a valid token. Otherwise shows the form again. A form from another site is
+/// refused before this handler runs.
 pub(super) async fn sign_in(
     State(service): State<Service>,
     Extension(sessions): Open,
@@ -93,7 +93,7 @@ pub(super) async fn sign_in(
     Ok((header, Redirect::to(destination(fields.get("to")))).into_response())
 }
 
-/// Ends the visitor's session, and makes the browser delete its cookie.
+/// Ends the visitor's session, and makes the browser delete the session's cookie.
 pub(super) async fn sign_out(
     State(service): State<Service>,
     Extension(sessions): Open,

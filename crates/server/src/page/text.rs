@@ -89,8 +89,8 @@ pub(super) fn per_hour(count: u64, millis: u64) -> u64 {
     u64::try_from(tenths).unwrap_or(u64::MAX)
 }
 
-/// Writes a rate, given in tenths of an event per hour. The unit is the second from one event per second on, and
-/// otherwise the minute or the hour.
+/// Writes a rate, given in tenths of an event per hour. The text gives events per second if the rate is at least one
+/// event per second. Otherwise it gives events per minute or per hour.
 pub(super) fn rate(tenths_per_hour: u64) -> String {
     let (tenths, unit) = match tenths_per_hour {
         0 => return "0/s".to_owned(),
@@ -106,7 +106,7 @@ pub(super) fn rate(tenths_per_hour: u64) -> String {
     }
 }
 
-/// Shortens a text to at most `most` characters. A shortened text ends with "…", and this character counts too.
+/// Shortens a text to at most `most` characters. A shortened text ends with "…", which counts as a character.
 pub(super) fn beginning(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

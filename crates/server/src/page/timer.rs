@@ -20,12 +20,12 @@ use tourbillon_api::{
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Asked {
-    /// A word for the visitor's last change, such as `pause`. The change redirected the browser here, and the page
-    /// shows a message. Empty if there was no change.
+    /// A word for the visitor's last change, such as `pause`. After the change, the browser was redirected here, and
+    /// the page shows a message. Empty if there was no change.
     done: String,
 }
 
-/// An event in the past or in the future of a timer, as its page shows it.
+/// An event in a timer's past or future, as the timer's page shows it.
 struct Step {
     /// The style class of the dot beside the event: `past`, `good`, `bad`, `now` or `ahead`.
     class: &'static str,
@@ -61,8 +61,8 @@ struct TimerPage<'a> {
     timer: Option<&'a Timer>,
     /// The timer's labels, each with the address of the list of all timers that have the label.
     labels: Vec<(String, String)>,
-    /// Whether the page shows the headers and the body of the timer's callback. Only visitors who may change the timer
-    /// see them.
+    /// Whether the page shows the headers and the body of the timer's callback. Only a visitor who may change the timer
+    /// sees them.
     has_payload: bool,
     policy: Vec<(&'static str, String)>,
     actions: Vec<Action>,
@@ -113,12 +113,12 @@ fn actions(timer: &Timer) -> Vec<Action> {
     }
 }
 
-/// Returns whether `reason` means that somebody has paused the timer. It is the reason why the timer is parked.
+/// Returns whether somebody has paused the timer. `reason` says why the timer is parked (held in the store).
 fn is_pause(reason: &str) -> bool {
     reason == "paused"
 }
 
-/// Explains in a sentence why a timer is parked. `reason` is the stored reason.
+/// Explains in a sentence why a timer is parked (held in the store). `reason` is the stored reason.
 fn parked_words(reason: &str) -> String {
     let (kind, name) = reason.split_once(':').unwrap_or((reason, ""));
     match kind {
@@ -247,8 +247,8 @@ fn attempt(past: &PastAttempt, replays: usize, now: Moment) -> Step {
     step
 }
 
-/// Returns the events of a timer's past and future, the earliest first. `timer` is present if the store has the timer,
-/// and `past` if the service remembers its past. At least one of the two is present.
+/// Returns the events of a timer's past and future, the earliest first. `timer` is set if the store has the timer, and
+/// `past` is set if the service remembers the timer's past. At least one of them is set.
 fn steps(timer: Option<&Timer>, past: Option<&Past>, now: Moment) -> Vec<Step> {
     let mut dated = Vec::new();
     let known = past

@@ -13,7 +13,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use tourbillon_durable::timer::TimerId;
 
-/// A condition that selects all timers of a list, as a field of a form. The buttons that change these timers send it.
+/// The field of a form that selects all timers of a list by one condition. The buttons that change all these timers
+/// send the field.
 struct Many<'a> {
     field: &'a str,
     value: &'a str,
@@ -37,13 +38,14 @@ struct TimersPage<'a> {
     next: Option<String>,
     first: Option<String>,
     order: &'static str,
-    /// The address of the same list in the reverse order.
+    /// The address of the present list in the reverse order.
     turned: String,
     many: Option<Many<'a>>,
-    /// Whether the page says that a visitor must choose a namespace to change all listed timers together.
+    /// Whether the page says that a visitor must choose a namespace in order to change all listed timers together.
     wants_namespace: bool,
     is_filtered: bool,
-    /// The message about the visitor's last change, which redirected the browser here. `None` if there was no change.
+    /// The message about the visitor's last change. After the change, the browser was redirected here. `None` if there
+    /// was no change.
     done: Option<&'static str>,
 }
 
@@ -90,8 +92,8 @@ pub(super) async fn show_timers(
     Ok(show(&page))
 }
 
-/// Returns a condition that selects all timers of the list: a label, or the beginning of a key. `None` if the list has
-/// another condition, or both a label and the beginning of a key.
+/// Returns a single condition that selects all timers of the list: a label, or the beginning of a key. `None` if the
+/// list has another condition, or both of these conditions.
 fn many(asked: &Conditions) -> Option<Many<'_>> {
     let others = asked.phase.is_some() || !asked.reason.is_empty() || asked.has_range();
     match (&*asked.label, &*asked.q) {
@@ -102,8 +104,8 @@ fn many(asked: &Conditions) -> Option<Many<'_>> {
     }
 }
 
-/// Returns the address of the timer whose id is in the search field. `None` if the text is not an id, or if the visitor
-/// may not see the timer.
+/// Returns the address of the page for the timer whose id is in the search field. `None` if the text is not an id, or
+/// if the visitor may not see the timer.
 async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Result<Option<String>, Fault> {
     let Ok(id) = asked.q.parse::<TimerId>() else { return Ok(None) };
     let namespace = service.reports().namespace_of(id).await?;
@@ -111,8 +113,8 @@ async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Resul
     Ok(namespace.filter(|name| is_meant(name)).map(|name| address(&name, &id.to_string())))
 }
 
-/// Returns the ended timers whose key is in the search field. Returns none if the list has another condition, because
-/// an ended timer has neither a phase nor a due moment.
+/// Returns the ended timers whose key is in the search field. Returns an empty list if the list has another condition,
+/// because an ended timer has neither a phase nor a due moment.
 fn ended(service: &Service, visitor: &Visitor, asked: &Conditions) -> Vec<EndedRow> {
     if asked.q.is_empty() || asked.is_filtered_beyond_the_search() {
         return Vec::new();

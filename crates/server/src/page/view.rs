@@ -25,7 +25,7 @@ impl<'a> Frame<'a> {
         Self { visitor: Some(visitor), at, is_live: true }
     }
 
-    /// Makes the frame of a page that its script does not refresh.
+    /// Makes the frame of a page that no script refreshes.
     pub(super) fn still(visitor: &'a Visitor, at: &'a str) -> Self {
         Self { visitor: Some(visitor), at, is_live: false }
     }
@@ -49,7 +49,7 @@ pub(super) fn show(page: &impl Template) -> Response {
     }
 }
 
-/// A moment for a page. The page shows it in UTC, and as its distance from now.
+/// A moment for a page. The page shows the moment in UTC, and the time between the moment and now.
 #[derive(Debug, Template)]
 #[template(
     ext = "html",

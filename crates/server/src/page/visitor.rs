@@ -23,7 +23,7 @@ pub(super) struct Visitor {
     token: Option<TokenHash>,
     /// The CSRF token that each of the visitor's forms must carry. Pages of other sites do not know this token.
     pub(super) mark: Box<str>,
-    /// Whether the service has no tokens. If so, nobody signs in, and everybody may do everything.
+    /// Whether the service has no tokens. Then nobody signs in, and everybody may do everything.
     pub(super) is_open: bool,
     /// Whether several nodes share the timers.
     pub(super) has_nodes: bool,
@@ -40,7 +40,8 @@ impl Visitor {
         self.principal.permits(Role::Reader, None)
     }
 
-    /// Returns whether the visitor may change a namespace's timers. Only then do pages show the payloads of timers.
+    /// Returns whether the visitor may change a namespace's timers. Only such a visitor sees the payloads of the
+    /// timers.
     pub(super) fn writes(&self, namespace: &str) -> bool {
         self.principal.permits(Role::Writer, Some(namespace))
     }
@@ -50,8 +51,7 @@ impl Visitor {
         self.principal.permits(Role::Writer, None)
     }
 
-    /// Returns whether the visitor is an administrator of the whole service. Only an administrator may change
-    /// namespaces and tokens.
+    /// Returns whether the visitor is an administrator of the whole service, who may change namespaces and tokens.
     pub(super) fn rules(&self) -> bool {
         self.principal.permits(Role::Admin, None)
     }
@@ -81,8 +81,8 @@ impl Visitor {
     }
 }
 
-/// Returns the name of the cookie that a session uses. Over TLS its prefix is `__Host-`: browsers send such a cookie
-/// only to the host that has set it.
+/// Returns the name of the session's cookie. Over TLS the name begins with `__Host-`, because browsers send such a
+/// cookie only to the host that has set it.
 pub(super) fn cookie_name(over_tls: bool) -> &'static str {
     if over_tls { "__Host-tourbillon" } else { "tourbillon" }
 }
@@ -94,7 +94,7 @@ pub(super) fn cookie(headers: &HeaderMap, over_tls: bool) -> Option<&str> {
     pairs.find(|(name, _)| *name == cookie_name(over_tls)).map(|(_, value)| value)
 }
 
-/// Returns the sessions of all browsers. The routes attach them to each request.
+/// Returns the sessions of all browsers. The routes attach the sessions to each request.
 pub(super) fn sessions(parts: &Parts) -> Option<Arc<Sessions>> {
     parts.extensions.get::<Arc<Sessions>>().cloned()
 }
@@ -114,8 +114,8 @@ fn visitor(parts: &Parts, service: &Service) -> Option<Visitor> {
     Some(Visitor { principal, token, mark, is_open: false, has_nodes })
 }
 
-/// A slot in a request for its visitor. A handler that determines the visitor fills the slot. The page about a fault
-/// reads it.
+/// A slot in a request for the visitor who sent the request. The handler that determines the visitor fills the slot.
+/// The page about a fault shows this visitor.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen(pub(super) Arc<OnceLock<Visitor>>);
 

@@ -1,6 +1,6 @@
 //! Keeps a value for each word that a label of the metrics can have.
 
-/// A value for each word that a label of the metrics can have. `N` is the number of words.
+/// A map with a value for each word that a label of the metrics can have. `N` is the number of words.
 #[derive(Debug)]
 pub(crate) struct ByWord<V, const N: usize>([(&'static str, V); N]);
 

@@ -9,8 +9,8 @@ use tourbillon_durable::UtcMillis;
 
 /// The greatest number of remembered hosts. If there are more, the host whose last callback is the oldest is forgotten.
 pub(crate) const MOST_HOSTS: usize = 1_000;
-/// The length of a generation of numbers, in milliseconds. A host's recent numbers cover the present generation and the
-/// generation before.
+/// The length of a generation, in milliseconds. A host's recent numbers cover the present generation and the generation
+/// before.
 const GENERATION: u64 = 3_600_000;
 /// The greatest length of a remembered error of a callback, in bytes.
 const LONGEST_ERROR: usize = 200;
@@ -24,7 +24,7 @@ pub(crate) struct Sent<'a> {
     pub(crate) error: Option<&'a str>,
 }
 
-/// The record of all callbacks to a host since the host was first remembered.
+/// The record of a host: all callbacks to the host after the service began to remember it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Met {
     pub(crate) deliveries: u64,
@@ -64,8 +64,8 @@ impl Met {
         }
     }
 
-    /// Begins a new generation of a host's numbers if the present generation has lasted an hour. The ended generation
-    /// becomes the generation before.
+    /// Begins a new generation (an hour) of a host's numbers if the present generation is over. Keeps the ended
+    /// generation as the generation before.
     fn turn(&mut self, now: UtcMillis) {
         let age = (now - self.present.begun).as_millis();
         if age < GENERATION.into() {

@@ -20,11 +20,11 @@ use tourbillon_api::{self as api, HistoryPoint, Moment};
 /// The time between two samples of the service's numbers.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
 const STEP: u64 = 10_000;
-/// The number of samples that the history keeps: a sample each ten seconds for 72 hours.
+/// The greatest number of samples in the history: a sample each ten seconds for 72 hours.
 const SAMPLES: usize = 25_920;
 const HEAD: usize = 64;
 const RECORD: usize = 48;
-/// The first bytes of the history's file. Their end is the version of the file's format.
+/// The first bytes of the history's file. The last character is the version of the file's format.
 const MARK: &[u8; 16] = b"tourbillon hist1";
 /// The number of new samples after which the history writes its file.
 const WRITTEN: usize = 6;
@@ -43,8 +43,8 @@ pub(crate) struct Sample {
     pub(crate) pending: u64,
 }
 
-/// The service's totals at the moment of the last sample. The next sample is the difference between the later totals
-/// and these totals.
+/// The service's totals at the moment of the last sample. The next sample is the difference between later totals and
+/// these totals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) created: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Totals {
     pub(crate) pending: u64,
 }
 
-/// A place for a sample in the history. `number` counts the ten-second spans since 1970. A slot with the number 0 is
+/// A slot for a sample in the history. `number` counts the ten-second spans since 1970. A slot with the number 0 is
 /// empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Slot {

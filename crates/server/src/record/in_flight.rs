@@ -14,8 +14,7 @@ use tourbillon_durable::store::TimerStore;
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Attempt, Delivery, Ending, Event, UtcMillis, Verdict};
 
-/// The greatest number of running deliveries that are recorded. The number is higher than the default limit of
-/// deliveries.
+/// The greatest number of running deliveries with a record. The number is higher than the default limit of deliveries.
 const MOST: usize = 100_000;
 /// The greatest length of a remembered error or answer of a delivery, in bytes.
 const LONGEST_ERROR: usize = 200;
@@ -44,8 +43,8 @@ struct Running {
     shown: PastAttempt,
     /// Whether the receiver gave no answer, although the receiver may have got the delivery.
     has_no_answer: bool,
-    /// The change that withdrew the timer during this delivery, such as a replacement. Then the timer ends even if the
-    /// delivery fails. `None` if the timer was not withdrawn.
+    /// The change that withdrew the timer during this delivery, such as a replacement. After a withdrawal, the timer
+    /// ends even if the delivery fails. `None` if the timer was not withdrawn.
     withdrawn: Option<(EndKind, Option<Box<str>>)>,
 }
 
@@ -63,7 +62,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the facts about a timer that an event of its delivery has.
+/// Returns the facts about a timer from an event of the timer's delivery.
 fn known(attempt: &Attempt) -> Known {
     Known {
         namespace: attempt.namespace.clone(),
@@ -74,7 +73,7 @@ fn known(attempt: &Attempt) -> Known {
     }
 }
 
-/// Returns the facts about a timer that its stored form has.
+/// Returns the facts about a timer from the stored timer.
 fn known_of(timer: &Timer) -> Known {
     Known {
         namespace: timer.namespace.clone(),
@@ -266,8 +265,8 @@ impl InFlight {
         status
     }
 
-    /// Records that a timer's lease has expired before the delivery ended. The process of the delivery may have died.
-    /// Or this process could not store the end of the delivery, and has recorded the attempt already.
+    /// Records that a timer's lease has expired before the delivery ended. If this process could not store the end of
+    /// the delivery, the attempt is recorded already. Otherwise the process that delivered the timer may have died.
     fn expired(&self, id: TimerId, at: UtcMillis, phase: Phase) {
         if phase == Phase::Dead {
             self.metrics.dead.of("deliveries").add(1);
@@ -294,7 +293,7 @@ impl InFlight {
 
     // --- Reports ---
 
-    /// Returns the remembered history of a timer, and the attempt that is running. Each value is `None` if it does not
+    /// Returns the remembered history of a timer, and the timer's running attempt. Each value is `None` if it does not
     /// exist.
     pub(crate) fn past(&self, namespace: &str, id: TimerId) -> (Option<Entry>, Option<PastAttempt>) {
         let state = self.lock();
@@ -365,7 +364,7 @@ fn outcome_name(outcome: AttemptOutcome) -> &'static str {
     }
 }
 
-/// Returns the word for the reason why a timer died. Metrics count dead timers by this word.
+/// Returns the word for the reason why an ended delivery killed its timer. Metrics count dead timers by this word.
 fn death(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered(Verdict::Dead(error)) if error.starts_with(BLOCKED) => BLOCKED,
@@ -376,7 +375,7 @@ fn death(ending: &Ending) -> &'static str {
     }
 }
 
-/// Makes the record of an attempt whose start was not recorded, because the attempt ended before.
+/// Makes the record of an attempt that ended before the record of its start.
 fn without_start(attempt: &Attempt, at: UtcMillis, took: Option<Duration>) -> PastAttempt {
     let begun = UtcMillis::from_millis(at.as_millis().saturating_sub(millis(took.unwrap_or_default())));
     PastAttempt {

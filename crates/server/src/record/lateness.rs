@@ -7,10 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use tourbillon_api::SecondLateness;
 use tourbillon_durable::UtcMillis;
 
-/// The length of a slice of time, in milliseconds. The lateness of deliveries is kept, and later forgotten, in whole
-/// slices.
+/// The length of a slice of time, in milliseconds. The lateness of deliveries is kept and forgotten in whole slices.
 const SLICE: u64 = 300_000;
-/// The number of slices of time that are kept: the present slice, and slices for a whole hour.
+/// The number of slices of time whose lateness is kept: the present slice, and slices for a whole hour.
 const SLICES: usize = 13;
 
 /// The lateness of deliveries in the last 60 to 65 minutes, for each second of a minute.
@@ -27,7 +26,8 @@ struct Inner {
 }
 
 impl Inner {
-    /// Forgets the slices of time that are too old at the moment `now`. If the clock was set back, forgets nothing.
+    /// Forgets the slices of time that are older than an hour at the moment `now`. If the clock was set back, forgets
+    /// nothing.
     fn advance(&mut self, now: UtcMillis) {
         let slice = now.as_millis() / SLICE;
         let steps = slice.saturating_sub(self.latest).min(SLICES as u64);

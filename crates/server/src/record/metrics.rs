@@ -22,20 +22,20 @@ impl SharedTimes {
     }
 }
 
-/// The numbers and the times of deliveries since the start of the service.
+/// The numbers and the times of deliveries after the start of the service.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     /// The times from a timer's due moment to the start of its delivery. A delivery starts when its callback is sent,
     /// or when a receiver gets the timer.
     pub(crate) to_start: SharedTimes,
-    /// The times from a timer's due moment until the store has the end of the delivery. Only successful deliveries
-    /// count.
+    /// The times from a timer's due moment until the store has recorded the end of the delivery. Only successful
+    /// deliveries count.
     pub(crate) to_ack: SharedTimes,
     /// The number of ended deliveries, by the word of their outcome.
     pub(crate) fired: ByWord<Counter, 7>,
     /// The number of timers that died, by the word of the reason.
     pub(crate) dead: ByWord<Counter, 6>,
-    /// The number of deliveries that a receiver may have got and will get again, by the word of the cause.
+    /// The number of deliveries that a receiver may have got and will get again, by the word for the cause.
     pub(crate) duplicates: ByWord<Counter, 5>,
     /// The durations of callbacks, by the class of the receiver's answer.
     pub(crate) callbacks: ByWord<SharedTimes, 8>,
@@ -57,7 +57,7 @@ impl Default for Metrics {
     }
 }
 
-/// Returns the word for the cause why a delivery is repeated. Metrics count repeated deliveries by this word.
+/// Returns the word for the cause of a repeated delivery. Metrics count repeated deliveries by this word.
 pub(crate) fn cause_name(cause: RepeatCause) -> &'static str {
     match cause {
         RepeatCause::NoAnswer => "no-answer",

@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-/// The longest time that the percentiles distinguish, in milliseconds. A longer time counts as a day.
+/// The longest time that the percentiles show, in milliseconds. A longer time counts as a day.
 const LONGEST: u64 = 86_400_000;
 
 /// A distribution of times. A percentile of the distribution is at most a sixteenth higher than the exact value.

@@ -12,24 +12,27 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The least time without a refused change after which the present refusal may end.
+/// The time without a refused change after which a refusal of changes counts as over. A reason that the store itself
+/// gives keeps the refusal alive.
 const LASTS: Duration = Duration::from_secs(10);
 /// The words for the reasons why the store refuses changes. Metrics count refused changes by these words.
 const REASONS: [&str; 4] = ["full", "read-only", "damaged", "io"];
 
-/// Counts the changes that the store has refused since the start. Also has the refusal that lasts at present.
+/// Counts the changes that the store has refused after the start of the process. Also keeps the refusal that lasts at
+/// present.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     counts: ByWord<Counter, { REASONS.len() }>,
     present: Mutex<Option<Refusal>>,
 }
 
-/// The store's refusal of changes. It lasts until a change of the same kind succeeds.
+/// The store's refusal of changes. If the store refused only new timers, the refusal lasts until the store takes a new
+/// timer. Otherwise any successful change ends the refusal.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     pub(crate) error: StoreError,
     last: Instant,
-    /// Whether each refused change would have stored new timers.
+    /// Whether all refused changes would have stored new timers.
     is_new: bool,
 }
 
@@ -39,8 +42,8 @@ impl Default for Refusals {
     }
 }
 
-/// Returns the word for the reason of an error. Returns `None` if the error has no cause in the store, for example a
-/// limit of the caller.
+/// Returns the word for the reason of an error. Returns `None` if the store did not cause the error, for example if the
+/// caller has reached a limit.
 fn reason(error: &StoreError) -> Option<&'static str> {
     match error.kind() {
         // The caller has reached a limit, or the service stops.

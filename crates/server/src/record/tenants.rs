@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// The greatest number of namespaces that have their own counts.
 const MOST: usize = 50;
 
-/// The counts of a namespace. If there are many namespaces, the other namespaces share one such value.
+/// The counts of a namespace. If there are many namespaces, further namespaces share a single value.
 #[derive(Debug)]
 pub(crate) struct Tenant {
     /// The number of timers that were created in the namespace.
@@ -55,7 +55,7 @@ impl Tenants {
     }
 
     /// Returns the names of the namespaces that have own counts, with their counts, and then the shared counts. A
-    /// namespace that is not in `existing` loses its counts. Another namespace can then have own counts.
+    /// namespace that is not in `existing` loses its counts, so that another namespace can have own counts.
     pub(crate) fn all(&self, existing: &BTreeSet<&str>) -> Vec<(Box<str>, Arc<Tenant>)> {
         let exists = |name: &str| existing.contains(name);
         self.own.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| exists(name));

@@ -21,7 +21,7 @@ pub(crate) struct StoreTimes {
 }
 
 impl StoreTimes {
-    /// Returns the name of each operation of the store, with the times that the operation took.
+    /// Returns the name of each operation of the store, with the times that calls of the operation took.
     pub(crate) fn all(&self) -> [(&'static str, &SharedTimes); 9] {
         [
             ("apply", &self.apply),
@@ -40,7 +40,7 @@ impl StoreTimes {
 /// A store that records the times of its operations, and the changes that it refuses.
 pub(crate) type TimedStore = Hooked<Timing>;
 
-/// The hook of a [`TimedStore`]. It sees each call of the store and each answer.
+/// The hook of a [`TimedStore`]. The hook sees each call of the store and each answer.
 pub(crate) struct Timing {
     times: Arc<StoreTimes>,
     refusals: Arc<Refusals>,
@@ -52,11 +52,11 @@ impl Timing {
     }
 }
 
-/// Says which facts about a call of the store are recorded.
+/// The facts that are recorded about a call of the store.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
     time: Option<fn(&StoreTimes) -> &SharedTimes>,
-    /// Set if the call changes the store. If the store then refuses the change, the refusal is counted.
+    /// Set if the call changes the store. Then a refusal by the store is counted.
     change: Option<Change>,
 }
 

@@ -7,9 +7,11 @@ use tourbillon_api::{EndKind, PastAttempt};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of timers that each of the two groups of histories remembers.
+/// The greatest number of timers in each group of histories. One group has timers with an attempt, the other group
+/// timers that were withdrawn without an attempt.
 const MOST_TIMERS: usize = 16_384;
-/// The greatest number of attempts that each of the two groups of histories remembers.
+/// The greatest number of attempts in each group of histories. One group has timers with an attempt, the other group
+/// timers that were withdrawn without an attempt.
 const MOST_ATTEMPTS: usize = 49_152;
 /// The greatest number of attempts that the history of a timer remembers.
 const MOST_OF_A_TIMER: usize = 16;
@@ -19,7 +21,7 @@ const MOST_INTERRUPTIONS: usize = 4;
 /// The greatest number of replays that the history of a timer remembers. A replay makes a dead timer pending again.
 const MOST_REPLAYS: usize = 4;
 
-/// The facts about a timer that an event has. Some events lack the key or the moments.
+/// The facts about a timer that an event contains. Some events lack the key or the moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) namespace: Box<str>,
@@ -30,7 +32,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Adds the facts of a newer event about the same timer. Keeps the older facts that the newer event lacks.
+    /// Adds the facts of a newer event about the same timer. A fact that the newer event lacks keeps its older value.
     fn update(&mut self, newer: Self) {
         self.namespace = newer.namespace;
         self.key = newer.key.or(self.key.take());
@@ -56,19 +58,19 @@ pub(crate) struct Entry {
     touched: u64,
 }
 
-/// A group of timers' histories. If the group is full, it forgets the history whose last event is the oldest.
+/// A group of timers' histories. A full group forgets the history whose last event is the oldest.
 #[derive(Debug, Default)]
 struct Ring {
     entries: HashMap<TimerId, Entry>,
     order: BTreeMap<u64, TimerId>,
-    /// The timer that had a key last. The map's key has the namespace and the timer's key.
+    /// The timer that last had each key. The map's key has the namespace and the timer's key.
     by_key: HashMap<(Box<str>, Box<str>), TimerId>,
     attempts: usize,
 }
 
 impl Ring {
-    /// Returns the history of a timer, or a new empty history. The event `number` becomes the last event, so all other
-    /// histories are forgotten earlier.
+    /// Returns the history of a timer, or a new empty history. `number` is the number of the timer's new last event.
+    /// The group forgets this history only after all other histories.
     fn touch(&mut self, id: TimerId, number: u64) -> &mut Entry {
         let entry = self.entries.entry(id).or_default();
         self.order.remove(&entry.touched);
@@ -90,7 +92,7 @@ impl Ring {
         Some(entry)
     }
 
-    /// Returns the timer that had this namespace and key last. Also returns the number of the timer's last event.
+    /// Returns the timer that last had this namespace and key. Also returns the number of the timer's last event.
     fn last_of(&self, key: &(Box<str>, Box<str>)) -> Option<(u64, TimerId)> {
         let id = *self.by_key.get(key)?;
         Some((self.entries.get(&id)?.touched, id))
@@ -103,7 +105,8 @@ impl Ring {
         ids.into_iter().for_each(|id| drop(self.remove(id)));
     }
 
-    /// Forgets histories, the oldest first, until the group keeps its limits.
+    /// Forgets histories until the group has few enough timers and attempts. The history whose last event is the oldest
+    /// goes first.
     fn trim(&mut self) {
         while self.entries.len() > MOST_TIMERS || self.attempts > MOST_ATTEMPTS {
             let Some((_, oldest)) = self.order.first_key_value() else { return };
@@ -233,7 +236,8 @@ impl TimerHistory {
         (places.into_iter().filter_map(entry).collect(), next)
     }
 
-    /// Returns the timer of a namespace that had this key last, if its history is remembered.
+    /// Returns the timer of a namespace that last had this key. Returns `None` if the timer's history is not
+    /// remembered.
     pub(super) fn last_of(&self, namespace: &str, key: &str) -> Option<TimerId> {
         let key = (namespace.into(), key.into());
         let last = self.attempted.last_of(&key).into_iter().chain(self.withdrawn.last_of(&key)).max();

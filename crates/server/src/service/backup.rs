@@ -14,7 +14,7 @@ use tourbillon_durable::store::TimerStore;
 /// were at the start of the backup.
 const MOST_BACKUPS: usize = 2;
 
-/// The data that a backup contains besides the timers: the namespaces.
+/// The data of a backup besides the timers: the namespaces.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Attached {
     pub(super) namespaces: Map,
@@ -81,8 +81,8 @@ pub(crate) struct Backup {
 }
 
 impl Backup {
-    /// Writes the backup to `to`, with all timers as they are at a single moment after the call. Blocks the calling
-    /// thread.
+    /// Writes the backup to `to`. The backup shows all timers as they are at a single moment after the call. Blocks the
+    /// calling thread.
     pub(crate) fn write(&self, to: impl io::Write + Send) -> Result<u64, BackupError> {
         backup::write_with(&*self.store, &self.attached, to)
     }

@@ -7,7 +7,8 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 use tracing::error;
 
-/// The name of the document in Redis that exists while a restore into the deployment has begun and not ended.
+/// The name of the document in Redis that marks a restore. The document exists from the start of the restore to its
+/// end.
 pub(super) const RESTORING: &str = "restoring";
 
 fn builder(redis: &RedisSettings) -> RedisBuilder {
@@ -18,7 +19,7 @@ fn builder(redis: &RedisSettings) -> RedisBuilder {
     }
 }
 
-/// Checks the Redis servers and the deployment on these servers. Fails if the servers cannot be used.
+/// Checks the Redis servers and the service's timers on these servers. Fails if the servers cannot be used.
 pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     let report = block_on(builder(redis).check(&redis.connect));
     let report =
@@ -30,8 +31,8 @@ pub(crate) fn checked(redis: &RedisSettings) -> Result<Report, OpenError> {
     }
 }
 
-/// Restores lost shards of the deployment on Redis. With `is_anew`, makes the deployment again if nothing of it is
-/// left.
+/// Restores lost shards (parts of the timers) of the deployment on Redis. With `is_anew`, makes a new deployment if the
+/// old deployment is gone.
 pub(crate) fn mend(redis: &RedisSettings, is_anew: bool) -> Result<Mended, StoreError> {
     match is_anew {
         true => block_on(builder(redis).make_anew(&redis.connect)),

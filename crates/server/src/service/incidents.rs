@@ -5,8 +5,8 @@ use tracing::{error, warn};
 
 /// Logs an incident of the runtime that delivers timers.
 ///
-/// Leaves two kinds of incidents out. The death of a timer is logged where all facts about the timer are known. A
-/// failure of the store is logged where the condition of the store is checked.
+/// Does not log the death of a timer, because another place knows more facts about the timer. Does not log a failure of
+/// the store, because the check of the store's condition logs it.
 pub(super) fn log(incident: &Incident) {
     match incident {
         Incident::ClockStepped { from, to } => {

@@ -19,7 +19,7 @@ pub(crate) enum Named<'a> {
 }
 
 impl Named<'_> {
-    /// Returns the address at which the store finds the timer. An address with an id also finds timers of other
+    /// Returns the address by which the store finds the timer. An address with an id also finds timers of other
     /// namespaces.
     pub(crate) fn address(self, namespace: &str) -> Address {
         match self {
@@ -28,7 +28,7 @@ impl Named<'_> {
         }
     }
 
-    /// Fails if the name is a key that is longer than the key of any timer.
+    /// Fails if the name is a key that is too long for any timer.
     pub(super) fn admit(self) -> Result<(), Problem> {
         match self {
             Self::Key(key) if key.len() > LONGEST_KEY => Err(rejected(&Rejection::TooLong("the key"))),
@@ -36,7 +36,7 @@ impl Named<'_> {
         }
     }
 
-    /// Describes a change of the named timer for the audit trail. `verb` is the kind of change.
+    /// Describes a change of the named timer for the audit trail. `verb` is the word for the change.
     pub(super) fn deed(self, namespace: &str, verb: &str) -> Deed {
         let target = match self {
             Self::Key(key) => key.to_owned(),

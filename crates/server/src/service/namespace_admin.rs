@@ -23,7 +23,7 @@ const ROTATION: Duration = Duration::from_secs(86_400);
 const MOST_SECRETS: usize = 10;
 /// The length of a secret that signs callbacks, in bytes.
 const SECRET: usize = 32;
-/// The longest time for which the removal of a namespace waits for creations that are running in the namespace.
+/// The longest time for which the removal of a namespace waits for running creations in the namespace.
 const SETTLING: Duration = Duration::from_secs(5);
 
 fn failed(error: &io::Error) -> Problem {
@@ -32,7 +32,7 @@ fn failed(error: &io::Error) -> Problem {
         .with_retry_after_ms(1_000)
 }
 
-/// Fulfils requests to make, change, show and remove namespaces.
+/// Makes, changes, shows and removes namespaces for requests.
 pub(crate) struct NamespaceAdmin {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,
@@ -155,7 +155,7 @@ impl NamespaceAdmin {
         views.pop().ok_or_else(|| Problem::new(ProblemKind::NotFound, "there is no such namespace"))
     }
 
-    /// Returns the namespaces that `is_wanted` selects, with the numbers of their stored timers.
+    /// Returns the namespaces that `is_wanted` selects, each with the numbers of its stored timers.
     pub(crate) async fn views(
         &self,
         is_wanted: impl Fn(&str) -> bool,

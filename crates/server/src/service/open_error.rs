@@ -100,7 +100,8 @@ impl fmt::Display for OpenError {
 impl core::error::Error for OpenError {}
 
 impl OpenError {
-    /// Returns whether the settings or the servers cause this error. Unless they change, the next start fails too.
+    /// Returns whether the settings or the servers cause this error. Until somebody changes them, each further start
+    /// fails too.
     #[must_use]
     pub fn is_of_configuration(&self) -> bool {
         match self {

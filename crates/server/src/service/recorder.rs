@@ -38,7 +38,7 @@ impl ChangeRecorder {
     }
 
     /// Records the store's answer to a creation. If the new timer has replaced a timer, also records the end of the
-    /// replaced timer. Records nothing if no timer was created.
+    /// replaced timer. Without a new timer, records nothing.
     pub(super) fn placed(&self, namespace: &str, placed: &Placed) {
         if !matches!(placed.outcome, PlaceOutcome::Created | PlaceOutcome::Replaced) {
             return;
@@ -63,8 +63,8 @@ impl ChangeRecorder {
         });
     }
 
-    /// Records the store's answer to a request that cancels a timer. `named` is the timer's name in the request.
-    /// Records nothing if no timer was cancelled.
+    /// Records the store's answer to a request that cancels a timer. `named` is the timer's name in the request. If no
+    /// timer was cancelled, records nothing.
     pub(super) fn cancelled(&self, namespace: &str, named: Named<'_>, cancelled: &Cancelled) {
         let (Cancelled::Cancelled(_) | Cancelled::InFlight) = cancelled else { return };
         self.count_cancelled(namespace);
@@ -88,8 +88,8 @@ impl ChangeRecorder {
         });
     }
 
-    /// Counts a timer that an operation on many timers has cancelled, and shows it to readers of events. `key` is
-    /// `None` if a delivery of the timer has begun.
+    /// Counts a timer that an operation on many timers has cancelled, and shows the cancellation to readers of events.
+    /// `key` is `None` if a delivery of the timer has begun.
     pub(super) fn cancelled_in_bulk(&self, namespace: &str, id: TimerId, key: Option<&str>) {
         self.count_cancelled(namespace);
         self.events.show(|| Event {
@@ -99,12 +99,12 @@ impl ChangeRecorder {
         });
     }
 
-    /// Adds the cancellation by an operation on many timers to the timer's history.
+    /// Adds a cancellation to the timer's history. An operation on many timers made the cancellation.
     pub(super) fn remember_cancelled(&self, timer: &Timer) {
         self.in_flight.cancelled(timer);
     }
 
-    /// Records that a dead timer was replayed, which made it pending again. `begun` must be a moment before the replay.
+    /// Records that a dead timer was replayed, so that it is pending again. `begun` must be a moment before the replay.
     /// A later moment could lie after the start of the timer's next delivery.
     pub(super) fn replayed(&self, timer: &Timer, begun: UtcMillis) {
         self.in_flight.replayed(timer, begun);

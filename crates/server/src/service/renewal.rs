@@ -9,14 +9,14 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::Timers;
 
-/// The time between two rounds in which this node reads the changes of other nodes.
+/// The time between two rounds in which this node reads the changes of other nodes from Redis.
 const RENEWED: Duration = Duration::from_secs(1);
-/// The number of rounds of reads between two searches for operations of nodes that have stopped or died.
+/// The number of rounds (reads of other nodes' changes) from one search for abandoned operations to the next search.
 const TURNS_OF_OPERATIONS: u32 = 3;
-/// The number of rounds of reads between two checks whether this node has taken over shards.
+/// The number of rounds (reads of other nodes' changes) from one check for taken shards to the next check.
 const TURNS_OF_TAKEOVERS: u32 = 5;
 
-/// Reads the changes that other nodes make to namespaces, operations and shards.
+/// Reads the changes that other nodes make to namespaces, operations and shards (parts of the timers).
 pub(super) struct Renewal {
     pub(super) timers: Timers,
     pub(super) namespaces: Arc<Namespaces>,

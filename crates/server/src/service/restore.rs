@@ -92,9 +92,10 @@ pub(crate) struct Restored {
     /// The moment at which the backup was made.
     pub(crate) at: UtcMillis,
     pub(crate) timers: u64,
-    /// The namespaces that existed before the restore. They have kept their limits and secrets.
+    /// The namespaces that existed before the restore. These namespaces have kept their limits and secrets.
     pub(crate) kept: Names,
-    /// The namespaces that have restored timers, but are not in the backup. They have no limits and no secrets.
+    /// The namespaces of restored timers that the backup does not describe. These namespaces have no limits and no
+    /// secrets.
     pub(crate) bare: Names,
 }
 
@@ -120,7 +121,7 @@ fn remove(path: &Path) -> Result<(), RestoreError> {
     }
 }
 
-/// Counts the timers in a store.
+/// Counts the timers in a store, by namespace.
 fn counts(store: &RedbStore) -> Result<Counts, BackupError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     Ok(runtime.block_on(store.counts())?)
@@ -244,12 +245,12 @@ fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     Ok((contents.at, attached))
 }
 
-/// The time after the last write of a restore's note in Redis after which the restore counts as killed.
+/// The time after which a restore counts as killed if its note in Redis is not written again.
 const DEAD: Duration = Duration::from_secs(15);
 /// The time between two writes of the note in Redis that marks a running restore.
 const WRITTEN: Duration = Duration::from_secs(3);
 
-/// Keeps other restores out of a deployment. A thread renews a note in Redis until [`stop`](Self::stop).
+/// Keeps other restores out of a deployment on Redis. A thread renews a note in Redis until [`stop`](Self::stop).
 struct Hold {
     end: Sender<()>,
     thread: JoinHandle<Result<u64, StoreError>>,
@@ -267,8 +268,8 @@ async fn write_note(store: &RedisStore, version: u64) -> Result<Option<u64>, Sto
 }
 
 impl Hold {
-    /// Takes the note in Redis that marks a running restore. Also returns whether a killed restore had left a note.
-    /// Returns `None` if another restore is running.
+    /// Takes the note in Redis that marks a running restore, so that no other restore begins. Also returns whether a
+    /// killed restore had left a note. Returns `None` if another restore is running.
     fn take(store: &Arc<RedisStore>) -> Result<Option<(Self, bool)>, StoreError> {
         let note = block_on(store.document(RESTORING))?;
         let until = note.as_ref().and_then(|note| core::str::from_utf8(&note.value).ok()?.parse().ok());
@@ -386,8 +387,8 @@ fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), Res
     Ok(())
 }
 
-/// Adds the namespaces of a backup and the namespaces of restored timers. Returns the namespaces that existed before,
-/// and the namespaces that were not in the backup.
+/// Adds the namespaces of a backup and the namespaces of restored timers to the namespaces of the service. Returns the
+/// namespaces that existed before, and the namespaces that were not in the backup.
 fn add_namespaces(
     storage: NamespaceStorage,
     attached: &Attached,

@@ -17,7 +17,7 @@ impl Counter {
     }
 }
 
-/// The counters of the service since its start, as the metrics show them.
+/// The counters of the service, as the metrics show them. They count from the start of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// The number of created timers.

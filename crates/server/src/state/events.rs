@@ -14,7 +14,7 @@ use tracing::warn;
 
 /// The number of events that a reader may lag behind. A reader that lags further misses events.
 pub(crate) const BEHIND: usize = 1_024;
-/// The greatest number of readers of events. A single token may have only some of them.
+/// The greatest number of readers of events. A single token may have only a part of them.
 const MOST_READERS: usize = 256;
 
 /// Sends the events of the service to its readers. Clones have the same readers.
@@ -24,7 +24,7 @@ pub(crate) struct Events(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     events: broadcast::Sender<Event>,
-    /// The number of readers of events for each token. Readers without a token have the key `None` together.
+    /// The number of readers of events for each token. All readers without a token count under the key `None`.
     readers: Mutex<HashMap<Option<TokenHash>, usize>>,
 }
 
@@ -39,7 +39,7 @@ impl Events {
         Self(Arc::new(Inner { events: broadcast::Sender::new(BEHIND), readers: Mutex::default() }))
     }
 
-    /// Sends an event to all readers of events. Without readers, `event` is not called.
+    /// Sends an event to all readers of events. Calls `event` only if there is a reader.
     pub(crate) fn show(&self, event: impl FnOnce() -> Event) {
         if self.0.events.receiver_count() > 0 {
             let _nobody_reads = self.0.events.send(event());

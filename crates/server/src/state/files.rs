@@ -106,7 +106,7 @@ pub(crate) fn replace<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 /// Replaces the contents of a file. Returns once the new contents survive a loss of power.
 ///
 /// An existing file keeps its owner and its mode. So the service can still read a file that another user has changed. A
-/// new file gets the owner of its folder. Only the owner may read a new file, because it may contain secrets.
+/// new file gets the owner of its folder. Only the owner may read a new file, because the file may contain secrets.
 ///
 /// # Errors
 ///
@@ -194,8 +194,8 @@ pub(crate) fn give_to_owner_of_folder(_: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens an empty file that is used only for locks. If the file is missing, makes it and gives it to the owner of its
-/// folder.
+/// Opens an empty file that is used only for locks. If the file is missing, makes the file and gives it to the owner of
+/// its folder.
 pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
     match create(path) {
         Ok(file) => keep_owner(path, &file).map(|()| file).inspect_err(|_| {

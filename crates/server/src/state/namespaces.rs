@@ -43,7 +43,8 @@ pub(crate) type Map = BTreeMap<Box<str>, Arc<Namespace>>;
 const MOST_HOSTS: usize = 100;
 
 impl Namespace {
-    /// Returns the secrets that sign the namespace's callbacks at the present moment. The newest secret comes first.
+    /// Returns the secrets with which the namespace signs callbacks at the present moment. The newest secret comes
+    /// first.
     pub(crate) fn active_secrets(&self) -> impl Iterator<Item = &SigningSecret> {
         let now = now();
         self.secrets.iter().filter(move |secret| secret.until.is_none_or(|until| now < until))
@@ -102,17 +103,18 @@ pub(crate) fn canonical(mut limits: NamespaceLimits) -> Result<NamespaceLimits, 
 }
 
 /// The longest time for which a node may use its copy of the namespaces to create timers. The removal of a namespace
-/// waits for this time, so all nodes have noticed the removal at its end.
+/// waits for this time. So all nodes have noticed the removal when the time is over.
 pub(crate) const VIEW: Duration = Duration::from_secs(5);
-/// The longest time for which a creation of a timer waits for a new copy of the namespaces. The next constant is the
-/// pause after a failed attempt.
+/// The longest time for which the creation of a timer waits for a new copy of the namespaces. [`AGAIN`] is the pause
+/// after a failed attempt.
 const PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: Duration = Duration::from_secs(1);
-/// The greatest number of attempts to change the namespaces. An attempt fails if another node changes the namespaces
-/// first.
+/// The greatest number of attempts to change the namespaces. An attempt fails if another node changes the namespaces at
+/// the same time.
 const TURNS: usize = 64;
 
-/// The namespaces, as a copy in memory. A change by another node is seen after the next read of the stored namespaces.
+/// The namespaces, as a copy in memory. The copy shows another node's change after the next read of the stored
+/// namespaces.
 pub(crate) struct Namespaces {
     storage: NamespaceStorage,
     /// Locked while this process writes a change of the namespaces. So two changes of the process never overlap.
@@ -128,7 +130,7 @@ pub(crate) struct Namespaces {
 struct Known {
     map: Arc<Map>,
     version: u64,
-    /// A moment just before the namespaces were read. The copy has all changes that were made before this moment.
+    /// A moment just before the namespaces were read. The copy includes all changes before this moment.
     at: Instant,
 }
 
@@ -166,7 +168,7 @@ impl Namespaces {
         self.all().get(name).cloned()
     }
 
-    /// Returns the namespace with this name. Fails if this node's copy has no such namespace.
+    /// Returns the namespace with this name. Fails with a problem if this node's copy has no such namespace.
     pub(crate) fn require(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         let detail = || format!("there is no namespace {name:?}");
         self.get(name).ok_or_else(|| Problem::new(ProblemKind::NotFound, detail()))
@@ -175,7 +177,7 @@ impl Namespaces {
     /// Returns the namespace with this name. If this node's copy is old, reads the namespaces again first. Fails if
     /// there is no such namespace.
     ///
-    /// Used before something is stored in the namespace, because another node may have removed the namespace.
+    /// Called before something is stored in the namespace, because another node may have removed the namespace.
     pub(crate) async fn require_fresh(&self, name: &str) -> Result<Arc<Namespace>, Problem> {
         self.freshen().await;
         self.require(name)
@@ -228,8 +230,8 @@ impl Namespaces {
         }
     }
 
-    /// Replaces this node's copy by the result of a read. Ignores the result if a later read has already replaced the
-    /// copy.
+    /// Replaces this node's copy by the result of a read. Ignores the result if a later read has replaced the copy
+    /// already.
     fn take(&self, version: u64, map: Map, at: Instant) -> bool {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if at < known.at {

@@ -100,7 +100,7 @@ impl Stored {
     }
 }
 
-/// The properties of a token that has not been made yet.
+/// The properties of a token before the token is made.
 #[derive(Clone, Debug)]
 pub(crate) struct NewToken {
     pub(crate) name: Box<str>,
@@ -141,8 +141,8 @@ impl TokenFile {
         Ok(answer)
     }
 
-    /// Makes a token and adds its entry to the token file. Returns the token and the entry. The file does not contain
-    /// the token.
+    /// Makes a token and adds its entry to the token file. Returns the token and the entry. The file contains only the
+    /// hash of the token.
     pub(crate) fn add(&self, new: NewToken) -> io::Result<(String, Stored)> {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(io::Error::other)?;

@@ -21,7 +21,7 @@ use tourbillon_api::Moment;
 pub(crate) enum TokenFault {
     /// No accepted token has this hash. The token was never made, or it was revoked.
     Unknown,
-    /// The token has expired.
+    /// The token is in the token file, but has expired.
     Expired,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Tokens(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     file: TokenFile,
-    /// The entries of the token file. `None` if there is no file, so each request is permitted.
+    /// The entries of the token file. `None` if there is no file, so every request is permitted.
     known: RwLock<Option<Arc<[Stored]>>>,
     last: Mutex<LastRead>,
     /// Wakes the calls of `ended` each time the tokens change.
@@ -69,7 +69,8 @@ struct LastRead {
     fault: Option<Box<str>>,
 }
 
-/// The longest time between two checks whether a token has expired. The clock may be set between two checks.
+/// The longest time between two checks whether a token has expired. The checks repeat because somebody may set the
+/// clock.
 const LOOK: Duration = Duration::from_secs(60);
 
 impl Tokens {
@@ -89,10 +90,10 @@ impl Tokens {
         self.0.known.read().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// Reads the token file again if it has changed, if the last read failed, or if `always` is set. Returns whether
+    /// Reads the token file again if it has changed, if the last read failed, or if `always` is true. Returns whether
     /// the file was read. If the read fails, the tokens do not change.
     ///
-    /// Unless `always` is set, an error that repeats the last error is not returned again.
+    /// Unless `always` is true, an error that repeats the last error is not returned again.
     pub(crate) fn reload(&self, always: bool) -> io::Result<bool> {
         let mut last = self.last();
         let present = version_of(self.0.file.path());
@@ -127,8 +128,8 @@ impl Tokens {
         self.last().fault.clone()
     }
 
-    /// Waits until the token no longer gives the permissions `right`: it is revoked, expires, or gets another role. If
-    /// `token` is `None`, waits until requests need tokens.
+    /// Waits until the token no longer gives the permissions `right`: the token is revoked, expires, or gets another
+    /// role. If `token` is `None`, waits until requests need tokens.
     pub(crate) fn ended(
         &self,
         token: Option<TokenHash>,

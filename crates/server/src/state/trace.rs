@@ -4,7 +4,7 @@
 
 use core::fmt;
 
-/// The trace context of some work: the id of a trace, and the id of a span within the trace.
+/// The trace context of a piece of work: the id of a trace, and the id of a span within the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
     /// The id of the trace.
@@ -21,8 +21,8 @@ fn hex(text: &str) -> Option<u128> {
     u128::from_str_radix(text, 16).ok().filter(|number| is_hex && *number != 0)
 }
 
-/// Maps an id to a number from 0 up to, but not including, 1. Uses only the last 53 bits, which are random in the ids
-/// of traces and of timers.
+/// Maps an id to a number from 0 up to 1, without 1. Uses only the last 53 bits, which are random in the ids of traces
+/// and of timers.
 fn place_of(id: u128) -> f64 {
     const BITS: u32 = 53;
     let last = u64::try_from(id & ((1 << BITS) - 1)).unwrap_or(0);

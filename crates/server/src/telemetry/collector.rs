@@ -26,8 +26,8 @@ const LONGEST_ANSWER: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) error: Box<str>,
-    /// The pause before the batch of spans may be sent again. `None` if the batch must not be sent again. The collector
-    /// may have refused the batch, or may already have it.
+    /// The pause before the batch of spans may be sent again. `None` if the batch must not be sent again, because the
+    /// collector has refused it or may already have it.
     pub(super) again_after: Option<Duration>,
 }
 
@@ -84,7 +84,7 @@ impl Collector {
         Ok(Self { client, endpoint: uri, headers: map })
     }
 
-    /// Sends a batch of spans to the collector. Returns the number of spans in the batch that the collector refused.
+    /// Sends a batch of spans to the collector. Returns how many spans of the batch the collector refused.
     pub(super) async fn send(&self, batch: Bytes) -> Result<u64, Failed> {
         let late = || Failed { error: "no answer in time".into(), again_after: None };
         tokio::time::timeout(PATIENCE, self.exchange(batch)).await.unwrap_or_else(|_| Err(late()))

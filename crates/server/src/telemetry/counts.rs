@@ -2,7 +2,7 @@
 
 use crate::state::Counter;
 
-/// The numbers of spans since the start of the service, by the outcome of their export.
+/// The numbers of spans after the start of the process, by the outcome of their export.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     /// The number of spans that the collector took.

@@ -36,8 +36,8 @@ const BATCH: usize = 512;
 const PERIOD: Duration = Duration::from_secs(5);
 /// The longest pause before a batch of spans is sent again, even if the collector asks for a longer pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A bit in the flags of a span. It says that the bit of the next constant is valid. The next constant says that the
-/// parent span is in another process.
+/// The bit in the flags of a span that makes the bit [`IS_REMOTE`] valid. `IS_REMOTE` says that the parent span is in
+/// another process.
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
@@ -59,7 +59,7 @@ struct Shared {
     /// The error of the last batch of spans. `None` if the collector took the last batch.
     fault: Mutex<Option<Box<str>>>,
     stop: watch::Sender<bool>,
-    /// A channel without messages that closes when the task that sends spans ends.
+    /// A channel without messages. The channel closes when the task that sends spans ends.
     ended: Mutex<Option<Ended<()>>>,
 }
 
@@ -104,7 +104,8 @@ impl Exporter {
         Ok(Self(shared))
     }
 
-    /// Opens a span. `own` is the trace context of the span. `parent` is the id of the span that caused it.
+    /// Opens a span. `own` is the trace context of the new span. `parent` is the id of the span that caused the new
+    /// span.
     pub(super) fn open(
         &self,
         name: &'static str,
@@ -155,11 +156,12 @@ impl fmt::Debug for Exporter {
     }
 }
 
-/// A span that has not ended. Dropping the value ends the span, and puts it into the queue to the collector.
+/// A span that has not ended. Dropping the value ends the span, and adds the span to the spans that wait for the
+/// collector.
 pub(super) struct Open {
     span: Span,
     begun: Instant,
-    /// The exporter that gets the ended span. `None` once the span is discarded, so it is not sent.
+    /// The exporter that gets the ended span. `None` once the span is discarded, because a discarded span is not sent.
     exporter: Option<Exporter>,
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct Telemetry {
 }
 
 impl Telemetry {
-    /// Begins to send spans to the collector that the settings name. Does nothing if they name no collector.
+    /// Begins to send spans to the collector that the settings name. Does nothing if the settings name no collector.
     /// `certificates` are trusted besides the public certificate authorities. Must be called on a tokio runtime.
     pub(crate) fn start(settings: &TelemetrySettings, certificates: &[Vec<u8>]) -> Result<Self, Box<str>> {
         let counts = Arc::<Counts>::default();
@@ -153,15 +153,15 @@ impl Telemetry {
         &self.counts
     }
 
-    /// Returns the error of the last request to the collector. Returns `None` if the last request succeeded, or if
-    /// there was none.
+    /// Returns the error of the last request to the collector. Returns `None` if the last request succeeded, or if no
+    /// request was sent.
     pub(crate) fn fault(&self) -> Option<Box<str>> {
         self.exporter.as_ref().and_then(Exporter::fault)
     }
 
     /// Sends the waiting spans to the collector, and takes no further spans. Blocks the calling thread for at most
-    /// `patience`. A `patience` below half a second or above five seconds is replaced by that bound. A second call
-    /// returns at once.
+    /// `patience`. The time is at least half a second and at most five seconds, even if `patience` is outside of this
+    /// range. A second call returns at once.
     pub(crate) fn close(&self, patience: Duration) {
         if let Some(exporter) = &self.exporter {
             exporter.close(patience.clamp(LAST.0, LAST.1));
@@ -169,20 +169,20 @@ impl Telemetry {
     }
 }
 
-/// A span, and the trace context of the work within the span. Dropping the value ends the span. If no outcome was
-/// noted, the span says that the work was given up.
+/// A span, and the trace context of the work within the span. Dropping the value ends the span. If nobody noted an
+/// outcome, the span says that the work was given up.
 pub(crate) struct Span {
     trace: Option<Trace>,
     open: Option<Box<Open>>,
 }
 
 impl Span {
-    /// Returns the trace context that the work passes on. A trace that is not recorded has a context too.
+    /// Returns the trace context that the work passes on. Work without a recorded trace has a context too.
     pub(crate) const fn trace(&self) -> Option<Trace> {
         self.trace
     }
 
-    /// Notes the answer to a request that creates a timer in its span.
+    /// Notes the outcome of a timer's creation in its span. `answer` is the answer to the client.
     pub(crate) fn created(&mut self, answer: &Result<Placed, Problem>) {
         match (answer, &mut self.open) {
             (Ok(placed), Some(open)) => {
@@ -217,8 +217,8 @@ impl Span {
         }
     }
 
-    /// Notes in the span how a receiver's claim (its hold on a timer) ended. `None` means that the timer was given back
-    /// to its queue.
+    /// Notes in the span how a receiver's claim (its hold on a timer) ended. `None` means that the timer went back to
+    /// its queue.
     pub(crate) fn ended(&mut self, verdict: Option<&Verdict>) {
         let Some(open) = &mut self.open else { return };
         match verdict {
@@ -229,7 +229,7 @@ impl Span {
         }
     }
 
-    /// Drops the span without sending it. Called if the attempt was not made.
+    /// Drops the span without sending it. Called if the attempt did not take place.
     pub(crate) fn discard(&mut self) {
         if let Some(mut open) = self.open.take() {
             open.discard();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tourbillon_fault::Server;
 
-/// The number of timers that a test makes and claims in one round.
+/// The number of timers that a test makes and fetches in one round.
 const TIMERS: usize = 60;
 
 fn pull() -> Value {
@@ -17,7 +17,8 @@ fn pull() -> Value {
     json!({ "pull": { "queue": "q" }, "policy": { "backoff": { "kind": "fixed", "pause_ms": 86_400_000 } } })
 }
 
-/// Fetches timers from the queue `q` until it has `max` claims, or until no timer is left. Returns the claims.
+/// Fetches timers from the queue `q` until it has fetched `max` timers, or until the queue is empty. Returns the claims
+/// (the receiver's holds on the timers).
 async fn claim(http: &Http, max: usize, wait_ms: u64) -> Vec<String> {
     let mut claims = Vec::new();
     while claims.len() < max {
@@ -38,8 +39,8 @@ async fn end(http: Http, claim: String, how: &'static str) -> Answer {
     http.send("POST", &format!("/v1/namespaces/default/claims/{claim}/{how}"), &body).await
 }
 
-/// Makes timers, claims them, and ends all claims at the same time by the verb `how`. Kills the service once it has
-/// answered every request to end a claim.
+/// Makes timers, fetches them, and ends all their claims (holds on timers) at the same time. `how` is the verb that
+/// ends a claim. Kills the service once it has answered every request to end a claim.
 async fn kill_after_ends(daemon: Daemon, how: &'static str) {
     let http = Http::new(daemon.address);
     let puts = (0..TIMERS).map(|number| {
@@ -88,7 +89,7 @@ async fn ends_of_claims_that_were_answered_on_redis_survive_a_kill_of_the_node()
     assert_eq!(stored.json["items"], json!([]), "of {TIMERS}");
 }
 
-/// A node confirms the end of a claim only once the Redis servers have stored this end.
+/// A node answers that a claim (a hold on a timer) has ended only once the Redis servers have stored the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_end_of_a_claim_is_not_acknowledged_while_redis_does_not_answer() {
     let Some(server) = Server::start(&[]) else { return };

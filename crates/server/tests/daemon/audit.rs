@@ -25,7 +25,7 @@ async fn fill(http: &Http, count: usize) {
     assert_eq!(http.send("POST", "/v1/namespaces/default/batch", &batch).await.status, 200);
 }
 
-/// Returns the text of all files in which the audit trail is stored.
+/// Returns the texts of all files of the audit trail, joined to one text.
 fn files(folder: &Path) -> String {
     let files = std::fs::read_dir(folder.join("data/audit")).unwrap();
     files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect()

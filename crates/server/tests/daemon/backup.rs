@@ -22,7 +22,7 @@ async fn back_up(http: &Http) -> Vec<u8> {
     bytes
 }
 
-/// Returns the lines of a complete backup: the first line, the lines of the timers by their ids, and the last line.
+/// Splits a complete backup into its lines: the first line, the lines of the timers sorted by id, and the last line.
 fn lines(backup: &[u8]) -> (Value, Vec<Value>, Value) {
     let mut lines: Vec<Value> =
         text(backup).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -31,8 +31,8 @@ fn lines(backup: &[u8]) -> (Value, Vec<Value>, Value) {
     (first, lines, last)
 }
 
-/// Writes a backup with the given first line and timers. Adds a last line with the right number of timers and the right
-/// checksum.
+/// Writes a backup with the given first line and timers. Adds the last line with the number of timers and the checksum
+/// of the backup.
 fn sealed(first: &Value, timers: &[Value]) -> String {
     let mut text = format!("{first}\n");
     timers.iter().for_each(|timer| text += &format!("{timer}\n"));
@@ -45,7 +45,7 @@ fn restore(folder: &Path, more: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), text(&ended.stdout) + &text(&ended.stderr))
 }
 
-/// Returns the number of timers in a data folder. `tourbillond check` counts the timers, and must find no fault.
+/// Returns the number of timers that `tourbillond check` counts in a data folder. Fails if the command finds a fault.
 fn stored(folder: &Path, data: &str) -> Value {
     let check = run(folder, &["check", "--json", "--data", data]);
     let check: Value = serde_json::from_str(&text(&check.stdout)).unwrap();
@@ -53,7 +53,7 @@ fn stored(folder: &Path, data: &str) -> Value {
     check["timers"].clone()
 }
 
-/// Starts a service on the folder into which the backup was restored.
+/// Starts a service on the folder into which a backup was restored.
 fn restored(folder: &Path) -> Daemon {
     let arguments = ["--callbacks-allow-http", "--callbacks-allow-private", "--data", "restored"];
     Daemon::spawn(program(folder, &[&arguments[..], &["--listen", "127.0.0.1:0"]].concat()))
@@ -278,7 +278,7 @@ async fn a_backup_that_was_cut_or_changed_is_refused_and_leaves_nothing() {
     assert_eq!(stored(folder.path(), "restored"), 20);
 }
 
-/// Runs a command of the program that must end by itself. Returns its exit code and its messages.
+/// Runs a command of the program that must end by itself. Returns the exit code and the messages of the program.
 fn ended(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = program(folder, arguments);
     let mut child =
@@ -295,8 +295,7 @@ fn ended(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), text(&ended.stderr))
 }
 
-/// The test makes the state in which a killed restore leaves a data folder. The folder has some of the timers, and the
-/// file `restoring`.
+/// The test makes a data folder as a killed restore leaves it: with some of the timers, and with the file `restoring`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_restored_store_is_never_taken_for_a_whole_one() {
     let folder = folder();
@@ -364,7 +363,7 @@ async fn a_restore_that_is_killed_leaves_nothing_or_all_or_a_store_that_is_refus
     }
 }
 
-/// Makes `count` copies of a timer from a backup. Each copy has its own id and key.
+/// Makes `count` copies of a timer from a backup. Each copy has an own id and key.
 fn copies(timer: &Value, count: u32) -> Vec<Value> {
     let copy = |number: u32| {
         let mut timer = timer.clone();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 
-/// Returns how much memory of the service's process is in RAM, in MiB.
+/// Returns the memory of the service's process that is in RAM, in MiB.
 fn resident(daemon: &Daemon) -> u64 {
     let path = format!("/proc/{}/status", daemon.id().as_raw_nonzero());
     let status = std::fs::read_to_string(path).unwrap();
@@ -21,8 +21,8 @@ fn resident(daemon: &Daemon) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
 }
 
-/// Waits for `work`. Returns the greatest memory of the service's process during the work, in MiB, and the result of
-/// the work.
+/// Waits for the end of `work`. Returns the greatest memory of the service's process during the work, in MiB, and the
+/// result of the work.
 async fn greatest<T>(daemon: &Daemon, work: impl Future<Output = T>) -> (u64, T) {
     let mut work = core::pin::pin!(work);
     let mut greatest = resident(daemon);
@@ -34,7 +34,7 @@ async fn greatest<T>(daemon: &Daemon, work: impl Future<Output = T>) -> (u64, T)
     }
 }
 
-/// Waits until the service's process has at most `but` MiB more memory than `start` MiB.
+/// Waits until the memory of the service's process is at most `start` + `but` MiB.
 async fn is_given_back(daemon: &Daemon, start: u64, but: u64) {
     let begun = Instant::now();
     while resident(daemon) > start + but {
@@ -43,8 +43,8 @@ async fn is_given_back(daemon: &Daemon, start: u64, but: u64) {
     }
 }
 
-/// Opens an HTTP/2 connection whose client answers pings. The client accepts `window` bytes of each answer before it
-/// reads the answer.
+/// Opens an HTTP/2 connection whose client answers pings. The service may send at most `window` bytes of each answer
+/// before the client reads.
 pub(crate) async fn http_2(
     address: SocketAddr,
     window: u32,
@@ -67,8 +67,8 @@ fn request(method: &str, path: &str, headers: &[(&str, &str)], body: Bytes) -> R
     request.body(Full::new(body)).unwrap()
 }
 
-/// Opens `connections` connections, and sends the same request `requests` times on each. Returns the number of answers
-/// by status. The status 0 counts requests without a complete answer.
+/// Opens `connections` connections, and sends the same request `requests` times on each connection. Returns the number
+/// of answers by status. The status 0 stands for requests without a complete answer.
 async fn flood(
     address: SocketAddr,
     (connections, requests): (usize, usize),
@@ -148,7 +148,7 @@ async fn the_right_is_asked_before_a_body_is_read_and_bodies_have_a_budget() {
     assert_eq!(http.send("PUT", &timer("k"), &far()).await.status, 201);
 }
 
-/// The number of connections is the environment variable `TOURBILLON_CONNECTIONS`, or 400 by default.
+/// The test opens `TOURBILLON_CONNECTIONS` connections, or 400 connections if this environment variable is not set.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_without_a_token_that_take_no_answer_hold_little() {
     let count = std::env::var("TOURBILLON_CONNECTIONS").map_or(400, |count| count.parse().unwrap());

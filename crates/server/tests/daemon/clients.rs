@@ -38,8 +38,8 @@ impl Http {
         Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
-    /// Sends a request with a JSON body, or without a body if `body` is null. Returns `None` if the answer is missing
-    /// or not complete.
+    /// Sends a request with the JSON body `body`. If `body` is null, the request has no body. Returns `None` if the
+    /// answer is missing or not complete.
     pub(crate) async fn try_send(
         &self,
         method: &str,
@@ -91,7 +91,7 @@ pub(crate) fn timer(key: &str) -> String {
     format!("/v1/namespaces/default/timers/{key}")
 }
 
-/// Returns a timer that calls `url` after `delay_ms`. If the call fails, a retry follows soon.
+/// Returns a timer that calls `url` after `delay_ms`. If the call fails, the timer's policy repeats it soon.
 pub(crate) fn callback(url: &str, delay_ms: u64) -> Value {
     json!({
         "delay_ms": delay_ms,
@@ -118,15 +118,15 @@ impl Raw {
         self.0.write_all(bytes).await.is_ok()
     }
 
-    /// Reads until the server closes the connection, or until the time `within` has passed. Returns the text, and
-    /// whether the server has closed the connection.
+    /// Reads until the server closes the connection, or until the time `within` has passed. Returns the text of the
+    /// read bytes, and whether the server has closed the connection.
     pub(crate) async fn rest(&mut self, within: Duration) -> (String, bool) {
         let mut bytes = Vec::new();
         let closed = tokio::time::timeout(within, self.0.read_to_end(&mut bytes)).await.is_ok();
         (String::from_utf8_lossy(&bytes).into_owned(), closed)
     }
 
-    /// Reads the head of the server's next answer.
+    /// Reads the head of the next answer from the server.
     pub(crate) async fn head(&mut self) -> String {
         let mut bytes = Vec::new();
         let mut byte = [0];

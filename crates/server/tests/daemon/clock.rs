@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tourbillon_fault::{Server, Shift};
 
 const DECADE: i64 = 3_652 * 86_400;
-/// The time within which the service must notice that a clock was set. The service compares its clocks every ten
-/// seconds.
+/// The time within which the service must notice that somebody has set a clock. The service compares its clocks every
+/// ten seconds.
 const NOTICED: Duration = Duration::from_secs(20);
 
 const PATH: &str = "/v1/namespaces/default/schedules/s";
@@ -36,7 +36,7 @@ async fn next_year(http: &Http) -> i32 {
     next[..4].parse().unwrap()
 }
 
-/// Sets the clock ten years ahead until the schedule plans ten years ahead, then sets the clock back. Fails unless the
+/// Sets the clock ten years ahead, and waits until the schedule follows. Then sets the clock back. Fails unless the
 /// schedule fires again.
 async fn assert_follows(daemon: &Daemon, receiver: &Receiver, set: impl Fn(i64)) {
     let http = Http::new(daemon.address);

@@ -72,7 +72,7 @@ async fn a_full_disk_refuses_timers_loses_none_and_is_left_behind() {
     }
 }
 
-/// The payloads of the timers are larger than the memory that `tourbillond check` may use.
+/// The payloads of the timers together are larger than the memory that `tourbillond check` may use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn check_needs_no_memory_for_the_timers() {
     if !is_installed("bash") {
@@ -113,7 +113,7 @@ impl Small {
         is_mounted.then(|| Self(folder))
     }
 
-    /// Fills the file system to the last byte, as another program might do.
+    /// Fills the file system to the last byte. Stands for another program that fills a disk.
     fn fill(&self) {
         use std::io::Write as _;
         let mut file = std::fs::File::create(self.0.path().join("others")).unwrap();
@@ -130,8 +130,8 @@ impl Drop for Small {
     }
 }
 
-/// Moves the timers with the numbers `timers` to moments that come soon, and cancels as many other timers. Fails unless
-/// each delivery comes within a second of its moment.
+/// Moves each timer with a number in `timers` to a moment that comes soon, and cancels another timer with the same
+/// number. Fails unless each delivery comes within a second of its moment.
 #[cfg(target_os = "linux")]
 async fn assert_goes_on(http: &Http, receiver: &Receiver, timers: std::ops::Range<usize>) {
     use std::collections::HashMap;

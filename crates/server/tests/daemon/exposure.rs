@@ -4,7 +4,7 @@ use crate::clients::{Http, far, timer};
 use crate::process::{Daemon, folder, program, run, text, token};
 use serde_json::Value;
 
-/// Starts a service with arguments with which it must refuse to run. Returns the service's reason.
+/// Starts a service whose arguments it must refuse. Returns the reason that the service gives.
 fn refusal(folder: &std::path::Path, arguments: &[&str]) -> String {
     let ended = run(folder, arguments);
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-/// The arguments of a start of the service. The process ends by itself if it refuses the data folder.
+/// The arguments with which a test starts the service. The process ends by itself if it refuses the data folder.
 const START: &[&str] = &["--data", "data", "--listen", "127.0.0.1:0"];
 
 fn path(number: usize) -> String {
@@ -27,8 +27,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Starts a service, makes ten timers, and kills the service. Its data folder is `data`. The folder `older` is a copy
-/// from after five timers.
+/// Starts a service, makes ten timers, and kills the service. The service's data folder is `data`. The folder `older`
+/// is a copy of `data` after the first five timers.
 async fn killed(folder: &Path) {
     let daemon = Daemon::start(folder, &[]);
     let http = Http::new(daemon.address);
@@ -119,7 +119,7 @@ async fn without_its_namespaces_a_service_goes_on_if_it_is_asked_to_and_delivers
     }
 }
 
-/// The test removes the data folder while the service runs.
+/// The test removes the data folder of a running service.
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_data_folder_that_is_removed_is_noticed_and_nothing_is_acknowledged_any_more() {

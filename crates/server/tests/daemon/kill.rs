@@ -12,7 +12,7 @@ use tourbillon_api::Moment;
 /// The number of clients that make timers at the same time.
 const CLIENTS: usize = 16;
 
-/// Returns the paths of the recorded callbacks. With each path come the ids of its callbacks.
+/// Returns the paths of the recorded callbacks, each with the ids of its callbacks.
 fn ids_of(log: &[Received]) -> BTreeMap<String, BTreeSet<String>> {
     let mut ids: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for Received { path, id, .. } in log {
@@ -21,8 +21,8 @@ fn ids_of(log: &[Received]) -> BTreeMap<String, BTreeSet<String>> {
     ids
 }
 
-/// Makes the timers of one of the clients, beginning with the number `first`. Returns the ids of the timers by the
-/// paths of their callbacks.
+/// Makes timers as one of the [`CLIENTS`] clients. The client's first timer has the number `first`. Returns the ids of
+/// the timers by the paths of their callbacks.
 async fn make(http: Http, url: String, due: Moment, first: usize, count: usize) -> BTreeMap<String, String> {
     let mut made = BTreeMap::new();
     for number in (first..count).step_by(CLIENTS) {

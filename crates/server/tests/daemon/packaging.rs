@@ -102,14 +102,14 @@ fn the_variables_of_the_image_are_settings_and_its_ports_agree() {
     assert_eq!(file.matches(&format!("127.0.0.1:{port}/healthz")).count(), 2, "by HTTP and by HTTPS");
 }
 
-/// Returns the patterns of the paths that the build of the image leaves out.
+/// Returns the patterns of the paths that the image does not contain.
 fn exclusions() -> Vec<String> {
     let file = fs::read_to_string(of_crate("packaging/Containerfile.dockerignore")).unwrap();
     file.lines().map(str::to_owned).collect()
 }
 
-/// Returns whether the build of the image leaves a path out. A pattern is a path from the repository's root. A pattern
-/// that begins with `**/` matches in any folder.
+/// Returns whether the image does not contain a path. A pattern is a path from the repository's root. A pattern that
+/// begins with `**/` matches in any folder.
 fn is_excluded(path: &Path) -> bool {
     exclusions().iter().any(|pattern| match pattern.strip_prefix("**/") {
         Some(anywhere) => path.ancestors().any(|folder| folder.ends_with(anywhere)),
@@ -119,8 +119,8 @@ fn is_excluded(path: &Path) -> bool {
 
 /// Returns the files of the repository that the build of the program reads.
 ///
-/// They include all files that git lists, if git is installed. They always include the manifests of the workspace. They
-/// also include the first file of each target, because cargo refuses a manifest without this file.
+/// If git is installed, all files that git lists are included. The manifests of the workspace are always included. The
+/// first file of each target is included too, because cargo refuses a manifest without this file.
 fn files_of_the_build(root: &Path) -> BTreeSet<PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let metadata = ["metadata", "--no-deps", "--locked", "--offline", "--format-version=1"];
@@ -164,8 +164,8 @@ fn the_image_is_built_with_all_that_cargo_reads_and_without_what_it_makes() {
     }
 }
 
-/// Returns the system calls for which an entry of `SystemCallFilter=` stands. The entry is the name of a system call,
-/// or of a group of system calls.
+/// Returns the system calls for which an entry of `SystemCallFilter=` stands. The entry names a system call, or a group
+/// of system calls.
 fn calls(entry: &str) -> BTreeSet<String> {
     if !entry.starts_with('@') {
         return BTreeSet::from([entry.to_owned()]);
@@ -179,8 +179,8 @@ fn calls(entry: &str) -> BTreeSet<String> {
     lines.flat_map(calls).collect()
 }
 
-/// System calls that the service can do without, each with its benefit. If the filter refused such a call, only this
-/// test would notice.
+/// System calls without which the service can work, each with its benefit. If the filter refused such a call, only this
+/// test would fail.
 const CALLS: &[(&str, &str)] = &[
     ("membarrier", "without it each timer costs a fence"),
     ("prctl", "sleeps that end on time"),

@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The greatest time that a test waits for an event that should come at once. It is long, because the machine may be
-/// busy.
+/// The longest time for which a test waits for an event that should come at once. The time is long, because the machine
+/// may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Waits until `condition` returns true. Fails after [`SOON`].
+/// Waits until `condition` returns true. Fails after the time [`SOON`].
 pub(crate) async fn until(name: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
@@ -23,8 +23,8 @@ pub(crate) async fn until(name: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns a command that runs the program in `folder` with `arguments`. The program does not see the service's
-/// variables in the test's environment.
+/// Returns a command that runs the program in `folder` with `arguments`. The program does not see the variables of the
+/// service that are set for the test.
 pub(crate) fn program(folder: &Path, arguments: &[&str]) -> Command {
     clean(Command::new(env!("CARGO_BIN_EXE_tourbillond")), folder, arguments)
 }
@@ -66,8 +66,8 @@ pub(crate) struct Daemon {
 const USUAL: &[&str] = &["--callbacks-allow-http", "--callbacks-allow-private", "--data", "data"];
 
 impl Daemon {
-    /// Starts a service in `folder` at a free port of this machine. It gets `arguments`, besides the arguments that
-    /// most tests need.
+    /// Starts a service in `folder` at a free port of this machine. The service gets `arguments`, besides the arguments
+    /// that most tests need.
     pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
         Self::spawn(program(folder, &[USUAL, &["--listen", "127.0.0.1:0"], arguments].concat()))
     }
@@ -98,8 +98,8 @@ impl Daemon {
         daemon
     }
 
-    /// Waits for a line of the service's log that contains `words`, and returns the first such line. A line may come
-    /// after the answer to its request.
+    /// Waits until a line of the service's log contains `words`. Returns the first such line. The line may come after
+    /// the answer to the request that caused it.
     pub(crate) async fn line(&self, words: &str) -> String {
         let mut line = None;
         until(&format!("a line of the log with {words:?}"), || {
@@ -127,7 +127,7 @@ impl Daemon {
         kill_process(self.id(), signal).unwrap();
     }
 
-    /// Waits until the service's process has ended. Fails if it does not end within the time `within`.
+    /// Waits until the service's process has ended. Fails if the process does not end within the time `within`.
     pub(crate) fn end(&mut self, within: Duration) -> ExitStatus {
         let begun = Instant::now();
         loop {
@@ -139,7 +139,7 @@ impl Daemon {
         }
     }
 
-    /// Kills the service's process at once, so that it cannot end in order.
+    /// Kills the service's process at once, without an orderly end.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -163,7 +163,7 @@ pub(crate) fn of_crate(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Returns whether a program is installed. If not, prints that the test is skipped because it needs the program.
+/// Returns whether a program is installed. If the program is missing, prints that the test is skipped.
 pub(crate) fn is_installed(program: &str) -> bool {
     let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let is_there = found.is_ok_and(|status| status.success());

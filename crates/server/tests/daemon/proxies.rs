@@ -24,8 +24,8 @@ const SERVICE: &str = "127.0.0.1:7670";
 /// The name by which clients call the service on the guide's page about proxies.
 const NAME: &str = "timers.example";
 
-/// Returns the code block on the guide's page about proxies whose first fence has the word `info`. Fails unless there
-/// is exactly one such block.
+/// Returns the code block of the guide's page about proxies that `info` names: its opening fence contains the word.
+/// Fails unless there is exactly one such block.
 fn block(info: &str) -> String {
     let page = std::fs::read_to_string(of_crate("../../docs/guide/proxies.md")).unwrap();
     let fence = format!("```{info}\n");
@@ -52,7 +52,7 @@ fn with(text: &str, words: &[(&str, &str)]) -> String {
 struct Proxy {
     child: Child,
     address: SocketAddr,
-    /// The proxy's TLS certificate. `None` if clients call the proxy without TLS.
+    /// The TLS certificate of the proxy. `None` if clients call the proxy without TLS.
     certificate: Option<CertificateDer<'static>>,
 }
 
@@ -145,8 +145,8 @@ impl Proxy {
         tokio::time::timeout(SOON, sent).await.expect("an answer in time").unwrap()
     }
 
-    /// Fails unless a stream through the proxy shows each event soon after it has happened. A proxy must not hold
-    /// events back until the stream ends.
+    /// Fails unless a stream of events through the proxy shows each event soon after it has happened. A proxy must not
+    /// hold events back until the stream ends.
     async fn shows_events_at_once(&self, authorization: &[(&str, &str)]) {
         let mut stream = self.begin("GET", "/v1/events", authorization, &Value::Null).await.into_body();
         for key in ["first", "second"] {
@@ -162,7 +162,7 @@ impl Proxy {
     }
 }
 
-/// Checks by requests through `proxy` that the promises of the guide's page about proxies are true.
+/// Sends requests through `proxy`. Fails if a promise of the guide's page about proxies is not true.
 async fn keeps_the_promises_of_the_page(proxy: &Proxy, token: &str) {
     let bearer = format!("Bearer {token}");
     let token = ("authorization", &*bearer);
@@ -231,7 +231,7 @@ async fn nginx_stands_before_the_service() {
     keeps_the_promises_of_the_page(&proxy, &admin).await;
 }
 
-/// A stream also works behind an nginx whose configuration has only the service's address.
+/// A stream of events also works behind an nginx whose configuration has only the service's address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_live_behind_nginx_with_its_defaults() {
     if !is_nginx_there() {
@@ -291,7 +291,7 @@ fn the_configuration_of_envoy_is_yaml_and_names_the_service() {
     assert_eq!(format!("{host}:{port}"), SERVICE);
 }
 
-/// Returns whether nginx is installed. Unlike other programs, nginx does not know `--version`.
+/// Returns whether nginx is installed. nginx does not have the flag `--version`, by which the other programs are found.
 fn is_nginx_there() -> bool {
     let is_there = Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_ok();
     if !is_there {

@@ -15,12 +15,12 @@ pub(crate) struct Received {
     pub(crate) attempt: String,
     /// When the callback arrived at the receiver.
     pub(crate) at: SystemTime,
-    /// Whether the receiver has answered the callback. It does not answer if the sender closes the connection during
-    /// the pause.
+    /// Whether the receiver has answered the callback. No answer goes out if the sender closes the connection during
+    /// the receiver's pause.
     pub(crate) answered: bool,
 }
 
-/// A receiver of callbacks. It waits for a pause before it answers each callback.
+/// A receiver of callbacks. The receiver pauses before each answer.
 #[derive(Clone)]
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,

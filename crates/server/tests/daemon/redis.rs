@@ -13,14 +13,14 @@ use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::{Cluster, Server};
 use tourbillon_redis::{Connect, RedisStore};
 
-/// Writes the settings file for a service on the Redis server `server`. `more` are further lines of the section
+/// Writes a settings file for a service on the Redis server `server`. The lines in `more` are added to the section
 /// `redis`.
 fn configure(folder: &Path, server: &Server, more: &str) {
     let text = format!("[redis]\nservers = [\"{}\"]\n{more}", server.url());
     fs::write(folder.join("redis.toml"), text).unwrap();
 }
 
-/// Starts a service on the Redis servers that the settings file names. Its data folder is `data`.
+/// Starts a service on the Redis servers that the settings file names. The data folder of the service is `data`.
 pub(crate) fn on_redis(folder: &Path, data: &str) -> Daemon {
     let arguments = [
         "--callbacks-allow-http",
@@ -180,7 +180,7 @@ async fn a_shard_that_its_server_has_lost_is_named_and_brought_back_by_a_command
 }
 
 /// Creates timers one after another. Returns the number of timers that the service has accepted, and the longest time
-/// for such a creation.
+/// for an accepted creation.
 async fn place(http: &Http, kind: &str, count: usize) -> (usize, Duration) {
     let (mut made, mut slowest) = (0, Duration::ZERO);
     for number in 0..count {
@@ -195,8 +195,8 @@ async fn place(http: &Http, kind: &str, count: usize) -> (usize, Duration) {
     (made, slowest)
 }
 
-/// Kills one of three primaries together with its replica. Checks that the service goes on with the shards of the other
-/// primaries.
+/// Kills one of three Redis primaries together with its replica. Checks that the service still creates timers in the
+/// shards of the other primaries.
 async fn goes_on_without_a_primary(cluster: &mut Cluster, folder: &Path, victim: usize) {
     const COUNT: usize = 30;
     let text = format!("[redis]\nservers = {:?}\ncluster = true\npatience = \"1s\"\n", cluster.urls());
@@ -235,7 +235,7 @@ async fn the_primary_with_the_list_of_nodes_that_stays_away_stops_no_creations_i
     goes_on_without_a_primary(&mut cluster, folder.path(), registry).await;
 }
 
-/// Stores timers of all kinds. Returns the bytes of a backup of the timers.
+/// Stores timers, a schedule and a namespace with a secret. Returns the bytes of a backup of them.
 async fn fill(http: &Http) -> Vec<u8> {
     let limits = json!({ "max_timers": 100_000, "allowed_hosts": ["receiver.test"] });
     assert_eq!(http.send("PUT", "/v1/namespaces/shop", &limits).await.status, 201);
@@ -362,14 +362,14 @@ async fn a_deployment_that_is_half_restored_is_opened_by_no_service_and_restored
     assert_eq!(keys, 0, "{said}");
 }
 
-/// Asks a node how many shards each live node owns. Returns a number for each live node.
+/// Asks a node how many shards each live node owns. Returns a number of shards for each live node.
 async fn shares(http: &Http) -> Vec<u64> {
     let view = http.send("GET", "/v1/nodes", &Value::Null).await.json;
     let live = view["nodes"].as_array().unwrap().iter().filter(|node| node["live"] == true);
     live.filter_map(|node| node["shards"].as_u64()).collect()
 }
 
-/// Waits until the shards are divided among `nodes` nodes. Returns the time that this took.
+/// Waits until `nodes` nodes have divided the shards among themselves. Returns the time that this took.
 async fn divided(http: &Http, nodes: usize) -> Duration {
     let begun = Instant::now();
     loop {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
-/// The pause between two bytes of a slow client. It is shorter than every timeout of the service.
+/// The pause between two bytes of a slow client. The pause is shorter than every timeout of the service.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn start(folder: &std::path::Path, more: &[&str]) -> Daemon {
@@ -14,7 +14,8 @@ fn start(folder: &std::path::Path, more: &[&str]) -> Daemon {
     Daemon::start(folder, &[&timeouts, more].concat())
 }
 
-/// Sends `byte` again and again until the server closes the connection. Returns the time until then.
+/// Sends `byte` again and again until the server closes the connection. Returns the time until the connection was
+/// closed.
 async fn trickle(raw: &mut Raw, byte: &[u8]) -> Duration {
     let begun = Instant::now();
     while raw.send(byte).await {
@@ -192,7 +193,7 @@ async fn http_2_is_spoken_without_tls_too_and_an_idle_connection_ends() {
     assert!(begun.elapsed() >= TIMEOUT, "{:?}", begun.elapsed());
 }
 
-/// A client asks for thirty megabytes of answers and reads nothing. The service cuts the connection, although the
+/// A client asks for thirty megabytes of answers and reads none of them. The service cuts the connection, although the
 /// client goes on sending bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_reads_nothing_of_its_answers_is_cut() {

@@ -19,7 +19,7 @@ use tourbillon_fault::{Server, Watched, eventually};
 const PAUSE: Duration = Duration::from_millis(20);
 /// The time from a timer's creation to its due moment.
 const DELAY: Duration = Duration::from_millis(500);
-/// The greatest median lateness that a test accepts. It is long, because the machine may be busy.
+/// The greatest median lateness that a test accepts. The limit is high, because the machine may be busy.
 const BUSY: Duration = Duration::from_secs(2);
 
 fn stay() -> Duration {
@@ -33,8 +33,8 @@ struct Stage {
     services: [Daemon; 2],
     receiver: Receiver,
     next: usize,
-    /// Whether the test permits that a callback arrives twice. A failover may lose the end of a delivery, because no
-    /// client waits until this end is confirmed.
+    /// Whether the test accepts that a callback arrives twice. A failover may lose the stored end of a delivery,
+    /// because no client waits until the end is confirmed.
     may_repeat: bool,
 }
 
@@ -49,9 +49,9 @@ struct Made {
 #[derive(Default)]
 struct Span {
     created: usize,
-    /// The refused creations by status. For each status: their number, and the text of the last refusal.
+    /// The refused creations, by status. Each status has the number of refusals, and the text of the last refusal.
     refused: BTreeMap<u16, (usize, String)>,
-    /// How late each callback arrived, sorted.
+    /// How late each callback arrived, in ascending order.
     late: Vec<Duration>,
 }
 
@@ -89,7 +89,7 @@ impl Stage {
     }
 
     /// Creates timers at both services for the time `time`. Waits until each acknowledged timer has arrived. Fails if a
-    /// timer arrives twice although it must not.
+    /// timer arrives twice and the test does not accept that.
     async fn create_for(&mut self, time: Duration) -> Span {
         let begun = Instant::now();
         let mut requests: Vec<JoinHandle<Option<Made>>> = Vec::new();
@@ -140,7 +140,8 @@ impl Stage {
         due
     }
 
-    /// Waits until the callbacks of the timers in `due` have arrived. Returns how late they arrived, sorted.
+    /// Waits until the callbacks of the timers in `due` have arrived. Returns how late each callback arrived, in
+    /// ascending order.
     async fn lateness(&self, due: &BTreeMap<String, SystemTime>) -> Vec<Duration> {
         let begun = Instant::now();
         let arrivals = loop {
@@ -288,7 +289,8 @@ async fn an_orderly_failover_loses_no_acknowledged_timer() {
     assert_eq!(answer.status, 201, "{}", answer.json);
 }
 
-/// The Redis server restarts from an old snapshot, and its own data does not show this. The nodes must notice the loss.
+/// The Redis server restarts from an old snapshot, and its own data does not show the loss. The nodes must notice the
+/// loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_that_went_back_and_stay_so_deliver_nothing_that_was_cancelled_and_are_named() {
     let Some(mut server) = Server::start(&[]) else { return };

@@ -8,7 +8,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// The time that the program may take to end, besides the time of the setting `drain`.
+/// The time that the program may take to end, in addition to the time of the setting `drain`.
 const SECOND: Duration = Duration::from_secs(1);
 /// The time that a busy machine may add to the end of the program.
 const SLACK: Duration = Duration::from_secs(3);
@@ -113,8 +113,8 @@ async fn callbacks_under_way_are_finished_and_not_repeated() {
     assert_eq!(receiver.count(), 12, "none is repeated");
 }
 
-/// Clients stop in the middle of a connection, each at another point. They do not delay the service's end, even with
-/// long timeouts and a long `drain`.
+/// Clients stop in the middle of a connection, each client at another point. The clients do not delay the service's
+/// end, even with long timeouts and a long `drain`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_stand_still_do_not_delay_the_end() {
     let folder = folder();
@@ -150,8 +150,8 @@ async fn clients_that_stand_still_do_not_delay_the_end() {
     drop(clients);
 }
 
-/// A connection without a request under way does not delay the service's end. An unused connection delays it no more
-/// than a used connection.
+/// A connection without a running request does not delay the service's end. This holds for a connection that was never
+/// used too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_without_a_request_end_at_once() {
     let folder = folder();

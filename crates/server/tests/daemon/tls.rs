@@ -26,7 +26,7 @@ pub(crate) fn certify(folder: &Path) -> CertificateDer<'static> {
     made.cert.der().clone()
 }
 
-/// Opens a TLS connection to the service. The client trusts only `certificate`.
+/// Opens a TLS connection to the service. The client of the connection trusts only `certificate`.
 pub(crate) async fn connect(
     address: SocketAddr,
     trusted: &CertificateDer<'static>,
@@ -137,8 +137,8 @@ fn a_certificate_that_cannot_be_used_ends_the_start() {
     assert!(refused(&arguments[..2]).contains("together"));
 }
 
-/// Clients leave in the middle of a TLS handshake, at three different points. Their connections must stop counting at
-/// once: the service permits only two, and no timeout ends within the test.
+/// Clients leave in the middle of a TLS handshake, at three different points. The connections must free their places at
+/// once: the service permits only two connections, and no timeout ends within the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handshake_that_is_cut_in_the_middle_costs_nothing() {
     let folder = folder();

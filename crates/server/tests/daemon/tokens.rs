@@ -154,7 +154,7 @@ async fn tokens_are_made_and_revoked_while_the_service_runs() {
     assert!(is(&http, 401).await, "no file permits nothing once there were tokens");
 }
 
-/// Returns all routes in the OpenAPI document: the method, the path, and an example of the body.
+/// Returns all routes in the OpenAPI document. Each route has a method, a path, and an example of the body.
 fn routes() -> Vec<(String, String, Value)> {
     let document: Value = serde_json::from_slice(&fs::read(of_crate("openapi.json")).unwrap()).unwrap();
     let mut routes = Vec::new();
@@ -171,7 +171,7 @@ fn routes() -> Vec<(String, String, Value)> {
     routes
 }
 
-/// Replaces each parameter in a path by a name. The namespace is always `default`.
+/// Replaces each parameter in a path by an example. The example for the namespace is `default`.
 fn filled(path: &str) -> String {
     let parts = path.split('/').map(|part| match part {
         "{namespace}" => "default",
@@ -182,8 +182,8 @@ fn filled(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Each route of the OpenAPI document refuses a request without a token, and a token of another namespace. Each change
-/// also refuses a reader's token. A new route that does not check the role fails this test.
+/// Each route of the OpenAPI document refuses a request without a token, and a token of another namespace. Each route
+/// that makes changes also refuses a reader's token. A new route that does not check the role fails this test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_route_asks_for_its_role() {
     let folder = folder();

@@ -191,8 +191,8 @@ async fn without_scripts_pages_are_read_and_forms_work() {
     browser.picture("overview-without-scripts").await;
 }
 
-/// Presses Tab until the element of `selector` has the focus, as a user without a mouse does. Fails if an element on
-/// the way has the focus but does not show it.
+/// Presses Tab until the element of `selector` has the focus, as a user without a mouse does. Fails if an element gets
+/// the focus but does not show it.
 async fn tab_to(browser: &Browser, selector: &str) {
     for _ in 0..100 {
         browser.press(TAB).await;
@@ -238,8 +238,8 @@ async fn a_dead_letter_is_found_and_replayed_by_tab_and_enter_alone() {
     assert!(browser.reports().await.is_empty());
 }
 
-/// A script that makes time pass faster for a page. The page's clocks and pauses are a hundred times as fast, and its
-/// stream sends events without a pause. Every answer differs from the answer before, and the script counts the
+/// A script that makes time pass faster for a page. The page's clocks and pauses are a hundred times as fast, and the
+/// page's stream sends events without a pause. Each answer differs from the answer before. The script counts the
 /// refreshes.
 const HURRY: &str = r#"
     const begun = Date.now(), now = Date.now, later = setTimeout, ask = fetch;
@@ -257,8 +257,8 @@ const HURRY: &str = r#"
     };
 "#;
 
-/// Fails if the page has kept the DOM nodes and listeners that hundreds of refreshes replaced. The browser frees some
-/// of them late, so a few may be left.
+/// Fails if the page has kept the DOM nodes and listeners that hundreds of refreshes replaced. A few nodes may be left,
+/// because the browser frees some of them late.
 #[track_caller]
 fn assert_few(before: (u64, u64), after: (u64, u64)) {
     let is_few = after.0 < before.0 * 5 && after.1 < before.1 * 5;

@@ -9,9 +9,9 @@ pub(crate) type Counting = Hooked<Counts>;
 /// The numbers of calls to a store, by their kind.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// The number of calls that list timers.
+    /// The number of calls that read a list of timers.
     lists: AtomicU64,
-    /// The number of timers that the listing calls asked for.
+    /// The number of timers for which the list calls asked.
     listed: AtomicU64,
     /// The number of calls that read the whole store.
     whole: AtomicU64,
@@ -20,8 +20,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Returns the counts of the calls to the store, and sets them to zero. In order: lists, timers that the lists
-    /// asked for, reads of the whole store, reads of single timers.
+    /// Returns the counts of the calls to the store, and sets them to zero. The order is: lists of timers, timers for
+    /// which the lists asked, reads of the whole store, reads of single timers.
     pub(crate) fn work(&self) -> [u64; 4] {
         [&self.lists, &self.listed, &self.whole, &self.gets].map(|count| count.swap(0, Ordering::SeqCst))
     }

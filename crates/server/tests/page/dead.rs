@@ -10,8 +10,8 @@ fn boxes(page: &Page) -> Vec<String> {
     boxes.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
 }
 
-/// Starts a service with dead timers in two namespaces. Three of the timers have the same last error, and two have
-/// another.
+/// Starts a service with dead timers in two namespaces. Three of the timers have the same last error, and two timers
+/// have another error.
 async fn filled() -> (Rig, String) {
     let rig = Rig::start().await;
     rig.api("PUT", "/v1/namespaces/shop", "", json!({})).await;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 
-/// A lock that lets a single browser run at a time, because a browser takes several processes.
+/// A lock with which only one browser runs at a time, because a browser takes several processes.
 static ONE: Mutex<()> = Mutex::const_new(());
 
 /// A running browser for a test. Dropping the value ends the browser.
@@ -31,7 +31,7 @@ pub(crate) struct Browser {
     _one: MutexGuard<'static, ()>,
 }
 
-/// Returns the path of the first program of `programs` that is installed.
+/// Returns the path of the first installed program in the list `programs`.
 fn installed(programs: &[&str]) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     let mut found =
@@ -89,7 +89,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Sends a request to the browser's driver. Returns the value of the answer, or its error.
+    /// Sends a request to the browser's driver. Returns the value in the answer, or the error in the answer.
     async fn attempt(&self, method: Method, path: &str, body: Value) -> Result<Value, Value> {
         let body = if method == Method::POST { body.to_string().into() } else { Bytes::new() };
         let request = Request::builder()
@@ -125,8 +125,8 @@ impl Browser {
         self.call(Method::POST, "/execute/sync", json!({ "script": script, "args": [] })).await
     }
 
-    /// Waits until a JavaScript expression in the page is true. Asks again if an answer fails while the browser
-    /// replaces the page.
+    /// Waits until a JavaScript expression in the page is true. Repeats a request that fails while the browser replaces
+    /// the page.
     pub(crate) async fn until(&self, expression: &str) {
         let begun = Instant::now();
         let script = format!("return !!({expression});");
@@ -156,7 +156,7 @@ impl Browser {
         element.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned()
     }
 
-    /// Clicks the first element that matches `selector`. The element must be visible, as for a user. If a refresh
+    /// Clicks the first element that matches `selector`. Fails if a user could not see the element. If a refresh
     /// replaces the element at this moment, clicks the new element.
     pub(crate) async fn click(&self, selector: &str) {
         let begun = Instant::now();
@@ -177,7 +177,7 @@ impl Browser {
         self.call(Method::POST, &format!("/element/{element}/value"), json!({ "text": text })).await;
     }
 
-    /// Presses and releases keys. The element with the focus gets the keys.
+    /// Presses and releases keys. The keys go to the element that has the focus.
     pub(crate) async fn press(&self, keys: &str) {
         let steps: Vec<Value> = keys
             .chars()
@@ -189,8 +189,8 @@ impl Browser {
         self.call(Method::POST, "/actions", actions).await;
     }
 
-    /// Returns the browser's reports since the last call: violations of the content security policy, errors of scripts,
-    /// and failed requests.
+    /// Returns the problems that the browser has reported after the last call: violations of the content security
+    /// policy, errors of scripts, and failed requests.
     pub(crate) async fn reports(&self) -> Vec<String> {
         let log = self.call(Method::POST, "/se/log", json!({ "type": "browser" })).await;
         log.as_array().unwrap().iter().map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()
@@ -211,7 +211,7 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 
-    /// Makes the browser show pages as on `medium`, either `screen` or `print`. If `is_forced` is true, the browser
+    /// Makes the browser show pages for the medium `medium`: `screen` or `print`. If `is_forced` is true, the browser
     /// replaces the colours of the pages by its own colours.
     pub(crate) async fn medium(&self, medium: &str, is_forced: bool) {
         let forced = if is_forced { "active" } else { "none" };
@@ -243,7 +243,7 @@ impl Browser {
         self.devtools("Runtime.evaluate", parameters).await["result"]["value"].clone()
     }
 
-    /// Permits or forbids the scripts of pages.
+    /// Permits the scripts of pages if `permitted` is true, and otherwise forbids them.
     pub(crate) async fn scripts(&self, permitted: bool) {
         self.devtools("Emulation.setScriptExecutionDisabled", json!({ "value": !permitted })).await;
     }
@@ -261,8 +261,8 @@ impl Browser {
         (counters["nodes"].as_u64().unwrap(), counters["jsEventListeners"].as_u64().unwrap())
     }
 
-    /// Takes a picture of the whole page, and writes it to a file named `name`. The folder is `TOURBILLON_PICTURES`, or
-    /// a folder below `target`.
+    /// Takes a picture of the whole page, and writes it to a file named `name`. The file is in the folder
+    /// `TOURBILLON_PICTURES`, or without this variable in a folder below `target`.
     pub(crate) async fn picture(&self, name: &str) {
         let size = "[innerWidth, document.documentElement.scrollHeight]";
         let size = self.value(size).await;
@@ -280,7 +280,7 @@ impl Browser {
 }
 
 impl Browser {
-    /// Ends the session with the browser's driver, so that the browser ends. Blocks the thread.
+    /// Ends the session with the browser's driver, which ends the browser. Blocks the thread.
     fn end_session(&self) -> std::io::Result<()> {
         let (address, path) = self.session.trim_start_matches("http://").split_once('/').unwrap_or_default();
         let mut driver = std::net::TcpStream::connect(address)?;

@@ -18,7 +18,7 @@ fn next(page: &Page) -> Option<String> {
     Some(rest.split('"').next()?.replace("&#38;", "&"))
 }
 
-/// Follows the links to the next page of a list. Returns the keys of the timers on all pages.
+/// Follows the links to the next page of a list until the last page. Returns the keys of the timers on all pages.
 async fn walk(rig: &Rig, path: &str) -> Vec<String> {
     let (mut all, mut address) = (Vec::new(), Some(path.to_owned()));
     while let Some(path) = address {

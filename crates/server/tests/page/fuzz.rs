@@ -5,7 +5,7 @@ use crate::rig::{Rig, percent};
 use serde_json::json;
 use std::sync::Arc;
 
-/// The addresses of all pages. With each address come the names of its query parameters.
+/// The addresses of all pages, each with the names of its query parameters.
 const PARAMETERS: [(&str, &[&str]); 16] = [
     ("/ui/", &["hours", "done"]),
     (
@@ -31,7 +31,7 @@ const PARAMETERS: [(&str, &[&str]); 16] = [
     ("/ui/nowhere", &["to"]),
 ];
 
-/// Texts that would change the page around them if the page did not escape them.
+/// Texts with markup. Each text would change the page around it if the page did not escape the text.
 const MARKED: [&str; 8] = [
     "<script>zqx</script>",
     "\"><img src=zqx onerror=zqx>",
@@ -43,7 +43,7 @@ const MARKED: [&str; 8] = [
     "--><zqx>",
 ];
 
-/// Returns texts that are unusual without markup, such as very long texts.
+/// Returns unusual texts without markup, such as very long texts.
 fn odd() -> Vec<String> {
     let mut odd: Vec<String> = [
         "",

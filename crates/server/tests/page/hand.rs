@@ -5,8 +5,8 @@ use crate::driver::Browser;
 use crate::rig::Rig;
 use serde_json::{Value, json};
 
-/// A script that shortens all pauses of a page to a twentieth. It also records the text that the page copies to the
-/// clipboard.
+/// A script that shortens all pauses of a page to a twentieth. The script also records the text that the page copies to
+/// the clipboard.
 const HASTE: &str = "const later = setTimeout; window.setTimeout = (call, pause) => later(call, pause / 20);
     Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.copied = text; } } });";
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Stores `count` timers that are due far in the future. A key is `k` and a number. Each fifth timer has the label
-/// `five`.
+/// Stores `count` timers that are due far in the future. The key of a timer is `k` and a number. Each fifth timer has
+/// the label `five`.
 async fn fill(rig: &Rig, count: usize) {
     let store = async |first: usize| {
         let numbers = first..count.min(first + 1_000);
@@ -96,7 +96,7 @@ async fn an_empty_list_says_what_to_do_next() {
 }
 
 /// A page asks the store for a bounded number of timers, by an index. The bound does not depend on the number of stored
-/// timers, and no page reads the whole store.
+/// timers. No page reads the whole store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
     let store = Arc::new(Counting::default());
@@ -134,7 +134,7 @@ async fn a_page_asks_for_a_bounded_number_of_timers_however_many_there_are() {
     }
 }
 
-/// Measures how long the service takes for a page, with the store on the disk. The environment variable
+/// Measures the time that the service takes for a page, with the store on the disk. The environment variable
 /// `TOURBILLON_TIMERS` is the number of timers, ten million by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes, and gigabytes of disk"]

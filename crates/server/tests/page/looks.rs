@@ -39,8 +39,8 @@ fn odd_keys() -> Vec<String> {
     .collect()
 }
 
-/// Starts a receiver of callbacks on all addresses of this machine. It answers with the status at the end of the path.
-/// It answers late if the path begins with `/slow`. Returns the receiver's port.
+/// Starts a receiver of callbacks on all addresses of this machine. The receiver answers with the status at the end of
+/// the path. If the path begins with `/slow`, the answer comes late. Returns the receiver's port.
 async fn receiver() -> u16 {
     let answer = async |uri: Uri| {
         if uri.path().starts_with("/slow") {
@@ -87,7 +87,7 @@ fn write_history(folder: &Path) {
     std::fs::write(folder.join("history.ring"), bytes).unwrap();
 }
 
-/// Starts a service with `count` timers in several namespaces, and with everything else that its pages can show. If
+/// Starts a service with `count` timers in several namespaces, and with everything else that pages can show. If
 /// `has_past` is true, the service also has a history of three days.
 pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
     let rig = Rig::start_with(|settings| {
@@ -205,7 +205,7 @@ pub(crate) async fn seeded(count: usize, has_past: bool) -> Rig {
 }
 
 /// Returns schedules of all kinds: with clock changes in three zones, by month, by period, with limits, and with
-/// skipped instants. `slow` is the URL of a slow receiver.
+/// skipped instants. `slow` is the URL of a receiver that answers late.
 fn schedules(slow: &str) -> Vec<(String, Value)> {
     let key = str::to_owned;
     vec![
@@ -300,12 +300,12 @@ pub(crate) async fn pages(rig: &Rig) -> Vec<(&'static str, String)> {
     pages.map(|(name, path)| (name, rig.url(&path))).into()
 }
 
-/// The widths of browser windows that the test uses, in pixels: from a telephone to a desk.
+/// The widths of the browser windows in the test, in pixels: from the width of a telephone to the width of a desktop.
 const WIDTHS: [u32; 5] = [360, 390, 768, 1_280, 1_920];
 
-/// A script that finds the parts of a page that lie outside of their window or box. It finds a page that is too wide,
-/// and a text that is cut and cannot be scrolled. It also finds buttons of rows that are out of sight without
-/// scrolling.
+/// A script that finds the parts of a page that lie outside of their window or box. The script finds a page that is too
+/// wide, and a text that is cut and cannot be scrolled. The script also finds buttons in rows that a user cannot see
+/// without scrolling.
 const OUTSIDE: &str = r#"(() => {
     const found = [], wide = document.documentElement.scrollWidth - innerWidth;
     if (wide > 0) found.push(`the page is ${wide} too wide`);
@@ -324,7 +324,7 @@ const OUTSIDE: &str = r#"(() => {
 })()"#;
 
 /// Checks each page in both themes and at all widths. Also takes pictures of each page in both themes, at the widths of
-/// a telephone and of a desk.
+/// a telephone and of a desktop.
 async fn look(browser: &Browser, rig: &Rig) {
     let pages = pages(rig).await;
     let mut faults = Vec::new();
@@ -370,8 +370,8 @@ async fn each_page_loads_in_both_themes_and_in_a_narrow_window_and_the_browser_r
     assert!(reports.iter().any(|report| report.contains("Content Security Policy")), "{reports:?}");
 }
 
-/// Checks the pages of a service with 20,000 timers and a history of three days. Before taking pictures, the test lets
-/// the service work for `TOURBILLON_SECONDS` seconds.
+/// Checks the pages of a service with 20,000 timers and a history of three days. The service works for
+/// `TOURBILLON_SECONDS` seconds before the test takes pictures.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes; its pictures are for people"]
 async fn much_of_everything_by_hand() {

@@ -4,7 +4,7 @@ use crate::rig::Rig;
 use axum::http::{StatusCode, header};
 use serde_json::json;
 
-/// The addresses of pages whose address has no variable part, such as a timer's id.
+/// The addresses of the pages without a variable part in their address, such as a timer's id.
 pub(crate) const PAGES: [&str; 10] = [
     "/ui/",
     "/ui/timers",

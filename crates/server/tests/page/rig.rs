@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_server::{Limits, Listeners, Server, Service, Settings, router};
 
-/// The greatest time that a test waits for an event that should come at once. It is long, because the machine may be
-/// busy.
+/// The longest time for which a test waits for an event that should come at once. The time is long, because the machine
+/// may be busy.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// The service's answer to a request for a page.
@@ -30,12 +30,12 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Returns the address to which the answer redirects. Returns an empty text if it does not redirect.
+    /// Returns the address to which the answer redirects. Returns an empty text if the answer does not redirect.
     pub(crate) fn to(&self) -> &str {
         self.headers.get(header::LOCATION).map_or("", |to| to.to_str().unwrap())
     }
 
-    /// Returns the CSRF token in the page's forms. The forms call this field `mark`.
+    /// Returns the CSRF token in the page's forms. The field with this token is named `mark`.
     pub(crate) fn mark(&self) -> String {
         let (_, rest) = self.text.split_once(r#"name="mark" value=""#).expect("a form");
         rest.split('"').next().unwrap().to_owned()
@@ -56,12 +56,13 @@ pub(crate) struct Rig {
     client: Client<HttpConnector, Full<Bytes>>,
     settings: Settings,
     folder: Option<TempDir>,
-    /// The address of a receiver of callbacks. It answers each callback with the status that the callback's path names.
+    /// The address of a receiver of callbacks. The receiver answers each callback with the status that the callback's
+    /// path names.
     pub(crate) receiver: SocketAddr,
 }
 
-/// Starts a receiver of callbacks. It answers each callback with the status that the callback's path names. Returns the
-/// receiver's address.
+/// Starts a receiver of callbacks. The receiver answers each callback with the status that the callback's path names.
+/// Returns the receiver's address.
 async fn receiver() -> SocketAddr {
     let answer =
         async |uri: http::Uri| uri.path().trim_start_matches('/').parse().unwrap_or(StatusCode::NO_CONTENT);
@@ -87,8 +88,8 @@ impl Rig {
         Self::start_with(|_| {}).await
     }
 
-    /// Starts a service with tokens. Each of `commands` is a command of `tourbillond token` that makes a token. Returns
-    /// the tokens too.
+    /// Starts a service with tokens. Each item of `commands` has the arguments of `tourbillond token` that make a
+    /// token. Returns the service and the tokens.
     pub(crate) async fn with_tokens(commands: &[&[&str]]) -> (Self, Vec<String>) {
         let mut tokens = Vec::new();
         let rig = Self::start_with(|settings| {
@@ -98,7 +99,7 @@ impl Rig {
         (rig, tokens)
     }
 
-    /// Starts a service with the usual settings of tests, after `change` has changed them.
+    /// Starts a service. `change` first changes the usual settings of tests.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
@@ -204,8 +205,8 @@ impl Rig {
         (cookie, mark)
     }
 
-    /// Sends a request to the service's HTTP interface. Fails unless the service does as the request asks. Returns the
-    /// answer's body.
+    /// Sends a request to the service's HTTP interface. Returns the answer's body. Fails unless the status of the
+    /// answer is a success.
     pub(crate) async fn api(&self, method: &str, path: &str, token: &str, body: Value) -> Value {
         let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
         let mut request =
@@ -230,14 +231,14 @@ impl Rig {
         placed["id"].as_str().unwrap().to_owned()
     }
 
-    /// Stores a schedule with the key `key` in the namespace `default`. The receiver accepts the callbacks of its
-    /// timers.
+    /// Stores a schedule with the key `key` in the namespace `default`. The receiver accepts the callbacks of the
+    /// schedule's timers.
     pub(crate) async fn schedule(&self, key: &str, mut schedule: Value) {
         schedule["callback"] = json!({ "url": format!("http://{}/204", self.receiver) });
         self.api("PUT", &format!("/v1/namespaces/default/schedules/{}", percent(key)), "", schedule).await;
     }
 
-    /// Requests a page until the page contains `text`. Returns the page.
+    /// Requests a page again and again until it contains `text`. Returns the page.
     pub(crate) async fn until(&self, path: &str, text: &str) -> Page {
         let begun = Instant::now();
         loop {
@@ -251,7 +252,7 @@ impl Rig {
     }
 }
 
-/// A proxy in front of a service. It can stop forwarding bytes without closing its connections.
+/// A proxy in front of a service. The proxy can stop forwarding bytes without closing its connections.
 pub(crate) struct Between {
     pub(crate) address: SocketAddr,
     /// Whether the proxy forwards new connections. A connection that is open when the value becomes false is never

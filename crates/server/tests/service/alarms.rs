@@ -17,12 +17,12 @@ fn operations(file: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("operations").join(file)
 }
 
-/// The beginnings of the names of the metrics that the service shows.
+/// The beginnings of the names of the service's metrics.
 const PREFIXES: [&str; 2] = ["tourbillon_", "process_"];
 /// The labels that Prometheus itself adds to every metric.
 const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
 
-/// Returns the names of the metrics in an expression of Prometheus. With each name come the labels and values that the
+/// Returns the names of the metrics in an expression of Prometheus. Each name comes with the labels and values that the
 /// expression demands.
 fn series(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
     let mut found = Vec::new();
@@ -48,8 +48,8 @@ fn series(expression: &str) -> Vec<(String, Vec<(String, String)>)> {
     found
 }
 
-/// Fails unless the service's `/metrics` has each metric of an expression, with the values of labels that the
-/// expression demands. The metric must also have the labels by which the expression groups.
+/// Fails unless the service's `/metrics` has each metric in an expression, with the values of labels that the
+/// expression demands. Each metric must also have the labels by which the expression groups.
 fn check(expression: &str, scrape: &Scrape) -> Result<(), String> {
     let all = series(expression);
     if all.is_empty() {
@@ -82,7 +82,7 @@ fn check(expression: &str, scrape: &Scrape) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the rules of the alarms for Prometheus, each with its name.
+/// Returns the Prometheus rules of the alarms, each with its name.
 fn rules() -> Vec<(String, Yaml)> {
     let alarms = std::fs::read_to_string(operations("alerts.yml")).unwrap();
     let alarms = YamlLoader::load_from_str(&alarms).unwrap().remove(0);
@@ -189,7 +189,7 @@ async fn the_guide_has_each_series_of_the_page_and_no_other() {
     assert!(printed.len() > 50 && of_engine.len() > 20);
 }
 
-/// Prometheus' own tool accepts the rules of the alarms and the text of `/metrics`. The test needs the tool on the
+/// Checks the rules of the alarms and the text of `/metrics` with Prometheus' own tool. The test needs the tool on the
 /// machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prometheus_own_tool_accepts_the_rules_and_the_page() {
@@ -328,8 +328,8 @@ const CASES: [Case; 27] = [
     ("TourbillonClockStepped", &[("tourbillon_durable_clock_steps_back_total", "0", "1+1")]),
 ];
 
-/// Writes a test of an alarm for Prometheus' own tool. The alarm must not fire while its metrics are quiet, and must
-/// fire once they are loud.
+/// Writes a test of an alarm in the form of Prometheus' own tool. The alarm must not fire while its metrics are quiet,
+/// and must fire once the metrics are loud.
 fn promtool_test((alarm, inputs): &Case) -> String {
     let mut test = String::from("- interval: 1m\n  input_series:\n");
     for (series, quiet, loud) in *inputs {

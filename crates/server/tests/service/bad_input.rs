@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
-/// A request and the problem that it must get: method, path, headers, the problem's status, and the last word of the
-/// problem's type.
+/// A row of the test: a request and its expected problem. The items are the method, path, headers, the problem's
+/// status, and the last word of the problem's type.
 type Row<'a> = (&'a str, String, Vec<(&'a str, &'a str)>, u16, &'a str);
 
 async fn post(inside: &Inside, kind: &str, body: impl Into<Vec<u8>>) -> Answered {
@@ -322,8 +322,8 @@ async fn a_path_has_its_methods_and_a_head_is_a_get_without_its_body() {
     assert_eq!(head.header("content-type"), "application/problem+json");
 }
 
-/// Makes bodies that conform to a schema except for a single place. There each body has a list instead of an object.
-/// With each body comes the JSON pointer of this place.
+/// Makes bodies that conform to a schema except for a single place, which has a list instead of an object. Each body
+/// comes with the JSON pointer of the place.
 fn with_a_list(schema: &Value, document: &Value, list: &Value) -> Vec<(String, Value)> {
     let mut bodies = Vec::new();
     if let Some(reference) = schema["$ref"].as_str() {

@@ -15,8 +15,8 @@ use tourbillon_server::RedisSettings;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// Returns the number in the environment variable `variable`, or `default`. With such a variable, a person can make a
-/// run larger.
+/// Returns the number in the environment variable `variable`. If the variable is not set, returns `default`. A person
+/// can make a run larger by the variable.
 fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -63,8 +63,8 @@ async fn open(server: &Server) -> RedisStore {
     RedisStore::builder("d").open(&Connect::single(&server.url()).unwrap()).await.unwrap()
 }
 
-/// The test parks timers for all kinds of reasons that no node can lift. Their number is `TOURBILLON_PARKED`, 2,000 by
-/// default.
+/// The test parks timers for all kinds of reasons that no node can lift. The number of timers is `TOURBILLON_PARKED`,
+/// 2,000 by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parked_timers_cost_no_commands_by_their_number() {
     let Some(server) = Server::start(&[]) else { return };
@@ -102,8 +102,8 @@ async fn parked_timers_cost_no_commands_by_their_number() {
     assert_eq!(view["parked"], count, "nothing was put back");
 }
 
-/// Fetches `count` timers of the queue `q` from a single node, up to 50 with each request. Returns the claims and the
-/// number of requests.
+/// Fetches `count` timers of the queue `q` from a single node, up to 50 with each request. Returns the claims (holds on
+/// the timers) and the number of requests.
 async fn fetch_all(node: &Rig, count: usize) -> (Vec<Value>, usize) {
     let (mut claims, mut requests) = (Vec::new(), 0);
     let begun = Instant::now();
@@ -208,7 +208,8 @@ async fn a_receiver_that_waits_at_one_node_gets_what_becomes_due_at_another() {
     assert!(waits[12] < Duration::from_millis(500) && waits[23] < Duration::from_secs(5), "{waits:?}");
 }
 
-/// A node leases a timer and then dies. The owner of the timer's shard ends this lease, although another node made it.
+/// A node leases a timer and then dies. The node that owns the timer's shard ends the lease, although it did not make
+/// the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fetched_timer_comes_back_after_its_node_is_gone() {
     let Some(server) = Server::start(&[]) else { return };
@@ -286,8 +287,8 @@ async fn ended(node: &Rig, operation: &str) -> Value {
     }
 }
 
-/// An operation cancels many timers while the test creates others. Their number is `TOURBILLON_CANCELLED`, 3,000 by
-/// default.
+/// An operation cancels many timers while the test creates other timers. The number of cancelled timers is
+/// `TOURBILLON_CANCELLED`, 3,000 by default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bulk_cancel_costs_few_scripts_and_is_shown_by_all_nodes() {
     let Some(server) = Server::start(&[]) else { return };

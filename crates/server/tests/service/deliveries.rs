@@ -28,8 +28,8 @@ async fn deliver(rig: &Rig, key: &str, url: &str, policy: Value) -> Value {
     .await
 }
 
-/// A JSON body arrives byte for byte as the client wrote it. This holds for every request that makes timers, and for
-/// every kind of receiver.
+/// A JSON body arrives at its receiver byte for byte as the client wrote it. This holds for every request that makes
+/// timers, and for every kind of receiver.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_in_json_arrives_byte_for_byte() {
     const SCHEDULE: &str = "/v1/namespaces/default/schedules/s";
@@ -76,7 +76,8 @@ async fn a_body_in_json_arrives_byte_for_byte() {
     }
 }
 
-/// A receiver answers or stays silent in many ways. For each way, the service stores the expected outcome.
+/// A receiver answers or stays silent in many ways. For each way, the service must store the outcome that the table
+/// names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_and_silences_come_to_what_the_table_says() {
     let rig = Rig::start().await;
@@ -166,7 +167,7 @@ async fn a_receiver_asks_for_more_time_than_the_policy_gives_and_not_for_less() 
     }
 }
 
-/// Returns whether a text in an answer contains `words`.
+/// Returns whether `text`, a text in an answer, contains `words`.
 fn names(text: &Value, words: &str) -> bool {
     text.as_str().is_some_and(|text| text.contains(words))
 }
@@ -234,7 +235,7 @@ async fn hosts_that_a_namespace_does_not_allow_are_refused_and_those_it_allows_n
     assert_eq!(receiver.requests().len(), 0);
 }
 
-/// Makes `count` timers without keys. Each timer calls `url`.
+/// Makes `count` timers without keys that all call `url`.
 async fn place(rig: &Rig, namespace: &str, count: usize, url: &str, policy: &Value) {
     let path = format!("/v1/namespaces/{namespace}/timers");
     let timer = json!({ "callback": { "url": url }, "policy": policy });
@@ -264,8 +265,8 @@ async fn futures<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> 
     outputs
 }
 
-/// A host that hangs takes only its own share of the deliveries at a time, and other hosts keep theirs. The service
-/// parks the other timers for the host, and does not check again and again whether they may go on.
+/// A host that hangs takes only its own share of the deliveries at a time. Other hosts keep their shares. The service
+/// parks the further timers for the host, and does not check again and again whether they may go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
     let rig = Rig::start_with(|settings| settings.concurrency = 48).await;
@@ -288,8 +289,8 @@ async fn a_host_that_hangs_holds_up_no_other_and_costs_no_polling() {
     assert!(stats.parked < 320, "300 timers, and a few that were put back: {stats:?}");
 }
 
-/// Thirty hosts hang, more than the number of deliveries that may run at a time. But the service calls a host at once
-/// if the host has answered before.
+/// Thirty hosts hang, more hosts than deliveries may run at a time. But the service calls a host at once if the host
+/// has answered before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_hosts_that_hang_leave_places_to_those_that_answer() {
     let rig = Rig::start_with(|settings| settings.concurrency = 32).await;
@@ -351,8 +352,8 @@ async fn a_host_that_fails_is_left_alone_and_gets_all_once_it_works() {
     assert_eq!(ids.len(), 200);
 }
 
-/// A host is down for longer than the timers' policies permit. A timer dies because its attempts are used up, another
-/// because it is too old. The test replays both, and they arrive once the host works.
+/// A host is down for longer than the timers' policies permit. One timer dies because its attempts are used up, and
+/// another timer because it is too old. The test replays both timers, and they arrive once the host works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_and_age_end_and_dead_letters_are_replayed() {
     let rig = Rig::start_with(|settings| {
@@ -394,8 +395,8 @@ async fn attempts_and_age_end_and_dead_letters_are_replayed() {
     assert_eq!(came, ids);
 }
 
-/// Many timers for a host are due at the same moment. Each timer arrives once, and the host gets at most sixteen at a
-/// time.
+/// Many timers for a host are due at the same moment. Each timer arrives once, and the host gets at most sixteen
+/// callbacks at a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_herd_to_one_host_arrives_once_and_in_rows() {
     let rig = Rig::start_with(|settings| settings.prompt_host_concurrency = settings.host_concurrency).await;
@@ -426,8 +427,8 @@ async fn secret(rig: &Rig) -> String {
     answer["secret"].as_str().unwrap().to_owned()
 }
 
-/// Returns for each of `secrets` whether it verifies the next callback. The check uses the library of the standard's
-/// authors.
+/// Says for each of `secrets` whether it verifies the signature of the next callback. The check uses the library of the
+/// Standard Webhooks' authors.
 async fn verified(rig: &Rig, receiver: &Rough, secrets: &[&str]) -> Vec<bool> {
     let before = receiver.requests().len();
     rig.send("POST", TIMERS, json!({ "callback": { "url": receiver.url(), "json": { "order": 17 } } })).await;

@@ -15,7 +15,7 @@ pub(crate) fn document() -> Value {
 
 const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
 
-/// Returns all operations in the OpenAPI document: path, method, and description.
+/// Returns all operations in the OpenAPI document, each with its path, its method, and its object in the document.
 pub(crate) fn operations(document: &Value) -> Vec<(String, String, Value)> {
     let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().unwrap() {

@@ -24,7 +24,7 @@ type Row = (&'static str, Vec<(&'static str, String)>, Vec<u8>);
 
 const TIMER: &str = r#"{"delay_ms": 600000, "callback": {"url": "http://127.0.0.1:9999/", "body": "b"}}"#;
 
-/// Returns requests that create a timer, or try to. Each step of a creation refuses some of them.
+/// Returns requests to create a timer. Some of the requests are refused, at different steps of the creation.
 fn rows() -> Vec<Row> {
     let json = ("content-type", "application/json".to_owned());
     let with = |name, value: &str| vec![json.clone(), (name, value.to_owned())];
@@ -59,8 +59,7 @@ async fn ask(inside: &Inside, method: &str, path: &str, row: &Row, token: Option
     inside.ask(request.body(Body::from(row.2.clone())).unwrap()).await
 }
 
-/// Writes an answer as a text that is equal for equal requests. Leaves out the parts that differ from timer to timer,
-/// such as ids.
+/// Writes an answer as a text for a comparison. Leaves out the parts that differ from timer to timer, such as ids.
 fn same(answer: &Answered) -> String {
     let mut headers: Vec<_> = answer
         .headers

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Op, StoreError, StoreErrorKind};
 
-/// Says which calls to the store fail.
+/// The calls to the store that fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fails {
     /// No call to the store fails.
@@ -11,7 +11,7 @@ pub(crate) enum Fails {
     Nothing,
     /// A change takes effect, but its answer is lost.
     Answers,
-    /// Changes fail with the given kind of error. The number counts the transactions with cancellations that succeed
+    /// Changes fail with an error of the given kind. The number counts the transactions with cancellations that succeed
     /// before the first failure.
     Changes(StoreErrorKind, u32),
     /// Every read of the store fails.
@@ -23,7 +23,7 @@ pub(crate) enum Fails {
 /// A store in memory whose calls fail as a test wants.
 pub(crate) type Faulty = Hooked<Faults>;
 
-/// Says which calls to the store fail at present. A test can change this.
+/// The calls to the store that fail at present. A test can replace the value.
 #[derive(Default)]
 pub(crate) struct Faults(Mutex<Fails>);
 
@@ -33,7 +33,7 @@ impl Faults {
     }
 }
 
-/// The kind of a call to the store. It decides whether the call fails.
+/// The kind of a call to the store. The kind decides whether the call fails.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Change { cancels: bool },

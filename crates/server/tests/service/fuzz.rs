@@ -17,7 +17,7 @@ use std::time::Duration;
 use tourbillon_durable::store::{MemoryStore, TimerStore as _};
 use tower::ServiceExt as _;
 
-/// The numbers of answers in a run of random requests. A failing test prints them for people.
+/// The numbers of answers in a run of random requests. A failing test prints the numbers for people.
 #[derive(Debug, Default)]
 struct Tally {
     statuses: BTreeMap<u16, u64>,
@@ -139,7 +139,8 @@ async fn requests_of_the_document_have_answers_of_the_document() {
     }
 }
 
-/// Returns whether a request needs something rare, such as a schedule. Only earlier random requests can have made it.
+/// Returns whether a request needs an object that is rarely there, such as a schedule. Only earlier random requests can
+/// have made the object.
 fn needs_luck(method: &str, path: &str) -> bool {
     path.ends_with("/resume")
         || path.ends_with("/pause")

@@ -8,7 +8,8 @@ use fastrand::Rng;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The names and ids in earlier answers. The key is the path parameter or field in which a later request may use them.
+/// The names and ids in earlier answers. The key is the name of the path parameter or field in which a later request
+/// may use them.
 type Seen = BTreeMap<&'static str, Vec<String>>;
 
 /// Generates random requests that follow the schemas of the OpenAPI document.
@@ -28,7 +29,7 @@ const EXCLUSIVE: [&[&str]; 6] = [
     &["label", "key_prefix"],
 ];
 
-/// The parts of a random request, before it is sent. A test can still change them.
+/// The parts of a random request that was not sent yet. A test can still change the parts.
 pub(crate) struct Draft {
     pub(crate) path: String,
     pub(crate) query: Vec<(String, String)>,
@@ -41,7 +42,7 @@ impl<'d> Generator<'d> {
         Self { rng: Rng::with_seed(seed), document, seen: Seen::new() }
     }
 
-    /// Returns true at random, in `percent` of a hundred calls.
+    /// Returns true at random, with a probability of `percent` per cent.
     pub(crate) fn chance(&mut self, percent: u32) -> bool {
         self.rng.u32(0..100) < percent
     }
@@ -51,7 +52,7 @@ impl<'d> Generator<'d> {
         choices[self.rng.usize(0..choices.len())].clone()
     }
 
-    /// Returns a text that no field expects, such as an empty or a very long text.
+    /// Returns an unusual text, such as an empty text or a very long text.
     fn odd_text(&mut self) -> String {
         let long = self.rng.usize(0..400);
         let any: String = (0..self.rng.usize(0..12)).map(|_| self.rng.char(..)).collect();
@@ -73,7 +74,7 @@ impl<'d> Generator<'d> {
         ])
     }
 
-    /// Returns a random text that fits the field `name`. Sometimes returns a text that no field expects.
+    /// Returns a random text that fits the field `name`. In some calls, returns an odd text that no field expects.
     fn text(&mut self, name: &str) -> String {
         if self.chance(4) {
             return self.odd_text();
@@ -167,7 +168,8 @@ impl<'d> Generator<'d> {
         }
     }
 
-    /// Makes a random value that conforms to a schema. `name` is the name of the field that gets the value.
+    /// Makes a random value that conforms to a schema. `name` is the name of the field that gets the value. `depth` is
+    /// the number of objects and lists around the value.
     fn value(&mut self, schema: &Value, name: &str, depth: u32) -> Value {
         let schema = resolve(schema, self.document);
         // For an object, `allOf` and `oneOf` are rules between the object's own fields. `mend` applies these rules.
@@ -220,8 +222,8 @@ impl<'d> Generator<'d> {
         object
     }
 
-    /// Repairs the fields of an object that exclude each other. Keeps at most one field of each group, and adds a field
-    /// if the schema requires the group.
+    /// Repairs an object whose fields exclude each other. Keeps at most one field of each exclusive group. If the
+    /// schema requires the group, adds a field of the group.
     fn mend(&mut self, schema: &Value, object: &mut Map<String, Value>, depth: u32) {
         object.retain(|_, value| !value.is_null());
         for names in EXCLUSIVE {
@@ -244,7 +246,8 @@ impl<'d> Generator<'d> {
         }
     }
 
-    /// Makes a random, valid request of an operation. It has all required parts and some of the optional parts.
+    /// Makes a random, valid request of an operation. The request has all required parts and some of the optional
+    /// parts.
     pub(crate) fn draft(&mut self, path: &str, operation: &Value) -> Draft {
         let mut draft = Draft { path: path.to_owned(), query: Vec::new(), headers: Vec::new(), body: None };
         for parameter in operation["parameters"].as_array().cloned().into_iter().flatten() {
@@ -290,7 +293,7 @@ impl<'d> Generator<'d> {
         draft
     }
 
-    /// Changes a request at random so that it may be invalid.
+    /// Changes a request at random. The changed request may be invalid.
     pub(crate) fn spoil(&mut self, draft: &mut Draft) {
         match self.rng.u32(0..12) {
             0 => draft.query.push((self.text("label"), "x".to_owned())),

@@ -47,7 +47,7 @@ pub(crate) struct Inside {
     pub(crate) router: Router,
 }
 
-/// Returns settings for a service that permits callbacks to this machine and without TLS.
+/// Returns settings for a service that permits callbacks to this machine, and callbacks without TLS.
 pub(crate) fn settings(folder: &Path) -> Settings {
     let mut settings = Settings::new(folder);
     settings.rules.allow_http = true;
@@ -78,7 +78,7 @@ impl Inside {
         Answered { status: parts.status, headers: parts.headers, bytes }
     }
 
-    /// Sends a request with the headers `headers`. Its body is JSON, or missing if `body` is null.
+    /// Sends a request with the headers `headers` and the JSON body `body`. If `body` is null, the request has no body.
     pub(crate) async fn with(
         &self,
         method: &str,
@@ -102,7 +102,7 @@ impl Inside {
         self.with(method, path, &[], body).await
     }
 
-    /// Sends `GET` requests until `is_wanted` accepts the answer. Fails after ten seconds.
+    /// Sends the same `GET` request until `is_wanted` accepts the answer. Fails after ten seconds.
     pub(crate) async fn until(&self, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
         let begun = std::time::Instant::now();
         loop {
@@ -115,7 +115,7 @@ impl Inside {
         }
     }
 
-    /// Ends the service, so that another service may open the same store.
+    /// Ends the service, so that another service can open the same store.
     pub(crate) async fn stop(self) {
         let service = self.service.clone();
         // Closing the service blocks, and a thread of the runtime must not block.

@@ -99,7 +99,7 @@ async fn creations_beyond_a_limit_are_refused() {
 }
 
 /// A delay of exactly the limit is permitted, when a timer is created and when it is moved. The part of a millisecond
-/// that passes before the check does not matter.
+/// that passes between the request and the check does not matter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delay_of_exactly_the_limit_is_permitted() {
     const LONGEST: u64 = 36_600 * 86_400_000;
@@ -179,7 +179,8 @@ async fn a_namespace_has_no_more_schedules_than_it_may() {
     assert_eq!(status, StatusCode::CONFLICT, "{problem}");
 }
 
-/// The store parks a timer, but the store's answer is lost. The service must find this timer again without a restart.
+/// The store parks a timer (keeps it back), but the store's answer is lost. The service must find this timer again
+/// without a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_park_whose_answer_is_lost_is_found() {
     let folder = tempfile::tempdir().unwrap();
@@ -199,8 +200,8 @@ async fn a_park_whose_answer_is_lost_is_found() {
     receiver.await_requests(1).await;
 }
 
-/// Deliveries of a namespace reach the rate that its limits permit, and do not exceed it. The service parks the timers
-/// above the rate, and does not claim them again and again.
+/// Deliveries of a namespace reach the rate that its limits permit, and do not exceed the rate. The service parks the
+/// timers above the rate, and does not claim them again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rate_of_a_namespace_is_kept_and_used() {
     let rig = Rig::start().await;

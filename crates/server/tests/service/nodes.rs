@@ -11,7 +11,7 @@ use tourbillon_durable::store::{Answer, Call, Hook, Hooked, Node, Nodes, Shard, 
 use tourbillon_server::{Service, Settings, router};
 use tower::ServiceExt as _;
 
-/// A hook that makes a store look as if two nodes shared it. The second node is dead.
+/// A hook that makes a store look as if two nodes shared it. The second of these nodes is dead.
 #[derive(Default)]
 struct Shared;
 
@@ -33,7 +33,7 @@ impl Hook for Shared {
     }
 }
 
-/// Returns the two nodes that the store pretends to have.
+/// Returns the two nodes that the hook shows: a live node and a dead node.
 fn two_nodes() -> Nodes {
     let at = UtcMillis::from_millis;
     let node = |incarnation, name: &str, seen, is_live, is_this| Node {

@@ -19,7 +19,8 @@ pub(crate) async fn scrape(inside: &Inside) -> Scrape {
     Scrape::parse(page.lines().map(|line| Ok(line.to_owned()))).unwrap()
 }
 
-/// Returns the value of the counter or gauge `name` with the label `label`. If `label` is `None`, any labels will do.
+/// Returns the value of the counter or gauge `name` with the label `label`. If `label` is `None`, the metric may have
+/// any labels.
 pub(crate) fn number(scrape: &Scrape, name: &str, label: Option<(&str, &str)>) -> f64 {
     let fits = |sample: &&prometheus_parse::Sample| {
         sample.metric == name && label.is_none_or(|(label, value)| sample.labels.get(label) == Some(value))
@@ -33,7 +34,7 @@ pub(crate) fn number(scrape: &Scrape, name: &str, label: Option<(&str, &str)>) -
     }
 }
 
-/// Returns how many values the histogram `name` with the label `label` has counted.
+/// Returns the number of values that the histogram `name` with the label `label` has counted.
 fn count(scrape: &Scrape, name: &str, label: (&str, &str)) -> f64 {
     let fits = |sample: &&prometheus_parse::Sample| {
         sample.metric == name && sample.labels.get(label.0) == Some(label.1)
@@ -179,7 +180,7 @@ async fn the_oldest_overdue_timer_and_the_last_delivery_have_ages() {
     stuck.service.begin_stop();
 }
 
-/// `/metrics` has numbers for each namespace. They disappear when the namespace is removed.
+/// `/metrics` has numbers for each namespace. The numbers of a namespace disappear when the namespace is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_has_its_own_numbers() {
     let folder = tempfile::tempdir().unwrap();
@@ -231,8 +232,8 @@ async fn a_namespace_has_its_own_numbers() {
     }
 }
 
-/// A backup counts once its reader has received all bytes. The service remembers the moment of the last backup over a
-/// restart.
+/// A backup counts as made once its reader has received all bytes. The service remembers the moment of the last backup
+/// over a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_backup_has_its_moment() {
     let folder = tempfile::tempdir().unwrap();

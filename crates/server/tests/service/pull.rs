@@ -251,7 +251,7 @@ async fn a_receiver_that_goes_away_while_it_waits_loses_no_timer() {
     }
 }
 
-/// Timers become due while receivers come and go. Each timer is fetched once, and soon after it is due.
+/// Timers become due while receivers come and go. Each timer is fetched once, soon after its due moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_wake_up_is_lost_between_timers_and_receivers() {
     let rig = Arc::new(Rig::start().await);

@@ -29,7 +29,7 @@ pub(crate) enum Manner {
 }
 
 impl Manner {
-    /// Returns the manner of a receiver that answers with `status`, `headers` and a short body.
+    /// Returns the manner of a receiver that answers at once with `status`, `headers` and a short body.
     pub(crate) fn answer(status: &str, headers: &str) -> Self {
         let text = format!("HTTP/1.1 {status}\r\n{headers}content-length: 9\r\n\r\nnot\ntoday");
         Self::Answer(text, Duration::ZERO)
@@ -51,7 +51,7 @@ impl Request {
     }
 }
 
-/// The requests that a receiver of callbacks has got, and the number of requests at a time.
+/// The requests that a receiver of callbacks has got. Also counts the requests that are under way at the same time.
 #[derive(Default)]
 pub(crate) struct Log {
     requests: Mutex<Vec<Request>>,
@@ -60,7 +60,7 @@ pub(crate) struct Log {
     sent: AtomicUsize,
 }
 
-/// A receiver of callbacks at a port of its own. It answers in the [`Manner`] that a test chooses.
+/// A receiver of callbacks at a port of its own. The receiver answers in the [`Manner`] that a test chooses.
 #[derive(Clone)]
 pub(crate) struct Rough {
     pub(crate) address: SocketAddr,
@@ -120,7 +120,8 @@ impl Rough {
         self.log.sent.load(Ordering::SeqCst)
     }
 
-    /// Waits until the receiver has got `count` requests. Returns all requests. Fails after ten seconds.
+    /// Waits until the receiver has got `count` requests. Returns all requests of the receiver. Fails after ten
+    /// seconds.
     pub(crate) async fn await_requests(&self, count: usize) -> Vec<Request> {
         eventually(&format!("{count} requests"), async || {
             let requests = self.requests();
@@ -196,15 +197,14 @@ pub(crate) async fn eventually<T>(condition: &str, mut ask: impl AsyncFnMut() ->
     }
 }
 
-/// Returns the dead timer with the id `id`. Searches the list of dead timers, because a timer gives up its key when it
-/// dies.
+/// Returns the dead timer with the id `id`. Searches the list of dead timers, because a dead timer has no key any more.
 pub(crate) async fn dead(rig: &Rig, namespace: &str, id: &str) -> Option<Value> {
     let path = format!("/v1/namespaces/{namespace}/timers?phase=dead&limit=200");
     let (_, page) = rig.send("GET", &path, Value::Null).await;
     page["items"].as_array().unwrap().iter().find(|timer| timer["id"] == id).cloned()
 }
 
-/// Makes a resolver of host names that gives `answers` one after another. Then it repeats the last answer.
+/// Makes a resolver of host names. The resolver gives `answers` one after another, and then repeats the last answer.
 pub(crate) fn resolver(answers: Vec<Vec<&'static str>>) -> Resolver {
     let asked = AtomicUsize::new(0);
     Arc::new(move |_, port| {

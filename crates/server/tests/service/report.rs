@@ -29,7 +29,7 @@ impl Stream {
         Self { body: response.into_body(), text: String::new() }
     }
 
-    /// Reads the next event of the stream, as its block of lines. `None` at the end of the stream.
+    /// Reads the next event of the stream, as a block of lines. `None` at the end of the stream.
     async fn block(&mut self) -> Option<String> {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {

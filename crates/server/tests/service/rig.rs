@@ -25,7 +25,8 @@ pub(crate) struct Received {
     pub(crate) body: Bytes,
 }
 
-/// A receiver of callbacks. It answers with the statuses that a test gives, one after another, and then with 204.
+/// A receiver of callbacks. The receiver answers with the statuses that a test gives, one after another, and then with
+/// 204.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     pub(crate) statuses: Arc<Mutex<Vec<StatusCode>>>,
@@ -76,8 +77,8 @@ pub(crate) struct Rig {
     client: Client<HttpConnector, Full<Bytes>>,
     server: tokio::task::JoinHandle<()>,
     settings: Settings,
-    /// The folder with the service's files. Dropping the value removes the folder. `None` once a restart has taken the
-    /// folder over.
+    /// The folder of the service's files. Dropping the value removes the folder. `None` once the service has restarted,
+    /// because the new service then owns the folder.
     folder: Option<TempDir>,
 }
 
@@ -86,7 +87,7 @@ impl Rig {
         Self::start_with(|_| {}).await
     }
 
-    /// Starts a service with the usual settings of tests, after `change` has changed them.
+    /// Starts a service. `change` first changes the usual settings of tests.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(folder.path());
@@ -97,7 +98,8 @@ impl Rig {
         Self::open(settings, folder).await
     }
 
-    /// Starts a service with `settings`, on the files in `folder`. Its callbacks must not reach its own address.
+    /// Starts a service with `settings`, on the files in `folder`. The service may not send callbacks to its own
+    /// address.
     async fn open(mut settings: Settings, folder: TempDir) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -118,7 +120,8 @@ impl Rig {
         Self { service, address, client, server, settings, folder: Some(folder) }
     }
 
-    /// Ends the service, and lets `change` change the service's files. Then starts the service again at another port.
+    /// Ends the service, and calls `change` with the folder of the service's files. Then starts the service again at
+    /// another port.
     pub(crate) async fn restart_after(mut self, change: impl FnOnce(&std::path::Path)) -> Self {
         let (settings, folder) = (self.settings.clone(), self.folder.take().unwrap());
         let service = self.service.clone();
@@ -128,7 +131,7 @@ impl Rig {
         Self::open(settings, folder).await
     }
 
-    /// Sends a request to the service. Its body is JSON, or missing if `body` is null.
+    /// Sends a request with the JSON body `body` to the service. If `body` is null, the request has no body.
     pub(crate) async fn send(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
         self.send_text(method, path, if body.is_null() { String::new() } else { body.to_string() }).await
     }

@@ -15,7 +15,7 @@ fn path(rest: &str) -> String {
     format!("{SCHEDULES}/{rest}")
 }
 
-/// Sends `GET` requests until `is_wanted` accepts the answer. Fails after twenty seconds.
+/// Sends the same `GET` request until `is_wanted` accepts the answer. Fails after twenty seconds.
 async fn until(rig: &Rig, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
     let begun = std::time::Instant::now();
     loop {

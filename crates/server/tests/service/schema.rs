@@ -3,8 +3,7 @@
 use crate::document::{document, operations};
 use serde_json::{Map, Value, json};
 
-/// Returns the schema to which a reference in the OpenAPI document leads. Returns `schema` itself if it is not a
-/// reference.
+/// Follows a reference in the OpenAPI document to its schema. Returns `schema` itself if it is not a reference.
 pub(crate) fn resolve<'d>(schema: &'d Value, document: &'d Value) -> &'d Value {
     match schema["$ref"].as_str() {
         Some(reference) => resolve(document.pointer(reference.strip_prefix('#').unwrap()).unwrap(), document),

@@ -14,8 +14,8 @@ use tourbillon_redis::Connect;
 use tourbillon_server::{OpenError, RedisSettings, Service, Settings, router};
 use tower::ServiceExt as _;
 
-/// The greatest time that a test waits for an event that should come within seconds. It is long, because the machine
-/// may be busy.
+/// The longest time for which a test waits for an event that should come within seconds. The time is long, because the
+/// machine may be busy.
 const SOON: Duration = Duration::from_secs(60);
 const TIMERS: &str = "/v1/namespaces/default/timers";
 

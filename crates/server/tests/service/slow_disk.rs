@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::RedbStore;
 
-/// A storage in memory that imitates a slow disk. The number is the length of each sync, in milliseconds.
+/// A storage in memory that imitates a slow disk. The number is the time that each sync of the disk takes, in
+/// milliseconds.
 #[derive(Debug)]
 struct Slow(InMemoryBackend, Arc<AtomicU64>);
 
@@ -37,7 +38,8 @@ impl StorageBackend for Slow {
     }
 }
 
-/// The environment variable `TOURBILLON_SYNC_MS` is the length of a sync of the disk in milliseconds, 700 by default.
+/// The environment variable `TOURBILLON_SYNC_MS` is the time that a sync of the disk takes, in milliseconds. 700 by
+/// default.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_need_no_disk_are_answered_while_the_disk_syncs() {
     let takes: u64 = std::env::var("TOURBILLON_SYNC_MS").map_or(700, |takes| takes.parse().unwrap());

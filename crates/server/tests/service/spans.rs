@@ -29,14 +29,14 @@ const CALLER: &str = "b7ad6b7169203331";
 /// The longest time that a test waits for an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The spans that the collector has received, and the requests that brought them. Each request has its path, its
+/// The spans that the collector has received, and the requests that contained the spans. Each request has its path, its
 /// headers and the service's attributes.
 #[derive(Default)]
 struct Taken {
     requests: Vec<(String, HeaderMap, Vec<KeyValue>)>,
     spans: Vec<Span>,
-    /// The statuses of the collector's next answers, each with its pause for `retry-after`, in seconds. Further answers
-    /// have the status 200.
+    /// The statuses of the collector's next answers. Each status has the pause of the header `retry-after`, in seconds.
+    /// Further answers have the status 200.
     answers: Vec<(StatusCode, &'static str)>,
 }
 
@@ -56,7 +56,7 @@ impl Collector {
         Self { address, taken }
     }
 
-    /// Waits until the collector has `count` spans. Returns the spans, sorted by their beginnings.
+    /// Waits until the collector has `count` spans. Returns the spans, sorted by their start times.
     async fn spans(&self, count: usize) -> Vec<Span> {
         until(|| self.taken.lock().unwrap().spans.len() >= count, "the spans are missing").await;
         let mut spans = self.taken.lock().unwrap().spans.clone();
@@ -101,7 +101,7 @@ fn start(folder: &TempDir, collector: SocketAddr) -> Inside {
     start_with(folder, collector, 1.0)
 }
 
-/// Starts a service that sends spans to a collector. `share` is the part of the service's own traces that it records,
+/// Starts a service that sends spans to a collector. `share` is the fraction of new traces that the service records,
 /// from 0 to 1.
 fn start_with(folder: &TempDir, collector: SocketAddr, share: f64) -> Inside {
     let mut settings = settings(folder.path());
@@ -114,7 +114,7 @@ fn start_with(folder: &TempDir, collector: SocketAddr, share: f64) -> Inside {
     Inside { router: router(service.clone()), service }
 }
 
-/// Ends the service. Returns how long the end took.
+/// Ends the service. Returns the time that the end took.
 async fn close(inside: &Inside) -> Duration {
     let (begun, service) = (Instant::now(), inside.service.clone());
     tokio::task::spawn_blocking(move || service.close(PATIENCE)).await.unwrap();
@@ -310,7 +310,7 @@ async fn a_creation_without_a_trace_begins_one_and_so_does_each_creation_of_a_ba
     assert_eq!(errors.iter().filter(|is_error| **is_error).count(), 1, "one was refused: {of_batch:?}");
 }
 
-/// Returns the number of spans that had the outcome `outcome`, as `/metrics` shows it.
+/// Returns the number of spans with the export outcome `outcome` in `/metrics`.
 async fn count(inside: &Inside, outcome: &str) -> f64 {
     number(&scrape(inside).await, "tourbillon_spans_total", Some(("outcome", outcome)))
 }

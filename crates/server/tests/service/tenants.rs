@@ -13,8 +13,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::{TcpListener, UdpSocket};
 use tourbillon_server::{RedisSettings, Settings};
 
-/// The greatest lateness that a test accepts for the well-behaved tenant's callbacks. It is long, because the machine
-/// may be busy.
+/// The greatest lateness that a test accepts for the well-behaved tenant's callbacks. The limit is high, because the
+/// machine may be busy.
 const SOON: Duration = Duration::from_secs(3);
 
 /// A receiver of callbacks with three paths: `/ok` accepts, `/bad` refuses, and `/hang` never answers.
@@ -65,7 +65,7 @@ async fn refuse(State(host): State<Host>) -> StatusCode {
     StatusCode::SERVICE_UNAVAILABLE
 }
 
-/// Starts a service that has the namespaces in `namespaces`. `change` changes its settings first.
+/// Starts a service with the namespaces in `namespaces`. `change` first changes the usual settings of tests.
 async fn start(namespaces: &[&str], change: impl FnOnce(&mut Settings)) -> Rig {
     let rig = Rig::start_with(change).await;
     for name in namespaces {
@@ -75,8 +75,8 @@ async fn start(namespaces: &[&str], change: impl FnOnce(&mut Settings)) -> Rig {
     rig
 }
 
-/// Stores copies of `timer` in a namespace, at most a hundred with each request. Their number is `count`, or more up to
-/// a full hundred.
+/// Stores at least `count` copies of `timer` in a namespace, at most a hundred with each request. Above a hundred, the
+/// number is rounded up to full hundreds.
 async fn place(rig: &Rig, namespace: &str, count: usize, timer: &Value) {
     let puts = vec![json!({ "put": { "timer": timer } }); 100.min(count)];
     for _ in 0..count.div_ceil(100) {
@@ -86,7 +86,8 @@ async fn place(rig: &Rig, namespace: &str, count: usize, timer: &Value) {
     }
 }
 
-/// Stores `count` timers, with a pause of 20 ms after each. Waits until the callbacks of all these timers have arrived.
+/// Stores `count` timers, with a pause of 20 ms after each timer. Waits until the callbacks of all these timers have
+/// arrived.
 async fn go_on(rig: &Rig, namespace: &str, host: &Host, url: &str, count: usize) {
     let before = host.taken();
     for _ in 0..count {

@@ -18,7 +18,7 @@ fn past(id: &Value) -> String {
     format!("/v1/namespaces/default/ids/{}/past", id.as_str().unwrap())
 }
 
-/// Waits until the past of a timer says how the timer ended. Returns the past.
+/// Waits until the service's record of a timer's past says how the timer ended. Returns the record.
 async fn ended(rig: &Rig, id: &Value) -> Value {
     eventually("the end", async || {
         let (_, past) = rig.send("GET", &past(id), Value::Null).await;
@@ -32,8 +32,8 @@ fn at(value: &Value) -> u64 {
     moment.as_millis()
 }
 
-/// After a timer's end, its past has the moments of each attempt. The past also says why the receiver may have got the
-/// timer twice.
+/// After a timer's end, the record of its past has the moments of each attempt. The record also says why the receiver
+/// may have got the timer twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_timer_that_has_ended_has_its_attempts_and_the_cause_of_a_duplicate() {
     let rig = Rig::start().await;
@@ -145,8 +145,8 @@ async fn each_end_is_named_and_answers_are_kept_only_where_they_are_wanted() {
     assert_eq!(rig.send("GET", &past(&unknown), Value::Null).await.0, StatusCode::NOT_FOUND);
 }
 
-/// Readers see a timer's past without the receiver's answers. So no other part of the past or of the timer may repeat
-/// an answer.
+/// A token for reading shows a timer's past without the receiver's answers. So no other part of the past or of the
+/// timer may repeat an answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_answer_of_a_receiver_is_in_no_error() {
     let rig = Rig::start().await;
@@ -173,7 +173,7 @@ async fn the_answer_of_a_receiver_is_in_no_error() {
     }
 }
 
-/// A new namespace does not get the pasts of timers in a removed namespace with the same name.
+/// A namespace with the name of a removed namespace does not show the pasts of the removed namespace's timers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_that_is_made_anew_has_no_pasts() {
     let folder = tempfile::tempdir().unwrap();
@@ -198,8 +198,8 @@ async fn a_namespace_that_is_made_anew_has_no_pasts() {
     }
 }
 
-/// A process leases a timer and dies, and the service ends the lease. Then the timer's past says why the receiver may
-/// get the timer twice.
+/// A process leases a timer and dies, and the service ends the lease. Then the record of the timer's past says why the
+/// receiver may get the timer twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delivery_whose_process_died_is_shown_as_the_cause() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,8 +6,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// The length of the spans of time in which a limiter counts the ended deliveries. A limiter gives the permits of one
-/// limit.
+/// The length of a span in which a limiter counts ended deliveries. A limiter gives the permits of one limit.
 const SPAN: Duration = Duration::from_millis(50);
 /// The least and the greatest number of deliveries that may wait in one limiter. A limiter gives the permits of one
 /// limit.
@@ -25,8 +24,8 @@ pub(super) enum Pace {
 pub(super) struct Limiter {
     pub(super) limit: usize,
     pub(super) running: usize,
-    /// The numbers of the waiting deliveries, in the order of their arrival. The list may still have deliveries that
-    /// have given up.
+    /// The numbers of the waiting deliveries, in the order of their arrival. A delivery that has given up may still be
+    /// in the list.
     pub(super) waiting: VecDeque<u64>,
     /// The number of timers that were made due again for this limit's permits, but have not arrived at their handler.
     /// From the moment `coming_until` on, the number counts as zero.
@@ -36,13 +35,13 @@ pub(super) struct Limiter {
     pub(super) is_careful: bool,
     /// How fast the host answers. `None` if the limiter (one limit's permits) belongs to no host.
     pub(super) pace: Option<Pace>,
-    /// The moment at which a delivery last ended, or last began while no other delivery ran. Only deliveries with this
-    /// limit's permits count.
+    /// The moment at which a delivery with a permit of this limit last ended. A delivery that begins alone also sets
+    /// the moment.
     pub(super) moved: Instant,
     /// Whether the limiter (one limit's permits) is in its pool's list of limiters without a free permit. A pool is a
     /// set of permits that namespaces share.
     pub(super) is_starved: bool,
-    /// The moment at which the present span of counting ended deliveries began.
+    /// The moment at which the present span of 50 ms began. A span counts ended deliveries.
     pub(super) span: Instant,
     /// The number of deliveries that ended in the present span of 50 ms, and the number for the span before.
     pub(super) ends: (usize, usize),
@@ -66,8 +65,7 @@ impl Limiter {
         }
     }
 
-    /// Sets the host's pace to quick if `is_quick` is set. The caller sets `is_quick` if the host has answered other
-    /// namespaces quickly.
+    /// Sets the host's pace to quick if `is_quick` is true: the host has answered other namespaces quickly.
     pub(super) fn known_as(mut self, is_quick: bool) -> Self {
         if is_quick && self.pace.is_some() {
             self.pace = Some(Pace::Quick);
@@ -79,8 +77,8 @@ impl Limiter {
         self.shut_until.is_some_and(|until| now < until)
     }
 
-    /// Returns how fast the host answers at this moment. A quick host counts as slow while deliveries run and none has
-    /// ended for two seconds.
+    /// Returns how fast the host answers at this moment. A quick host counts as slow if deliveries run and none of them
+    /// ends for two seconds.
     pub(super) fn pace(&self, now: Instant) -> Option<Pace> {
         let hangs = self.running > 0 && now.saturating_duration_since(self.moved) > QUICK;
         self.pace.map(|pace| if hangs && pace == Pace::Quick { Pace::Slow } else { pace })
@@ -97,8 +95,8 @@ impl Limiter {
         }
     }
 
-    /// Returns whether a path of a host has failed, and no delivery to the path has succeeded since. Otherwise
-    /// deliveries to the path need no permit of the path.
+    /// Returns whether a path of a host has failed without a later success. Only then do deliveries to the path need a
+    /// permit of the path.
     pub(super) fn holds_back(&self, now: Instant) -> bool {
         self.is_careful || self.is_shut(now)
     }
@@ -116,7 +114,7 @@ impl Limiter {
         }
     }
 
-    /// Returns the number of deliveries that may wait in memory for a permit of this limit.
+    /// Returns the greatest number of deliveries that may wait in memory for a permit of this limit.
     pub(super) fn room(&self, now: Instant) -> usize {
         let is_slow = matches!(self.pace(now), Some(Pace::Unknown | Pace::Slow));
         if is_slow || self.is_shut(now) || self.is_careful {

@@ -59,20 +59,19 @@ pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// The time within which a timer should arrive at its handler after the unparker (the task that puts timers back) has
 /// made the timer due again.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
-/// The greatest number of deliveries that wait for permits in memory, over all limits together.
+/// The greatest number of deliveries that may wait in memory for permits, summed over all limits.
 pub(crate) const MOST_WAITING: usize = 1_024;
-/// The time for which a host without deliveries is remembered as quick. The second value bounds the memory. If more
-/// limits than this number have permits in use or remembered, hosts without deliveries are forgotten.
+/// The first value is the time for which a quick host without deliveries is remembered. The second value is the number
+/// of limits above which such hosts are forgotten. The second value bounds the memory.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3_600), 10_000);
-/// The greatest number of other namespaces to which the permit of an ended delivery is offered.
+/// The greatest number of other namespaces that are offered the permit of an ended delivery.
 const LOOKS: usize = 4;
 
-/// The request of a delivery for a permit. `reason` names the limit that gives the permit.
+/// A delivery's request for a permit. `reason` names the limit that gives the permit.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitRequest {
     pub(crate) reason: Reason,
-    /// The number of permits that the limit has. For the reasons `Share` and `Slow`, all namespaces together have this
-    /// number.
+    /// The number of permits that the limit has. For the reasons `Share` and `Slow`, all namespaces share this number.
     pub(crate) limit: usize,
 }
 
@@ -82,7 +81,7 @@ pub(crate) fn slow_permits(all: usize) -> usize {
     all - all / 4
 }
 
-/// Says how many timers that are parked (held in the store) for a reason may become due again, or when to ask again.
+/// The number of timers parked (held in the store) for a reason that may become due again, or when to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// The number of timers that may become due again now.
@@ -118,7 +117,7 @@ struct Waiter {
 }
 
 impl State {
-    /// Returns the number of deliveries that may run in a limiter (one limit's permits) now. Both the limit of the
+    /// Returns the number of deliveries that may run under a limiter (one limit's permits) now. Both the limit of the
     /// limiter and the permits that namespaces share bound this number.
     fn most(&self, reason: &Reason, limiter: &Limiter, now: Instant) -> usize {
         let pool = PoolName::of(reason).and_then(|name| self.pools.get_key_value(&name));
@@ -142,13 +141,13 @@ impl State {
         self.limiters.get(reason).is_none_or(|limiter| limiter.running < self.most(reason, limiter, now))
     }
 
-    /// Returns the first of the limiters in `reasons` (one limit's permits each) that has no free permit. Returns
-    /// `None` if each limiter has a free permit.
+    /// Returns the first limiter (one limit's permits) in `reasons` without a free permit. Returns `None` if each
+    /// limiter has a free permit.
     fn full<'r>(&self, reasons: &'r [Reason], now: Instant) -> Option<&'r Reason> {
         reasons.iter().find(|reason| !self.has_permit(reason, now))
     }
 
-    /// Returns the number of deliveries that may wait in a limiter (one limit's permits). Both the limiter and the
+    /// Returns the number of deliveries that may wait for a limiter (one limit's permits). Both the limiter and the
     /// total number of waiting deliveries bound this number.
     fn room(&self, limiter: &Limiter, now: Instant) -> usize {
         limiter.room(now).min(limiter.waiting.len() + MOST_WAITING.saturating_sub(self.waiters.len()))
@@ -168,9 +167,9 @@ impl State {
         }
     }
 
-    /// Lists a limiter (one limit's permits) that has no free permit in its pool, the set of permits that namespaces
-    /// share. When other namespaces give permits back to the pool, the listed limiters may take them. Does nothing for
-    /// a limiter without a pool.
+    /// Adds a limiter (one limit's permits) without a free permit to the list of its pool. A pool is a set of permits
+    /// that namespaces share. When other namespaces give permits back to the pool, the listed limiters may take them.
+    /// Does nothing for a limiter without a pool.
     fn starve(&mut self, reason: &Reason) {
         let State { limiters, pools, .. } = self;
         if let Some(pool) = PoolName::of(reason).and_then(|name| pools.get_mut(&name))
@@ -182,7 +181,7 @@ impl State {
         }
     }
 
-    /// Gives the free permits of a limiter (one limit's permits) to the deliveries that wait in the limiter.
+    /// Gives the free permits of a limiter (one limit's permits) to the deliveries that wait for them.
     fn pump(&mut self, reason: &Reason, now: Instant) {
         while self.has_permit(reason, now)
             && let Some(limiter) = self.limiters.get_mut(reason)
@@ -222,8 +221,8 @@ impl State {
         }
     }
 
-    /// Gives the permits of an ended delivery back: first to waiting deliveries of the same limiters (one limit's
-    /// permits each), then to limiters of other namespaces. Returns the limiters of other namespaces to which permits
+    /// Gives the permits of an ended delivery back. Waiting deliveries of the same limiters (one limit's permits each)
+    /// get them first, and then limiters of other namespaces. Returns the limiters of other namespaces to which permits
     /// were offered.
     fn end(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) -> Vec<Reason> {
         self.note(reasons, outcome, now);
@@ -249,8 +248,8 @@ impl State {
         others
     }
 
-    /// Notes how the host behaved in an ended delivery. Must be called before the delivery's permits are given back. A
-    /// host's permits can grow only while all of them are taken.
+    /// Notes how the host behaved in an ended delivery. Must be called before the delivery's permits are given back,
+    /// because a host's permits grow only while all of them are taken.
     fn note(&mut self, reasons: &[Reason], outcome: Noted, now: Instant) {
         for reason in reasons {
             let most = self.limiters.get(reason).map_or(0, |limiter| self.most(reason, limiter, now));
@@ -292,8 +291,8 @@ impl Permits {
     /// Takes the permits that a delivery requests. Waits a few seconds for permits that are not free, unless too many
     /// deliveries wait already. Fails with the reason for which the timer must be parked (held in the store).
     ///
-    /// Some requests are left out. A delivery to a quick host needs no permit of those for slow hosts. A delivery to a
-    /// path that has not failed lately needs no permit of the path.
+    /// Some requests are left out. A delivery to a quick host needs no permit for slow hosts. A delivery to a path that
+    /// has not failed lately needs no permit of the path.
     pub(crate) async fn enter(self: &Arc<Self>, mut requests: Vec<PermitRequest>) -> Result<Permit, Reason> {
         let (number, news, limiter, reasons) = {
             let now = Instant::now();
@@ -354,7 +353,7 @@ impl Permits {
     }
 
     /// Stops the deliveries under a limit for the time `rest`. Parks the timers whose deliveries wait for the limit's
-    /// permits. After that time one delivery at a time may run, until the host answers or the path works.
+    /// permits. After the time `rest`, one delivery at a time may run, until the host answers or the path works.
     pub(crate) fn shut(&self, reason: &Reason, rest: Duration) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -420,8 +419,8 @@ impl Permits {
         }
     }
 
-    /// Removes the limiters (one limit's permits each) that are not in use. Limiters of quick hosts are kept for an
-    /// hour, unless there are too many.
+    /// Removes the limiters (one limit's permits each) without deliveries and without parked timers. Limiters of quick
+    /// hosts stay for an hour, unless there are too many limiters.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -450,7 +449,7 @@ impl Permits {
 }
 
 /// A delivery that waits for its permits. Dropping the value ends the wait. If the delivery has just got its permits,
-/// the drop gives them back.
+/// the drop returns them.
 struct Wait<'p> {
     permits: &'p Permits,
     number: u64,
@@ -476,7 +475,7 @@ impl Wait<'_> {
     }
 }
 
-/// Ends the wait for permits. If the delivery got its permits just when it gave up, gives the permits back.
+/// Ends the wait for permits. If the permits came at the same moment, the drop returns them.
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let Some(mut news) = self.news.take() else { return };
@@ -495,7 +494,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-/// How a host behaved in one delivery. `took` is `None` if the host was not called.
+/// A host's behaviour in one delivery. `took` is `None` if the host was not called.
 #[derive(Clone, Copy, Debug, Default)]
 struct Noted {
     works: bool,

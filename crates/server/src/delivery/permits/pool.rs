@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 
 /// The longest time for an answer of a host that counts as quick.
 pub(super) const QUICK: Duration = Duration::from_secs(2);
-/// The longest time for an answer after which its host may get a further permit.
+/// The longest time for an answer that counts as prompt. After a prompt answer, the host may get a further permit.
 pub(super) const PROMPT: Duration = Duration::from_millis(100);
 
-/// How long a host took for an answer: at most [`PROMPT`], at most [`QUICK`], or longer.
+/// The class of the time that a host took for an answer: at most [`PROMPT`], at most [`QUICK`], or longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Took {
     Prompt,
@@ -21,18 +21,18 @@ pub(super) enum Took {
 /// The name of a pool, a set of permits that namespaces share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PoolName {
-    /// The set of all permits of the service. All namespaces share it.
+    /// The permits of the whole service. All namespaces share this set.
     All,
-    /// The set of the permits for hosts that are slow or unknown. All namespaces share it.
+    /// The permits for hosts that are slow or unknown. All namespaces share this set.
     Slow,
-    /// The set of the permits for this host. All namespaces share it.
+    /// The permits for this host. All namespaces share this set.
     Host(Box<str>),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Pool {
-    /// The greatest number of permits that namespaces share. For the permits of a host, the field is the greatest
-    /// number for a single namespace.
+    /// The number of permits that namespaces share. For the permits of a host, the greatest number for a single
+    /// namespace.
     pub(super) limit: usize,
     pub(super) running: usize,
     /// Whether the host answered its last delivery quickly. The delivery may belong to any namespace.

@@ -14,33 +14,34 @@ use tourbillon_durable::UtcMillis;
 /// The longest time for which a fetched timer waits for a receiver in the memory of this node.
 pub(super) const BUFFERED: Duration = Duration::from_secs(1);
 
-/// A due timer for which a receiver is searched. Receivers fetch such timers from a queue.
+/// A due timer that looks for a receiver. Receivers fetch such timers from a queue.
 #[derive(Debug)]
 pub(crate) struct Arrival<'d> {
     pub(super) queues: &'d Arc<PullQueues>,
     pub(super) reason: &'d Reason,
     pub(super) namespace: &'d str,
     pub(super) key: BufferKey,
-    /// The moment until which the timer may wait in memory for a receiver. `None` if the timer was not fetched from the
-    /// store for receivers. Such a timer does not wait.
+    /// The moment until which the timer may wait in memory for a receiver. `None` if no fetch for receivers brought the
+    /// timer, so the timer does not wait.
     pub(super) buffered_until: Option<tokio::time::Instant>,
     pub(super) counted: Counted,
 }
 
-/// Says in which of the queue's counts a timer is included. By these counts, the unparker (the task that puts timers
-/// back) does not make too many parked timers due.
+/// The count of the queue in which a timer is included. The unparker (the task that puts timers back) reads these
+/// counts, so that it does not make too many timers due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counted {
-    /// The timer was made due again or fetched, and counts as on its way to the queue.
+    /// The timer was made due again or fetched. It counts as on its way to the queue.
     Coming,
-    /// The timer was woken in the buffer, where timers wait for a receiver. It counts as on its way to the queue again.
+    /// The timer was woken in the buffer, where timers wait for a receiver. The timer counts as on its way to the queue
+    /// again.
     Woken,
-    /// The timer has found a receiver. It counts as a timer that is about to be handed over.
+    /// The timer has found a receiver. The timer counts as about to be handed over.
     Arriving,
     Nowhere,
 }
 
-/// The result of a search for a receiver of a due timer.
+/// The result of a due timer's search for a receiver.
 pub(super) enum Found {
     /// A receiver waits, and the receiver's namespace may open a claim (a hold on a timer).
     Receiver,
@@ -63,9 +64,9 @@ impl PullQueues {
 }
 
 impl Arrival<'_> {
-    /// Waits for a receiver of the timer. If the timer was fetched from the store for receivers, waits for at most a
-    /// second after its arrival. Otherwise does not wait. Returns whether a receiver waits whose namespace may open a
-    /// claim.
+    /// Waits for a receiver of the timer. If the timer was fetched for receivers, waits for at most a second after its
+    /// arrival. Otherwise does not wait. Returns whether a receiver waits and its namespace may open a claim (a hold on
+    /// a timer).
     pub(crate) async fn is_awaited(&mut self) -> bool {
         loop {
             match self.find() {
@@ -129,8 +130,8 @@ impl Arrival<'_> {
         Some(OpenClaim { queues: Arc::clone(self.queues), name: claim.claim.as_str().into(), requests })
     }
 
-    /// Removes the timer from the queue's count in which it is included. If the timer was fetched and has just arrived,
-    /// sets the moment until which it may wait for a receiver.
+    /// Removes the timer from the count of the queue in which it is included. If the timer was fetched and has just
+    /// arrived, sets the moment until which it may wait for a receiver.
     fn leave(&mut self, state: &mut State) {
         let counted = core::mem::replace(&mut self.counted, Counted::Nowhere);
         if counted == Counted::Coming && state.buffers.has_come(self.reason) {
@@ -146,8 +147,8 @@ impl Arrival<'_> {
     }
 }
 
-/// Wakes the first timer in the queue's buffer if the dropped timer had found a receiver. The woken timer can go to
-/// that receiver.
+/// Wakes the first timer in the queue's buffer if the dropped timer had found a receiver. The woken timer can go to the
+/// same receiver.
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let was_arriving = self.counted == Counted::Arriving;
@@ -168,8 +169,8 @@ struct BufferedArrival<'a, 'd> {
 }
 
 impl BufferedArrival<'_, '_> {
-    /// Removes the timer from its queue's buffer. Returns false if the timer was not in the buffer any more. In that
-    /// case a receiver has woken the timer, or the queues are closed.
+    /// Removes the timer from its queue's buffer. Returns false if the timer had already left the buffer. Either a
+    /// receiver has woken the timer, or the queues are closed.
     fn leave(&mut self) -> bool {
         self.has_left = true;
         self.arrival.queues.lock().buffers.leave(self.arrival.reason, self.arrival.key)

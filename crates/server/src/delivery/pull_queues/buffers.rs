@@ -8,15 +8,15 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tourbillon_durable::UtcMillis;
 
-/// The longest time for which fetched timers count as on their way to a queue while the store has not answered the
-/// fetch.
+/// The longest time for which the store may leave a fetch unanswered. During this time, the fetched timers count as on
+/// their way to a queue.
 const LONGEST_FETCH: Duration = Duration::from_secs(30);
 
-/// The key of a timer in a buffer: its due moment, and a number that makes the key unique.
+/// The key of a timer in a buffer: the timer's due moment, and a number that makes the key unique.
 pub(super) type BufferKey = (UtcMillis, u64);
 
-/// The buffers of all queues. In a buffer, fetched timers wait for a receiver. A queue's key is the reason for which
-/// its timers are parked.
+/// The buffers of all queues. In a buffer, fetched timers wait for a receiver. The map finds a buffer by the reason for
+/// which the queue's timers are parked.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     by_reason: HashMap<Reason, Buffer>,
@@ -33,30 +33,32 @@ struct Buffer {
 }
 
 impl Buffers {
-    /// Makes the key that a timer with this due moment has in a buffer.
+    /// Makes the key of a timer in a buffer. `due` is the timer's due moment.
     pub(super) fn key(&mut self, due: UtcMillis) -> BufferKey {
         let number = self.next;
         self.next += 1;
         (due, number)
     }
 
-    /// Notes that a fetch from a queue begins. From then on, at most `most` timers count as on their way to the queue.
+    /// Notes that a fetch from a queue begins. From then on, `most` timers count as on their way to the queue.
     pub(super) fn begin_fetch(&mut self, reason: &Reason, most: usize) {
         self.by_reason.entry(reason.clone()).or_default().coming.more(most, LONGEST_FETCH);
     }
 
-    /// Takes all buffers away. The timers in the buffers then stop waiting. Keys that are made later are still unique.
+    /// Takes all buffers away. The timers in the buffers then stop waiting. A key that is made later still differs from
+    /// all earlier keys.
     pub(super) fn close(&mut self) -> impl Sized + use<> {
         core::mem::take(&mut self.by_reason)
     }
 
-    /// Removes the buffer of each queue for which no fetched timer waits or is on its way.
+    /// Removes the buffers that are not needed: no timer waits in the buffer, and no fetched timer is on its way.
     pub(super) fn forget_unused(&mut self) {
         let now = Instant::now();
         self.by_reason.retain(|_, buffer| buffer.coming.at(now) > 0 || !buffer.waiting.is_empty());
     }
 
-    /// Notes that a fetch from a queue has ended. The fetch took fewer timers than expected: `fewer` is the difference.
+    /// Notes that a fetch from a queue has ended. `fewer` is the number of expected timers that the fetch did not
+    /// bring.
     pub(super) fn end_fetch(&mut self, reason: &Reason, fewer: usize) {
         if let Some(buffer) = self.by_reason.get_mut(reason) {
             buffer.coming.fewer(fewer);
@@ -70,8 +72,8 @@ impl Buffers {
         self.by_reason.get(reason).map_or_else(Coming::default, |buffer| buffer.coming)
     }
 
-    /// Counts a timer that arrives at its handler as a fetched timer, if the queue still expects fetched timers.
-    /// Returns whether the timer was counted.
+    /// Counts an arriving timer as a fetched timer, if the queue still expects fetched timers. Returns whether the
+    /// timer was counted.
     pub(super) fn has_come(&mut self, reason: &Reason) -> bool {
         let buffer = self.by_reason.get_mut(reason);
         let Some(buffer) = buffer.filter(|buffer| buffer.coming.at(Instant::now()) > 0) else { return false };

@@ -24,8 +24,8 @@ enum EndBegun {
 }
 
 impl PullQueues {
-    /// Ends the delivery of an open claim (a receiver's hold on a fetched timer). Waits until the store has the end.
-    /// Returns `None` if the claim is not open at this node.
+    /// Ends the delivery of an open claim (a receiver's hold on a fetched timer). Returns once the store has recorded
+    /// the end. Returns `None` if the claim is not open at this node.
     ///
     /// # Cancellation
     ///
@@ -93,7 +93,7 @@ pub(crate) struct OpenClaim {
 
 impl OpenClaim {
     /// Waits for the receiver's next request about its claim (its hold on a fetched timer). Returns `None` if the timer
-    /// must be parked again without an end.
+    /// must be parked again (kept in the store), because its delivery has not ended.
     pub(crate) async fn request(&mut self) -> Option<ClaimRequest> {
         self.requests.recv().await
     }

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tourbillon_api::{Problem, ProblemKind};
 use tourbillon_durable::Verdict;
 
-/// The pause in milliseconds before a receiver that a limit refused should ask again.
+/// The pause after which a receiver should repeat a request that a limit refused. In milliseconds.
 pub(super) const AGAIN_MS: u64 = 1_000;
 
 /// The answer to a receiver's request to end its claim (its hold on a fetched timer). `None` until the outcome is
@@ -75,17 +75,18 @@ pub(crate) struct EndTicket {
 }
 
 impl EndTicket {
-    /// Answers the receiver that the store has the end of the claim (a hold on a fetched timer).
+    /// Answers the receiver that the store has recorded the end of the claim (a hold on a fetched timer).
     pub(crate) fn stored(self) {
         self.answer.send_replace(Some(Ok(())));
     }
 
-    /// Answers the receiver that the delivery had ended before its request.
+    /// Answers the receiver that the delivery had ended before the receiver's request.
     pub(crate) fn came_late(self) {
         self.answer.send_replace(Some(Err(ended())));
     }
 
-    /// Answers the receiver that the outcome is unknown: the store did not answer, and is not asked again.
+    /// Answers the receiver that the outcome is unknown, because the store did not answer. The store is not asked
+    /// again.
     pub(crate) fn lost(self) {
         let detail =
             "the store did not say whether it has the end; if it has not, the timer is delivered again";

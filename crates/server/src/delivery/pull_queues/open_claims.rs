@@ -12,7 +12,7 @@ use tourbillon_durable::Verdict;
 /// A receiver's request about its open claim, its hold on a fetched timer. The handler of the timer gets the request.
 #[derive(Debug)]
 pub(crate) enum ClaimRequest {
-    /// Asks to end the delivery with this outcome. The ticket answers the receiver once the store has the end.
+    /// Asks to end the delivery with this outcome. The ticket answers the receiver once the store has recorded the end.
     End(Verdict, EndTicket),
     /// Asks to prolong the claim (a hold on a fetched timer). The handler sends the new moment of expiry on this
     /// channel.
@@ -82,7 +82,7 @@ impl OpenClaims {
         Some(open)
     }
 
-    /// Removes all open claims, the receivers' holds on fetched timers. Returns them by their names.
+    /// Removes all open claims, the receivers' holds on fetched timers. Returns the removed claims by their names.
     pub(super) fn close(&mut self) -> HashMap<Box<str>, OpenEntry> {
         self.by_namespace = Tally::default();
         core::mem::take(&mut self.by_name)

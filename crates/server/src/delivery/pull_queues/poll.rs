@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tourbillon_api::{Claim, Problem, ProblemKind};
 use tourbillon_durable::UtcMillis;
 
-/// The time for which a receiver that has got a first timer waits for further timers.
+/// The time for which a receiver waits for further timers after its first timer.
 const GATHERING: Duration = Duration::from_millis(20);
 /// The time for which a receiver waits if timers of the queue are parked, even if the receiver asks not to wait. Parked
 /// timers need some time to become due again.
@@ -22,7 +22,8 @@ impl PullQueues {
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the timers that it has got are parked again. The drop does not count as an attempt.
+    /// If the future is dropped, the timers that the receiver has got are parked again (kept in the store). The drop
+    /// does not count as an attempt.
     pub(crate) async fn fetch(
         &self,
         namespace: &str,
@@ -89,7 +90,7 @@ pub(super) struct Poll<'d> {
 }
 
 impl Poll<'_> {
-    /// Waits for the receiver's first timer for the time `first`, and then briefly for more timers. If a message says
+    /// Waits for the receiver's first timer for the time `first`, and then briefly for more timers. After a message
     /// that no timer is parked, waits only for the time `wait`.
     pub(super) async fn gather(&mut self, max: usize, wait: Duration, first: Duration) {
         let begun = tokio::time::Instant::now();

@@ -11,8 +11,8 @@ use crate::delivery::reason::Reason;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Bounds the number of timers that a fetch takes beyond those that receivers want. The first value is a multiple of
-/// the largest request. The second value is a number of timers. The smaller bound counts.
+/// Two upper bounds for the spare timers of a fetch, the timers that no waiting receiver wants yet. The first value is
+/// a multiple of the largest request. The second value is a number of timers. The smaller bound counts.
 const SPARE: (usize, usize) = (7, 350);
 
 /// The queues of all namespaces. Each queue has waiting receivers, a buffer of fetched timers, and open claims.
@@ -21,7 +21,7 @@ pub(crate) struct PullQueues {
     state: Mutex<State>,
     pub(super) endings: Arc<Endings>,
     pub(super) parked: Arc<ParkedIndex>,
-    /// Whether other nodes share the store, and may have parked timers of the queues.
+    /// Whether other nodes share the store, so that they may have parked timers of the queues.
     pub(super) has_others: bool,
 }
 
@@ -58,7 +58,7 @@ impl PullQueues {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how many parked timers of a queue may become due again for the waiting receivers.
+    /// Returns how many parked timers of a queue may become due again, because receivers wait for them.
     pub(crate) fn wanted(&self, reason: &Reason, now: Instant) -> Wanted {
         let mut state = self.lock();
         let State { is_closed, receivers, buffers, claims } = &mut *state;
@@ -81,7 +81,7 @@ impl PullQueues {
     // --- Beside other nodes ---
 
     /// Begins a fetch of at least `wanted` timers of a queue. Returns the greatest number of timers that the fetch may
-    /// take. This number counts as on its way from now on, because timers may arrive before the store's answer.
+    /// take. All these timers count as on their way from now on, because timers may arrive before the store's answer.
     pub(crate) fn begin_fetch(&self, reason: &Reason, wanted: usize) -> usize {
         let mut state = self.lock();
         state.buffers.forget_unused();
@@ -96,8 +96,8 @@ impl PullQueues {
         most
     }
 
-    /// Ends a fetch of timers of a queue. `most` is the number of timers that the fetch might have taken, and `taken`
-    /// is the number that it took.
+    /// Ends a fetch of timers of a queue. `most` is the number of timers that the fetch was permitted to take. `taken`
+    /// is the number of timers that the fetch took.
     pub(crate) fn end_fetch(&self, reason: &Reason, most: usize, taken: usize) {
         self.lock().buffers.end_fetch(reason, most.saturating_sub(taken));
     }
@@ -120,7 +120,7 @@ impl PullQueues {
     }
 
     /// Notes that some node has parked a timer (kept it in the store) for this queue. If a receiver waits, makes the
-    /// unparker (the task that puts timers back) fetch the timer. `None` means that such a note may have been lost. The
+    /// unparker (the task that puts timers back) fetch the timer. `None` means that a node's report may be lost. The
     /// unparker then fetches timers for all queues with receivers.
     pub(crate) fn heard(&self, reason: Option<&Reason>) {
         match reason {
@@ -138,8 +138,8 @@ impl PullQueues {
         }
     }
 
-    /// Tells the receivers of a queue that no timer is parked for the queue. Receivers that do not want to wait then go
-    /// away. Does nothing if timers are on their way to the queue.
+    /// Informs the receivers of a queue that no timer is parked for the queue. Receivers that do not want to wait then
+    /// go away. Does nothing if timers are on their way to the queue.
     pub(crate) fn nothing_is_parked(&self, reason: &Reason) {
         let (state, now) = (self.lock(), Instant::now());
         let coming = state.buffers.coming(reason).at(now);
@@ -169,7 +169,7 @@ impl PullQueues {
         self.lock().claims.len()
     }
 
-    /// Sends all receivers away. Parks (keeps in the store) the fetched timers whose claims are open.
+    /// Sends all receivers away. Parks the fetched timers with open claims (keeps the timers in the store).
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;

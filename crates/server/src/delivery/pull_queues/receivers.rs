@@ -26,11 +26,12 @@ pub(super) enum Got {
     Nothing,
 }
 
-/// The receivers that wait at any queue.
+/// The receivers that wait at all queues, and the numbers of receivers.
 #[derive(Debug, Default)]
 pub(super) struct Receivers {
     by_reason: HashMap<Reason, Queue>,
-    /// The number of receivers of each namespace, until they leave. The next field is the number of all receivers.
+    /// The number of receivers of each namespace. A receiver counts until it leaves. `all` is the sum over the
+    /// namespaces.
     by_namespace: Tally,
     all: usize,
     next: u64,
@@ -91,7 +92,7 @@ impl Receivers {
         }
     }
 
-    /// Takes all queues away. Their receivers are still counted until each calls [`leave`](Self::leave).
+    /// Takes all queues away. The receivers of the queues still count until each receiver calls [`leave`](Self::leave).
     pub(super) fn close(&mut self) -> HashMap<Reason, Queue> {
         core::mem::take(&mut self.by_reason)
     }
@@ -115,7 +116,7 @@ impl Receivers {
         self.all == 0 && self.by_namespace.is_empty()
     }
 
-    /// Puts a single receiver in place of all receivers of a queue.
+    /// Replaces all receivers of a queue by a single receiver, for a test.
     #[cfg(test)]
     pub(super) fn replace(&mut self, reason: &Reason, wants: usize, sender: mpsc::UnboundedSender<Got>) {
         let queue = self.by_reason.entry(reason.clone()).or_default();
@@ -129,23 +130,23 @@ impl Queue {
         self.receivers.len()
     }
 
-    /// Returns the total number of timers that the receivers of this queue still want.
+    /// Returns the sum of the timers that the receivers of this queue still want.
     pub(super) fn wants(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.wants).sum()
     }
 
-    /// Returns the largest number of timers for which a receiver of this queue has asked.
+    /// Returns the largest request at this queue: the greatest number of timers for which one receiver has asked.
     pub(super) fn largest(&self) -> usize {
         self.receivers.iter().map(|receiver| receiver.max).max().unwrap_or(0)
     }
 
-    /// Returns the number of timers that the receivers of this queue will get soon. The number includes timers on their
-    /// way, and timers that are about to be handed over.
+    /// Returns the number of timers that are on their way to the receivers of this queue, or are about to be handed
+    /// over.
     pub(super) fn awaited(&self, now: Instant) -> usize {
         self.coming.at(now) + self.arriving
     }
 
-    /// Counts `timers` as on their way to this queue, because they were woken in the queue's buffer.
+    /// Counts `timers` woken timers of the queue's buffer as on their way to this queue.
     pub(super) fn note_woken(&mut self, timers: usize) {
         if timers > 0 {
             self.coming.more(timers, ON_THE_WAY);
@@ -168,7 +169,7 @@ impl Queue {
         false
     }
 
-    /// Tells all receivers of this queue that no node has parked timers of the queue.
+    /// Informs all receivers of this queue that no node has parked timers of the queue.
     pub(super) fn send_nothing(&self) {
         for receiver in &self.receivers {
             let _has_gone = receiver.sender.send(Got::Nothing);

@@ -43,8 +43,8 @@ pub(super) struct Fault {
     /// The path to the faulty value: the names of fields and the numbers of list items around it, the innermost first.
     way: Vec<String>,
     detail: Cow<'static, str>,
-    /// Whether `detail` names only the value that was found. If so, [`expecting`](Self::expecting) adds the kind of
-    /// value that was expected.
+    /// Whether `detail` names only the value that was found. Then [`expecting`](Self::expecting) adds the kind of value
+    /// that was expected.
     is_mismatch: bool,
 }
 
@@ -68,7 +68,8 @@ impl Fault {
         Self::new(format!("the field `{}` is there twice", quote(name)))
     }
 
-    /// Adds the expected kind of value to the message. Does so only if the message names just the value that was found.
+    /// Adds the expected kind of value to the message. Does nothing if the message already says more than the value
+    /// that was found.
     pub(super) fn expecting(mut self, expected: Expected) -> Self {
         if core::mem::take(&mut self.is_mismatch) {
             self.detail = format!("expected {expected}, not {}", self.detail).into();
@@ -99,8 +100,8 @@ fn quote(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Makes the fault for a name that no type knows. The message proposes the most similar name of `known`, or lists all
-/// of `known`.
+/// Makes the fault for an unknown name, such as the name of a field. The message proposes the most similar name in
+/// `known`, or lists all names in `known`.
 fn unknown(fault: &str, name: &str, known: &'static [&'static str]) -> Fault {
     Fault::new(match similar(name, known.iter().copied()) {
         Some(meant) => format!("{fault}; is `{meant}` meant?"),

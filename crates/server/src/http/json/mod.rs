@@ -22,7 +22,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use tourbillon_api::Problem;
 
-/// Reads a value from a JSON text. Fails with a problem that says where in the text the fault is.
+/// Reads a value from a JSON text. Fails with a problem that names the faulty place in the text.
 pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Problem> {
     if bytes.trim_ascii().is_empty() {
         return Err(Problem::field("", "the body is empty"));
@@ -33,8 +33,8 @@ pub(super) fn read<'de, T: Deserialize<'de>>(bytes: &'de [u8]) -> Result<T, Prob
     Ok(value)
 }
 
-/// A deserializer that is stricter than its inner deserializer. It refuses a list in the place of an object, and a map
-/// with a repeated key.
+/// A deserializer that is stricter than its inner deserializer. It refuses a list where an object is expected, and an
+/// object with a repeated key.
 struct Strict<D>(D);
 
 impl<'de, D: Deserializer<'de>> Strict<D> {
@@ -43,14 +43,15 @@ impl<'de, D: Deserializer<'de>> Strict<D> {
     }
 }
 
-/// Calls the inner deserializer through `part`. If the call fails and has left a [`Fault`] in the slot, returns this
-/// fault. The inner error could carry the fault only as a text.
+/// Calls the inner deserializer through `part`. If the call fails and has left a [`Fault`] in the slot, returns the
+/// fault from the slot. The inner error could carry the fault only as a text.
 fn catch<T, E: fmt::Display>(part: impl FnOnce(&mut Option<Fault>) -> Result<T, E>) -> Result<T, Fault> {
     let mut fault = None;
     part(&mut fault).map_err(|error| fault.unwrap_or_else(|| Fault::syntax(error)))
 }
 
-/// Moves the fault of a result to `place`, where [`catch`] finds it. Returns an empty error in the place of the fault.
+/// Moves the fault of a result to `place`, where [`catch`] finds the fault. Returns an empty error instead of the
+/// fault.
 fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -> Result<T, E> {
     result.map_err(|fault| {
         *place = Some(fault);
@@ -58,8 +59,8 @@ fn leave<T, E: de::Error>(result: Result<T, Fault>, place: &mut Option<Fault>) -
     })
 }
 
-/// Writes methods of a deserializer. Each method reads whichever kind of value the text has. `$expected` is the kind
-/// that the error names.
+/// Writes methods of a deserializer. Each method reads any kind of value. `$expected` is the kind of value that an
+/// error names as expected.
 macro_rules! expect {
     ($($method:ident($($argument:ident: $type:ty),*) => $expected:expr,)*) => {
         $(fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, Fault> {
@@ -194,7 +195,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Reader<'_, V> {
     }
 }
 
-/// Reads a value inside another value, as strictly as [`Strict`] reads the outer value.
+/// Reads a value inside another value. The reading is as strict as [`Strict`].
 struct Inside<'f, S> {
     seed: S,
     fault: &'f mut Option<Fault>,
@@ -233,10 +234,10 @@ struct Key<'k>(#[serde(borrow)] Cow<'k, str>);
 /// Reads the fields of a JSON object. If a field has a fault, adds the field's key to the fault's path.
 struct Entries<'de, A> {
     inner: A,
-    /// The key of the field that was read last.
+    /// The key of the object's field that was read last.
     key: Cow<'de, str>,
-    /// The keys that were read so far, to refuse a repeated key. `None` for a type with derived code, because this code
-    /// refuses a repeated key by itself.
+    /// The keys of the object that were read until now, in order to refuse a repeated key. `None` for a type with
+    /// derived code, because derived code refuses a repeated key by itself.
     known: Option<HashSet<Cow<'de, str>>>,
 }
 
@@ -289,7 +290,7 @@ mod tests {
     use serde::de::DeserializeOwned;
     use tourbillon_api::{Batch, NamespaceLimits, NewSchedule, NewTimer, RawJson};
 
-    /// Reads a JSON text that must have a fault. Returns the fault's place in the text and its message.
+    /// Reads a JSON text that must have a fault. Returns the JSON pointer and the message of the fault.
     fn fault<T: DeserializeOwned>(text: &str) -> (String, String) {
         let problem = read::<T>(text.as_bytes()).map(drop).unwrap_err();
         assert_eq!(problem.status, 400, "{text}");

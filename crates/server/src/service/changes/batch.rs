@@ -71,8 +71,8 @@ impl Changes {
         Ok(results)
     }
 
-    /// Prepares a change of a batch for the store. If the client's answer is known without the store, fails with this
-    /// answer.
+    /// Prepares a change of a batch for the store. Fails with the answer for the client if the answer is known without
+    /// the store.
     async fn ask<'c>(
         &self,
         namespace: &str,
@@ -176,7 +176,7 @@ fn is_cancelled(result: &BatchResult) -> bool {
     matches!(result, BatchResult::Cancelled(Cancelled { result }) if *result != CancelResult::NotFound)
 }
 
-/// A change of a batch that was prepared for the store, but has no answer yet.
+/// A change of a batch that waits for the store's answer.
 #[derive(Debug)]
 enum Question<'c> {
     Put {
@@ -187,7 +187,7 @@ enum Question<'c> {
     Cancel(Named<'c>),
     Move {
         named: Named<'c>,
-        /// The timer that had the name `named` before the batch. `None` if no timer had it.
+        /// The timer that had the name `named` before the batch. `None` if no timer had this name.
         before: Option<TimerId>,
     },
 }

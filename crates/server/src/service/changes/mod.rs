@@ -17,7 +17,7 @@ use tourbillon_api::{CancelResult, Cancelled, Changed, Delay, Problem, ProblemKi
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{self as durable, Due, Timers, UtcMillis};
 
-/// A kind of change of a single timer that needs no argument besides the timer.
+/// A change of a single timer that needs no argument besides the timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb {
     Fire,
@@ -146,7 +146,7 @@ impl Changes {
     }
 }
 
-/// Returns the due moment that a request to move a timer gives. Fails if the moment is more than `longest` from the
+/// Returns the due moment that a request to move a timer gives. Fails if the moment is later than `longest` after the
 /// present moment.
 fn moment(timers: &Timers, longest: Duration, to: &Delay, pointer: &str) -> Result<UtcMillis, Problem> {
     let now = timers.timer_store().now();

@@ -32,8 +32,8 @@ pub(crate) fn fingerprint(key: Option<&str>, timer: &NewTimer) -> u128 {
     Uuid::new_v5(&FINGERPRINTS, &request).as_u128()
 }
 
-/// The idempotency keys of running requests, and the remembered keys of earlier requests. A key is represented by the
-/// timer id that follows from it. Clones share the state.
+/// The idempotency keys of running requests, and the remembered keys of earlier requests. A timer's id stands for its
+/// idempotency key, because the id follows from the key. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 
@@ -41,11 +41,12 @@ pub(crate) struct Idempotency(Arc<Mutex<Inner>>);
 struct Inner {
     under_way: HashSet<u128>,
     known: HashMap<u128, u128>,
-    /// The timer ids in `known`, each with the moment at which it was added. The oldest comes first.
+    /// The timer ids in `known`, each with the moment of its addition. The oldest id comes first.
     order: VecDeque<(Instant, u128)>,
 }
 
-/// A running request with an idempotency key. While this value exists, other requests with the same key are refused.
+/// A running request with an idempotency key. Until this value is dropped, other requests with the same key are
+/// refused.
 #[derive(Debug)]
 pub(crate) struct Entered {
     all: Idempotency,
@@ -59,7 +60,7 @@ impl Idempotency {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a request with an idempotency key. Fails if an earlier request with other contents had the key, or if a
+    /// Begins a request with an idempotency key. Fails if an earlier request with the key had other contents, or if a
     /// request with the key is running.
     pub(crate) fn enter(&self, id: u128, fingerprint: u128) -> Result<Entered, Problem> {
         let mut inner = self.lock();
@@ -86,13 +87,13 @@ impl Entered {
         self.fingerprint
     }
 
-    /// Returns whether an equal request was fulfilled before. The store then repeats the first answer and creates no
+    /// Returns whether an equal request was fulfilled before. Then the store repeats the first answer and creates no
     /// timer, so limits do not apply.
     pub(crate) fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// Remembers the fingerprint of this request. Called after the request was fulfilled.
+    /// Remembers the fingerprint (hash) of this request. Called after the request was fulfilled.
     pub(crate) fn remember(&self) {
         let now = Instant::now();
         let mut inner = self.all.lock();

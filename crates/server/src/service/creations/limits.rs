@@ -16,15 +16,15 @@ use tourbillon_callback::Callback;
 use tourbillon_durable::timer::Address;
 use tourbillon_durable::{Due, Timers, UtcMillis};
 
-/// The time for which the last count of stored timers may be used again, if the count is also far from all limits.
+/// The time for which the last count of stored timers may be used again. The count must also be far from all limits.
 const FRESH: Duration = Duration::from_millis(100);
-/// The least distance of a count of timers from each limit for which the count may be used again. During [`FRESH`],
-/// fewer timers are created.
+/// The least distance from each limit at which the last count of timers may be used again. During the time [`FRESH`],
+/// fewer timers than this are created.
 const FAR: u64 = 20_000;
-/// The pause in milliseconds before a client should try a refused creation again.
+/// The pause after which a client should repeat a refused creation. In milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
-/// A timer that a request wants to create, for the check of the limits.
+/// A timer that a request wants to create, together with the facts that the check of the limits needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub(crate) namespace: &'a str,
@@ -98,8 +98,8 @@ impl CreationLimits {
         }
     }
 
-    /// Fails if the namespace or the service has its greatest number of timers already. Does not fail if the timer is
-    /// already stored, or if it replaces a timer.
+    /// Fails if the namespace or the service already has its greatest number of timers. A timer that is already stored,
+    /// or that replaces a timer, is permitted.
     async fn check_room(&self, candidate: Candidate<'_>) -> Result<(), Problem> {
         let Candidate { namespace, limits, naming, ahead, .. } = candidate;
         let full = |most: u64| {
@@ -124,8 +124,8 @@ impl CreationLimits {
         full(reached)
     }
 
-    /// Returns the number of stored timers in each namespace. A new count reads all shards. So the last count is used
-    /// again if it is recent and far from all limits.
+    /// Returns the number of stored timers in each namespace. A new count reads all shards (parts of the store). So the
+    /// last count is used again if it is recent and far from all limits.
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;
         let known = self.counts.last();

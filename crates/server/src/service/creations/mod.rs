@@ -31,10 +31,10 @@ const LONGEST_IDEMPOTENCY_KEY: usize = 255;
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) order: Order,
-    /// Keeps other requests with the same idempotency key out while this value exists. `None` if the request has no
+    /// Refuses other requests with the same idempotency key until this value is dropped. `None` if the request has no
     /// idempotency key.
     pub(super) entered: Option<Entered>,
-    /// The namespace of the timer. While this value is held, the namespace cannot be removed.
+    /// The namespace of the timer. Nobody can remove the namespace until this value is dropped.
     pub(super) namespace: Arc<Namespace>,
 }
 

@@ -14,7 +14,7 @@ pub(super) fn id_of(namespace: &str, idempotency_key: &str) -> TimerId {
     TimerId::from_u128(Uuid::new_v5(&namespace, idempotency_key.as_bytes()).as_u128())
 }
 
-/// The names that a request gives to a new timer. Also has the trace context of the creation.
+/// The key and the idempotency key that a request gives to a new timer. Also has the trace context of the creation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Naming<'a> {
     pub(crate) key: Option<&'a str>,

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// The greatest number of namespaces whose rates of creations are remembered. If there are more, namespaces that have
-/// created nothing for a second are forgotten.
+/// The greatest number of namespaces whose rates of creations are remembered. If there are more, the namespaces without
+/// a creation in the last second are forgotten.
 const MOST: usize = 10_000;
 
 /// Limits the rate at which each namespace creates timers.
 #[derive(Debug, Default)]
 pub(super) struct CreationRate(Mutex<HashMap<Box<str>, Bucket>>);
 
-/// The creations that a namespace may still make now. A full bucket has the creations of one second.
+/// The creations that a namespace may make at present. A full bucket has the creations of one second.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     /// The number of creations that were left at the moment `at`.
@@ -23,8 +23,8 @@ struct Bucket {
 }
 
 impl CreationRate {
-    /// Counts a creation of a namespace that may create `per_second` timers a second. If the namespace has used up its
-    /// rate, fails with the time until a creation is possible.
+    /// Counts a creation in a namespace that may create `per_second` timers in a second. If the namespace has used up
+    /// its rate, fails with the time until the next creation is possible.
     pub(super) fn take(&self, namespace: &str, per_second: u32, now: Instant) -> Result<(), Duration> {
         let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let most = f64::from(per_second.max(1));

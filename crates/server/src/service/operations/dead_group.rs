@@ -8,7 +8,7 @@ use tourbillon_durable::state::State;
 use tourbillon_durable::timer::Timer;
 use url::Url;
 
-/// The greatest length of the error that names a group of dead timers, in bytes. Errors with the same first bytes
+/// The greatest length of the error of a group of dead timers, in bytes. Timers whose errors begin with the same bytes
 /// belong to one group.
 const LONGEST_ERROR: usize = 120;
 
@@ -56,8 +56,8 @@ impl DeadGroup {
     }
 }
 
-/// The work of replaying or dropping the dead timers of a namespace. If `label` or `group` is set, only timers that
-/// match it are changed.
+/// The work of an operation that replays or drops dead timers of a namespace. If `label` or `group` is set, the
+/// operation changes only the timers that match it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DeadWork {
     pub(crate) label: Option<Box<str>>,
@@ -66,7 +66,8 @@ pub(crate) struct DeadWork {
 }
 
 impl DeadWork {
-    /// Returns the change that this work makes to a dead timer. Returns `None` if the timer does not belong to `group`.
+    /// Returns the change that the operation makes to a dead timer. Returns `None` if the timer does not belong to
+    /// `group`.
     pub(super) fn change(&self, timer: &Timer) -> Option<Change> {
         let is_meant = self.group.as_ref().is_none_or(|group| group.has(timer));
         is_meant

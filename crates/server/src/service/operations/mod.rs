@@ -25,8 +25,8 @@ use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::timer::TimerId;
 use work::Unfinished;
 
-/// The greatest difference between two nodes' estimates of the Redis server's time. An estimate can lag by the time
-/// that the server took for an answer.
+/// The greatest difference between two nodes' estimates of the Redis server's time. The server's answer takes time, so
+/// an estimate can lag behind.
 const SKEW: Duration = Duration::from_millis(200);
 
 /// Runs operations that change many timers, and reports their progress.
@@ -103,7 +103,7 @@ impl Operations {
         Ok(operation)
     }
 
-    /// Writes the entry of an operation into the audit trail. Does nothing if the operation's author is unknown.
+    /// Writes an entry about an operation into the audit trail. Does nothing if the operation's author is unknown.
     async fn record_audit(&self, id: &str, unfinished: &Unfinished, end: End) {
         if let Some(author) = unfinished.by.clone() {
             let deed = unfinished.work.deed(&unfinished.namespace).target(id);
@@ -125,8 +125,8 @@ impl Operations {
         }
     }
 
-    /// Writes all operations into the file, or into the document that nodes share. After a failed write, the next write
-    /// has all operations again.
+    /// Writes all operations into their file, or into the document that nodes share. After a failed write, the next
+    /// write contains all operations again.
     async fn write_records(self: &Arc<Self>) -> io::Result<()> {
         let (this, stops) = (Arc::clone(self), self.stop.has_begun());
         let written = tokio::task::spawn_blocking(move || this.records.write(stops)).await;

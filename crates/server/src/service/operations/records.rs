@@ -32,8 +32,8 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::TimerStore as _;
 use tourbillon_redis::RedisStore;
 
-/// The greatest number of operations on many timers that run at the same time. A single namespace may run only some of
-/// them.
+/// The greatest number of operations on many timers that run at the same time. A single namespace may run only a part
+/// of them.
 const MOST_RUNNING: usize = 16;
 /// The greatest number of ended operations that this process remembers.
 const MOST_ENDED: usize = 1_000;
@@ -44,19 +44,19 @@ const MOST_SHARED: usize = 100;
 /// The name of the document in Redis that has the operations of all nodes.
 const DOCUMENT: &str = "operations";
 /// The greatest number of attempts to change the shared document of operations. An attempt fails if another node
-/// changes the document first.
+/// changes the document at the same time.
 const TURNS: usize = 64;
 /// The least time between two writes of the operations' progress.
 const WRITTEN: Duration = Duration::from_secs(1);
 
-/// An operation in the document in Redis that nodes share.
+/// An operation as it stands in the document in Redis that nodes share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SharedRecord {
     namespace: Box<str>,
     operation: Operation,
     unfinished: Option<Unfinished>,
-    /// The incarnation (number of the run) of the node that runs or ran the operation. `None` if the node has stopped
-    /// before the end.
+    /// The incarnation (number of the run) of the node that runs or ran the operation. `None` if the node stopped
+    /// before the operation's end.
     node: Option<u64>,
     /// The moment at which the operation ended. `None` if the operation has not ended.
     ended: Option<UtcMillis>,
@@ -73,14 +73,15 @@ struct Record {
     ended: Option<Instant>,
 }
 
-/// The operations of a service on many timers, with the file or the shared document that keeps them.
+/// The operations of a service, which change many timers. A file or a shared document keeps the operations over
+/// restarts.
 pub(crate) struct OperationRecords {
     path: PathBuf,
     /// The deployment on Redis with the document that nodes share. `None` if the timers are in a file or in the memory
     /// of this process.
     shared: Option<Arc<RedisStore>>,
     records: Mutex<BTreeMap<Box<str>, Record>>,
-    /// The moment at which the operations were last written. Locked during a write, so two writes never overlap.
+    /// The moment at which the operations were last written. Locked during a write, so that two writes never overlap.
     written: Mutex<Instant>,
     /// The number of tasks that run operations.
     tasks: watch::Sender<usize>,
@@ -118,8 +119,8 @@ impl OperationRecords {
         self.lock().values().filter(|record| record.ended.is_none()).count()
     }
 
-    /// Writes the operations into the file or the shared document. With `stops`, gives this node's operations up, so
-    /// other nodes can continue them. Blocks the calling thread.
+    /// Writes the operations into the file or the shared document. With `stops`, releases this node's operations, so
+    /// that other nodes can continue them. Blocks the calling thread.
     pub(super) fn write(&self, stops: bool) -> io::Result<()> {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.shared {
@@ -149,7 +150,8 @@ impl OperationRecords {
         store.replace_document(DOCUMENT, version, Some(&value)).await.map_err(io::Error::other)
     }
 
-    /// Writes the operations of this node into the document that nodes share. With `stops`, gives them up.
+    /// Writes the operations of this node into the document that nodes share. With `stops`, releases them, so that
+    /// other nodes can continue them.
     async fn write_shared(&self, store: &RedisStore, stops: bool) -> io::Result<()> {
         let this = store.incarnation();
         for _ in 0..TURNS {
@@ -185,7 +187,7 @@ impl OperationRecords {
         Err(io::Error::other(format!("other nodes noted operations during {TURNS} attempts")))
     }
 
-    /// Takes the operations of nodes that have stopped or died. Returns the taken operations by their ids.
+    /// Takes over the operations of nodes that have stopped or died. Returns the taken operations by their ids.
     pub(super) async fn take_over(&self) -> io::Result<File> {
         let Some(store) = &self.shared else { return Ok(File::new()) };
         let (version, mut all) = Self::read_shared(store).await?;
@@ -249,13 +251,13 @@ impl OperationRecords {
         all
     }
 
-    /// Returns whether the operations were last written more than a second ago. If so, their progress must be written
-    /// again.
+    /// Returns whether the last write of the operations was more than a second ago. Then the progress of the operations
+    /// must be written again.
     pub(super) fn is_old(&self) -> bool {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).elapsed() > WRITTEN
     }
 
-    /// Counts a task that runs an operation, until the returned value is dropped.
+    /// Counts a task that runs an operation. The task counts until the returned value is dropped.
     pub(super) fn begin_task(&self) -> Task {
         self.tasks.send_modify(|tasks| *tasks += 1);
         Task(self.tasks.clone())
@@ -324,8 +326,8 @@ impl OperationRecords {
         true
     }
 
-    /// Forgets the operations that ended more than an hour ago. If too many ended operations are left, also forgets the
-    /// oldest of them.
+    /// Forgets the operations that ended more than an hour ago. If more ended operations are left than may be
+    /// remembered, also forgets the oldest of them.
     fn forget(records: &mut BTreeMap<Box<str>, Record>) {
         records.retain(|_, record| record.ended.is_none_or(|ended| ended.elapsed() < SHOWN));
         let mut ended: Vec<_> =

@@ -11,15 +11,15 @@ use tourbillon_durable::store::{Durability, Filter, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Cancelled, Changed, Effect, UtcMillis};
 
-/// The number of timers that an operation reads and changes in one step if the store is a file.
+/// The number of timers that an operation reads and changes in one step if the timers are in a file.
 const AT_ONCE: u32 = 200;
-/// The number of timers that an operation reads and changes in one step if the store is on Redis. The number is larger
-/// than [`AT_ONCE`], because a step on Redis is more than one transaction. Larger steps also save requests, because a
-/// list by key prefix asks all sets of keys in each step.
+/// The number of timers that an operation reads and changes in one step if the timers are in Redis. The number is
+/// larger than [`AT_ONCE`], because a step on Redis is more than one transaction. Larger steps also save requests,
+/// because a list by key prefix asks all sets of keys in each step.
 const AT_ONCE_SHARED: u32 = 1_000;
 /// The number of timers that a backfill of a schedule creates in one step.
 const OCCURRENCES_AT_ONCE: usize = 100;
-/// The pause after the first error of the store. Each further error doubles the pause.
+/// The pause of an operation after the first error of the store. Each further error doubles the pause.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause of an operation after an error of the store.
 const LONG_PAUSE: Duration = Duration::from_secs(10);
@@ -119,7 +119,7 @@ impl BulkScan {
         Ok(())
     }
 
-    /// Counts and records the effect of the operation's change of a timer. `before` is the timer before the change.
+    /// Counts the effect that the operation had on a timer, and records it. `before` is the timer before the change.
     /// `at` is a moment before the change.
     fn count(&mut self, before: &Timer, at: UtcMillis, effect: Option<Effect>) {
         let (unfinished, recorder) = (&mut self.unfinished, &self.operations.recorder);

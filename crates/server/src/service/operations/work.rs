@@ -9,7 +9,7 @@ use tourbillon_durable::store::{Cursor, Filter};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Change, UtcMillis};
 
-/// The work of an operation on many timers. It selects the timers, and says how they are changed.
+/// The work of an operation on many timers. The work selects the timers, and says how they change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Work {
     Cancel(CancelMany),
@@ -22,14 +22,14 @@ pub(crate) enum Work {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BackfillWork {
     pub(crate) key: Box<str>,
-    /// The moment after which the range of instants begins. The moment itself does not belong to the range.
+    /// The start of the range of instants. An instant exactly at this moment does not belong to the range.
     pub(crate) after: UtcMillis,
     pub(crate) until: UtcMillis,
 }
 
 impl Work {
-    /// Returns filters for the timers that the operation may change. The operation reads one list for each filter, in
-    /// turn.
+    /// Returns filters that select the timers that the operation may change. The operation reads a list for each
+    /// filter, one list after the other.
     pub(super) fn lists(&self, namespace: &str) -> Vec<Filter> {
         let namespace = Some(namespace.into());
         let text = |text: &Option<String>| text.as_deref().map(Into::into);
@@ -98,7 +98,7 @@ impl Work {
     }
 }
 
-/// An operation on many timers that has not ended, as it is stored.
+/// The stored form of an operation on many timers that has not ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Unfinished {
     pub(super) namespace: Box<str>,
@@ -107,11 +107,12 @@ pub(super) struct Unfinished {
     pub(super) changed: u64,
     pub(super) in_flight: u64,
     pub(super) refused: u64,
-    /// The index in [`Work::lists`] of the list that the operation reads at present.
+    /// The index of the list that the operation reads at present. [`Work::lists`] returns the lists.
     pub(super) list: usize,
-    /// The position up to which the operation has read the present list. `None` at the beginning of the list.
+    /// The position in the present list up to which the operation has read. `None` at the beginning of the list.
     pub(super) cursor: Option<Cursor>,
-    /// The person or program that requested the operation. `None` if an earlier version has stored the operation.
+    /// The person or program that requested the operation. `None` if an earlier version of the service stored the
+    /// operation.
     #[serde(default)]
     pub(super) by: Option<AuditAuthor>,
 }

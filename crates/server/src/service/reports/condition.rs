@@ -16,9 +16,9 @@ use tourbillon_durable::store::{Counts, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 use tourbillon_durable::{Health, Timers, UtcMillis};
 
-/// The longest time for a small read of the store when the service checks whether it is ready.
+/// The longest time for a small read of the store in the check whether the service is ready.
 const SLOW: Duration = Duration::from_secs(2);
-/// The time for which a shared store must have failed until this node counts as cut off.
+/// The time for which a shared store must have failed before this node counts as cut off.
 const OUT: Duration = Duration::from_secs(2);
 /// The greatest number of callback hosts that the statistics show.
 const MOST_HOSTS: usize = 100;
@@ -33,8 +33,8 @@ pub(crate) struct Condition {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) stop: Stop,
-    /// The greatest number of timers that are handled at the same time. When this number is reached, the loop that
-    /// delivers timers claims no further timers.
+    /// The greatest number of timers that are handled at the same time. While this number of timers is handled, the
+    /// loop that delivers timers claims no further timers.
     pub(crate) capacity: usize,
     pub(crate) liveness: Mutex<Liveness>,
     pub(crate) begun: Instant,
@@ -65,9 +65,9 @@ impl Condition {
         }
     }
 
-    /// Returns for how long the loop that delivers timers has not polled the store although timers were due. If the
-    /// store fails, returns for how long it has failed. `overdue` is the time since the due moment of the oldest
-    /// pending timer.
+    /// Returns the time for which the loop that delivers timers has not polled the store although timers were due. If
+    /// the store fails, returns the time for which it has failed. `overdue` is the time since the due moment of the
+    /// oldest pending timer.
     pub(crate) fn poll_age(&self, overdue: Duration) -> Duration {
         let silent = self.liveness().silence(self.timers.stats().claims, Instant::now());
         match self.timers.health() {
@@ -82,7 +82,7 @@ impl Condition {
         self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the service is ready, with all reasons against it. The check looks at the last errors of the
+    /// Returns whether the service is ready, with all reasons against this. The check looks at the last errors of the
     /// store, and makes a small read.
     pub(crate) async fn readiness(&self) -> Readiness {
         let mut reasons = Vec::new();
@@ -124,15 +124,15 @@ impl Condition {
         Readiness { ok: reasons.is_empty(), reasons }
     }
 
-    /// Returns the reason why the store refuses changes at present. A refusal of a kind of changes lasts until such a
-    /// change succeeds.
+    /// Returns the reason why the store refuses changes at present. After a refused change, the reason lasts until a
+    /// similar change succeeds.
     pub(crate) fn refusal(&self) -> Option<StoreError> {
         self.refusals.lasting(self.timers.timer_store().refuses_new()).map(|refusal| refusal.error)
     }
 
     /// Makes a small read of the store. Returns the number of the store's parts that cannot be used, and the number of
-    /// all parts. If more than half of the parts can be used, the node counts as ready, because other nodes could not
-    /// do more.
+    /// all parts. The node counts as ready if more than half of the parts can be used, because other nodes could not do
+    /// more.
     async fn parts_away(&self) -> Result<(usize, usize), StoreError> {
         let Some(nodes) = self.timers.timer_store().nodes().await? else {
             return self.timers.get(TimerId::from_u128(0)).await.map(|_| (0, 1));

@@ -14,7 +14,7 @@ const MOST: usize = 2_000;
 /// The number of dead timers in one read of the store.
 const AT_ONCE: u32 = 50;
 
-/// The number of a namespace's dead timers in one group, with the moments of the first and the last death.
+/// The number of a group's dead timers in one namespace, and the moments of the first and the last death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deaths {
     pub(crate) count: u64,
@@ -22,21 +22,21 @@ pub(crate) struct Deaths {
     pub(crate) last: UtcMillis,
 }
 
-/// The dead timers in groups with the same destination and the same error. If there are too many dead timers, only the
-/// last deaths are counted.
+/// The groups of dead timers with the same destination and the same error. If there are too many dead timers, the
+/// groups have only the latest deaths.
 #[derive(Debug, Default)]
 pub(crate) struct DeadGroups {
-    /// The groups with their namespaces and their numbers of timers. The largest group comes first.
+    /// The groups, each with a namespace and the deaths of its timers there. The largest group comes first.
     pub(crate) groups: Vec<(Box<str>, DeadGroup, Deaths)>,
     /// The number of dead timers that were counted for the groups.
     pub(crate) looked: u64,
-    /// Whether all dead timers were counted. False if there were too many.
+    /// Whether all dead timers were counted. False if there were more than a report counts.
     pub(crate) is_whole: bool,
 }
 
 impl Reports {
     /// Groups the dead timers of a namespace, or of all namespaces if `namespace` is `None`. If there are too many dead
-    /// timers, groups only those with the last deaths.
+    /// timers, groups only the timers that died last.
     pub(crate) async fn dead_groups(&self, namespace: Option<&str>) -> Result<DeadGroups, Problem> {
         let filter = Filter {
             namespace: namespace.map(Into::into),

@@ -4,12 +4,12 @@ use super::Reports;
 #[cfg(unix)]
 use tourbillon_durable::store::RedbBuilder;
 
-/// The use of the data folder and of its file system, in bytes.
+/// The number of bytes in the data folder, and the room on its file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Disk {
     /// The size of all files in the data folder, in bytes.
     pub(crate) used: u64,
-    /// The number of bytes on the file system that the service may still use.
+    /// The number of free bytes on the file system that the service can use.
     pub(crate) free: u64,
     /// The size of the file system in bytes.
     pub(crate) size: u64,
@@ -23,8 +23,8 @@ impl Disk {
         self.free < self.keep_free
     }
 
-    /// Returns whether the free bytes are below a tenth of the file system, or below twice the bytes that must stay
-    /// free.
+    /// Returns whether the disk is nearly full. The free bytes are below a tenth of the file system, or below twice the
+    /// bytes that must stay free.
     pub(crate) fn is_nearly_full(&self) -> bool {
         self.free < self.size / 10 || self.free < 2 * self.keep_free
     }

@@ -4,15 +4,15 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_callback::{Caller, HostReport};
 
-/// The present state of a callback host, over all namespaces.
+/// The present state of a host that gets callbacks, over all namespaces.
 #[derive(Debug, Default)]
 pub(super) struct HostNow {
     /// The number of callbacks to the host that are running.
     pub(super) running: u64,
-    /// The greatest number of failed callbacks in a row, over all namespaces and over the host's paths that are counted
-    /// apart.
+    /// The greatest number of failed callbacks in a row at the host. The number covers all namespaces, and paths whose
+    /// failures are counted separately.
     pub(super) failures: u32,
-    /// The breakers of the host that are not closed, so they hold callbacks back. The breaker with the longest
+    /// The breakers of the host that hold callbacks back, because they are not closed. The breaker with the longest
     /// remaining time comes first.
     pub(super) open: Vec<HostReport>,
 }

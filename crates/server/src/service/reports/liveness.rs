@@ -4,10 +4,11 @@ use core::time::Duration;
 use std::time::Instant;
 use tourbillon_durable::Health;
 
-/// The time without a poll of the store after which the delivery loop counts as dead, if timers are due.
+/// The time without a poll of the store after which the loop that delivers timers counts as dead. The loop must poll
+/// only if timers are due.
 const DEAD: Duration = Duration::from_secs(30);
 
-/// Remembers how often the delivery loop has claimed timers, and when this number last grew.
+/// Remembers how often the loop that delivers timers has claimed timers, and when this number last grew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Liveness {
     claims: u64,
@@ -19,8 +20,8 @@ impl Liveness {
         Self { claims: 0, grew: Instant::now() }
     }
 
-    /// Returns the time from the last claim of timers by the delivery loop to `now`. The present number `claims` shows
-    /// whether the loop has claimed timers since the last call.
+    /// Returns the time from the last claim of timers to `now`. `claims` is the present number of the delivery loop's
+    /// claims. The number has grown if the loop has claimed timers after the last call.
     pub(super) fn silence(&mut self, claims: u64, now: Instant) -> Duration {
         if self.claims != claims {
             *self = Self { claims, grew: now };
@@ -28,8 +29,8 @@ impl Liveness {
         now.saturating_duration_since(self.grew)
     }
 
-    /// Fails with the reason if the delivery loop waits too long for the store, or does not poll the store although
-    /// timers are due. While `capacity` timers are handled, the loop need not poll.
+    /// Fails with the reason if the loop that delivers timers waits too long for the store, or does not poll the store
+    /// although timers are due. While `capacity` timers are handled, the loop need not poll.
     pub(super) fn judge(
         &mut self,
         health: &Health,
@@ -58,8 +59,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Returns the judgement on a delivery loop that has not claimed timers for the time `silent`. A timer has been due
-    /// for the time `overdue`.
+    /// Returns the judgement on the loop that delivers timers. The loop has not claimed timers for the time `silent`. A
+    /// timer has been due for the time `overdue`.
     fn verdict(silent: Duration, overdue: Duration, running: usize) -> Result<(), Box<str>> {
         let begin = Instant::now();
         let mut liveness = Liveness { claims: 0, grew: begin };

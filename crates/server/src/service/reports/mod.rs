@@ -41,7 +41,7 @@ use tourbillon_durable::{Timers, UtcMillis};
 /// The greatest number of breakers that a report shows for a host. A breaker stops callbacks to a host that fails.
 const MOST_BREAKERS: usize = 20;
 
-/// Makes the reports about a service that people and programs read.
+/// Makes the reports about a service for people and programs.
 pub(crate) struct Reports {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -123,7 +123,7 @@ impl Reports {
         (entries.into_iter().map(|(id, entry)| ended(id, entry, None)).collect(), next)
     }
 
-    /// Returns the hosts that had the latest callbacks, ordered by name.
+    /// Returns the hosts with the latest callbacks, ordered by name.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         let now = self.timers.timer_store().now();
         let mut met = self.endpoints.all();
@@ -150,14 +150,14 @@ impl Reports {
         self.caller.hosts()
     }
 
-    /// Allows callbacks to a host at once. Closes the host's breakers, which stop callbacks after failures. The timers
-    /// that wait for the host in the store become due again.
+    /// Ends the pause of callbacks to a host. Closes the host's breakers, which stop callbacks after failures. The
+    /// timers that wait for the host in the store become due again.
     pub(crate) fn reopen_host(&self, host: &str) {
         self.caller.close_breakers(host);
         self.deliveries.reopen(host);
     }
 
-    /// Returns how many pending timers become due within each of several spans of time from now on.
+    /// Returns the numbers of pending timers that become due within several spans of time from now on.
     pub(crate) async fn horizon(&self) -> Result<Horizon, Problem> {
         let horizon = self.timers.horizon().await.map_err(|error| unavailable(&error))?;
         let bucket = |span: &Span| HorizonBucket {
@@ -217,7 +217,8 @@ fn open_breaker(report: HostReport, now: UtcMillis) -> OpenBreaker {
     }
 }
 
-/// Takes the remembered attempts out of a timer's history, and appends the attempt `under_way` that is running.
+/// Takes the remembered attempts out of a timer's history. Appends the running attempt `under_way`, if there is such an
+/// attempt.
 fn attempts(entry: &mut Entry, under_way: Option<PastAttempt>) -> Vec<PastAttempt> {
     core::mem::take(&mut entry.attempts).into_iter().chain(under_way).collect()
 }

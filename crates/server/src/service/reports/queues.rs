@@ -10,10 +10,10 @@ use tourbillon_durable::store::Filter;
 
 /// The greatest number of queues that a report shows.
 const MOST: usize = 1_000;
-/// The number of queues for which the oldest timer is read from the store at the same time.
+/// The greatest number of queues whose oldest timers are read from the store at the same time.
 const READ_AT_ONCE: usize = 16;
 
-/// The number of timers that wait in a queue, and the number of receivers that wait at the queue.
+/// The number of timers that wait in a queue, and the number of receivers that wait for timers of the queue.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
     timers: u64,
@@ -21,8 +21,8 @@ struct Waiting {
 }
 
 impl Reports {
-    /// Returns the queues of the namespaces that `is_wanted` selects, ordered by namespace and name. A queue is shown
-    /// if timers wait in it, or if receivers wait for it at this process.
+    /// Returns the queues of the namespaces that `is_wanted` selects, ordered by namespace and name. A queue is
+    /// included if timers wait in it, or if receivers wait for its timers at this process.
     pub(crate) async fn queues(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<QueueView>, Problem> {
         let mut queues: BTreeMap<(Box<str>, Box<str>), Waiting> = BTreeMap::new();
         let mut note = |reason: Reason, timers: u64, receivers: u64| {

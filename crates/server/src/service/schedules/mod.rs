@@ -19,16 +19,16 @@ use tourbillon_durable::timer::Payload;
 use tourbillon_durable::{Timers, UtcMillis};
 use words::{SHOWN, plan_problem, refused, request, rule, shown_occurrence, shown_view, with_upcoming};
 
-/// The greatest number of instants of a backfill, if the request sets no limit. A backfill creates the timers of a
-/// schedule for past instants.
-const BACKFILLED: u32 = 1_000;
-/// The greatest limit that a request for a backfill may set, in instants. A backfill creates the timers of a schedule
+/// The greatest number of instants of a backfill, if the request sets no limit. A backfill creates a schedule's timers
 /// for past instants.
+const BACKFILLED: u32 = 1_000;
+/// The greatest limit of instants that a request for a backfill may set. A backfill creates a schedule's timers for
+/// past instants.
 const MOST_BACKFILLED: u32 = 10_000;
 const MOST_LABELS: usize = 8;
 const LONGEST_LABEL: usize = 64;
 
-/// Fulfils requests about the schedules of all namespaces.
+/// Makes, changes, shows and removes the schedules of all namespaces for requests.
 pub(crate) struct ScheduleAdmin {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -40,7 +40,7 @@ pub(crate) struct ScheduleAdmin {
 }
 
 impl ScheduleAdmin {
-    /// Runs a call on the schedules of the store, on a thread that may block.
+    /// Calls `call` with the schedules of the store, on a thread that may block.
     async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Schedules) -> Result<T, ScheduleFault> + Send + 'static,
@@ -95,7 +95,7 @@ impl ScheduleAdmin {
     }
 
     /// Makes the timer that a schedule creates for each instant, and the timer's callback or queue entry for the store.
-    /// Makes only the checks that need no store.
+    /// Checks only rules that need no look into the store.
     fn work_of(&self, new: &NewSchedule) -> Result<(NewTimer, convert::Work), Problem> {
         if new.policy.misfire_within_ms.is_some() || new.policy.jitter_ms.is_some() {
             return Err(Problem::field("/policy", "`missed`, `grace_ms` and `jitter_ms` are the schedule's"));
@@ -145,7 +145,7 @@ impl ScheduleAdmin {
         Ok(api::Preview { upcoming: upcoming.iter().map(shown_occurrence).collect() })
     }
 
-    /// Runs a call that returns a schedule. Returns the schedule in the form for the client.
+    /// Calls `call`, which returns a schedule. Returns the schedule in the form for the client.
     pub(crate) async fn see(
         &self,
         namespace: &str,
@@ -175,7 +175,7 @@ impl ScheduleAdmin {
         Ok((schedules.iter().map(|view| shown_view(view, sees_payloads)).collect(), next))
     }
 
-    /// Removes a schedule. The answer says whether the schedule existed.
+    /// Removes a schedule. The answer says whether there was a schedule.
     pub(crate) async fn remove(&self, namespace: &str, key: &str) -> Result<api::Removed, Problem> {
         self.namespaces.require(namespace)?;
         let at = ScheduleKey::new(namespace, key);

@@ -9,7 +9,7 @@ use tourbillon_durable::schedule::{ClockChange, Occurrence, Schedule, ScheduleFa
 use tourbillon_durable::state::State;
 use tourbillon_durable::timer::{Timer, TimerId};
 
-/// The number of coming instants of a schedule that an answer shows.
+/// The number of a schedule's next instants in an answer.
 pub(super) const SHOWN: usize = 10;
 /// The shortest fixed period that a schedule may have, in milliseconds.
 const SHORTEST_PERIOD_MS: u64 = 100;

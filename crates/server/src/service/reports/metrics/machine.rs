@@ -8,7 +8,7 @@ use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::time::SystemTime;
 
-/// The names of the store's files in the metrics, each with the suffix of the file.
+/// The names that the metrics use for the store's files. Each name has the suffix of the file.
 const PARTS: [(&str, &str); 3] = [("timers", ""), ("journal", ".ops"), ("reserve", ".reserve")];
 
 /// Writes the metrics of the process and of the disk. Leaves out the numbers that the system does not tell.
@@ -41,7 +41,7 @@ fn disk(_folder: &Path) -> Option<(u64, u64)> {
     None
 }
 
-/// Writes the metrics of the process. Their names are those that Prometheus' client libraries use.
+/// Writes the metrics of the process, with the names that Prometheus' client libraries use.
 #[cfg(target_os = "linux")]
 fn process() -> Page {
     let mut page = Page::new("process_");

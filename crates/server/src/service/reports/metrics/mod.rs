@@ -29,7 +29,7 @@ use tourbillon_durable::Timers;
 use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Counts, Nodes, Scrub, StoreError, StoreErrorKind};
 
-/// The longest time for a small read of the store when the page of metrics is written.
+/// The longest time for a small read of the store for the page of metrics.
 const SLOW: Duration = Duration::from_secs(3);
 /// The words that the metrics use for the states of stored timers.
 const STATES: [(&str, Phase); 4] = [

@@ -3,7 +3,7 @@
 use core::fmt::{self, Write as _};
 use tourbillon_durable::Times;
 
-/// A page of metrics, or a part of such a page. `prefix` precedes the name of each metric.
+/// A page of metrics, or a part of such a page. The name of each metric begins with `prefix`.
 #[derive(Debug)]
 pub(super) struct Page {
     prefix: &'static str,

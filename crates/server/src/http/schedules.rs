@@ -1,11 +1,10 @@
 //! Answers requests about schedules, which make timers again and again.
 
 use super::answer::Answer;
-use super::extract::{Body, Query, page_size};
+use super::extract::{Query, page_size};
 use super::operations::{Accepted, accepted};
-use super::scope::{Name, Reader, Within, Writer};
+use super::scope::{Body, Name, Reader, Within, Writer};
 use crate::listing::{cursor_text, place_of};
-use crate::service::Service;
 use axum::Json;
 use http::StatusCode;
 use serde::Deserialize;
@@ -13,24 +12,11 @@ use tourbillon_api::{
     Backfill, NewSchedule, Operation, Page, Preview, Problem, Removed, SchedulePatch, ScheduleView, Triggered,
 };
 use tourbillon_durable::store::Cursor;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new()
-        .routes(routes!(list_schedules))
-        .routes(routes!(put_schedule, get_schedule, patch_schedule, delete_schedule))
-        .routes(routes!(pause_schedule))
-        .routes(routes!(resume_schedule))
-        .routes(routes!(trigger_schedule))
-        .routes(routes!(backfill_schedule))
-        .routes(routes!(preview_schedule))
-}
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+pub(super) struct ListQuery {
     /// The beginning of the key.
     key_prefix: Option<String>,
     /// The cursor of the page before.
@@ -48,7 +34,7 @@ struct ListQuery {
     params(ListQuery),
     responses((status = 200, description = "A page.", body = Page<ScheduleView>))
 )]
-async fn list_schedules(
+pub(super) async fn list_schedules(
     scope: Within<Reader>,
     Query(query): Query<ListQuery>,
 ) -> Answer<Json<Page<ScheduleView>>> {
@@ -91,7 +77,7 @@ async fn list_schedules(
         (status = 429, description = "A limit of the namespace is reached.", body = Problem),
     )
 )]
-async fn put_schedule(
+pub(super) async fn put_schedule(
     scope: Within<Writer>,
     Name(key): Name,
     body: Body<NewSchedule>,
@@ -107,7 +93,7 @@ async fn put_schedule(
     get, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     responses((status = 200, description = "The schedule.", body = ScheduleView))
 )]
-async fn get_schedule(scope: Within<Reader>, Name(key): Name) -> Answer<Json<ScheduleView>> {
+pub(super) async fn get_schedule(scope: Within<Reader>, Name(key): Name) -> Answer<Json<ScheduleView>> {
     let sees_payloads = scope.sees_payloads();
     Ok(Json(
         scope.service.schedules().see(&scope.namespace, &key, sees_payloads, |all, at| all.get(at)).await?,
@@ -124,7 +110,7 @@ async fn get_schedule(scope: Within<Reader>, Name(key): Name) -> Answer<Json<Sch
         (status = 429, description = "A limit of the namespace is reached.", body = Problem),
     )
 )]
-async fn patch_schedule(
+pub(super) async fn patch_schedule(
     scope: Within<Writer>,
     Name(key): Name,
     body: Body<SchedulePatch>,
@@ -142,7 +128,7 @@ async fn patch_schedule(
     delete, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     responses((status = 200, description = "What happened.", body = Removed, example = json!({ "removed": true })))
 )]
-async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Removed>> {
+pub(super) async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Removed>> {
     Ok(Json(scope.service.schedules().remove(&scope.namespace, &key).await?))
 }
 
@@ -151,7 +137,7 @@ async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/pause", tag = "schedules",
     responses((status = 200, description = "The schedule is paused.", body = ScheduleView))
 )]
-async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
+pub(super) async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
     let sees_payloads = scope.sees_payloads();
     Ok(Json(
         scope.service.schedules().see(&scope.namespace, &key, sees_payloads, |all, at| all.pause(at)).await?,
@@ -169,7 +155,7 @@ async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<S
         (status = 422, description = "The zone is not known.", body = Problem),
     )
 )]
-async fn resume_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
+pub(super) async fn resume_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
     let sees_payloads = scope.sees_payloads();
     Ok(Json(
         scope
@@ -185,7 +171,7 @@ async fn resume_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/trigger", tag = "schedules",
     responses((status = 200, description = "The occurrence is stored and due.", body = Triggered))
 )]
-async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Triggered>> {
+pub(super) async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Triggered>> {
     Ok(Json(scope.service.schedules().trigger(&scope.namespace, &key).await?))
 }
 
@@ -202,7 +188,11 @@ async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json
         (status = 429, description = "Too many operations run.", body = Problem),
     )
 )]
-async fn backfill_schedule(scope: Within<Writer>, Name(key): Name, body: Body<Backfill>) -> Answer<Accepted> {
+pub(super) async fn backfill_schedule(
+    scope: Within<Writer>,
+    Name(key): Name,
+    body: Body<Backfill>,
+) -> Answer<Accepted> {
     let backfill = scope.read(body).await?;
     Ok(accepted(
         &scope.namespace,
@@ -219,7 +209,10 @@ async fn backfill_schedule(scope: Within<Writer>, Name(key): Name, body: Body<Ba
         (status = 422, description = "The zone is not known, or the destination is blocked.", body = Problem),
     )
 )]
-async fn preview_schedule(scope: Within<Reader>, body: Body<NewSchedule>) -> Answer<Json<Preview>> {
+pub(super) async fn preview_schedule(
+    scope: Within<Reader>,
+    body: Body<NewSchedule>,
+) -> Answer<Json<Preview>> {
     let new = scope.read(body).await?;
     Ok(Json(scope.service.schedules().preview(&scope.namespace, &new)?))
 }

@@ -3,14 +3,16 @@
 use super::answer::Answer;
 use super::extract::{Query, page_size};
 use super::operations::{Accepted, accepted};
-use super::scope::{Body, Name, Reader, Within, Writer};
+use super::scope::{Body, Name, Needs, Reader, Within, Writer};
 use crate::listing::{cursor_text, place_of};
+use crate::service::ScheduleCall;
 use axum::Json;
 use http::StatusCode;
 use serde::Deserialize;
 use tourbillon_api::{
     Backfill, NewSchedule, Operation, Page, Preview, Problem, Removed, SchedulePatch, ScheduleView, Triggered,
 };
+use tourbillon_durable::schedule::{ScheduleKey, Schedules};
 use tourbillon_durable::store::Cursor;
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -44,9 +46,8 @@ pub(super) async fn list_schedules(
     let list = format!("{}/{prefix}/", scope.namespace);
     let place = query.cursor.as_deref().map(|cursor| place_of(cursor, list.as_bytes())).transpose()?;
     let cursor = place.map(|place| Cursor::from_bytes(&place));
-    let sees_payloads = scope.sees_payloads();
-    let (items, next) =
-        scope.service.schedules().list(&scope.namespace, &prefix, cursor, limit, sees_payloads).await?;
+    let (schedules, sees_payloads) = (scope.service.schedules(), scope.sees_payloads());
+    let (items, next) = schedules.list(&scope.namespace, &prefix, cursor, limit, sees_payloads).await?;
     let next = next.map(|next| cursor_text(list.as_bytes(), next.as_bytes()));
     Ok(Json(Page { items, next }))
 }
@@ -83,9 +84,19 @@ pub(super) async fn put_schedule(
     body: Body<NewSchedule>,
 ) -> Answer<(StatusCode, Json<ScheduleView>)> {
     let new = scope.read(body).await?;
-    let sees_payloads = scope.sees_payloads();
-    let (is_new, view) = scope.service.schedules().put(&scope.namespace, &key, &new, sees_payloads).await?;
+    let (schedules, at) = (scope.service.schedules(), at(&scope, key));
+    let (is_new, view) = schedules.put(at, &new, scope.sees_payloads()).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
+}
+
+fn at<R>(scope: &Within<R>, key: String) -> ScheduleKey {
+    ScheduleKey::new(scope.namespace.as_str(), key)
+}
+
+/// Answers with the schedule that `call` returns.
+async fn see<R: Needs>(scope: Within<R>, key: String, call: ScheduleCall) -> Answer<Json<ScheduleView>> {
+    let at = at(&scope, key);
+    Ok(Json(scope.service.schedules().see(at, scope.sees_payloads(), call).await?))
 }
 
 /// Shows a schedule with its next ten instants. Readers see neither headers nor bodies.
@@ -94,10 +105,7 @@ pub(super) async fn put_schedule(
     responses((status = 200, description = "The schedule.", body = ScheduleView))
 )]
 pub(super) async fn get_schedule(scope: Within<Reader>, Name(key): Name) -> Answer<Json<ScheduleView>> {
-    let sees_payloads = scope.sees_payloads();
-    Ok(Json(
-        scope.service.schedules().see(&scope.namespace, &key, sees_payloads, |all, at| all.get(at)).await?,
-    ))
+    see(scope, key, Schedules::get).await
 }
 
 /// Changes the fields of a schedule that are given.
@@ -116,8 +124,8 @@ pub(super) async fn patch_schedule(
     body: Body<SchedulePatch>,
 ) -> Answer<Json<ScheduleView>> {
     let patch = scope.read(body).await?;
-    let sees_payloads = scope.sees_payloads();
-    Ok(Json(scope.service.schedules().patch(&scope.namespace, &key, patch, sees_payloads).await?))
+    let (schedules, at) = (scope.service.schedules(), at(&scope, key));
+    Ok(Json(schedules.patch(at, patch, scope.sees_payloads()).await?))
 }
 
 /// Removes a schedule.
@@ -129,7 +137,7 @@ pub(super) async fn patch_schedule(
     responses((status = 200, description = "What happened.", body = Removed, example = json!({ "removed": true })))
 )]
 pub(super) async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Removed>> {
-    Ok(Json(scope.service.schedules().remove(&scope.namespace, &key).await?))
+    Ok(Json(scope.service.schedules().remove(at(&scope, key)).await?))
 }
 
 /// Pauses a schedule: its instants pass by. Occurrences that are stored go on.
@@ -138,10 +146,7 @@ pub(super) async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> A
     responses((status = 200, description = "The schedule is paused.", body = ScheduleView))
 )]
 pub(super) async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
-    let sees_payloads = scope.sees_payloads();
-    Ok(Json(
-        scope.service.schedules().see(&scope.namespace, &key, sees_payloads, |all, at| all.pause(at)).await?,
-    ))
+    see(scope, key, Schedules::pause).await
 }
 
 /// Ends the pause of a schedule, or tries a plan again that could not be followed.
@@ -156,14 +161,7 @@ pub(super) async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> An
     )
 )]
 pub(super) async fn resume_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
-    let sees_payloads = scope.sees_payloads();
-    Ok(Json(
-        scope
-            .service
-            .schedules()
-            .see(&scope.namespace, &key, sees_payloads, |all, at| all.resume(at))
-            .await?,
-    ))
+    see(scope, key, Schedules::resume).await
 }
 
 /// Makes an occurrence of a schedule now, whether or not the schedule is paused or another occurrence is under way.
@@ -172,7 +170,7 @@ pub(super) async fn resume_schedule(scope: Within<Writer>, Name(key): Name) -> A
     responses((status = 200, description = "The occurrence is stored and due.", body = Triggered))
 )]
 pub(super) async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Triggered>> {
-    Ok(Json(scope.service.schedules().trigger(&scope.namespace, &key).await?))
+    Ok(Json(scope.service.schedules().trigger(at(&scope, key)).await?))
 }
 
 /// Makes the occurrences of a range of instants in the past at once.
@@ -194,10 +192,8 @@ pub(super) async fn backfill_schedule(
     body: Body<Backfill>,
 ) -> Answer<Accepted> {
     let backfill = scope.read(body).await?;
-    Ok(accepted(
-        &scope.namespace,
-        scope.service.schedules().backfill(&scope.namespace, &key, &backfill).await?,
-    ))
+    let operation = scope.service.schedules().backfill(at(&scope, key), &backfill).await?;
+    Ok(accepted(&scope.namespace, operation))
 }
 
 /// Shows the next ten instants of a schedule that is not made. The callback or the queue may be missing.

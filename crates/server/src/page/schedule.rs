@@ -19,6 +19,7 @@ use tourbillon_api::{
     AuditAction, ClockChange, Gap, Missed, Moment, NewSchedule, Occurrence, Overlap, Problem, ProblemKind,
     ScheduleState, ScheduleView, ShortMonth,
 };
+use tourbillon_durable::schedule::{ScheduleKey, Schedules};
 use url::form_urlencoded::Serializer;
 
 #[derive(Debug, Default, Deserialize)]
@@ -208,7 +209,8 @@ pub(super) async fn show_schedule(
     if !visitor.reads(&namespace) {
         return Err(Fault::forbidden("Your token does not permit to see this namespace."));
     }
-    let mut view = service.schedules().see(&namespace, &key, false, |all, at| all.get(at)).await?;
+    let mut view =
+        service.schedules().see(ScheduleKey::new(&*namespace, &*key), false, Schedules::get).await?;
     let now = now(&service);
     let upcoming = core::mem::take(&mut view.upcoming);
     let (state, class) = state(view.state);
@@ -261,13 +263,12 @@ pub(super) async fn change(
     }
     let deed = Deed::new(AuditAction::ChangeSchedule).namespace(&namespace).target(&*key).detail(&*verb);
     let note = service.audit().begin(deed);
+    let (schedules, at) = (service.schedules(), ScheduleKey::new(&*namespace, &*key));
     let done = match &*verb {
-        "pause" => service.schedules().see(&namespace, &key, false, |all, at| all.pause(at)).await.map(drop),
-        "resume" => {
-            service.schedules().see(&namespace, &key, false, |all, at| all.resume(at)).await.map(drop)
-        }
-        "trigger" => service.schedules().trigger(&namespace, &key).await.map(drop),
-        "delete" => service.schedules().remove(&namespace, &key).await.map(drop),
+        "pause" => schedules.see(at, false, Schedules::pause).await.map(drop),
+        "resume" => schedules.see(at, false, Schedules::resume).await.map(drop),
+        "trigger" => schedules.trigger(at).await.map(drop),
+        "delete" => schedules.remove(at).await.map(drop),
         _ => Err(Problem::new(ProblemKind::NotFound, "There is no such page.")),
     };
     note.end(&done).await;

@@ -41,6 +41,7 @@ pub use open_error::OpenError;
 pub(crate) use operations::{DeadGroup, DeadWork, Work};
 pub(crate) use reports::Disk;
 pub(crate) use restore::{is_half_restored, restore, restore_shared};
+pub(crate) use schedules::ScheduleCall;
 
 use crate::audit::Audit;
 use crate::bodies::Bodies;

@@ -105,6 +105,7 @@ mod tests {
     use std::time::Instant;
     use tourbillon::ManualClock;
     use tourbillon_api::{NewSchedule, NewTimer, Pull};
+    use tourbillon_durable::schedule::ScheduleKey;
     use tourbillon_durable::store::MemoryStore;
 
     async fn stop(service: Service) {
@@ -120,7 +121,7 @@ mod tests {
         let service = Service::open_on(Settings::new(folder.path()), Arc::new(store)).unwrap();
         let pull = Some(Pull { queue: "q".into(), ..Pull::default() });
         let each_second = NewSchedule { every_ms: Some(1_000), pull, ..NewSchedule::default() };
-        service.schedules().put("default", "k", &each_second, true).await.unwrap();
+        service.schedules().put(ScheduleKey::new("default", "k"), &each_second, true).await.unwrap();
         let begun = Instant::now();
         while service.counters().decisions.get() < 3 {
             assert!(begun.elapsed() < Duration::from_secs(20), "the schedule does not fire");

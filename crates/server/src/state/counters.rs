@@ -1,5 +1,6 @@
 //! Counts events of the service since its start.
 
+use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that only grows, and to which several threads add.
@@ -14,6 +15,12 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
     }
 }
 

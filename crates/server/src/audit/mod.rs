@@ -100,7 +100,7 @@ fn log(entry: &AuditEntry) {
 }
 
 /// Returns the word that a value becomes in JSON. Returns an empty text if the value does not become a string.
-fn word(value: &impl serde::Serialize) -> String {
+pub(crate) fn word(value: &impl serde::Serialize) -> String {
     let json = serde_json::to_value(value).unwrap_or_default();
     json.as_str().unwrap_or_default().to_owned()
 }

@@ -5,13 +5,13 @@ use super::fault::Fault;
 use super::text::number;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
-use crate::audit::Wanted;
+use crate::audit::{Wanted, word};
 use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
-use tourbillon_api::{AuditAction, AuditEntry, AuditOutcome, AuditVia, Moment};
+use tourbillon_api::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, AuditVia, Moment};
 use url::form_urlencoded::Serializer;
 
 /// The number of entries on one page of the audit trail.
@@ -78,59 +78,38 @@ impl Asked {
     }
 }
 
-struct Row {
-    at: When,
-    action: String,
-    outcome: &'static str,
-    class: &'static str,
-    count: String,
-    by: String,
-    from: String,
-    namespace: String,
-    target: String,
-    detail: String,
-}
-
 #[derive(Template)]
 #[template(path = "audit.html")]
 struct AuditPage<'a> {
     frame: Frame<'a>,
     asked: &'a Asked,
     actions: &'static [&'static str],
-    rows: Vec<Row>,
+    rows: Vec<AuditEntry>,
+    now: Moment,
     is_filtered: bool,
     is_of_this_node: bool,
     first: Option<&'static str>,
     next: Option<String>,
 }
 
-fn row(entry: AuditEntry, now: Moment) -> Row {
-    let (outcome, class) = match entry.outcome {
+/// Returns the word for the outcome of a change, and the style class that colours the word.
+fn outcome(outcome: AuditOutcome) -> (&'static str, &'static str) {
+    match outcome {
         AuditOutcome::Begun => ("begun", ""),
         AuditOutcome::Done => ("done", "good"),
         AuditOutcome::Failed => ("failed", "bad"),
         _ => ("unknown", "warn"),
-    };
-    let via = match entry.by.via {
+    }
+}
+
+/// Describes the way by which an author made a change, with the author's address.
+fn from(by: &AuditAuthor) -> String {
+    let via = match by.via {
         AuditVia::Page => "the page",
         AuditVia::Command => "a command",
         _ => "the interface",
     };
-    let by = entry.by.token.or(entry.by.token_id).or(entry.by.user);
-    let from = entry.by.peer.map_or_else(|| via.to_owned(), |peer| format!("{via}, {peer}"));
-    let action = serde_json::to_value(entry.action).unwrap_or_default();
-    Row {
-        at: When::new(entry.at, now),
-        action: action.as_str().unwrap_or_default().to_owned(),
-        outcome,
-        class,
-        count: entry.count.map(number).unwrap_or_default(),
-        by: by.unwrap_or_default(),
-        from,
-        namespace: entry.namespace.unwrap_or_default(),
-        target: entry.target.unwrap_or_default(),
-        detail: entry.detail.unwrap_or_default(),
-    }
+    by.peer.as_ref().map_or_else(|| via.to_owned(), |peer| format!("{via}, {peer}"))
 }
 
 /// Shows one page of the audit trail. Fails unless the visitor is an administrator of the whole service.
@@ -144,12 +123,12 @@ pub(super) async fn show_audit(
     }
     let cursor = Some(&*asked.cursor).filter(|cursor| !cursor.is_empty());
     let found = service.audit().entries(asked.wanted()?, cursor, ON_A_PAGE).await?;
-    let now = now(&service);
     Ok(show(&AuditPage {
         frame: Frame::new(&visitor, "audit"),
         asked: &asked,
         actions: &ACTIONS,
-        rows: found.items.into_iter().map(|entry| row(entry, now)).collect(),
+        rows: found.items,
+        now: now(&service),
         is_filtered: asked.is_filtered(),
         is_of_this_node: visitor.has_nodes,
         first: cursor.map(|_| "/ui/audit"),

@@ -13,7 +13,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use serde::Deserialize;
-use tourbillon_api::{AuditAction, Breaker, Endpoint};
+use tourbillon_api::{AuditAction, Breaker, Endpoint, Moment};
 
 /// The greatest number of hosts that the page shows. Hosts whose circuit breakers are not closed come first.
 const MOST: usize = 200;
@@ -26,28 +26,35 @@ pub(super) struct Asked {
     done: String,
 }
 
-struct Row {
-    host: String,
-    /// The text of the button that closes the host's circuit breaker and puts the host's parked timers back. `None` if
-    /// the breaker is closed and no timer is parked.
-    action: Option<&'static str>,
-    /// The address of the list of dead timers whose callbacks went to the host.
-    dead: String,
-    breaker: &'static str,
-    class: &'static str,
-    /// How long ago the host's circuit breaker changed to its present state, as a text.
-    since: Option<String>,
-    open_for: Option<String>,
-    running: String,
-    in_a_row: u32,
-    parked: String,
-    deliveries: String,
-    /// The share of recent callbacks that failed, in percent.
-    errors: String,
-    p50: String,
-    p99: String,
-    last: Option<When>,
-    last_error: Option<String>,
+/// Returns the word for the state of a host's circuit breaker, and the style class that colours the word.
+fn breaker(breaker: Breaker) -> (&'static str, &'static str) {
+    match breaker {
+        Breaker::Closed => ("closed", "good"),
+        Breaker::HalfOpen => ("half open", "warn"),
+        Breaker::Open => ("open", "bad"),
+    }
+}
+
+/// Returns the text of the button that closes a host's circuit breaker and puts the host's parked timers back. `None`
+/// if the breaker is closed and no timer is parked.
+fn action(endpoint: &Endpoint) -> Option<&'static str> {
+    match (endpoint.breaker, endpoint.parked) {
+        (Breaker::Closed, 0) => None,
+        (Breaker::Closed, _) => Some("Put parked back"),
+        _ => Some("Close the breaker"),
+    }
+}
+
+/// Returns the address of the list of dead timers whose callbacks went to a host.
+fn dead(endpoint: &Endpoint) -> String {
+    list_address("/ui/dead", "", ("place", &endpoint.host))
+}
+
+/// Returns the share of recent callbacks to a host that failed, in percent.
+fn errors(endpoint: &Endpoint) -> String {
+    // The share is counted in tenths of a percent, which needs no floating point.
+    let share = (endpoint.recent_errors * 1_000).checked_div(endpoint.recent);
+    share.map_or_else(|| "–".to_owned(), |share| format!("{}.{} %", share / 10, share % 10))
 }
 
 #[derive(Template)]
@@ -57,7 +64,8 @@ struct EndpointsPage<'a> {
     mark: &'a str,
     may_change: bool,
     done: bool,
-    rows: Vec<Row>,
+    rows: Vec<Endpoint>,
+    now: Moment,
     /// The number of hosts that the page leaves out because there are too many.
     more: usize,
 }
@@ -73,47 +81,13 @@ pub(super) async fn show_endpoints(
         let detail = "The hosts are those of all namespaces, and your token is for one.";
         return Err(Fault::forbidden(detail));
     }
-    let now = now(&service);
     let mut endpoints = service.reports().endpoints();
     endpoints.sort_by_key(|endpoint| endpoint.breaker == Breaker::Closed);
     let more = endpoints.len().saturating_sub(MOST);
     endpoints.truncate(MOST);
-    let row = |endpoint: Endpoint| {
-        let (breaker, class) = match endpoint.breaker {
-            Breaker::Closed => ("closed", "good"),
-            Breaker::HalfOpen => ("half open", "warn"),
-            Breaker::Open => ("open", "bad"),
-        };
-        // The share is counted in tenths of a percent, which needs no floating point.
-        let share = (endpoint.recent_errors * 1_000).checked_div(endpoint.recent);
-        let time = |millis: Option<u64>| millis.map_or_else(|| "–".to_owned(), span);
-        Row {
-            action: match (endpoint.breaker, endpoint.parked) {
-                (Breaker::Closed, 0) => None,
-                (Breaker::Closed, _) => Some("Put parked back"),
-                _ => Some("Close the breaker"),
-            },
-            dead: list_address("/ui/dead", "", ("place", &endpoint.host)),
-            breaker,
-            class,
-            since: endpoint.since.map(|at| ago_or_in(at.as_millis(), now.as_millis())),
-            open_for: endpoint.open_for_ms.map(span),
-            running: number(endpoint.running),
-            in_a_row: endpoint.failures_in_a_row,
-            parked: number(endpoint.parked),
-            deliveries: number(endpoint.deliveries),
-            errors: share.map_or_else(|| "–".to_owned(), |share| format!("{}.{} %", share / 10, share % 10)),
-            p50: time(endpoint.p50_ms),
-            p99: time(endpoint.p99_ms),
-            last: endpoint.last.map(|at| When::new(at, now)),
-            last_error: endpoint.last_error,
-            host: endpoint.host,
-        }
-    };
-    let rows = endpoints.into_iter().map(row).collect();
     let (mark, may_change) = (&*visitor.mark, visitor.writes_all());
-    let frame = Frame::new(&visitor, "endpoints");
-    Ok(show(&EndpointsPage { frame, mark, may_change, done, rows, more }))
+    let (frame, now) = (Frame::new(&visitor, "endpoints"), now(&service));
+    Ok(show(&EndpointsPage { frame, mark, may_change, done, rows: endpoints, now, more }))
 }
 
 /// Closes a host's circuit breaker and puts the host's parked timers back. From then on, callbacks to the host go out

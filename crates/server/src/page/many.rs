@@ -9,7 +9,7 @@ use crate::service::{DeadGroup, DeadWork, Service, Work};
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use tourbillon_api::{CancelMany, OperationState, Problem, ProblemKind, ReplayMany};
+use tourbillon_api::{CancelMany, Operation, OperationState, Problem, ProblemKind, ReplayMany};
 
 /// Begins an operation: a change that cancels, replays or drops many timers in the background. Redirects to the page
 /// that shows its progress.
@@ -69,13 +69,16 @@ fn group(Posted { fields, .. }: &Posted) -> Option<DeadGroup> {
 struct OperationPage<'a> {
     frame: Frame<'a>,
     namespace: &'a str,
-    id: &'a str,
-    state: &'static str,
+    operation: &'a Operation,
     begun: When,
-    changed: String,
-    in_flight: String,
-    refused: String,
-    error: Option<&'a str>,
+}
+
+fn state(state: OperationState) -> &'static str {
+    match state {
+        OperationState::Done => "done",
+        OperationState::Failed => "failed",
+        _ => "running",
+    }
 }
 
 /// Shows the progress of an operation, a change of many timers in the background.
@@ -94,17 +97,8 @@ pub(super) async fn show_operation(
     let page = OperationPage {
         frame: Frame { is_live: operation.state == OperationState::Running, ..Frame::new(&visitor, "") },
         namespace: &namespace,
-        id: &id,
-        state: match operation.state {
-            OperationState::Done => "done",
-            OperationState::Failed => "failed",
-            _ => "running",
-        },
+        operation: &operation,
         begun: When::new(operation.begun, now(&service)),
-        changed: number(operation.changed),
-        in_flight: number(operation.in_flight),
-        refused: number(operation.refused),
-        error: operation.error.as_deref(),
     };
     Ok(show(&page))
 }

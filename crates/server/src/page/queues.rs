@@ -24,37 +24,19 @@ pub(super) struct Asked {
     namespace: String,
 }
 
-struct Row {
-    namespace: String,
-    queue: String,
-    /// The address of the list of the timers that wait in the queue.
-    address: String,
-    depth: String,
-    age: Option<String>,
-    oldest: Option<When>,
-    receivers: String,
-    /// The queue's condition, as a style class and a word, such as "empty" or "late".
-    state: (&'static str, &'static str),
+/// Returns the address of the list of the timers that wait in a queue.
+fn address(queue: &QueueView) -> String {
+    let reason = format!("queue:{}/{}", queue.namespace, queue.queue);
+    list_address("/ui/timers", &queue.namespace, ("reason", &reason))
 }
 
-impl Row {
-    fn new(view: QueueView, now: Moment) -> Self {
-        let reason = format!("queue:{}/{}", view.namespace, view.queue);
-        Self {
-            address: list_address("/ui/timers", &view.namespace, ("reason", &reason)),
-            depth: number(view.depth),
-            age: view.age_ms.map(span),
-            oldest: view.oldest_due.map(|at| When::new(at, now)),
-            receivers: number(view.receivers),
-            state: match (view.depth, view.receivers, view.age_ms.unwrap_or(0)) {
-                (0, ..) => ("good", "empty"),
-                (_, 0, LATE..) => ("bad", "nobody fetches"),
-                (_, _, LATE..) => ("warn", "late"),
-                _ => ("good", "moves"),
-            },
-            namespace: view.namespace,
-            queue: view.queue,
-        }
+/// Returns the condition of a queue, as a style class and a word.
+fn state(queue: &QueueView) -> (&'static str, &'static str) {
+    match (queue.depth, queue.receivers, queue.age_ms.unwrap_or(0)) {
+        (0, ..) => ("good", "empty"),
+        (_, 0, LATE..) => ("bad", "nobody fetches"),
+        (_, _, LATE..) => ("warn", "late"),
+        _ => ("good", "moves"),
     }
 }
 
@@ -64,7 +46,8 @@ struct QueuesPage<'a> {
     frame: Frame<'a>,
     namespaces: Vec<(String, bool)>,
     namespace: &'a str,
-    rows: Vec<Row>,
+    rows: Vec<QueueView>,
+    now: Moment,
     /// The number of queues that the page leaves out because there are too many.
     more: usize,
 }
@@ -83,12 +66,12 @@ pub(super) async fn show_queues(
     queues.sort_by_key(|queue| core::cmp::Reverse(queue.age_ms));
     let more = queues.len().saturating_sub(MOST);
     queues.truncate(MOST);
-    let now = now(&service);
     let page = QueuesPage {
         frame: Frame::new(&visitor, "queues"),
         namespaces: offered(&service, &visitor, &namespace),
         namespace: &namespace,
-        rows: queues.into_iter().map(|queue| Row::new(queue, now)).collect(),
+        rows: queues,
+        now: now(&service),
         more,
     };
     Ok(show(&page))

@@ -37,39 +37,6 @@ pub(super) struct Asked {
     done: String,
 }
 
-struct Row {
-    namespace: String,
-    name: String,
-    address: String,
-    plan: String,
-    zone: String,
-    state: &'static str,
-    class: &'static str,
-    next: Option<When>,
-    last: Option<When>,
-    fired: String,
-    missed: String,
-    skipped: String,
-}
-
-fn row(view: ScheduleView, now: Moment) -> Row {
-    let (state, class) = state(view.state);
-    Row {
-        address: address(&view.namespace, &view.key),
-        plan: plan(&view.schedule),
-        zone: view.schedule.zone.unwrap_or_else(|| "UTC".to_owned()),
-        state,
-        class,
-        next: view.next.map(|at| When::new(at, now)),
-        last: view.last_fired.map(|at| When::new(at, now)),
-        fired: number(view.fired),
-        missed: number(view.missed),
-        skipped: number(view.skipped),
-        name: view.key,
-        namespace: view.namespace,
-    }
-}
-
 #[derive(Template)]
 #[template(path = "schedules.html")]
 struct SchedulesPage<'a> {
@@ -77,7 +44,8 @@ struct SchedulesPage<'a> {
     namespace: &'a str,
     namespaces: Vec<(String, bool)>,
     q: &'a str,
-    rows: Vec<Row>,
+    rows: Vec<ScheduleView>,
+    now: Moment,
     next: Option<String>,
     first: Option<String>,
     done: Option<&'static str>,
@@ -105,7 +73,6 @@ pub(super) async fn show_schedules(
         Some(place.ok_or_else(|| Fault::bad("The cursor is of another list, or of none."))?)
     };
     let (views, next) = walk(&service, (&namespace, &q), place).await?;
-    let now = now(&service);
     let address = |cursor: Option<&str>| {
         let mut query = Serializer::new(String::new());
         if !namespace.is_empty() {
@@ -123,7 +90,8 @@ pub(super) async fn show_schedules(
     let page = SchedulesPage {
         frame: Frame::new(&visitor, "schedules"),
         namespaces: offered(&service, &visitor, &namespace),
-        rows: views.into_iter().map(|view| row(view, now)).collect(),
+        rows: views,
+        now: now(&service),
         next: next.map(|cursor| address(Some(&cursor))),
         first: (!cursor.is_empty()).then(|| address(None)),
         done: done_words(&done),

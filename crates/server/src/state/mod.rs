@@ -20,6 +20,6 @@ pub(crate) use namespaces::{
 };
 pub use principal::Principal;
 pub(crate) use stop::Stop;
-pub(crate) use token_file::{NewToken, TokenFile, TokenHash, hash, id_of_token, role_name};
+pub(crate) use token_file::{NewToken, Stored, TokenFile, TokenHash, hash, id_of_token, role_name};
 pub(crate) use tokens::Tokens;
 pub(crate) use trace::Trace;

@@ -48,8 +48,8 @@ impl Page {
         self.value(name, &[], value);
     }
 
-    /// Writes a metric with a value for each value of one label. The labels' values must not contain quotes, backslashes
-    /// or line feeds.
+    /// Writes a metric with a number for each value of one label. The values of the label must not contain quotes,
+    /// backslashes or line feeds.
     pub(super) fn by_label<W: AsRef<str>, V: fmt::Display>(
         &mut self,
         name: &str,

@@ -33,7 +33,6 @@ struct Secret {
 #[template(path = "access.html")]
 struct AccessPage<'a> {
     frame: Frame<'a>,
-    mark: &'a str,
     namespaces: Vec<NamespaceView>,
     tokens: &'a [Stored],
     now: Moment,
@@ -83,7 +82,6 @@ async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> R
     let page = AccessPage {
         // The script does not refresh this page: a refresh would remove the secret, which is shown only once.
         frame: Frame::still(visitor, "access"),
-        mark: &visitor.mark,
         namespaces,
         tokens: tokens.get(..MOST).unwrap_or(tokens),
         now: now(service),
@@ -107,10 +105,8 @@ fn token_place(settings: &Settings) -> String {
 }
 
 fn check(visitor: &Visitor) -> Result<(), Fault> {
-    if visitor.rules() {
-        return Ok(());
-    }
-    Err(Fault::forbidden("Namespaces and tokens are shown to administrators of the whole service."))
+    let detail = "Namespaces and tokens are shown to administrators of the whole service.";
+    Fault::unless(visitor.rules(), detail)
 }
 
 /// Shows the page of namespaces and tokens.

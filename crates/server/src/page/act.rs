@@ -1,6 +1,6 @@
 //! Handles the buttons with which a visitor changes a single timer.
 
-use super::fault::Fault;
+use super::fault::{Fault, UNCHANGED};
 use super::posted::Posted;
 use super::rows::{address, id_of};
 use crate::service::{Named, Service, Verb};
@@ -19,9 +19,7 @@ pub(super) async fn one(
     Path((namespace, id, verb)): Path<(String, String, String)>,
     form: Posted,
 ) -> Result<Response, Fault> {
-    if !form.visitor.writes(&namespace) {
-        return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
-    }
+    Fault::unless(form.visitor.writes(&namespace), UNCHANGED)?;
     let id = id_of(&id)?;
     let named = Named::Id(id);
     let verb = match &*verb {

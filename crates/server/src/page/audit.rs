@@ -2,7 +2,7 @@
 
 use super::conditions::Search;
 use super::fault::Fault;
-use super::text::number;
+use super::text::{number, query};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::audit::{Wanted, word};
@@ -12,7 +12,6 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, AuditVia, Moment};
-use url::form_urlencoded::Serializer;
 
 /// The number of entries on one page of the audit trail.
 const ON_A_PAGE: u32 = 50;
@@ -62,15 +61,10 @@ impl Asked {
 
     /// Returns the address of the page of the audit trail that begins at `cursor`. The conditions on its entries stay.
     fn address(&self, cursor: &str) -> String {
-        let pairs = [
-            ("namespace", &*self.namespace),
-            ("token", &self.token),
-            ("action", &self.action),
-            ("cursor", cursor),
-        ];
-        let mut query = Serializer::new(String::new());
-        query.extend_pairs(pairs.into_iter().filter(|(_, value)| !value.is_empty()));
-        format!("/ui/audit?{}", query.finish())
+        let Self { namespace, token, action, .. } = self;
+        let conditions =
+            [("namespace", &**namespace), ("token", token), ("action", action), ("cursor", cursor)];
+        format!("/ui/audit?{}", query(&conditions))
     }
 
     fn is_filtered(&self) -> bool {
@@ -83,11 +77,8 @@ impl Asked {
 struct AuditPage<'a> {
     frame: Frame<'a>,
     asked: &'a Asked,
-    actions: &'static [&'static str],
     rows: Vec<AuditEntry>,
     now: Moment,
-    is_filtered: bool,
-    is_of_this_node: bool,
     first: Option<&'static str>,
     next: Option<String>,
 }
@@ -118,19 +109,14 @@ pub(super) async fn show_audit(
     visitor: Visitor,
     Search(asked): Search<Asked>,
 ) -> Result<Response, Fault> {
-    if !visitor.rules() {
-        return Err(Fault::forbidden("The audit trail is shown to administrators of the whole service."));
-    }
+    Fault::unless(visitor.rules(), "The audit trail is shown to administrators of the whole service.")?;
     let cursor = Some(&*asked.cursor).filter(|cursor| !cursor.is_empty());
     let found = service.audit().entries(asked.wanted()?, cursor, ON_A_PAGE).await?;
     Ok(show(&AuditPage {
         frame: Frame::new(&visitor, "audit"),
         asked: &asked,
-        actions: &ACTIONS,
         rows: found.items,
         now: now(&service),
-        is_filtered: asked.is_filtered(),
-        is_of_this_node: visitor.has_nodes,
         first: cursor.map(|_| "/ui/audit"),
         next: found.next.map(|next| asked.address(&next)),
     }))

@@ -17,18 +17,13 @@ use tourbillon_durable::state::Phase;
 #[template(path = "dead.html")]
 struct DeadPage<'a> {
     frame: Frame<'a>,
-    mark: &'a str,
     asked: &'a Conditions,
     namespaces: Vec<(String, bool)>,
-    from: String,
-    until: String,
     rows: Vec<Row>,
     next: Option<String>,
     first: Option<String>,
     /// The address of the list that the page shows.
     here: String,
-    /// The address of the same list in the reverse order.
-    turned: String,
     /// The address of the page that groups dead timers by receiver and error.
     groups: String,
     may_change: bool,
@@ -36,7 +31,6 @@ struct DeadPage<'a> {
     /// namespace in which the visitor may change timers.
     may_change_all: bool,
     count: String,
-    is_filtered: bool,
     done: Option<&'static str>,
 }
 
@@ -57,15 +51,11 @@ pub(super) async fn show_dead(
     let is_one = !asked.is_of_all();
     let page = DeadPage {
         frame: Frame::new(&visitor, "dead"),
-        mark: &visitor.mark,
         namespaces: offered(&service, &visitor, &asked.namespace),
-        from: Conditions::field(asked.from.as_ref()),
-        until: Conditions::field(asked.until.as_ref()),
         rows: listed.timers.iter().map(|timer| Row::new(shown(timer, false), "/ui/dead", now)).collect(),
         next: listed.next.map(|cursor| asked.address("/ui/dead", Some(&cursor))),
         first: (!asked.cursor.is_empty()).then(|| asked.address("/ui/dead", None)),
         here: asked.address("/ui/dead", Some(&asked.cursor)),
-        turned: asked.turned("/ui/dead"),
         groups: match &*asked.namespace {
             "" => "/ui/dead/groups".to_owned(),
             namespace => format!("/ui/dead/groups?namespace={namespace}"),
@@ -76,7 +66,6 @@ pub(super) async fn show_dead(
             && !asked.has_range()
             && asked.q.is_empty(),
         count: number(dead.map(|(_, count)| count).sum()),
-        is_filtered: asked.is_filtered(),
         done,
         asked: &asked,
     };

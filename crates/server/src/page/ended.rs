@@ -1,9 +1,10 @@
 //! Shows the timers that ended lately. The service still remembers them, although it has removed all but the dead
 //! timers from the store.
 
-use super::conditions::{Search, offered, visible};
+use super::conditions::{Search, existing, offered};
 use super::fault::Fault;
 use super::rows::address;
+use super::text::query;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::service::Service;
@@ -12,7 +13,6 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{EndKind, Moment, Past};
-use url::form_urlencoded::Serializer;
 
 /// The number of timers on one page of the list of ended timers.
 const OF_A_PAGE: usize = 50;
@@ -111,10 +111,7 @@ pub(super) async fn show_ended(
     if [&asked.namespace, &asked.q, &asked.how].iter().any(|text| text.len() > LONGEST) {
         return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
     }
-    let namespace = visible(&asked.namespace, &service, &visitor)?;
-    if !namespace.is_empty() {
-        service.namespaces().require(&namespace)?;
-    }
+    let namespace = existing(&asked.namespace, &service, &visitor)?;
     let kind = ENDS.iter().find(|(word, _)| *word == asked.how).map(|(_, kind)| *kind);
     if kind.is_none() && !asked.how.is_empty() {
         return Err(Fault::bad("A timer ends as delivered, dead, cancelled, replaced or skipped."));
@@ -126,16 +123,9 @@ pub(super) async fn show_ended(
             && (q.is_empty() || known.key.as_deref().is_some_and(|key| key.starts_with(q)))
     });
     let address = |before: Option<u64>| {
-        let mut query = Serializer::new(String::new());
         let before = before.map(|before| before.to_string()).unwrap_or_default();
-        for (name, value) in
-            [("namespace", &*namespace), ("q", q), ("how", &*asked.how), ("before", &*before)]
-        {
-            if !value.is_empty() {
-                query.append_pair(name, value);
-            }
-        }
-        format!("/ui/ended?{}", query.finish())
+        let conditions = [("namespace", &*namespace), ("q", q), ("how", &asked.how), ("before", &before)];
+        format!("/ui/ended?{}", query(&conditions))
     };
     let now = now(&service);
     let page = EndedPage {

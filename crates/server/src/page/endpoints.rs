@@ -1,6 +1,6 @@
 //! Shows the hosts to which callbacks go, with the state of each host's circuit breaker.
 
-use super::conditions::Search;
+use super::conditions::{Done, Search};
 use super::fault::Fault;
 use super::posted::Posted;
 use super::rows::list_address;
@@ -12,19 +12,10 @@ use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
-use serde::Deserialize;
 use tourbillon_api::{AuditAction, Breaker, Endpoint, Moment};
 
 /// The greatest number of hosts that the page shows. Hosts whose circuit breakers are not closed come first.
 const MOST: usize = 200;
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Asked {
-    /// A word for the visitor's last change, which redirected the browser here. Unless it is empty, the page says that
-    /// callbacks to a host go out again.
-    done: String,
-}
 
 /// Returns the word for the state of a host's circuit breaker, and the style class that colours the word.
 fn breaker(breaker: Breaker) -> (&'static str, &'static str) {
@@ -61,7 +52,6 @@ fn errors(endpoint: &Endpoint) -> String {
 #[template(path = "endpoints.html")]
 struct EndpointsPage<'a> {
     frame: Frame<'a>,
-    mark: &'a str,
     may_change: bool,
     done: bool,
     rows: Vec<Endpoint>,
@@ -74,29 +64,24 @@ struct EndpointsPage<'a> {
 pub(super) async fn show_endpoints(
     State(service): State<Service>,
     visitor: Visitor,
-    asked: Result<Search<Asked>, Fault>,
+    asked: Result<Search<Done>, Fault>,
 ) -> Result<Response, Fault> {
     let done = asked.is_ok_and(|Search(asked)| !asked.done.is_empty());
-    if !visitor.reads_all() {
-        let detail = "The hosts are those of all namespaces, and your token is for one.";
-        return Err(Fault::forbidden(detail));
-    }
+    let detail = "The hosts are those of all namespaces, and your token is for one.";
+    Fault::unless(visitor.reads_all(), detail)?;
     let mut endpoints = service.reports().endpoints();
     endpoints.sort_by_key(|endpoint| endpoint.breaker == Breaker::Closed);
     let more = endpoints.len().saturating_sub(MOST);
     endpoints.truncate(MOST);
-    let (mark, may_change) = (&*visitor.mark, visitor.writes_all());
-    let (frame, now) = (Frame::new(&visitor, "endpoints"), now(&service));
-    Ok(show(&EndpointsPage { frame, mark, may_change, done, rows: endpoints, now, more }))
+    let (frame, may_change) = (Frame::new(&visitor, "endpoints"), visitor.writes_all());
+    Ok(show(&EndpointsPage { frame, may_change, done, rows: endpoints, now: now(&service), more }))
 }
 
 /// Closes a host's circuit breaker and puts the host's parked timers back. From then on, callbacks to the host go out
 /// at once.
 pub(super) async fn reopen(State(service): State<Service>, form: Posted) -> Result<Response, Fault> {
-    if !form.visitor.writes_all() {
-        let detail = "The host is one of all namespaces, which your token does not permit to change.";
-        return Err(Fault::forbidden(detail));
-    }
+    let detail = "The host is one of all namespaces, which your token does not permit to change.";
+    Fault::unless(form.visitor.writes_all(), detail)?;
     let host = form.fields.get("host");
     if !service.reports().endpoints().iter().any(|endpoint| endpoint.host == host) {
         return Err(Fault::bad("Nothing was changed: the host has got no callbacks."));

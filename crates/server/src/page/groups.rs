@@ -1,8 +1,8 @@
 //! Shows the dead timers in groups. The timers of a group have the same receiver and the same last error.
 
-use super::conditions::{Search, offered, visible};
+use super::conditions::{InNamespace, Search, existing, offered};
 use super::fault::Fault;
-use super::text::number;
+use super::text::{number, query};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::convert::moment;
@@ -10,17 +10,9 @@ use crate::service::{DeadGroup, Service};
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
-use serde::Deserialize;
-use url::form_urlencoded::Serializer;
 
 /// The greatest number of groups of dead timers that the page shows.
 const MOST: usize = 100;
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Asked {
-    namespace: String,
-}
 
 struct Row {
     namespace: Box<str>,
@@ -37,7 +29,6 @@ struct Row {
 #[template(path = "groups.html")]
 struct GroupsPage<'a> {
     frame: Frame<'a>,
-    mark: &'a str,
     namespaces: Vec<(String, bool)>,
     namespace: &'a str,
     rows: Vec<Row>,
@@ -53,21 +44,16 @@ struct GroupsPage<'a> {
 pub(super) async fn show_groups(
     State(service): State<Service>,
     visitor: Visitor,
-    Search(asked): Search<Asked>,
+    Search(asked): Search<InNamespace>,
 ) -> Result<Response, Fault> {
-    let namespace = visible(&asked.namespace, &service, &visitor)?;
-    if !namespace.is_empty() {
-        service.namespaces().require(&namespace)?;
-    }
+    let namespace = existing(&asked.namespace, &service, &visitor)?;
     let found = service.reports().dead_groups(Some(&*namespace).filter(|name| !name.is_empty())).await?;
     let now = now(&service);
     let more = found.groups.len().saturating_sub(MOST);
     let rows = found.groups.into_iter().take(MOST).map(|(namespace, group, deaths)| {
-        let mut query = Serializer::new(String::new());
-        query.append_pair("namespace", &namespace);
-        query.append_pair("place", &group.place).append_pair("error", &group.error);
+        let conditions = [("namespace", &*namespace), ("place", &group.place), ("error", &group.error)];
         Row {
-            address: format!("/ui/dead?{}", query.finish()),
+            address: format!("/ui/dead?{}", query(&conditions)),
             count: number(deaths.count),
             first: When::new(moment(deaths.first), now),
             last: When::new(moment(deaths.last), now),
@@ -78,7 +64,6 @@ pub(super) async fn show_groups(
     });
     let page = GroupsPage {
         frame: Frame::new(&visitor, "dead"),
-        mark: &visitor.mark,
         namespaces: offered(&service, &visitor, &namespace),
         namespace: &namespace,
         rows: rows.collect(),

@@ -1,6 +1,6 @@
 //! Begins operations, each of which changes many timers in the background. Shows their progress.
 
-use super::fault::Fault;
+use super::fault::{Fault, UNCHANGED, UNSEEN};
 use super::posted::Posted;
 use super::text::number;
 use super::view::{Frame, When, now, show};
@@ -20,9 +20,7 @@ pub(super) async fn begin(
 ) -> Result<Response, Fault> {
     let Posted { visitor, fields } = &form;
     let namespace = fields.get("namespace");
-    if !visitor.writes(namespace) {
-        return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
-    }
+    Fault::unless(visitor.writes(namespace), UNCHANGED)?;
     let text = |name| fields.given(name).map(str::to_owned);
     let work = match &*verb {
         "cancel" => {
@@ -87,9 +85,7 @@ pub(super) async fn show_operation(
     visitor: Visitor,
     Path((namespace, id)): Path<(String, String)>,
 ) -> Result<Response, Fault> {
-    if !visitor.reads(&namespace) {
-        return Err(Fault::forbidden("Your token does not permit to see this namespace."));
-    }
+    Fault::unless(visitor.reads(&namespace), UNSEEN)?;
     let Some(operation) = service.operations().find(&namespace, &id).await else {
         let detail = "There is no such operation. It is shown for an hour after its end.";
         return Err(Problem::new(ProblemKind::NotFound, detail).into());

@@ -60,8 +60,6 @@ struct Whole {
     history: Vec<Small>,
     /// The length of the history that the charts show, in hours.
     hours: u64,
-    /// The lengths of history from which a visitor can choose, in hours.
-    ranges: [u64; 4],
     begun: bool,
     /// When the history got its latest data. `None` if it has none yet.
     taken: Option<When>,
@@ -216,7 +214,6 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
         has_schedules,
         history: chart::history(&past, hours),
         hours,
-        ranges: RANGES,
         version: stats.version,
     })
 }

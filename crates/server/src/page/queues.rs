@@ -1,6 +1,6 @@
 //! Shows the queues in which due timers wait until receivers fetch them.
 
-use super::conditions::{Search, offered, visible};
+use super::conditions::{InNamespace, Search, existing, offered};
 use super::fault::Fault;
 use super::rows::list_address;
 use super::text::{number, span};
@@ -10,19 +10,12 @@ use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
-use serde::Deserialize;
 use tourbillon_api::{Moment, QueueView};
 
 /// The greatest number of queues that the page shows. The queues whose oldest timers have waited longest come first.
 const MOST: usize = 200;
 /// How long a queue's oldest timer must have waited before the page shows the queue as late, in milliseconds.
 const LATE: u64 = 60_000;
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Asked {
-    namespace: String,
-}
 
 /// Returns the address of the list of the timers that wait in a queue.
 fn address(queue: &QueueView) -> String {
@@ -56,12 +49,9 @@ struct QueuesPage<'a> {
 pub(super) async fn show_queues(
     State(service): State<Service>,
     visitor: Visitor,
-    Search(asked): Search<Asked>,
+    Search(asked): Search<InNamespace>,
 ) -> Result<Response, Fault> {
-    let namespace = visible(&asked.namespace, &service, &visitor)?;
-    if !namespace.is_empty() {
-        service.namespaces().require(&namespace)?;
-    }
+    let namespace = existing(&asked.namespace, &service, &visitor)?;
     let mut queues = service.reports().queues(|name| namespace.is_empty() || *name == *namespace).await?;
     queues.sort_by_key(|queue| core::cmp::Reverse(queue.age_ms));
     let more = queues.len().saturating_sub(MOST);

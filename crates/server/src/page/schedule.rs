@@ -1,10 +1,10 @@
 //! Shows a schedule: its next occurrences, its state, and its settings. The occurrences are shown in the schedule's own
 //! zone and in UTC.
 
-use super::conditions::Search;
-use super::fault::Fault;
+use super::conditions::{Done, Search};
+use super::fault::{Fault, UNCHANGED, UNSEEN};
 use super::posted::Posted;
-use super::text::{number, span};
+use super::text::{number, query, span};
 use super::timer::policy;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
@@ -14,21 +14,11 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
 use tourbillon_api::{
     AuditAction, ClockChange, Gap, Missed, Moment, NewSchedule, Occurrence, Overlap, Problem, ProblemKind,
     ScheduleState, ScheduleView, ShortMonth,
 };
 use tourbillon_durable::schedule::{ScheduleKey, Schedules};
-use url::form_urlencoded::Serializer;
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Asked {
-    /// A word for the visitor's last change, such as `pause`. The change redirected the browser here, and the page
-    /// shows a message. Empty if there was no change.
-    done: String,
-}
 
 /// Describes in words the moments at which a schedule makes its timers, such as "every 5 min".
 pub(super) fn plan(schedule: &NewSchedule) -> String {
@@ -105,17 +95,12 @@ fn instant(occurrence: Occurrence, now: Moment) -> Instant {
 #[template(path = "schedule.html")]
 struct SchedulePage<'a> {
     frame: Frame<'a>,
-    mark: &'a str,
     address: String,
     namespace: &'a str,
     key: &'a str,
-    state: &'static str,
-    class: &'static str,
-    why: String,
-    zone: &'a str,
+    view: &'a ScheduleView,
+    now: Moment,
     upcoming: Vec<Instant>,
-    rows: Vec<(&'static str, String)>,
-    last: Option<When>,
     may_change: bool,
     is_waiting: bool,
     occurrences: String,
@@ -203,33 +188,24 @@ pub(super) async fn show_schedule(
     State(service): State<Service>,
     visitor: Visitor,
     Path((namespace, key)): Path<(String, String)>,
-    asked: Result<Search<Asked>, Fault>,
+    asked: Result<Search<Done>, Fault>,
 ) -> Result<Response, Fault> {
     let done = asked.map(|Search(asked)| asked.done).unwrap_or_default();
-    if !visitor.reads(&namespace) {
-        return Err(Fault::forbidden("Your token does not permit to see this namespace."));
-    }
+    Fault::unless(visitor.reads(&namespace), UNSEEN)?;
     let mut view =
         service.schedules().see(ScheduleKey::new(&*namespace, &*key), false, Schedules::get).await?;
     let now = now(&service);
     let upcoming = core::mem::take(&mut view.upcoming);
-    let (state, class) = state(view.state);
-    let mut query = Serializer::new(String::new());
-    query.append_pair("namespace", &namespace).append_pair("label", &format!("schedule:{key}"));
+    let label = format!("schedule:{key}");
     let page = SchedulePage {
         frame: Frame::new(&visitor, "schedules"),
-        mark: &visitor.mark,
         address: address(&namespace, &key),
-        state,
-        class,
-        why: why(&view, now),
-        zone: view.schedule.zone.as_deref().unwrap_or("UTC"),
+        view: &view,
+        now,
         upcoming: upcoming.into_iter().map(|occurrence| instant(occurrence, now)).collect(),
-        rows: rows(&view),
-        last: view.last_fired.map(|at| When::new(at, now)),
         may_change: visitor.writes(&namespace),
         is_waiting: matches!(view.state, ScheduleState::Paused | ScheduleState::Parked),
-        occurrences: format!("/ui/timers?{}", query.finish()),
+        occurrences: format!("/ui/timers?{}", query(&[("namespace", &namespace), ("label", &label)])),
         done: done_words(&done),
         namespace: &namespace,
         key: &key,
@@ -255,9 +231,7 @@ pub(super) async fn change(
     Path((namespace, key, verb)): Path<(String, String, String)>,
     form: Posted,
 ) -> Result<Response, Fault> {
-    if !form.visitor.writes(&namespace) {
-        return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
-    }
+    Fault::unless(form.visitor.writes(&namespace), UNCHANGED)?;
     if verb == "delete" {
         form.fields.confirm("remove")?;
     }

@@ -3,7 +3,7 @@
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
 use super::schedule::{address, done_words, plan, state};
-use super::text::number;
+use super::text::{number, query};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::listing::{cursor_text, place_of};
@@ -14,7 +14,6 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{Moment, ScheduleView};
-use url::form_urlencoded::Serializer;
 
 /// The number of schedules on one page of the list.
 const OF_A_PAGE: u32 = 50;
@@ -73,18 +72,8 @@ pub(super) async fn show_schedules(
         Some(place.ok_or_else(|| Fault::bad("The cursor is of another list, or of none."))?)
     };
     let (views, next) = walk(&service, (&namespace, &q), place).await?;
-    let address = |cursor: Option<&str>| {
-        let mut query = Serializer::new(String::new());
-        if !namespace.is_empty() {
-            query.append_pair("namespace", &namespace);
-        }
-        if !q.is_empty() {
-            query.append_pair("q", &q);
-        }
-        if let Some(cursor) = cursor {
-            query.append_pair("cursor", cursor);
-        }
-        format!("/ui/schedules?{}", query.finish())
+    let address = |cursor: &str| {
+        format!("/ui/schedules?{}", query(&[("namespace", &*namespace), ("q", &q), ("cursor", cursor)]))
     };
     let next = next.map(|next| cursor_text(mark.as_bytes(), &next.bytes()));
     let page = SchedulesPage {
@@ -92,8 +81,8 @@ pub(super) async fn show_schedules(
         namespaces: offered(&service, &visitor, &namespace),
         rows: views,
         now: now(&service),
-        next: next.map(|cursor| address(Some(&cursor))),
-        first: (!cursor.is_empty()).then(|| address(None)),
+        next: next.map(|cursor| address(&cursor)),
+        first: (!cursor.is_empty()).then(|| address("")),
         done: done_words(&done),
         namespace: &namespace,
         q: &q,

@@ -23,12 +23,9 @@ struct Many<'a> {
 #[template(path = "timers.html")]
 struct TimersPage<'a> {
     frame: Frame<'a>,
-    mark: &'a str,
     asked: &'a Conditions,
     namespaces: Vec<(String, bool)>,
     phases: Vec<(&'static str, bool)>,
-    from: String,
-    until: String,
     rows: Vec<Row>,
     /// The ended timers whose key is exactly the text in the search field.
     ended: Vec<EndedRow>,
@@ -36,13 +33,9 @@ struct TimersPage<'a> {
     ended_address: String,
     next: Option<String>,
     first: Option<String>,
-    order: &'static str,
-    /// The address of the same list in the reverse order.
-    turned: String,
     many: Option<Many<'a>>,
     /// Whether the page says that a visitor must choose a namespace to change all listed timers together.
     wants_namespace: bool,
-    is_filtered: bool,
     /// The message about the visitor's last change, which redirected the browser here. `None` if there was no change.
     done: Option<&'static str>,
 }
@@ -69,21 +62,15 @@ pub(super) async fn show_timers(
     let many = many(&asked).filter(|_| !listed.timers.is_empty());
     let page = TimersPage {
         frame: Frame::new(&visitor, "timers"),
-        mark: &visitor.mark,
         namespaces: offered(&service, &visitor, &asked.namespace),
         phases: PHASES.iter().map(|phase| (phase_name(*phase), asked.phase == Some(*phase))).collect(),
-        from: Conditions::field(asked.from.as_ref()),
-        until: Conditions::field(asked.until.as_ref()),
         rows: listed.timers.iter().map(row).collect(),
         ended,
         ended_address: list_address("/ui/ended", &asked.namespace, ("q", &asked.q)),
         next: listed.next.map(|cursor| asked.address("/ui/timers", Some(&cursor))),
         first: (!is_first).then(|| asked.address("/ui/timers", None)),
-        order: asked.order(),
-        turned: asked.turned("/ui/timers"),
         wants_namespace: many.is_some() && asked.is_of_all(),
         many: many.filter(|_| !asked.is_of_all() && visitor.writes(&asked.namespace)),
-        is_filtered: asked.is_filtered(),
         done,
         asked: &asked,
     };

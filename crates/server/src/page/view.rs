@@ -35,6 +35,11 @@ impl<'a> Frame<'a> {
         self.visitor.is_some_and(|visitor| visitor.has_nodes)
     }
 
+    /// Returns the CSRF token that each form of the page must carry.
+    pub(super) fn mark(&self) -> &str {
+        self.visitor.map_or("", |visitor| &visitor.mark)
+    }
+
     pub(super) fn is_at(&self, at: &str) -> bool {
         self.at == at
     }

@@ -1,6 +1,7 @@
 //! Converts between the types of the HTTP interface and the types of the store.
 
 use crate::blocked;
+use crate::clock::millis;
 use crate::settings::Settings;
 use crate::work::{
     self, BLOCKED, CALLBACK, LONGEST_CALLBACK, LONGEST_CLAIM, PULL, REQUEST_ID, StoredCallback, StoredPull,
@@ -237,7 +238,6 @@ fn policy(policy: &api::Policy, timeout: Duration, at: At<'_>) -> Result<Policy,
 }
 
 fn shown_policy(policy: &Policy, timeout_ms: Option<u32>) -> api::Policy {
-    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     api::Policy {
         attempts: Some(policy.attempts),
         max_age_ms: policy.max_age.map(millis),

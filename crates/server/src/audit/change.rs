@@ -1,6 +1,6 @@
 //! Describes a change and its outcome, as the audit trail records them.
 
-use crate::state::now;
+use crate::clock::now;
 use tourbillon_api::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, Problem};
 
 /// A change of the service, as the audit trail describes it: the action, the namespace, the changed object and a

@@ -3,6 +3,7 @@
 use super::lateness::LatenessBySecond;
 use super::metrics::{Metrics, cause_name};
 use super::timer_history::{Entry, Known, TimerHistory};
+use crate::clock::millis;
 use crate::text::cut;
 use crate::work::BLOCKED;
 use core::time::Duration;
@@ -57,10 +58,6 @@ pub(crate) struct Answered<'a> {
     pub(crate) head: Option<&'a str>,
     /// Whether the receiver gave no answer, although the receiver may have got the callback.
     pub(crate) is_missing: bool,
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns the facts about a timer that an event of its delivery has.

@@ -1,10 +1,11 @@
 //! Administers namespaces: sets their limits, makes their signing secrets, and removes them.
 
 use crate::audit::{Audit, Deed};
+use crate::clock::{moment_in, now};
 use crate::convert::{is_name, unavailable};
 use crate::delivery::Deliveries;
 use crate::record::InFlight;
-use crate::state::{DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, canonical, moment_in, now};
+use crate::state::{DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, canonical};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
 use std::io;

@@ -16,7 +16,7 @@ pub(crate) use counters::{Counter, Counters};
 pub(crate) use events::{Events, Subscription, event, schedules_of};
 pub(crate) use namespace_storage::NamespaceStorage;
 pub(crate) use namespaces::{
-    DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, allows_host, canonical, moment_in, now,
+    DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, allows_host, canonical,
 };
 pub use principal::Principal;
 pub(crate) use stop::Stop;

@@ -4,6 +4,7 @@ use super::count_cache::{CountCache, Numbers};
 use super::naming::{Naming, id_of};
 use super::rate::CreationRate;
 use crate::blocked;
+use crate::clock::millis;
 use crate::convert::{due, unavailable};
 use crate::service::names::by_key;
 use crate::settings::Settings;
@@ -65,7 +66,7 @@ impl CreationLimits {
         let per_second = limits.creations_per_second.unwrap_or(self.settings.creations);
         self.rate.take(candidate.namespace, per_second, Instant::now()).map_err(|rest| {
             let detail = format!("the namespace makes {per_second} timers in a second at most");
-            let millis = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+            let millis = millis(rest).saturating_add(1);
             Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(millis)
         })
     }

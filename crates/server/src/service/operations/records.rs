@@ -15,6 +15,7 @@
 //! | the document cannot be written | the operation goes on, and shows its progress late |
 
 use super::work::Unfinished;
+use crate::clock::millis;
 use crate::share::free_for;
 use crate::state::files;
 use core::cmp::Reverse;
@@ -166,7 +167,7 @@ impl OperationRecords {
                     let unfinished = record.unfinished.clone();
                     let node = Some(this).filter(|_| !stops || unfinished.is_none());
                     let ended = record.ended.map(|ended| {
-                        let before = u64::try_from(ended.elapsed().as_millis()).unwrap_or(u64::MAX);
+                        let before = millis(ended.elapsed());
                         UtcMillis::from_millis(now.as_millis().saturating_sub(before))
                     });
                     all.insert(id.clone(), SharedRecord { namespace, operation, unfinished, node, ended });

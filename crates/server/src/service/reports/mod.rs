@@ -20,6 +20,7 @@ pub(super) use takeovers::Takeovers;
 
 use super::names::by_key;
 use super::stored_timers::StoredTimers;
+use crate::clock::millis;
 use crate::convert::{moment, shown_reason, unavailable};
 use crate::delivery::Deliveries;
 use crate::record::{Endpoints, Entry, History as Samples, InFlight, Known, MOST_HOSTS, Met};
@@ -171,10 +172,6 @@ impl Reports {
             unplaced: horizon.unplaced,
         })
     }
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn endpoint(host: Box<str>, mut met: Met, at_present: HostNow, parked: u64, now: UtcMillis) -> Endpoint {

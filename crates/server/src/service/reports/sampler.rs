@@ -1,6 +1,7 @@
 //! Takes a sample for the history every ten seconds: the service's numbers since the last sample.
 
 use super::Condition;
+use crate::clock::millis;
 use crate::convert::moment;
 use crate::record::{History, INTERVAL, Sample, Totals};
 use crate::state::{Counters, Stop};
@@ -81,7 +82,7 @@ impl Sampler {
             failed: short(now.failed - before.failed),
             cancelled: short(now.cancelled - before.cancelled),
             dead: short(now.dead - before.dead),
-            overdue_ms: u64::try_from(overdue.as_millis()).unwrap_or(u64::MAX),
+            overdue_ms: millis(overdue),
             pending: now.pending,
         };
         *before = now;

@@ -53,12 +53,8 @@ pub(crate) struct Changes {
 impl Changes {
     /// Cancels a timer of a namespace. Removes the timer if it is dead.
     pub(crate) async fn cancel(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
-        let note = self.audit.begin_on_page(|| named.deed(namespace, "cancel"));
-        let answer = self.cancel_one(namespace, named).await;
-        if let Some(note) = note {
-            note.end(&answer).await;
-        }
-        answer
+        let deed = || named.deed(namespace, "cancel");
+        self.audit.note_on_page(deed, self.cancel_one(namespace, named)).await
     }
 
     async fn cancel_one(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
@@ -116,12 +112,8 @@ impl Changes {
         named: Named<'_>,
         verb: Verb,
     ) -> Result<Changed, Problem> {
-        let note = self.audit.begin_on_page(|| named.deed(namespace, verb.word()));
-        let answer = self.change_one(namespace, named, verb).await;
-        if let Some(note) = note {
-            note.end(&answer).await;
-        }
-        answer
+        let deed = || named.deed(namespace, verb.word());
+        self.audit.note_on_page(deed, self.change_one(namespace, named, verb)).await
     }
 
     async fn change_one(&self, namespace: &str, named: Named<'_>, verb: Verb) -> Result<Changed, Problem> {

@@ -74,6 +74,14 @@ struct Record {
     ended: Option<Instant>,
 }
 
+impl Record {
+    /// Makes the record of an operation that has not ended.
+    fn new(id: &str, unfinished: Unfinished) -> Self {
+        let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());
+        Self { operation, namespace, unfinished: Some(unfinished), ended: None }
+    }
+}
+
 /// The operations of a service on many timers, with the file or the shared document that keeps them.
 pub(crate) struct OperationRecords {
     path: PathBuf,
@@ -92,9 +100,8 @@ impl OperationRecords {
     pub(crate) fn open(path: &Path, shared: Option<Arc<RedisStore>>) -> io::Result<Self> {
         let file: File = files::read(path)?.unwrap_or_default();
         let records = file.into_iter().map(|(id, unfinished)| {
-            let operation = unfinished.shown(&id);
-            let namespace = unfinished.namespace.clone();
-            (id, Record { operation, namespace, unfinished: Some(unfinished), ended: None })
+            let record = Record::new(&id, unfinished);
+            (id, record)
         });
         Ok(Self {
             path: path.to_owned(),
@@ -210,9 +217,7 @@ impl OperationRecords {
         }
         let mut records = self.lock();
         for (id, unfinished) in &taken {
-            let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());
-            let unfinished = Some(unfinished.clone());
-            records.insert(id.clone(), Record { operation, namespace, unfinished, ended: None });
+            records.insert(id.clone(), Record::new(id, unfinished.clone()));
         }
         Ok(taken)
     }
@@ -273,9 +278,7 @@ impl OperationRecords {
                 format!("at most {MOST_RUNNING} operations run at a time, and a namespace has its share");
             return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
         }
-        let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());
-        let unfinished = Some(unfinished.clone());
-        records.insert(id.into(), Record { operation, namespace, unfinished, ended: None });
+        records.insert(id.into(), Record::new(id, unfinished.clone()));
         Ok(())
     }
 

@@ -22,25 +22,12 @@ pub(super) async fn one(
     Fault::unless(form.visitor.writes(&namespace), UNCHANGED)?;
     let id = id_of(&id)?;
     let named = Named::Id(id);
-    let verb = match &*verb {
-        "fire" => Some(Verb::Fire),
-        "pause" => Some(Verb::Pause),
-        "resume" => Some(Verb::Resume),
-        "replay" => Some(Verb::Replay),
-        "cancel" => None,
-        _ => return Err(Fault::no_page()),
-    };
-    let done = match verb {
+    let done = match Verb::of(&verb) {
         Some(verb) => {
             service.changes().change(&namespace, named, verb).await?;
-            match verb {
-                Verb::Fire => "fire",
-                Verb::Pause => "pause",
-                Verb::Resume => "resume",
-                Verb::Replay => "replay",
-            }
+            verb.word()
         }
-        None => {
+        None if verb == "cancel" => {
             form.fields.confirm(WORD)?;
             match service.changes().cancel(&namespace, named).await?.result {
                 CancelResult::Cancelled => "cancel",
@@ -48,6 +35,7 @@ pub(super) async fn one(
                 CancelResult::NotFound => "gone",
             }
         }
+        None => return Err(Fault::no_page()),
     };
     let is_of_the_list = form.fields.get("from") == "dead" || done == "gone";
     let to = if is_of_the_list {

@@ -2,15 +2,16 @@
 
 use super::conditions::{Asked, Conditions, Search, offered};
 use super::fault::Fault;
-use super::rows::Row;
+use super::rows::{address, death, error, labels, name, target};
 use super::text::number;
-use super::view::{Frame, done_words, now, show};
+use super::view::{Frame, When, done_words, now, show};
 use super::visitor::Visitor;
 use crate::convert::{shown, unavailable};
 use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use tourbillon_api::{Moment, Timer};
 use tourbillon_durable::state::Phase;
 
 #[derive(Template)]
@@ -19,7 +20,8 @@ struct DeadPage<'a> {
     frame: Frame<'a>,
     asked: &'a Conditions,
     namespaces: Vec<(String, bool)>,
-    rows: Vec<Row>,
+    rows: Vec<Timer>,
+    now: Moment,
     next: Option<String>,
     first: Option<String>,
     /// The address of the list that the page shows.
@@ -47,12 +49,12 @@ pub(super) async fn show_dead(
     let is_counted = |name: &str| visitor.reads(name) && (asked.is_of_all() || *name == *asked.namespace);
     let dead =
         counts.by_namespace.iter().filter(|((name, phase), _)| *phase == Phase::Dead && is_counted(name));
-    let now = now(&service);
     let is_one = !asked.is_of_all();
     let page = DeadPage {
         frame: Frame::new(&visitor, "dead"),
         namespaces: offered(&service, &visitor, &asked.namespace),
-        rows: listed.timers.iter().map(|timer| Row::new(shown(timer, false), "/ui/dead", now)).collect(),
+        rows: listed.timers.iter().map(|timer| shown(timer, false)).collect(),
+        now: now(&service),
         next: listed.next.map(|cursor| asked.address("/ui/dead", Some(&cursor))),
         first: (!asked.cursor.is_empty()).then(|| asked.address("/ui/dead", None)),
         here: asked.address("/ui/dead", Some(&asked.cursor)),

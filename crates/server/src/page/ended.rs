@@ -7,6 +7,7 @@ use super::rows::address;
 use super::text::query;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
+use crate::record::Known;
 use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
@@ -44,48 +45,33 @@ pub(super) struct Asked {
     before: Option<u64>,
 }
 
-/// The row of a timer that has ended, in a list.
-pub(super) struct EndedRow {
-    /// The timer's key, or its id if it had no key.
-    pub(super) name: String,
-    pub(super) namespace: String,
-    pub(super) address: String,
-    pub(super) how: &'static str,
-    class: &'static str,
-    pub(super) at: Option<When>,
-    attempts: u32,
-    detail: String,
+/// Returns the word for the way in which a timer ended.
+pub(super) fn how(past: &Past) -> &'static str {
+    let kind = past.end.as_ref().map(|end| end.how);
+    ENDS.iter().find(|(_, end)| Some(*end) == kind).map_or("ended", |(word, _)| word)
 }
 
-impl EndedRow {
-    fn new(past: Past, now: Moment) -> Self {
-        let kind = past.end.as_ref().map(|end| end.how);
-        let how = ENDS.iter().find(|(_, end)| Some(*end) == kind).map_or("ended", |(word, _)| word);
-        Self {
-            address: address(&past.namespace, &past.id),
-            how,
-            class: match kind {
-                Some(EndKind::Delivered) => "good",
-                Some(EndKind::Dead | EndKind::Skipped) => "bad",
-                _ => "",
-            },
-            at: past.end.as_ref().map(|end| When::new(end.at, now)),
-            attempts: u32::try_from(past.attempts.len()).unwrap_or(u32::MAX),
-            detail: past.end.and_then(|end| end.detail).unwrap_or_default(),
-            name: past.key.unwrap_or(past.id),
-            namespace: past.namespace,
-        }
+/// Returns the style class that colours the way in which a timer ended.
+fn class(past: &Past) -> &'static str {
+    match past.end.as_ref().map(|end| end.how) {
+        Some(EndKind::Delivered) => "good",
+        Some(EndKind::Dead | EndKind::Skipped) => "bad",
+        _ => "",
     }
+}
 
-    /// Returns the ended timers that had the key `key`, the latest first. Leaves dead timers out, because the store
-    /// still has them. `is_meant` says whether to include the timers of a namespace.
-    pub(super) fn of_key(service: &Service, key: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Self> {
-        let (pasts, _) = service.reports().ended_lately(None, MOST_OF_A_KEY, |known, how| {
-            how != EndKind::Dead && known.key.as_deref() == Some(key) && is_meant(&known.namespace)
-        });
-        let now = now(service);
-        pasts.into_iter().map(|past| Self::new(past, now)).collect()
-    }
+/// Returns the detail of a timer's end, such as its error, or an empty text.
+fn detail(past: &Past) -> &str {
+    past.end.as_ref().and_then(|end| end.detail.as_deref()).unwrap_or_default()
+}
+
+/// Returns the ended timers that had the key `key`, the latest first. Leaves dead timers out, because the store still
+/// has them. `is_meant` says whether to include the timers of a namespace.
+pub(super) fn of_key(service: &Service, key: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Past> {
+    let is_meant = |known: &Known, how| {
+        how != EndKind::Dead && known.key.as_deref() == Some(key) && is_meant(&known.namespace)
+    };
+    service.reports().ended_lately(None, MOST_OF_A_KEY, is_meant).0
 }
 
 #[derive(Template)]
@@ -96,7 +82,8 @@ struct EndedPage<'a> {
     namespace: &'a str,
     q: &'a str,
     ends: Vec<(&'static str, bool)>,
-    rows: Vec<EndedRow>,
+    rows: Vec<Past>,
+    now: Moment,
     next: Option<String>,
     first: Option<String>,
     is_filtered: bool,
@@ -127,12 +114,12 @@ pub(super) async fn show_ended(
         let conditions = [("namespace", &*namespace), ("q", q), ("how", &asked.how), ("before", &before)];
         format!("/ui/ended?{}", query(&conditions))
     };
-    let now = now(&service);
     let page = EndedPage {
         frame: Frame::new(&visitor, "ended"),
         namespaces: offered(&service, &visitor, &namespace),
         ends: ENDS.iter().map(|(word, end)| (*word, kind == Some(*end))).collect(),
-        rows: pasts.into_iter().map(|past| EndedRow::new(past, now)).collect(),
+        rows: pasts,
+        now: now(&service),
         next: next.map(|next| address(Some(next))),
         first: asked.before.map(|_| address(None)),
         is_filtered: !q.is_empty() || kind.is_some(),

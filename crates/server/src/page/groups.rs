@@ -6,23 +6,19 @@ use super::text::{number, query};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::convert::moment;
-use crate::service::{DeadGroup, Service};
+use crate::service::{DeadGroup, Deaths, Service};
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use tourbillon_api::Moment;
 
 /// The greatest number of groups of dead timers that the page shows.
 const MOST: usize = 100;
 
-struct Row {
-    namespace: Box<str>,
-    group: DeadGroup,
-    /// The address of the list of the group's dead timers.
-    address: String,
-    count: String,
-    first: When,
-    last: When,
-    may_change: bool,
+/// Returns the address of the list of a group's dead timers.
+fn address(namespace: &str, group: &DeadGroup) -> String {
+    let conditions = [("namespace", namespace), ("place", &group.place), ("error", &group.error)];
+    format!("/ui/dead?{}", query(&conditions))
 }
 
 #[derive(Template)]
@@ -31,7 +27,9 @@ struct GroupsPage<'a> {
     frame: Frame<'a>,
     namespaces: Vec<(String, bool)>,
     namespace: &'a str,
-    rows: Vec<Row>,
+    /// The groups with their namespaces and their numbers of timers. The largest group comes first.
+    rows: Vec<(Box<str>, DeadGroup, Deaths)>,
+    now: Moment,
     /// The number of groups that the page leaves out because there are too many.
     more: usize,
     /// The number of dead timers that the groups count. In a very large store, they count only the timers that died
@@ -47,26 +45,15 @@ pub(super) async fn show_groups(
     Search(asked): Search<InNamespace>,
 ) -> Result<Response, Fault> {
     let namespace = existing(&asked.namespace, &service, &visitor)?;
-    let found = service.reports().dead_groups(Some(&*namespace).filter(|name| !name.is_empty())).await?;
-    let now = now(&service);
+    let mut found = service.reports().dead_groups(Some(&*namespace).filter(|name| !name.is_empty())).await?;
     let more = found.groups.len().saturating_sub(MOST);
-    let rows = found.groups.into_iter().take(MOST).map(|(namespace, group, deaths)| {
-        let conditions = [("namespace", &*namespace), ("place", &group.place), ("error", &group.error)];
-        Row {
-            address: format!("/ui/dead?{}", query(&conditions)),
-            count: number(deaths.count),
-            first: When::new(moment(deaths.first), now),
-            last: When::new(moment(deaths.last), now),
-            may_change: visitor.writes(&namespace),
-            namespace,
-            group,
-        }
-    });
+    found.groups.truncate(MOST);
     let page = GroupsPage {
         frame: Frame::new(&visitor, "dead"),
         namespaces: offered(&service, &visitor, &namespace),
         namespace: &namespace,
-        rows: rows.collect(),
+        rows: found.groups,
+        now: now(&service),
         more,
         looked: number(found.looked),
         is_whole: found.is_whole,

@@ -15,8 +15,8 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tourbillon_api::{
-    AuditAction, ClockChange, Gap, Missed, Moment, NewSchedule, Occurrence, Overlap, Problem, ProblemKind,
-    ScheduleState, ScheduleView, ShortMonth,
+    AuditAction, ClockChange, Gap, Missed, Moment, NewSchedule, Overlap, Problem, ProblemKind, ScheduleState,
+    ScheduleView, ShortMonth,
 };
 use tourbillon_durable::schedule::{ScheduleKey, Schedules};
 
@@ -58,14 +58,6 @@ pub(super) fn address(namespace: &str, key: &str) -> String {
     format!("/ui/schedules/{namespace}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC))
 }
 
-/// The row of a moment at which a schedule will make a timer.
-struct Instant {
-    at: Option<When>,
-    local: String,
-    planned: String,
-    change: Option<&'static str>,
-}
-
 /// Writes a local time for people. If the text names a distance from UTC, a space separates the time from the distance.
 fn local(text: &str) -> String {
     let text = text.replacen('T', " ", 1);
@@ -77,17 +69,13 @@ fn local(text: &str) -> String {
     }
 }
 
-fn instant(occurrence: Occurrence, now: Moment) -> Instant {
-    Instant {
-        at: occurrence.at.map(|at| When::new(at, now)),
-        local: occurrence.local.as_deref().map(local).unwrap_or_default(),
-        planned: local(&occurrence.planned),
-        change: occurrence.clock_change.map(|change| match change {
-            ClockChange::Moved => "clocks skip this time: it comes right after",
-            ClockChange::Skipped => "clocks skip this time: it is left out",
-            ClockChange::Doubled => "clocks show this time twice",
-            _ => "clocks change",
-        }),
+/// Explains how a change of the clocks concerns an instant.
+fn clock_words(change: ClockChange) -> &'static str {
+    match change {
+        ClockChange::Moved => "clocks skip this time: it comes right after",
+        ClockChange::Skipped => "clocks skip this time: it is left out",
+        ClockChange::Doubled => "clocks show this time twice",
+        _ => "clocks change",
     }
 }
 
@@ -100,7 +88,6 @@ struct SchedulePage<'a> {
     key: &'a str,
     view: &'a ScheduleView,
     now: Moment,
-    upcoming: Vec<Instant>,
     may_change: bool,
     is_waiting: bool,
     occurrences: String,
@@ -192,17 +179,14 @@ pub(super) async fn show_schedule(
 ) -> Result<Response, Fault> {
     let done = asked.map(|Search(asked)| asked.done).unwrap_or_default();
     Fault::unless(visitor.reads(&namespace), UNSEEN)?;
-    let mut view =
-        service.schedules().see(ScheduleKey::new(&*namespace, &*key), false, Schedules::get).await?;
+    let view = service.schedules().see(ScheduleKey::new(&*namespace, &*key), false, Schedules::get).await?;
     let now = now(&service);
-    let upcoming = core::mem::take(&mut view.upcoming);
     let label = format!("schedule:{key}");
     let page = SchedulePage {
         frame: Frame::new(&visitor, "schedules"),
         address: address(&namespace, &key),
         view: &view,
         now,
-        upcoming: upcoming.into_iter().map(|occurrence| instant(occurrence, now)).collect(),
         may_change: visitor.writes(&namespace),
         is_waiting: matches!(view.state, ScheduleState::Paused | ScheduleState::Parked),
         occurrences: format!("/ui/timers?{}", query(&[("namespace", &namespace), ("label", &label)])),

@@ -1,16 +1,17 @@
 //! Shows the list of timers.
 
 use super::conditions::{Asked, Conditions, PHASES, Search, offered};
-use super::ended::EndedRow;
+use super::ended::{how, of_key};
 use super::fault::Fault;
-use super::rows::{Row, address, list_address};
-use super::view::{Frame, done_words, now, phase_name, show};
+use super::rows::{address, error, labels, list_address, name, target};
+use super::view::{Frame, When, done_words, now, phase_name, show};
 use super::visitor::Visitor;
 use crate::convert::shown;
 use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
+use tourbillon_api::{Moment, Past, Phase, Timer};
 use tourbillon_durable::timer::TimerId;
 
 /// A condition that selects all timers of a list, as a field of a form. The buttons that change these timers send it.
@@ -26,9 +27,10 @@ struct TimersPage<'a> {
     asked: &'a Conditions,
     namespaces: Vec<(String, bool)>,
     phases: Vec<(&'static str, bool)>,
-    rows: Vec<Row>,
+    rows: Vec<Timer>,
+    now: Moment,
     /// The ended timers whose key is exactly the text in the search field.
-    ended: Vec<EndedRow>,
+    ended: Vec<Past>,
     /// The address of the list of ended timers whose keys begin with the text in the search field.
     ended_address: String,
     next: Option<String>,
@@ -53,18 +55,17 @@ pub(super) async fn show_timers(
         return Ok(Redirect::to(&found).into_response());
     }
     let listed = asked.page(&service).await?;
-    let now = now(&service);
     let ended = if is_first { ended(&service, &visitor, &asked) } else { Vec::new() };
     if let ([only], true, None) = (&*ended, listed.timers.is_empty(), &listed.next) {
-        return Ok(Redirect::to(&only.address).into_response());
+        return Ok(Redirect::to(&address(&only.namespace, &only.id)).into_response());
     }
-    let row = |timer| Row::new(shown(timer, false), "/ui/timers", now);
     let many = many(&asked).filter(|_| !listed.timers.is_empty());
     let page = TimersPage {
         frame: Frame::new(&visitor, "timers"),
         namespaces: offered(&service, &visitor, &asked.namespace),
         phases: PHASES.iter().map(|phase| (phase_name(*phase), asked.phase == Some(*phase))).collect(),
-        rows: listed.timers.iter().map(row).collect(),
+        rows: listed.timers.iter().map(|timer| shown(timer, false)).collect(),
+        now: now(&service),
         ended,
         ended_address: list_address("/ui/ended", &asked.namespace, ("q", &asked.q)),
         next: listed.next.map(|cursor| asked.address("/ui/timers", Some(&cursor))),
@@ -100,10 +101,10 @@ async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Resul
 
 /// Returns the ended timers whose key is in the search field. Returns none if the list has another condition, because
 /// an ended timer has neither a phase nor a due moment.
-fn ended(service: &Service, visitor: &Visitor, asked: &Conditions) -> Vec<EndedRow> {
+fn ended(service: &Service, visitor: &Visitor, asked: &Conditions) -> Vec<Past> {
     if asked.q.is_empty() || asked.is_filtered_beyond_the_search() {
         return Vec::new();
     }
     let is_meant = |name: &str| visitor.reads(name) && (asked.is_of_all() || *name == *asked.namespace);
-    EndedRow::of_key(service, &asked.q, is_meant)
+    of_key(service, &asked.q, is_meant)
 }

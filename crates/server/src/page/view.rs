@@ -40,6 +40,11 @@ impl<'a> Frame<'a> {
         self.visitor.map_or("", |visitor| &visitor.mark)
     }
 
+    /// Returns whether the visitor may change the timers of a namespace.
+    pub(super) fn writes(&self, namespace: &str) -> bool {
+        self.visitor.is_some_and(|visitor| visitor.writes(namespace))
+    }
+
     pub(super) fn is_at(&self, at: &str) -> bool {
         self.at == at
     }

@@ -27,7 +27,12 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    const fn word(self) -> &'static str {
+    /// Returns the kind of change that a word names. Returns `None` for an unknown word.
+    pub(crate) fn of(word: &str) -> Option<Self> {
+        [Self::Fire, Self::Pause, Self::Resume, Self::Replay].into_iter().find(|verb| verb.word() == word)
+    }
+
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Fire => "fire",
             Self::Pause => "pause",

@@ -12,6 +12,7 @@ mod sampler;
 mod takeovers;
 
 pub(crate) use condition::Condition;
+pub(crate) use dead::Deaths;
 pub(crate) use disk::Disk;
 pub(super) use liveness::Liveness;
 pub(crate) use metrics::MetricsPage;

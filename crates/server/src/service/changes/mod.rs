@@ -64,13 +64,19 @@ impl Changes {
 
     async fn cancel_one(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
         self.namespaces.require(namespace)?;
-        named.admit()?;
-        if matches!(named, Named::Id(_)) && self.stored.find(namespace, named).await?.is_none() {
+        if !self.may_be_there(namespace, named).await? {
             return Ok(Cancelled { result: CancelResult::NotFound });
         }
         let cancelled = self.timers.cancel(named.address(namespace)).await;
         let cancelled = cancelled.map_err(|error| unavailable(&error))?;
         Ok(self.cancelled(namespace, named, &cancelled))
+    }
+
+    /// Returns false if the namespace has no timer with this id. A key is not looked up, because the store finds it only
+    /// in its namespace. Fails if the key is longer than any timer's key.
+    async fn may_be_there(&self, namespace: &str, named: Named<'_>) -> Result<bool, Problem> {
+        named.admit()?;
+        Ok(matches!(named, Named::Key(_)) || self.stored.find(namespace, named).await?.is_some())
     }
 
     /// Records a cancellation after the store's answer. Returns the answer for the client.

@@ -72,8 +72,8 @@ impl Changes {
         Ok(self.cancelled(namespace, named, &cancelled))
     }
 
-    /// Returns false if the namespace has no timer with this id. A key is not looked up, because the store finds it only
-    /// in its namespace. Fails if the key is longer than any timer's key.
+    /// Returns false if the namespace has no timer with this id. A key is not looked up, because the store finds it
+    /// only in its namespace. Fails if the key is longer than any timer's key.
     async fn may_be_there(&self, namespace: &str, named: Named<'_>) -> Result<bool, Problem> {
         named.admit()?;
         Ok(matches!(named, Named::Key(_)) || self.stored.find(namespace, named).await?.is_some())

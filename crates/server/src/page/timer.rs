@@ -49,12 +49,9 @@ struct TimerPage<'a> {
     why: String,
     steps: Vec<Step>,
     timer: Option<&'a Timer>,
-    /// The timer's labels, each with the address of the list of all timers that have the label.
-    labels: Vec<(String, String)>,
     /// Whether the page shows the headers and the body of the timer's callback. Only visitors who may change the timer
     /// see them.
     has_payload: bool,
-    policy: Vec<(&'static str, String)>,
     actions: Vec<Action>,
     done: Option<&'static str>,
 }
@@ -395,10 +392,8 @@ pub(super) async fn show_timer(
         },
         steps: steps(timer, past, now),
         has_payload,
-        policy: timer.map(|timer| policy(&timer.policy)).unwrap_or_default(),
         actions: timer.filter(|_| has_payload).map(actions).unwrap_or_default(),
         done: done_words(&asked.done),
-        labels: timer.map(|timer| labels(timer, "/ui/timers")).unwrap_or_default(),
         id,
         timer,
     };

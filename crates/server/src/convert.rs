@@ -1,6 +1,7 @@
 //! Converts between the types of the HTTP interface and the types of the store.
 
 use crate::blocked;
+use crate::clock::millis;
 use crate::settings::Settings;
 use crate::work::{
     self, BLOCKED, CALLBACK, LONGEST_CALLBACK, LONGEST_CLAIM, PULL, REQUEST_ID, StoredCallback, StoredPull,
@@ -238,12 +239,11 @@ fn policy(policy: &api::Policy, timeout: Duration, at: At<'_>) -> Result<Policy,
     })
 }
 
-fn shown_policy(policy: &Policy, timeout_ms: Option<u32>) -> api::Policy {
-    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+fn shown_policy(policy: &Policy) -> api::Policy {
     api::Policy {
         attempts: Some(policy.attempts),
         max_age_ms: policy.max_age.map(millis),
-        timeout_ms: timeout_ms.map(u64::from),
+        timeout_ms: None,
         backoff: match &policy.backoff {
             Backoff::Standard => Some(api::Backoff::Standard {}),
             Backoff::Fixed(pause) => Some(api::Backoff::Fixed { pause_ms: millis(*pause) }),
@@ -280,8 +280,7 @@ pub(crate) fn moment(moment: UtcMillis) -> Moment {
 /// Converts a stored timer into the form for answers. `with_payload` adds the headers and the body of the callback.
 /// Clients that may only read must not see headers and bodies.
 pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
-    let (callback, pull, timeout_ms) = shown_work(timer, with_payload);
-    api::Timer {
+    let mut shown = api::Timer {
         id: timer.id.to_string(),
         namespace: timer.namespace.to_string(),
         key: timer.key.as_deref().map(str::to_owned),
@@ -302,11 +301,14 @@ pub(crate) fn shown(timer: &Timer, with_payload: bool) -> api::Timer {
             State::Dead(death) => Some(moment(death.at)),
             _ => None,
         },
-        callback,
-        pull,
-        policy: shown_policy(&timer.policy, timeout_ms),
+        callback: None,
+        pull: None,
+        policy: shown_policy(&timer.policy),
         request_id: work::head(&timer.payload.0).request.map(str::to_owned),
-    }
+    };
+    // A work that cannot be read is not shown.
+    let _is_shown = show_work(&mut shown, timer, with_payload);
+    shown
 }
 
 /// Returns the word that answers show for the reason of a timer's death.
@@ -321,33 +323,32 @@ pub(crate) fn shown_reason(reason: DeathReason, last_error: Option<&str>) -> &'s
     }
 }
 
-type ShownWork = (Option<api::Callback>, Option<api::Pull>, Option<u32>);
-
-fn shown_work(timer: &Timer, with_payload: bool) -> ShownWork {
+/// Adds the callback or the queue entry of a stored timer to the form for answers. Fails if the stored bytes cannot be
+/// read.
+fn show_work(shown: &mut api::Timer, timer: &Timer, with_payload: bool) -> Result<(), Box<str>> {
     match &*timer.kind {
         CALLBACK => {
-            let Ok(work) = work::read::<StoredCallback>(&timer.payload.0) else { return (None, None, None) };
-            let StoredCallback { url, method, headers, body, timeout_ms } = work;
-            let mut shown =
+            let StoredCallback { url, method, headers, body, timeout_ms } = work::read(&timer.payload.0)?;
+            let mut callback =
                 api::Callback { url: url.into(), method: Some(method.into()), ..api::Callback::default() };
             if with_payload {
-                shown.headers =
+                callback.headers =
                     headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-                (shown.body, shown.body_base64) = shown_body(body);
+                (callback.body, callback.body_base64) = shown_body(body);
             }
-            (Some(shown), None, Some(timeout_ms))
+            (shown.callback, shown.policy.timeout_ms) = (Some(callback), Some(timeout_ms.into()));
         }
         PULL => {
-            let Ok(work) = work::read::<StoredPull>(&timer.payload.0) else { return (None, None, None) };
-            let StoredPull { queue, body, timeout_ms } = work;
-            let mut shown = api::Pull { queue: queue.into(), ..api::Pull::default() };
+            let StoredPull { queue, body, timeout_ms } = work::read(&timer.payload.0)?;
+            let mut pull = api::Pull { queue: queue.into(), ..api::Pull::default() };
             if with_payload {
-                (shown.body, shown.body_base64) = shown_body(body);
+                (pull.body, pull.body_base64) = shown_body(body);
             }
-            (None, Some(shown), Some(timeout_ms))
+            (shown.pull, shown.policy.timeout_ms) = (Some(pull), Some(timeout_ms.into()));
         }
-        _ => (None, None, None),
+        _ => {}
     }
+    Ok(())
 }
 
 /// Returns a body as the text or the base 64 of an answer. The first value is set if the body is valid UTF-8, and

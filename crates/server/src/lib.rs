@@ -9,6 +9,7 @@
 mod asker;
 mod blocked;
 mod client;
+mod clock;
 mod request_id;
 mod share;
 mod similar;

@@ -1,6 +1,6 @@
 //! Describes a change and its outcome, as the audit trail records them.
 
-use crate::state::now;
+use crate::clock::now;
 use tourbillon_api::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, Problem};
 
 /// The description of a change in the audit trail: the action, the namespace, the changed object and a detail.

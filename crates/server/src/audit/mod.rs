@@ -99,9 +99,8 @@ fn log(entry: &AuditEntry) {
     );
 }
 
-/// Returns the string to which a value is serialized, such as the word for a variant. Returns an empty text if the JSON
-/// is not a string.
-fn word(value: &impl serde::Serialize) -> String {
+/// Returns the word that a value becomes in JSON. Returns an empty text if the value does not become a string.
+pub(crate) fn word(value: &impl serde::Serialize) -> String {
     let json = serde_json::to_value(value).unwrap_or_default();
     json.as_str().unwrap_or_default().to_owned()
 }
@@ -139,10 +138,29 @@ impl Audit {
         Note { trail: self.trail.clone(), deed: Some(deed), by: self.author() }
     }
 
-    /// Begins the audit trail's entry of a change if the current request came from a page in a browser. Returns `None`
-    /// for other requests, because programs change timers too often for the trail.
-    pub(crate) fn begin_on_page(&self, deed: impl FnOnce() -> Deed) -> Option<Note> {
-        asker::present().is_some_and(|asker| asker.is_page()).then(|| self.begin(deed()))
+    /// Makes a change that the current request asks for. Writes the change's entry with its outcome.
+    pub(crate) async fn note<T>(
+        &self,
+        deed: Deed,
+        change: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        let note = self.begin(deed);
+        let answer = change.await;
+        note.end(&answer).await;
+        answer
+    }
+
+    /// Makes a change of a timer that the current request asks for. Writes its entry only if the request came from a
+    /// page in a browser. Programs change timers too often for the trail.
+    pub(crate) async fn note_on_page<T>(
+        &self,
+        deed: impl FnOnce() -> Deed,
+        change: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        match asker::present().is_some_and(|asker| asker.is_page()) {
+            true => self.note(deed(), change).await,
+            false => change.await,
+        }
     }
 
     /// Writes a finished entry into the log and the audit trail, on a thread that may block.

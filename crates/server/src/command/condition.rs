@@ -1,5 +1,6 @@
 //! Logs changes in the condition of a running service. The condition is checked about once a second.
 
+use crate::clock::millis;
 use crate::service::Service;
 use std::collections::{BTreeMap, BTreeSet};
 use tourbillon_callback::HostReport;
@@ -104,8 +105,7 @@ impl Breakers {
             .collect();
         for (host, (report, rest)) in &open {
             if !self.0.contains(host) {
-                let (failures, pause_ms) =
-                    (report.failures, u64::try_from(rest.as_millis()).unwrap_or(u64::MAX));
+                let (failures, pause_ms) = (report.failures, millis(*rest));
                 warn!(target: "breaker", %host, failures, pause_ms, "a breaker has opened: the host gets no callbacks");
             }
         }

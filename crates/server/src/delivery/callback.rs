@@ -5,6 +5,7 @@ use super::observer::Observer;
 use super::reason::Reason;
 use super::retry_pause::RetryPause;
 use crate::blocked;
+use crate::clock::millis;
 use crate::record::{Answered, Endpoints, GONE, InFlight, Sent};
 use crate::state::{Namespace, allows_host};
 use crate::telemetry::{Span, Telemetry};
@@ -126,7 +127,7 @@ impl CallbackHandler {
             _ => return span.discard(),
         };
         self.in_flight.metrics().callbacks.of(class(outcome)).record(took);
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let took_ms = millis(took);
         let sent = Sent { at: self.in_flight.now(), took_ms, error: error.as_deref() };
         self.endpoints.note(host, sent);
         span.answered(answer.map(|answer| answer.status.as_u16()), class(outcome), error.as_deref());

@@ -6,9 +6,9 @@ use super::pending_ends::PendingEnds;
 use super::pull_queues::EndTicket;
 use super::reason::Reason;
 use super::reconciler::Reconciler;
+use crate::clock::millis;
 use crate::record::{Answered, InFlight};
 use crate::state::{Counters, Events, event};
-use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_api::{self as api, EventKind};
 use tourbillon_durable::schedule::Schedules;
@@ -126,8 +126,4 @@ fn shown(ending: &Ending, phase: Phase, status: Option<String>) -> Option<(Event
         Ending::GivenBack => (EventKind::Parked, Some("given back".to_owned())),
         _ => return None,
     })
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

@@ -6,14 +6,14 @@ use super::pull_queues::{ClaimRequest, EndTicket, OpenClaim, PullQueues};
 use super::reason::Reason;
 use super::remote_claims::RemoteClaims;
 use super::retry_pause::RetryPause;
+use crate::clock::moment_in;
 use crate::convert::shown_body;
 use crate::telemetry::{Span, Telemetry};
 use crate::work::{LONGEST_CLAIM, StoredPull, head, read};
 use core::time::Duration;
 use std::sync::Arc;
-use std::time::SystemTime;
 use tokio::time::Instant;
-use tourbillon_api::{Claim, Moment};
+use tourbillon_api::Claim;
 use tourbillon_durable::{Delivery, Verdict};
 
 /// Handles due timers that receivers fetch: hands each timer to a receiver.
@@ -154,10 +154,4 @@ fn claim(
         body,
         body_base64,
     }
-}
-
-/// Returns the moment that lies the time `span` after the present moment.
-fn moment_in(span: Duration) -> Moment {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))
 }

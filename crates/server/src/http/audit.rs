@@ -9,18 +9,12 @@ use axum::Json;
 use axum::extract::State;
 use serde::Deserialize;
 use tourbillon_api::{AuditAction, AuditEntry, Moment, Page, Role};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new().routes(routes!(list_audit))
-}
 
 /// The query parameters of the audit trail. An entry must meet all conditions that are present.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct AuditQuery {
+pub(super) struct AuditQuery {
     /// The namespace. It is needed by a token that is for one namespace only.
     namespace: Option<String>,
     /// The name of a token, or its id.
@@ -49,7 +43,7 @@ struct AuditQuery {
     params(AuditQuery),
     responses((status = 200, description = "A page.", body = Page<AuditEntry>))
 )]
-async fn list_audit(
+pub(super) async fn list_audit(
     State(service): State<Service>,
     right: Right,
     Query(query): Query<AuditQuery>,

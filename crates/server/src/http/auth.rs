@@ -4,7 +4,6 @@
 //! that the page's own server resolves to this machine.
 
 use super::answer::Refused;
-use super::extract::Body;
 use crate::asker::{self, log_refused_token};
 use crate::bodies::Hold;
 use crate::client::note_known;
@@ -17,7 +16,6 @@ use http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
-use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
 
 /// The permissions of a request. Each handler first checks these permissions.
@@ -26,35 +24,16 @@ pub(super) struct Right {
     principal: Principal,
     /// The hash of the request's token. `None` while the service has no tokens.
     token: Option<TokenHash>,
-    hold: Hold<Option<TokenHash>>,
-}
-
-/// Proof that a request has the role that its handler needs. Reading the request's body consumes the proof. The body's
-/// bytes count towards the memory limit for bodies until the [`Right`] is dropped.
-#[derive(Debug)]
-pub(super) struct Granted<'r>(&'r Hold<Option<TokenHash>>);
-
-impl Granted<'_> {
-    /// Reads the JSON body of the request as a `T`.
-    pub(super) async fn read<T: DeserializeOwned>(self, body: Body<T>) -> Result<T, Refused> {
-        self.read_with_headers(body).await.map(|(body, _headers)| body)
-    }
-
-    /// Reads the JSON body of the request as a `T`. Returns the value and the request's headers.
-    pub(super) async fn read_with_headers<T: DeserializeOwned>(
-        self,
-        body: Body<T>,
-    ) -> Result<(T, HeaderMap), Refused> {
-        body.read(self.0).await
-    }
+    /// Counts the bytes of the request's body towards the memory limit for bodies until this value is dropped.
+    pub(super) hold: Hold<Option<TokenHash>>,
 }
 
 impl Right {
     /// Fails unless the request has at least the role `role` in the namespace. If `namespace` is `None`, the request
     /// needs the role in all namespaces.
-    pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<Granted<'_>, Refused> {
+    pub(super) fn require(&self, role: Role, namespace: Option<&str>) -> Result<(), Refused> {
         if self.permits(role, namespace) {
-            return Ok(Granted(&self.hold));
+            return Ok(());
         }
         let role = role_name(role);
         let detail = match namespace {

@@ -3,7 +3,7 @@
 use super::answer::{Answer, Refused};
 use super::scope::{Admin, Everywhere};
 use crate::audit::{Deed, End, Note};
-use crate::service::{Backup, Service};
+use crate::service::Backup;
 use crate::state::Stop;
 use axum::body::{Body, Bytes};
 use futures_util::stream;
@@ -13,12 +13,6 @@ use std::io::{self, BufWriter};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tourbillon_api::{AuditAction, Problem, ProblemKind};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new().routes(routes!(back_up))
-}
 
 /// The size of a full piece of a backup, in bytes. A backup is sent piece by piece.
 const PIECE: usize = 64 << 10;
@@ -94,7 +88,7 @@ impl Pieces {
         (status = 429, description = "As many backups are under way as there may be.", body = Problem),
     )
 )]
-async fn back_up(
+pub(super) async fn back_up(
     Everywhere { service, .. }: Everywhere<Admin>,
 ) -> Answer<([(HeaderName, &'static str); 1], Body)> {
     let Some(backup) = service.begin_backup() else {

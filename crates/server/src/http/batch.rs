@@ -1,22 +1,14 @@
 //! Answers requests that make many changes at a time.
 
 use super::answer::{Answer, Refused};
-use super::extract::{Body, trace};
-use super::scope::{Within, Writer};
-use crate::service::Service;
+use super::extract::trace;
+use super::scope::{Body, Within, Writer};
 use axum::Json;
-use axum::extract::DefaultBodyLimit;
 use tourbillon_api::{Batch, BatchAnswer, Problem, ProblemKind};
 use tourbillon_durable::Timers;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 /// The greatest size of the body of a batch request, in bytes.
-const LONGEST: usize = 8 << 20;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new().routes(routes!(batch)).layer(DefaultBodyLimit::max(LONGEST))
-}
+pub(super) const LONGEST: usize = 8 << 20;
 
 /// Makes at most 1,000 changes in one transaction.
 ///
@@ -40,7 +32,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         { "cancelled": { "result": "cancelled" } }
     ] })))
 )]
-async fn batch(scope: Within<Writer>, body: Body<Batch>) -> Answer<Json<BatchAnswer>> {
+pub(super) async fn batch(scope: Within<Writer>, body: Body<Batch>) -> Answer<Json<BatchAnswer>> {
     let (batch, headers) = scope.read_with_headers(body).await?;
     let most = Timers::MOST_CHANGES;
     if batch.changes.len() > most {

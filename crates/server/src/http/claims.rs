@@ -2,26 +2,14 @@
 //! has not ended.
 
 use super::answer::{Answer, Refused};
-use super::extract::Body;
-use super::scope::{Name, Within, Writer};
+use super::scope::{Body, Name, Within, Writer};
 use crate::client::Waits;
 use crate::convert::is_name;
-use crate::service::Service;
 use axum::Json;
 use core::time::Duration;
 use http::StatusCode;
 use tourbillon_api::{ClaimRequest, Claims, Nack, Problem, ProblemKind, Renewed};
 use tourbillon_durable::Verdict;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new()
-        .routes(routes!(claim))
-        .routes(routes!(ack))
-        .routes(routes!(nack))
-        .routes(routes!(renew))
-}
 
 /// The greatest number of timers that a single request may fetch.
 const MOST_CLAIMS: u32 = 100;
@@ -41,7 +29,7 @@ const LONGEST_PAUSE_MS: u64 = 86_400_000;
         (status = 429, description = "As many claims are open, or as many receivers wait, as there may be.", body = Problem),
     )
 )]
-async fn claim(
+pub(super) async fn claim(
     scope: Within<Writer>,
     Name(queue): Name,
     _ends_with_its_client: Waits,
@@ -74,7 +62,7 @@ async fn claim(
         (status = 409, description = "The claim has ended.", body = Problem),
     )
 )]
-async fn ack(scope: Within<Writer>, Name(claim): Name) -> Answer<StatusCode> {
+pub(super) async fn ack(scope: Within<Writer>, Name(claim): Name) -> Answer<StatusCode> {
     scope.service.deliveries().end_claim(&scope.namespace, &claim, Verdict::Done).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -87,7 +75,7 @@ async fn ack(scope: Within<Writer>, Name(claim): Name) -> Answer<StatusCode> {
         (status = 409, description = "The claim has ended.", body = Problem),
     )
 )]
-async fn nack(scope: Within<Writer>, Name(claim): Name, body: Body<Nack>) -> Answer<StatusCode> {
+pub(super) async fn nack(scope: Within<Writer>, Name(claim): Name, body: Body<Nack>) -> Answer<StatusCode> {
     let nack = scope.read(body).await?;
     let Nack { error, retry_after_ms, dead } = nack;
     if retry_after_ms.is_some_and(|pause| pause > LONGEST_PAUSE_MS) {
@@ -112,6 +100,6 @@ async fn nack(scope: Within<Writer>, Name(claim): Name, body: Body<Nack>) -> Ans
         (status = 409, description = "The claim has ended.", body = Problem),
     )
 )]
-async fn renew(scope: Within<Writer>, Name(claim): Name) -> Answer<Json<Renewed>> {
+pub(super) async fn renew(scope: Within<Writer>, Name(claim): Name) -> Answer<Json<Renewed>> {
     Ok(Json(Renewed { until: scope.service.deliveries().renew_claim(&scope.namespace, &claim).await? }))
 }

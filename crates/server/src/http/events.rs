@@ -16,12 +16,6 @@ use futures_util::stream::{self, StreamExt as _};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 use tourbillon_api::{Event, Problem, ProblemKind, Role};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new().routes(routes!(events))
-}
 
 /// The time without an event after which a stream of events sends a comment. The comment shows the client that the
 /// connection works.
@@ -30,7 +24,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct EventsQuery {
+pub(super) struct EventsQuery {
     /// The only namespace whose events are shown.
     namespace: Option<String>,
 }
@@ -49,7 +43,7 @@ struct EventsQuery {
         (status = 429, description = "There are too many readers.", body = Problem),
     )
 )]
-async fn events(
+pub(super) async fn events(
     State(service): State<Service>,
     right: Right,
     Query(EventsQuery { namespace }): Query<EventsQuery>,

@@ -1,54 +1,14 @@
-//! Extracts the body, the query and the headers of requests. A part that cannot be read becomes a problem for the
+//! Extracts the query and the headers of requests. A part that cannot be read becomes a problem for the
 //! client.
 
 use super::answer::Refused;
-use super::json;
-use crate::bodies::Hold;
 use crate::state::Trace;
+use axum::extract::FromRequestParts;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequest, FromRequestParts, Request};
-use core::convert::Infallible;
-use core::hash::Hash;
-use core::marker::PhantomData;
-use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind};
-
-/// The JSON body of a request before it is read. Only a handler that has checked the request's role can read the body.
-#[derive(Debug)]
-pub(super) struct Body<T> {
-    request: Request,
-    kind: PhantomData<fn() -> T>,
-}
-
-impl<T: Send, S: Send + Sync> FromRequest<S> for Body<T> {
-    type Rejection = Infallible;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, Infallible> {
-        Ok(Self { request, kind: PhantomData })
-    }
-}
-
-impl<T: DeserializeOwned> Body<T> {
-    /// Reads the JSON body as a `T`. Returns the value and the request's headers. The body's bytes count towards the
-    /// memory limit for bodies until `hold` is dropped.
-    pub(super) async fn read<C: Clone + Eq + Hash>(self, hold: &Hold<C>) -> Result<(T, HeaderMap), Refused> {
-        let mut request = self.request;
-        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
-        let kind = kind.split(';').next().unwrap_or("").trim();
-        if !kind.eq_ignore_ascii_case("application/json") {
-            return Err(Refused(Problem::new(
-                ProblemKind::UnsupportedMediaType,
-                format!("the type is {kind:?}"),
-            )));
-        }
-        let headers = core::mem::take(request.headers_mut());
-        let bytes = hold.read(request).await.map_err(|fault| Refused(fault.into()))?;
-        Ok((json::read(&bytes)?, headers))
-    }
-}
 
 /// The query parameters of a request, read as a `T`.
 #[derive(Debug)]

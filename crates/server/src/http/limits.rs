@@ -5,6 +5,7 @@ use super::answer::Refused;
 use super::auth::{admit, challenge};
 use super::document::Queries;
 use crate::asker::Asker;
+use crate::clock::millis;
 use crate::request_id::REQUEST_ID;
 use crate::service::Service;
 use axum::Router;
@@ -75,7 +76,7 @@ impl Inner {
         response.headers_mut().extend(asker.id().header().map(|id| (REQUEST_ID, id)));
         if let Some((method, path, begun)) = asked {
             let (request, peer) = (asker.id().text(), asker.peer().map(field::display));
-            let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let took_ms = millis(begun.elapsed());
             let status = response.status().as_u16();
             debug!(target: "request", request, peer, %method, path, status, took_ms, "a request was answered");
         }

@@ -11,18 +11,12 @@ use axum::Json;
 use serde::Deserialize;
 use tourbillon_api::{Moment, Page, Phase, Timer};
 use tourbillon_durable::store::Filter;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new().routes(routes!(list_timers)).routes(routes!(list_all_timers))
-}
 
 /// The query parameters of a list of timers. A timer must meet all conditions that are present.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+pub(super) struct ListQuery {
     /// The phase.
     phase: Option<Phase>,
     /// The reason for which the timers are parked, as their `reason` has it: `queue:default/emails` for example.
@@ -73,7 +67,10 @@ enum Order {
     params(ListQuery),
     responses((status = 200, description = "A page.", body = Page<Timer>))
 )]
-async fn list_timers(scope: Within<Reader>, Query(query): Query<ListQuery>) -> Answer<Json<Page<Timer>>> {
+pub(super) async fn list_timers(
+    scope: Within<Reader>,
+    Query(query): Query<ListQuery>,
+) -> Answer<Json<Page<Timer>>> {
     scope.service.namespaces().require(&scope.namespace)?;
     page(&scope.service, &scope.right, Some(&scope.namespace), query).await
 }
@@ -85,7 +82,7 @@ async fn list_timers(scope: Within<Reader>, Query(query): Query<ListQuery>) -> A
     get, path = "/v1/timers", tag = "timers", params(ListQuery),
     responses((status = 200, description = "A page.", body = Page<Timer>))
 )]
-async fn list_all_timers(
+pub(super) async fn list_all_timers(
     all: Everywhere<Reader>,
     Query(query): Query<ListQuery>,
 ) -> Answer<Json<Page<Timer>>> {

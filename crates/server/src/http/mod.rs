@@ -19,6 +19,7 @@ mod namespaces;
 mod operations;
 mod queues;
 mod report;
+mod routes;
 mod rules;
 mod schedules;
 mod scope;
@@ -32,29 +33,9 @@ use crate::service::Service;
 use crate::settings::Settings;
 use axum::Router;
 use axum::response::Response;
+use routes::routes;
 use tourbillon_api::{Problem, ProblemKind};
 use utoipa::openapi::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
-
-/// Returns the routes of the HTTP interface, with the OpenAPI document that describes them.
-fn routes() -> (Router<Service>, OpenApi) {
-    let (router, document) = OpenApiRouter::new()
-        .merge(timers::routes())
-        .merge(list::routes())
-        .merge(batch::routes())
-        .merge(operations::routes())
-        .merge(events::routes())
-        .merge(report::routes())
-        .merge(view::routes())
-        .merge(namespaces::routes())
-        .merge(claims::routes())
-        .merge(queues::routes())
-        .merge(schedules::routes())
-        .merge(backup::routes())
-        .merge(audit::routes())
-        .split_for_parts();
-    (router, document::complete(document))
-}
 
 /// Returns the greatest size of the body of a request about a single timer, in bytes.
 ///

@@ -2,29 +2,22 @@
 
 use super::answer::Answer;
 use super::auth::Right;
-use super::extract::Body;
-use super::scope::{Admin, Everywhere, Name, Reader, Within};
+use super::scope::{Admin, Body, Everywhere, Name, Reader, Within};
 use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use tourbillon_api::{NamespaceLimits, NamespaceView, NewSecret, Problem, Role};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new()
-        .routes(routes!(list_namespaces))
-        .routes(routes!(put_namespace, get_namespace, delete_namespace))
-        .routes(routes!(make_secret))
-}
 
 /// Lists the namespaces that the token may read.
 #[utoipa::path(
     get, path = "/v1/namespaces", tag = "namespaces",
     responses((status = 200, description = "The namespaces.", body = Vec<NamespaceView>))
 )]
-async fn list_namespaces(State(service): State<Service>, right: Right) -> Answer<Json<Vec<NamespaceView>>> {
+pub(super) async fn list_namespaces(
+    State(service): State<Service>,
+    right: Right,
+) -> Answer<Json<Vec<NamespaceView>>> {
     let may_see = |name: &str| right.permits(Role::Reader, Some(name));
     Ok(Json(service.namespace_admin().views(may_see).await?))
 }
@@ -37,13 +30,13 @@ async fn list_namespaces(State(service): State<Service>, right: Right) -> Answer
         (status = 200, description = "The limits were set.", body = NamespaceView),
     )
 )]
-async fn put_namespace(
+pub(super) async fn put_namespace(
     // The request needs the role in all namespaces, since a tenant must not set its own limits.
     all: Everywhere<Admin>,
     Name(namespace): Name,
     body: Body<NamespaceLimits>,
 ) -> Answer<(StatusCode, Json<NamespaceView>)> {
-    let limits = all.right.require(Role::Admin, None)?.read(body).await?;
+    let limits = all.read(body).await?;
     let (is_new, view) = all.service.namespace_admin().set(&namespace, limits).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
 }
@@ -53,7 +46,7 @@ async fn put_namespace(
     get, path = "/v1/namespaces/{namespace}", tag = "namespaces",
     responses((status = 200, description = "The namespace.", body = NamespaceView))
 )]
-async fn get_namespace(scope: Within<Reader>) -> Answer<Json<NamespaceView>> {
+pub(super) async fn get_namespace(scope: Within<Reader>) -> Answer<Json<NamespaceView>> {
     Ok(Json(scope.service.namespace_admin().view(&scope.namespace).await?))
 }
 
@@ -65,7 +58,7 @@ async fn get_namespace(scope: Within<Reader>) -> Answer<Json<NamespaceView>> {
         (status = 409, description = "The namespace has timers, or is one that stays.", body = Problem),
     )
 )]
-async fn delete_namespace(all: Everywhere<Admin>, Name(namespace): Name) -> Answer<StatusCode> {
+pub(super) async fn delete_namespace(all: Everywhere<Admin>, Name(namespace): Name) -> Answer<StatusCode> {
     all.service.namespace_admin().remove(&namespace).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -78,6 +71,6 @@ async fn delete_namespace(all: Everywhere<Admin>, Name(namespace): Name) -> Answ
         (status = 201, description = "The secret. It is not shown again.", body = NewSecret),
     )
 )]
-async fn make_secret(scope: Within<Admin>) -> Answer<(StatusCode, Json<NewSecret>)> {
+pub(super) async fn make_secret(scope: Within<Admin>) -> Answer<(StatusCode, Json<NewSecret>)> {
     Ok((StatusCode::CREATED, Json(scope.service.namespace_admin().make_secret(&scope.namespace).await?)))
 }

@@ -1,23 +1,12 @@
 //! Answers requests for operations: changes of many timers that go on after the answer.
 
 use super::answer::{Answer, Refused};
-use super::extract::Body;
-use super::scope::{Name, Reader, Within, Writer};
-use crate::service::{Service, Work};
+use super::scope::{Body, Name, Reader, Within, Writer};
+use crate::service::Work;
 use axum::Json;
 use http::header::LOCATION;
 use http::{HeaderName, StatusCode};
 use tourbillon_api::{CancelMany, Operation, Page, Problem, ProblemKind, ReplayMany};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new()
-        .routes(routes!(cancel_timers))
-        .routes(routes!(replay_timers))
-        .routes(routes!(list_operations))
-        .routes(routes!(get_operation))
-}
 
 pub(super) type Accepted = (StatusCode, [(HeaderName, String); 1], Json<Operation>);
 
@@ -44,7 +33,7 @@ pub(super) fn accepted(namespace: &str, operation: Operation) -> Accepted {
         (status = 429, description = "Too many operations run.", body = Problem),
     )
 )]
-async fn cancel_timers(scope: Within<Writer>, body: Body<CancelMany>) -> Answer<Accepted> {
+pub(super) async fn cancel_timers(scope: Within<Writer>, body: Body<CancelMany>) -> Answer<Accepted> {
     let which = scope.read(body).await?;
     let (CancelMany { label: Some(text), key_prefix: None }
     | CancelMany { label: None, key_prefix: Some(text) }) = &which
@@ -68,7 +57,7 @@ async fn cancel_timers(scope: Within<Writer>, body: Body<CancelMany>) -> Answer<
         (status = 429, description = "Too many operations run.", body = Problem),
     )
 )]
-async fn replay_timers(scope: Within<Writer>, body: Body<ReplayMany>) -> Answer<Accepted> {
+pub(super) async fn replay_timers(scope: Within<Writer>, body: Body<ReplayMany>) -> Answer<Accepted> {
     let which = scope.read(body).await?;
     begin(&scope, Work::Replay(which)).await
 }
@@ -78,7 +67,7 @@ async fn replay_timers(scope: Within<Writer>, body: Body<ReplayMany>) -> Answer<
     get, path = "/v1/namespaces/{namespace}/operations", tag = "operations",
     responses((status = 200, description = "All of them: there is no further page.", body = Page<Operation>))
 )]
-async fn list_operations(scope: Within<Reader>) -> Answer<Json<Page<Operation>>> {
+pub(super) async fn list_operations(scope: Within<Reader>) -> Answer<Json<Page<Operation>>> {
     let items = scope.service.operations().list(&scope.namespace).await?;
     Ok(Json(Page { items, next: None }))
 }
@@ -88,7 +77,7 @@ async fn list_operations(scope: Within<Reader>) -> Answer<Json<Page<Operation>>>
     get, path = "/v1/namespaces/{namespace}/operations/{id}", tag = "operations",
     responses((status = 200, description = "The operation.", body = Operation))
 )]
-async fn get_operation(scope: Within<Reader>, Name(id): Name) -> Answer<Json<Operation>> {
+pub(super) async fn get_operation(scope: Within<Reader>, Name(id): Name) -> Answer<Json<Operation>> {
     let operation = scope.service.operations().find(&scope.namespace, &id).await;
     operation
         .map(Json)

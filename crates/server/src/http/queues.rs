@@ -7,19 +7,13 @@ use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
 use tourbillon_api::{QueueView, Role};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new().routes(routes!(list_queues)).routes(routes!(list_all_queues))
-}
 
 /// Lists the queues of a namespace in which timers or receivers wait, by name, at most 1,000.
 #[utoipa::path(
     get, path = "/v1/namespaces/{namespace}/queues", tag = "claims",
     responses((status = 200, description = "The queues.", body = Vec<QueueView>))
 )]
-async fn list_queues(scope: Within<Reader>) -> Answer<Json<Vec<QueueView>>> {
+pub(super) async fn list_queues(scope: Within<Reader>) -> Answer<Json<Vec<QueueView>>> {
     scope.service.namespaces().require(&scope.namespace)?;
     Ok(Json(scope.service.reports().queues(|name| *name == *scope.namespace).await?))
 }
@@ -29,7 +23,10 @@ async fn list_queues(scope: Within<Reader>) -> Answer<Json<Vec<QueueView>>> {
     get, path = "/v1/queues", tag = "claims",
     responses((status = 200, description = "The queues.", body = Vec<QueueView>))
 )]
-async fn list_all_queues(State(service): State<Service>, right: Right) -> Answer<Json<Vec<QueueView>>> {
-    let may_see = |name: &str| right.require(Role::Reader, Some(name)).is_ok();
+pub(super) async fn list_all_queues(
+    State(service): State<Service>,
+    right: Right,
+) -> Answer<Json<Vec<QueueView>>> {
+    let may_see = |name: &str| right.permits(Role::Reader, Some(name));
     Ok(Json(service.reports().queues(may_see).await?))
 }

@@ -12,17 +12,6 @@ use http::HeaderName;
 use http::header::CONTENT_TYPE;
 use tourbillon::Prometheus;
 use tourbillon_api::{Problem, ProblemKind, Readiness, ServiceStats};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new()
-        .routes(routes!(healthz))
-        .routes(routes!(readyz))
-        .routes(routes!(metrics))
-        .routes(routes!(openapi))
-        .routes(routes!(stats))
-}
 
 /// Shows whether the loop that delivers timers polls. If it does not, only a restart of the process helps. There is one
 /// exception: if this node cannot reach a store that nodes share, the loop goes on by itself once it can.
@@ -33,7 +22,7 @@ pub(super) fn routes() -> OpenApiRouter<Service> {
         (status = 503, description = "It does not poll.", body = NotReady, content_type = "application/problem+json"),
     )
 )]
-async fn healthz(State(service): State<Service>) -> Result<Json<Readiness>, NotReady> {
+pub(super) async fn healthz(State(service): State<Service>) -> Result<Json<Readiness>, NotReady> {
     match service.healthy() {
         Ok(()) => Ok(Json(Readiness { ok: true, reasons: Vec::new() })),
         Err(reason) => Err(not_ready(Readiness { ok: false, reasons: vec![reason.into()] })),
@@ -52,7 +41,10 @@ fn not_ready(readiness: Readiness) -> NotReady {
         (status = 503, description = "It cannot.", body = NotReady, content_type = "application/problem+json"),
     )
 )]
-async fn readyz(State(service): State<Service>, _right: Right) -> Result<Json<Readiness>, NotReady> {
+pub(super) async fn readyz(
+    State(service): State<Service>,
+    _right: Right,
+) -> Result<Json<Readiness>, NotReady> {
     let readiness = service.condition().readiness().await;
     if readiness.ok { Ok(Json(readiness)) } else { Err(not_ready(readiness)) }
 }
@@ -64,7 +56,7 @@ type Text<T> = ([(HeaderName, &'static str); 1], T);
     get, path = "/metrics", tag = "service",
     responses((status = 200, description = "The numbers.", body = String, content_type = "text/plain"))
 )]
-async fn metrics(all: Everywhere<Reader>) -> Answer<Text<String>> {
+pub(super) async fn metrics(all: Everywhere<Reader>) -> Answer<Text<String>> {
     Ok(([(CONTENT_TYPE, Prometheus::CONTENT_TYPE)], all.service.metrics().text().await))
 }
 
@@ -73,7 +65,7 @@ async fn metrics(all: Everywhere<Reader>) -> Answer<Text<String>> {
     get, path = "/openapi.json", tag = "service",
     responses((status = 200, description = "The document.", body = Object))
 )]
-async fn openapi(_right: Right) -> Text<&'static str> {
+pub(super) async fn openapi(_right: Right) -> Text<&'static str> {
     ([(CONTENT_TYPE, "application/json")], document::text())
 }
 
@@ -82,6 +74,6 @@ async fn openapi(_right: Right) -> Text<&'static str> {
     get, path = "/v1/stats", tag = "service",
     responses((status = 200, description = "The numbers.", body = ServiceStats))
 )]
-async fn stats(all: Everywhere<Reader>) -> Answer<Json<ServiceStats>> {
+pub(super) async fn stats(all: Everywhere<Reader>) -> Answer<Json<ServiceStats>> {
     all.service.condition().stats().await.map(Json).map_err(|error| Refused(unavailable(&error)))
 }

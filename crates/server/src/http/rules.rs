@@ -96,27 +96,28 @@ fn object(schema: &mut RefOr<Schema>) -> Option<&mut Object> {
     }
 }
 
-/// Adds the rules of the HTTP interface to the schemas of the OpenAPI document.
-pub(super) fn complete(schemas: &mut BTreeMap<String, RefOr<Schema>>) {
+type Schemas = BTreeMap<String, RefOr<Schema>>;
+
+/// Returns the schema of the field `field` of the objects with the schema `name`.
+fn field<'s>(schemas: &'s mut Schemas, name: &str, field: &str) -> Option<&'s mut RefOr<Schema>> {
+    schemas.get_mut(name).and_then(object)?.properties.get_mut(field)
+}
+
+/// Adds all rules to the schemas of the OpenAPI document.
+pub(super) fn complete(schemas: &mut Schemas) {
     for (name, word, rule) in between_fields() {
         schemas.get_mut(name).into_iter().for_each(|schema| add(schema, word, rule.clone()));
     }
     for name in ["NewTimer", "NewSchedule", "SchedulePatch"] {
-        let labels =
-            schemas.get_mut(name).and_then(object).and_then(|shape| shape.properties.get_mut("labels"));
-        if let Some(RefOr::T(Schema::Array(labels))) = labels
+        if let Some(RefOr::T(Schema::Array(labels))) = field(schemas, name, "labels")
             && let ArrayItems::RefOrSchema(label) = &mut labels.items
             && let Some(label) = object(label)
         {
             label.max_length = Some(LONGEST_LABEL);
         }
     }
-    if let Some(shape) = schemas.get_mut("Pull").and_then(object) {
-        shape.properties.get_mut("queue").into_iter().for_each(no_step);
-    }
-    let headers =
-        schemas.get_mut("Callback").and_then(object).and_then(|shape| shape.properties.get_mut("headers"));
-    if let Some(headers) = headers.and_then(object) {
+    field(schemas, "Pull", "queue").into_iter().for_each(no_step);
+    if let Some(headers) = field(schemas, "Callback", "headers").and_then(object) {
         headers.property_names = Some(Box::new(text_of(HEADER).into()));
         headers.additional_properties =
             Some(Box::new(AdditionalProperties::RefOr(text_of(HEADER_VALUE).into())));

@@ -1,36 +1,24 @@
 //! Answers requests about schedules, which make timers again and again.
 
 use super::answer::Answer;
-use super::extract::{Body, Query, page_size};
+use super::extract::{Query, page_size};
 use super::operations::{Accepted, accepted};
-use super::scope::{Name, Reader, Within, Writer};
+use super::scope::{Body, Name, Needs, Reader, Within, Writer};
 use crate::listing::{cursor_text, place_of};
-use crate::service::Service;
+use crate::service::ScheduleCall;
 use axum::Json;
 use http::StatusCode;
 use serde::Deserialize;
 use tourbillon_api::{
     Backfill, NewSchedule, Operation, Page, Preview, Problem, Removed, SchedulePatch, ScheduleView, Triggered,
 };
+use tourbillon_durable::schedule::{ScheduleKey, Schedules};
 use tourbillon_durable::store::Cursor;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new()
-        .routes(routes!(list_schedules))
-        .routes(routes!(put_schedule, get_schedule, patch_schedule, delete_schedule))
-        .routes(routes!(pause_schedule))
-        .routes(routes!(resume_schedule))
-        .routes(routes!(trigger_schedule))
-        .routes(routes!(backfill_schedule))
-        .routes(routes!(preview_schedule))
-}
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+pub(super) struct ListQuery {
     /// The beginning of the key.
     key_prefix: Option<String>,
     /// The cursor of the page before.
@@ -48,7 +36,7 @@ struct ListQuery {
     params(ListQuery),
     responses((status = 200, description = "A page.", body = Page<ScheduleView>))
 )]
-async fn list_schedules(
+pub(super) async fn list_schedules(
     scope: Within<Reader>,
     Query(query): Query<ListQuery>,
 ) -> Answer<Json<Page<ScheduleView>>> {
@@ -58,9 +46,8 @@ async fn list_schedules(
     let list = format!("{}/{prefix}/", scope.namespace);
     let place = query.cursor.as_deref().map(|cursor| place_of(cursor, list.as_bytes())).transpose()?;
     let cursor = place.map(|place| Cursor::from_bytes(&place));
-    let sees_payloads = scope.sees_payloads();
-    let (items, next) =
-        scope.service.schedules().list(&scope.namespace, &prefix, cursor, limit, sees_payloads).await?;
+    let (schedules, sees_payloads) = (scope.service.schedules(), scope.sees_payloads());
+    let (items, next) = schedules.list(&scope.namespace, &prefix, cursor, limit, sees_payloads).await?;
     let next = next.map(|next| cursor_text(list.as_bytes(), next.as_bytes()));
     Ok(Json(Page { items, next }))
 }
@@ -91,15 +78,25 @@ async fn list_schedules(
         (status = 429, description = "A limit of the namespace is reached.", body = Problem),
     )
 )]
-async fn put_schedule(
+pub(super) async fn put_schedule(
     scope: Within<Writer>,
     Name(key): Name,
     body: Body<NewSchedule>,
 ) -> Answer<(StatusCode, Json<ScheduleView>)> {
     let new = scope.read(body).await?;
-    let sees_payloads = scope.sees_payloads();
-    let (is_new, view) = scope.service.schedules().put(&scope.namespace, &key, &new, sees_payloads).await?;
+    let (schedules, at) = (scope.service.schedules(), at(&scope, key));
+    let (is_new, view) = schedules.put(at, &new, scope.sees_payloads()).await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(view)))
+}
+
+fn at<R>(scope: &Within<R>, key: String) -> ScheduleKey {
+    ScheduleKey::new(scope.namespace.as_str(), key)
+}
+
+/// Answers with the schedule that `call` returns.
+async fn see<R: Needs>(scope: Within<R>, key: String, call: ScheduleCall) -> Answer<Json<ScheduleView>> {
+    let at = at(&scope, key);
+    Ok(Json(scope.service.schedules().see(at, scope.sees_payloads(), call).await?))
 }
 
 /// Shows a schedule with its next ten instants. Readers see neither headers nor bodies.
@@ -107,11 +104,8 @@ async fn put_schedule(
     get, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     responses((status = 200, description = "The schedule.", body = ScheduleView))
 )]
-async fn get_schedule(scope: Within<Reader>, Name(key): Name) -> Answer<Json<ScheduleView>> {
-    let sees_payloads = scope.sees_payloads();
-    Ok(Json(
-        scope.service.schedules().see(&scope.namespace, &key, sees_payloads, |all, at| all.get(at)).await?,
-    ))
+pub(super) async fn get_schedule(scope: Within<Reader>, Name(key): Name) -> Answer<Json<ScheduleView>> {
+    see(scope, key, Schedules::get).await
 }
 
 /// Changes the fields of a schedule that are given.
@@ -124,14 +118,14 @@ async fn get_schedule(scope: Within<Reader>, Name(key): Name) -> Answer<Json<Sch
         (status = 429, description = "A limit of the namespace is reached.", body = Problem),
     )
 )]
-async fn patch_schedule(
+pub(super) async fn patch_schedule(
     scope: Within<Writer>,
     Name(key): Name,
     body: Body<SchedulePatch>,
 ) -> Answer<Json<ScheduleView>> {
     let patch = scope.read(body).await?;
-    let sees_payloads = scope.sees_payloads();
-    Ok(Json(scope.service.schedules().patch(&scope.namespace, &key, patch, sees_payloads).await?))
+    let (schedules, at) = (scope.service.schedules(), at(&scope, key));
+    Ok(Json(schedules.patch(at, patch, scope.sees_payloads()).await?))
 }
 
 /// Removes a schedule.
@@ -142,8 +136,8 @@ async fn patch_schedule(
     delete, path = "/v1/namespaces/{namespace}/schedules/{key}", tag = "schedules",
     responses((status = 200, description = "What happened.", body = Removed, example = json!({ "removed": true })))
 )]
-async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Removed>> {
-    Ok(Json(scope.service.schedules().remove(&scope.namespace, &key).await?))
+pub(super) async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Removed>> {
+    Ok(Json(scope.service.schedules().remove(at(&scope, key)).await?))
 }
 
 /// Pauses a schedule: its instants pass by. Occurrences that are stored go on.
@@ -151,11 +145,8 @@ async fn delete_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/pause", tag = "schedules",
     responses((status = 200, description = "The schedule is paused.", body = ScheduleView))
 )]
-async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
-    let sees_payloads = scope.sees_payloads();
-    Ok(Json(
-        scope.service.schedules().see(&scope.namespace, &key, sees_payloads, |all, at| all.pause(at)).await?,
-    ))
+pub(super) async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
+    see(scope, key, Schedules::pause).await
 }
 
 /// Ends the pause of a schedule, or tries a plan again that could not be followed.
@@ -169,15 +160,8 @@ async fn pause_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<S
         (status = 422, description = "The zone is not known.", body = Problem),
     )
 )]
-async fn resume_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
-    let sees_payloads = scope.sees_payloads();
-    Ok(Json(
-        scope
-            .service
-            .schedules()
-            .see(&scope.namespace, &key, sees_payloads, |all, at| all.resume(at))
-            .await?,
-    ))
+pub(super) async fn resume_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<ScheduleView>> {
+    see(scope, key, Schedules::resume).await
 }
 
 /// Makes an occurrence of a schedule now, whether or not the schedule is paused or another occurrence is under way.
@@ -185,8 +169,8 @@ async fn resume_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<
     post, path = "/v1/namespaces/{namespace}/schedules/{key}/trigger", tag = "schedules",
     responses((status = 200, description = "The occurrence is stored and due.", body = Triggered))
 )]
-async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Triggered>> {
-    Ok(Json(scope.service.schedules().trigger(&scope.namespace, &key).await?))
+pub(super) async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json<Triggered>> {
+    Ok(Json(scope.service.schedules().trigger(at(&scope, key)).await?))
 }
 
 /// Makes the occurrences of a range of instants in the past at once.
@@ -202,12 +186,14 @@ async fn trigger_schedule(scope: Within<Writer>, Name(key): Name) -> Answer<Json
         (status = 429, description = "Too many operations run.", body = Problem),
     )
 )]
-async fn backfill_schedule(scope: Within<Writer>, Name(key): Name, body: Body<Backfill>) -> Answer<Accepted> {
+pub(super) async fn backfill_schedule(
+    scope: Within<Writer>,
+    Name(key): Name,
+    body: Body<Backfill>,
+) -> Answer<Accepted> {
     let backfill = scope.read(body).await?;
-    Ok(accepted(
-        &scope.namespace,
-        scope.service.schedules().backfill(&scope.namespace, &key, &backfill).await?,
-    ))
+    let operation = scope.service.schedules().backfill(at(&scope, key), &backfill).await?;
+    Ok(accepted(&scope.namespace, operation))
 }
 
 /// Shows the next ten instants of a schedule that is not made. The callback or the queue may be missing.
@@ -219,7 +205,10 @@ async fn backfill_schedule(scope: Within<Writer>, Name(key): Name, body: Body<Ba
         (status = 422, description = "The zone is not known, or the destination is blocked.", body = Problem),
     )
 )]
-async fn preview_schedule(scope: Within<Reader>, body: Body<NewSchedule>) -> Answer<Json<Preview>> {
+pub(super) async fn preview_schedule(
+    scope: Within<Reader>,
+    body: Body<NewSchedule>,
+) -> Answer<Json<Preview>> {
     let new = scope.read(body).await?;
     Ok(Json(scope.service.schedules().preview(&scope.namespace, &new)?))
 }

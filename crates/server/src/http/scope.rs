@@ -1,13 +1,15 @@
-//! Extracts the names in a request's path: the namespace, and the name at the end of the path. Also checks the role
-//! that the request needs in the namespace.
+//! Extracts the names in a request's path: the namespace, and the name at the end of the path. Checks the role that the
+//! request needs in the namespace, and only then reads the request's body.
 
 use super::answer::Refused;
-use super::auth::{Granted, Right};
-use super::extract::Body;
+use super::auth::Right;
+use super::json;
 use crate::service::{Named, Service, id};
-use axum::extract::{FromRequestParts, RawPathParams};
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use core::convert::Infallible;
 use core::marker::PhantomData;
 use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
 use tourbillon_api::{Problem, ProblemKind, Role};
@@ -59,13 +61,9 @@ impl<R: Needs> Within<R> {
         self.right.sees_payloads(&self.namespace)
     }
 
-    fn granted(&self) -> Result<Granted<'_>, Refused> {
-        self.right.require(R::ROLE, Some(&self.namespace))
-    }
-
     /// Reads the JSON body of the request as a `T`.
     pub(super) async fn read<T: DeserializeOwned>(&self, body: Body<T>) -> Result<T, Refused> {
-        self.granted()?.read(body).await
+        self.read_with_headers(body).await.map(|(body, _headers)| body)
     }
 
     /// Reads the JSON body of the request as a `T`. Returns the value and the request's headers.
@@ -73,7 +71,7 @@ impl<R: Needs> Within<R> {
         &self,
         body: Body<T>,
     ) -> Result<(T, HeaderMap), Refused> {
-        self.granted()?.read_with_headers(body).await
+        body.read(&self.right).await
     }
 }
 
@@ -93,6 +91,48 @@ impl<R: Needs> FromRequestParts<Service> for Everywhere<R> {
         let right = Right::from_request_parts(parts, service).await?;
         right.require(R::ROLE, None)?;
         Ok(Self { service: service.clone(), right, role: PhantomData })
+    }
+}
+
+impl<R: Needs> Everywhere<R> {
+    /// Reads the JSON body of the request as a `T`.
+    pub(super) async fn read<T: DeserializeOwned>(&self, body: Body<T>) -> Result<T, Refused> {
+        body.read(&self.right).await.map(|(body, _headers)| body)
+    }
+}
+
+/// The JSON body of a request, not yet read. [`Within`] and [`Everywhere`] read it, after the check of the
+/// request's role.
+#[derive(Debug)]
+pub(super) struct Body<T> {
+    request: Request,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T: Send, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Infallible;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Infallible> {
+        Ok(Self { request, kind: PhantomData })
+    }
+}
+
+impl<T: DeserializeOwned> Body<T> {
+    /// Reads the JSON body as a `T`. Returns it with the request's headers. While `right` lives, the body's bytes count
+    /// towards the memory limit for bodies.
+    async fn read(self, right: &Right) -> Result<(T, HeaderMap), Refused> {
+        let mut request = self.request;
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+        let kind = kind.split(';').next().unwrap_or("").trim();
+        if !kind.eq_ignore_ascii_case("application/json") {
+            return Err(Refused(Problem::new(
+                ProblemKind::UnsupportedMediaType,
+                format!("the type is {kind:?}"),
+            )));
+        }
+        let headers = core::mem::take(request.headers_mut());
+        let bytes = right.hold.read(request).await.map_err(|fault| Refused(fault.into()))?;
+        Ok((json::read(&bytes)?, headers))
     }
 }
 

@@ -5,48 +5,13 @@
 
 use super::answer::Answer;
 use super::auth::Right;
-use super::extract::{Body, text, trace};
-use super::scope::{Name, Reader, TimerName, Within, Writer};
+use super::extract::{text, trace};
+use super::scope::{Body, Name, Reader, TimerName, Within, Writer};
 use crate::convert::shown;
-use crate::service::{Naming, Service, Verb};
+use crate::service::{Naming, Verb};
 use axum::Json;
 use http::{HeaderName, StatusCode};
 use tourbillon_api::{Cancelled, Changed, Delay, NewTimer, Past, PlaceOutcome, Placed, Problem, Timer};
-use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    let router = OpenApiRouter::new()
-        .routes(routes!(put_timer))
-        .routes(routes!(post_timer))
-        .routes(routes!(replay_timer));
-    let of_each_name: [UtoipaMethodRouter<Service>; 5] = [
-        routes!(get_timer, move_timer, cancel_timer),
-        routes!(fire_timer),
-        routes!(pause_timer),
-        routes!(resume_timer),
-        routes!(past),
-    ];
-    of_each_name
-        .into_iter()
-        .fold(router, |router, by_key| router.routes(by_id(by_key.clone())).routes(by_key))
-}
-
-/// Changes the path of a route so that a timer's id stands in the place of its key.
-fn by_id((schemas, mut paths, handlers): UtoipaMethodRouter<Service>) -> UtoipaMethodRouter<Service> {
-    let by_key = core::mem::take(&mut paths.paths);
-    paths.paths = by_key
-        .into_iter()
-        .map(|(path, mut item)| {
-            let all = [&mut item.get, &mut item.patch, &mut item.delete, &mut item.post];
-            for id in all.into_iter().flatten().filter_map(|operation| operation.operation_id.as_mut()) {
-                id.push_str("_by_id");
-            }
-            (path.replace("/timers/{key}", "/ids/{id}"), item)
-        })
-        .collect();
-    (schemas, paths, handlers)
-}
 
 /// The header with the key that a client chooses for a request. All repetitions of the request have the same key.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -96,7 +61,7 @@ async fn place(
         (status = 429, description = "A limit of the namespace is reached.", body = Problem),
     )
 )]
-async fn put_timer(
+pub(super) async fn put_timer(
     scope: Within<Writer>,
     Name(key): Name,
     body: Body<NewTimer>,
@@ -132,7 +97,10 @@ async fn put_timer(
         (status = 429, description = "A limit of the namespace is reached.", body = Problem),
     )
 )]
-async fn post_timer(scope: Within<Writer>, body: Body<NewTimer>) -> Answer<(StatusCode, Json<Placed>)> {
+pub(super) async fn post_timer(
+    scope: Within<Writer>,
+    body: Body<NewTimer>,
+) -> Answer<(StatusCode, Json<Placed>)> {
     place(scope, None, body).await
 }
 
@@ -141,7 +109,7 @@ async fn post_timer(scope: Within<Writer>, body: Body<NewTimer>) -> Answer<(Stat
     get, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
     responses((status = 200, description = "The timer.", body = Timer))
 )]
-async fn get_timer(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Timer>> {
+pub(super) async fn get_timer(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Timer>> {
     let stored =
         scope.service.stored_timers().get(&scope.namespace, timer.named().address(&scope.namespace)).await?;
     Ok(Json(shown(&stored, scope.sees_payloads())))
@@ -157,7 +125,11 @@ async fn get_timer(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Timer
         (status = 422, description = "The due moment is too far away.", body = Problem),
     )
 )]
-async fn move_timer(scope: Within<Writer>, timer: TimerName, body: Body<Delay>) -> Answer<Json<Changed>> {
+pub(super) async fn move_timer(
+    scope: Within<Writer>,
+    timer: TimerName,
+    body: Body<Delay>,
+) -> Answer<Json<Changed>> {
     let to = scope.read(body).await?;
     Ok(Json(scope.service.changes().move_timer(&scope.namespace, timer.named(), &to).await?))
 }
@@ -169,7 +141,7 @@ async fn move_timer(scope: Within<Writer>, timer: TimerName, body: Body<Delay>) 
     delete, path = "/v1/namespaces/{namespace}/timers/{key}", tag = "timers",
     responses((status = 200, description = "What happened.", body = Cancelled, example = json!({ "result": "cancelled" })))
 )]
-async fn cancel_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Cancelled>> {
+pub(super) async fn cancel_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Cancelled>> {
     Ok(Json(scope.service.changes().cancel(&scope.namespace, timer.named()).await?))
 }
 
@@ -185,7 +157,7 @@ async fn change(scope: Within<Writer>, timer: TimerName, verb: Verb) -> Answer<J
         (status = 409, description = "The timer is being delivered, or is dead and its key is another timer's.", body = Problem),
     )
 )]
-async fn fire_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
+pub(super) async fn fire_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
     change(scope, timer, Verb::Fire).await
 }
 
@@ -197,7 +169,7 @@ async fn fire_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Chan
         (status = 409, description = "The timer is being delivered, or is parked.", body = Problem),
     )
 )]
-async fn pause_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
+pub(super) async fn pause_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
     change(scope, timer, Verb::Pause).await
 }
 
@@ -209,7 +181,7 @@ async fn pause_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Cha
         (status = 409, description = "The timer is not paused.", body = Problem),
     )
 )]
-async fn resume_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
+pub(super) async fn resume_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
     change(scope, timer, Verb::Resume).await
 }
 
@@ -221,7 +193,7 @@ async fn resume_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Ch
         (status = 409, description = "The timer is not dead, or its key is another timer's.", body = Problem),
     )
 )]
-async fn replay_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
+pub(super) async fn replay_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Changed>> {
     change(scope, timer, Verb::Replay).await
 }
 
@@ -232,7 +204,7 @@ async fn replay_timer(scope: Within<Writer>, timer: TimerName) -> Answer<Json<Ch
     get, path = "/v1/namespaces/{namespace}/timers/{key}/past", tag = "timers",
     responses((status = 200, description = "The past.", body = Past))
 )]
-async fn past(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Past>> {
+pub(super) async fn past(scope: Within<Reader>, timer: TimerName) -> Answer<Json<Past>> {
     let past = match &timer {
         TimerName::Id(id) => scope.service.reports().past(&scope.namespace, *id).await?,
         TimerName::Key(key) => scope.service.reports().past_of_key(&scope.namespace, key).await?,

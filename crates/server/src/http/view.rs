@@ -4,21 +4,9 @@
 use super::answer::{Answer, Refused};
 use super::extract::Query;
 use super::scope::{Everywhere, Reader};
-use crate::service::Service;
 use axum::Json;
 use serde::Deserialize;
 use tourbillon_api::{Endpoint, History, Horizon, LatenessBySecond, Moment, Nodes, Problem, ProblemKind};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
-
-pub(super) fn routes() -> OpenApiRouter<Service> {
-    OpenApiRouter::new()
-        .routes(routes!(history))
-        .routes(routes!(lateness))
-        .routes(routes!(endpoints))
-        .routes(routes!(horizon))
-        .routes(routes!(nodes))
-}
 
 /// The greatest number of intervals in an answer about the service's history.
 const MOST_POINTS: u32 = 1_000;
@@ -26,7 +14,7 @@ const MOST_POINTS: u32 = 1_000;
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct HistoryQuery {
+pub(super) struct HistoryQuery {
     /// The first moment: 72 hours ago by default, and at the earliest.
     since: Option<Moment>,
     /// The greatest number of intervals: 360 by default, at most 1,000.
@@ -39,7 +27,10 @@ struct HistoryQuery {
     get, path = "/v1/history", tag = "service", params(HistoryQuery),
     responses((status = 200, description = "The numbers.", body = History))
 )]
-async fn history(all: Everywhere<Reader>, Query(query): Query<HistoryQuery>) -> Answer<Json<History>> {
+pub(super) async fn history(
+    all: Everywhere<Reader>,
+    Query(query): Query<HistoryQuery>,
+) -> Answer<Json<History>> {
     let points = query.points.unwrap_or(360);
     if !(1..=MOST_POINTS).contains(&points) {
         let detail = format!("an answer has 1 to {MOST_POINTS} intervals");
@@ -53,7 +44,7 @@ async fn history(all: Everywhere<Reader>, Query(query): Query<HistoryQuery>) -> 
     get, path = "/v1/lateness", tag = "service",
     responses((status = 200, description = "The sixty seconds.", body = LatenessBySecond))
 )]
-async fn lateness(all: Everywhere<Reader>) -> Answer<Json<LatenessBySecond>> {
+pub(super) async fn lateness(all: Everywhere<Reader>) -> Answer<Json<LatenessBySecond>> {
     Ok(Json(all.service.reports().lateness_by_second()))
 }
 
@@ -62,7 +53,7 @@ async fn lateness(all: Everywhere<Reader>) -> Answer<Json<LatenessBySecond>> {
     get, path = "/v1/endpoints", tag = "service",
     responses((status = 200, description = "The hosts.", body = Vec<Endpoint>))
 )]
-async fn endpoints(all: Everywhere<Reader>) -> Answer<Json<Vec<Endpoint>>> {
+pub(super) async fn endpoints(all: Everywhere<Reader>) -> Answer<Json<Vec<Endpoint>>> {
     Ok(Json(all.service.reports().endpoints()))
 }
 
@@ -71,7 +62,7 @@ async fn endpoints(all: Everywhere<Reader>) -> Answer<Json<Vec<Endpoint>>> {
     get, path = "/v1/horizon", tag = "service",
     responses((status = 200, description = "The numbers.", body = Horizon))
 )]
-async fn horizon(all: Everywhere<Reader>) -> Answer<Json<Horizon>> {
+pub(super) async fn horizon(all: Everywhere<Reader>) -> Answer<Json<Horizon>> {
     Ok(Json(all.service.reports().horizon().await?))
 }
 
@@ -80,6 +71,6 @@ async fn horizon(all: Everywhere<Reader>) -> Answer<Json<Horizon>> {
     get, path = "/v1/nodes", tag = "service",
     responses((status = 200, description = "The nodes.", body = Nodes))
 )]
-async fn nodes(all: Everywhere<Reader>) -> Answer<Json<Nodes>> {
+pub(super) async fn nodes(all: Everywhere<Reader>) -> Answer<Json<Nodes>> {
     Ok(Json(all.service.reports().nodes().await?))
 }

@@ -8,13 +8,13 @@ use super::visitor::Visitor;
 use crate::audit::Deed;
 use crate::service::Service;
 use crate::settings::Settings;
-use crate::state::{NewToken, role_name};
+use crate::state::{NewToken, Stored, role_name};
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use core::time::Duration;
 use std::io;
-use tourbillon_api::{AuditAction, NamespaceLimits, NamespaceView, Problem, ProblemKind, Role};
+use tourbillon_api::{AuditAction, Moment, NamespaceLimits, NamespaceView, Problem, ProblemKind, Role};
 
 /// The greatest number of namespaces on the page. The page also shows at most this number of tokens.
 const MOST: usize = 500;
@@ -23,29 +23,7 @@ const LONGEST_NAME: usize = 100;
 /// The longest time for which a token made on this page is valid, in days.
 const MOST_DAYS: u64 = 3_650;
 
-struct NamespaceRow {
-    name: String,
-    is_paused: bool,
-    pending: String,
-    leased: String,
-    parked: String,
-    dead: String,
-    schedules: String,
-    limits: Vec<String>,
-    secrets: usize,
-}
-
-struct TokenRow {
-    id: String,
-    name: String,
-    role: &'static str,
-    namespace: Option<String>,
-    made: When,
-    until: Option<When>,
-    is_expired: bool,
-}
-
-/// A new token or a new signing secret. Only the page after the change shows its text.
+/// A new token or signing secret. The page shows the text only once.
 struct Secret {
     title: String,
     text: String,
@@ -55,9 +33,9 @@ struct Secret {
 #[template(path = "access.html")]
 struct AccessPage<'a> {
     frame: Frame<'a>,
-    mark: &'a str,
-    namespaces: Vec<NamespaceRow>,
-    tokens: Vec<TokenRow>,
+    namespaces: Vec<NamespaceView>,
+    tokens: &'a [Stored],
+    now: Moment,
     is_open: bool,
     /// The arguments with which `tourbillond token` finds the service's file of tokens, such as `--data
     /// /var/lib/tourbillon`.
@@ -95,41 +73,18 @@ fn limits(limits: &NamespaceLimits) -> Vec<String> {
     list
 }
 
-fn namespace_row(view: NamespaceView) -> NamespaceRow {
-    NamespaceRow {
-        is_paused: view.limits.paused,
-        pending: number(view.pending),
-        leased: number(view.leased),
-        parked: number(view.parked),
-        dead: number(view.dead),
-        schedules: number(view.schedules),
-        limits: limits(&view.limits),
-        secrets: view.secrets.len(),
-        name: view.name,
-    }
-}
-
 async fn page(service: &Service, visitor: &Visitor, secret: Option<Secret>) -> Result<Response, Fault> {
     check(visitor)?;
-    let now = now(service);
     let mut namespaces = service.namespace_admin().views(|_| true).await?;
     namespaces.truncate(MOST);
     let known = service.tokens().known();
-    let tokens = known.iter().flat_map(|tokens| tokens.iter()).take(MOST).map(|token| TokenRow {
-        id: token.id(),
-        name: token.name.to_string(),
-        role: role_name(token.role),
-        namespace: token.namespace.as_deref().map(str::to_owned),
-        made: When::new(token.made, now),
-        until: token.until.map(|until| When::new(until, now)),
-        is_expired: token.is_expired(),
-    });
+    let tokens = known.as_deref().unwrap_or_default();
     let page = AccessPage {
         // The script does not refresh this page: a refresh would remove the secret, which is shown only once.
         frame: Frame::still(visitor, "access"),
-        mark: &visitor.mark,
-        namespaces: namespaces.into_iter().map(namespace_row).collect(),
-        tokens: tokens.collect(),
+        namespaces,
+        tokens: tokens.get(..MOST).unwrap_or(tokens),
+        now: now(service),
         is_open: visitor.is_open,
         place: token_place(service.settings()),
         secret,
@@ -150,10 +105,8 @@ fn token_place(settings: &Settings) -> String {
 }
 
 fn check(visitor: &Visitor) -> Result<(), Fault> {
-    if visitor.rules() {
-        return Ok(());
-    }
-    Err(Fault::forbidden("Namespaces and tokens are shown to administrators of the whole service."))
+    let detail = "Namespaces and tokens are shown to administrators of the whole service.";
+    Fault::unless(visitor.rules(), detail)
 }
 
 /// Shows the page of namespaces and tokens.

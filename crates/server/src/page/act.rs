@@ -1,6 +1,6 @@
 //! Handles the buttons with which a visitor changes a single timer.
 
-use super::fault::Fault;
+use super::fault::{Fault, UNCHANGED};
 use super::posted::Posted;
 use super::rows::{address, id_of};
 use crate::service::{Named, Service, Verb};
@@ -19,30 +19,15 @@ pub(super) async fn one(
     Path((namespace, id, verb)): Path<(String, String, String)>,
     form: Posted,
 ) -> Result<Response, Fault> {
-    if !form.visitor.writes(&namespace) {
-        return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
-    }
+    Fault::unless(form.visitor.writes(&namespace), UNCHANGED)?;
     let id = id_of(&id)?;
     let named = Named::Id(id);
-    let verb = match &*verb {
-        "fire" => Some(Verb::Fire),
-        "pause" => Some(Verb::Pause),
-        "resume" => Some(Verb::Resume),
-        "replay" => Some(Verb::Replay),
-        "cancel" => None,
-        _ => return Err(Fault::no_page()),
-    };
-    let done = match verb {
+    let done = match Verb::of(&verb) {
         Some(verb) => {
             service.changes().change(&namespace, named, verb).await?;
-            match verb {
-                Verb::Fire => "fire",
-                Verb::Pause => "pause",
-                Verb::Resume => "resume",
-                Verb::Replay => "replay",
-            }
+            verb.word()
         }
-        None => {
+        None if verb == "cancel" => {
             form.fields.confirm(WORD)?;
             match service.changes().cancel(&namespace, named).await?.result {
                 CancelResult::Cancelled => "cancel",
@@ -50,6 +35,7 @@ pub(super) async fn one(
                 CancelResult::NotFound => "gone",
             }
         }
+        None => return Err(Fault::no_page()),
     };
     let is_of_the_list = form.fields.get("from") == "dead" || done == "gone";
     let to = if is_of_the_list {

@@ -2,17 +2,16 @@
 
 use super::conditions::Search;
 use super::fault::Fault;
-use super::text::number;
+use super::text::{number, query};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
-use crate::audit::Wanted;
+use crate::audit::{Wanted, word};
 use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
-use tourbillon_api::{AuditAction, AuditEntry, AuditOutcome, AuditVia, Moment};
-use url::form_urlencoded::Serializer;
+use tourbillon_api::{AuditAction, AuditAuthor, AuditEntry, AuditOutcome, AuditVia, Moment};
 
 /// The number of entries on one page of the audit trail.
 const ON_A_PAGE: u32 = 50;
@@ -64,15 +63,10 @@ impl Asked {
     /// Returns the address of the page of the audit trail that begins at `cursor`, with the same conditions on the
     /// entries.
     fn address(&self, cursor: &str) -> String {
-        let pairs = [
-            ("namespace", &*self.namespace),
-            ("token", &self.token),
-            ("action", &self.action),
-            ("cursor", cursor),
-        ];
-        let mut query = Serializer::new(String::new());
-        query.extend_pairs(pairs.into_iter().filter(|(_, value)| !value.is_empty()));
-        format!("/ui/audit?{}", query.finish())
+        let Self { namespace, token, action, .. } = self;
+        let conditions =
+            [("namespace", &**namespace), ("token", token), ("action", action), ("cursor", cursor)];
+        format!("/ui/audit?{}", query(&conditions))
     }
 
     fn is_filtered(&self) -> bool {
@@ -80,59 +74,35 @@ impl Asked {
     }
 }
 
-struct Row {
-    at: When,
-    action: String,
-    outcome: &'static str,
-    class: &'static str,
-    count: String,
-    by: String,
-    from: String,
-    namespace: String,
-    target: String,
-    detail: String,
-}
-
 #[derive(Template)]
 #[template(path = "audit.html")]
 struct AuditPage<'a> {
     frame: Frame<'a>,
     asked: &'a Asked,
-    actions: &'static [&'static str],
-    rows: Vec<Row>,
-    is_filtered: bool,
-    is_of_this_node: bool,
+    rows: Vec<AuditEntry>,
+    now: Moment,
     first: Option<&'static str>,
     next: Option<String>,
 }
 
-fn row(entry: AuditEntry, now: Moment) -> Row {
-    let (outcome, class) = match entry.outcome {
+/// Returns the word for the outcome of a change, and the style class that colours the word.
+fn outcome(outcome: AuditOutcome) -> (&'static str, &'static str) {
+    match outcome {
         AuditOutcome::Begun => ("begun", ""),
         AuditOutcome::Done => ("done", "good"),
         AuditOutcome::Failed => ("failed", "bad"),
         _ => ("unknown", "warn"),
-    };
-    let via = match entry.by.via {
+    }
+}
+
+/// Describes the way by which an author made a change, with the author's address.
+fn from(by: &AuditAuthor) -> String {
+    let via = match by.via {
         AuditVia::Page => "the page",
         AuditVia::Command => "a command",
         _ => "the interface",
     };
-    let by = entry.by.token.or(entry.by.token_id).or(entry.by.user);
-    let from = entry.by.peer.map_or_else(|| via.to_owned(), |peer| format!("{via}, {peer}"));
-    let action = serde_json::to_value(entry.action).unwrap_or_default();
-    Row {
-        at: When::new(entry.at, now),
-        action: action.as_str().unwrap_or_default().to_owned(),
-        outcome,
-        class,
-        count: entry.count.map(number).unwrap_or_default(),
-        by: by.unwrap_or_default(),
-        from,
-        namespace: entry.namespace.unwrap_or_default(),
-        target: entry.target.unwrap_or_default(),
-        detail: entry.detail.unwrap_or_default(),
-    }
+    by.peer.as_ref().map_or_else(|| via.to_owned(), |peer| format!("{via}, {peer}"))
 }
 
 /// Shows one page of the audit trail. Fails unless the visitor is an administrator of the whole service.
@@ -141,19 +111,14 @@ pub(super) async fn show_audit(
     visitor: Visitor,
     Search(asked): Search<Asked>,
 ) -> Result<Response, Fault> {
-    if !visitor.rules() {
-        return Err(Fault::forbidden("The audit trail is shown to administrators of the whole service."));
-    }
+    Fault::unless(visitor.rules(), "The audit trail is shown to administrators of the whole service.")?;
     let cursor = Some(&*asked.cursor).filter(|cursor| !cursor.is_empty());
     let found = service.audit().entries(asked.wanted()?, cursor, ON_A_PAGE).await?;
-    let now = now(&service);
     Ok(show(&AuditPage {
         frame: Frame::new(&visitor, "audit"),
         asked: &asked,
-        actions: &ACTIONS,
-        rows: found.items.into_iter().map(|entry| row(entry, now)).collect(),
-        is_filtered: asked.is_filtered(),
-        is_of_this_node: visitor.has_nodes,
+        rows: found.items,
+        now: now(&service),
         first: cursor.map(|_| "/ui/audit"),
         next: found.next.map(|next| asked.address(&next)),
     }))

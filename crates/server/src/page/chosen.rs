@@ -1,6 +1,6 @@
 //! Replays or drops the dead timers that a visitor has ticked in the list.
 
-use super::fault::Fault;
+use super::fault::{Fault, UNCHANGED};
 use super::posted::Posted;
 use super::rows::id_of;
 use crate::service::{Named, Service, Verb};
@@ -33,9 +33,7 @@ pub(super) async fn change(
     if chosen.is_empty() || chosen.len() > MOST {
         return Err(Fault::bad(format!("Nothing was changed: choose 1 to {MOST} timers.")));
     }
-    if chosen.iter().any(|(namespace, _)| !form.visitor.writes(namespace)) {
-        return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
-    }
+    Fault::unless(chosen.iter().all(|(namespace, _)| form.visitor.writes(namespace)), UNCHANGED)?;
     let mut is_part = false;
     for (namespace, id) in chosen {
         let is_done = match is_drop {

@@ -1,6 +1,7 @@
 //! Reads the conditions of a list of timers from the page's address. Writes conditions into the addresses of links.
 
-use super::fault::Fault;
+use super::fault::{Fault, UNSEEN};
+use super::text::query;
 use super::view::phase_name;
 use super::visitor::Visitor;
 use crate::listing::{Listed, Listing};
@@ -12,7 +13,6 @@ use serde::de::DeserializeOwned;
 use tourbillon_api::{Moment, Phase};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::Filter;
-use url::form_urlencoded::Serializer;
 
 /// The number of timers on one page of a list.
 pub(super) const OF_A_PAGE: u32 = 50;
@@ -51,7 +51,23 @@ pub(super) struct Asked {
     pub(super) done: String,
 }
 
-/// The conditions on the timers of a list, parsed and permitted to the visitor. An empty text sets no condition.
+/// The namespace that a page's address names. Empty if the page shows all namespaces.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct InNamespace {
+    pub(super) namespace: String,
+}
+
+/// A word for the visitor's last change, such as `pause`. The change redirected the browser here, and the page shows a
+/// message. Empty if there was no change.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Done {
+    pub(super) done: String,
+}
+
+/// The conditions on the timers of a list, after parsing and a check of the visitor's permissions. An empty text sets
+/// no condition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     /// The namespace whose timers are listed. If the text is empty, the timers of all namespaces are listed.
@@ -155,8 +171,15 @@ pub(super) fn visible(asked: &str, service: &Service, visitor: &Visitor) -> Resu
         (asked, _) => asked.to_owned(),
     };
     let may_see = if namespace.is_empty() { visitor.reads_all() } else { visitor.reads(&namespace) };
-    if !may_see {
-        return Err(Fault::forbidden("Your token does not permit to see this namespace."));
+    Fault::unless(may_see, UNSEEN)?;
+    Ok(namespace)
+}
+
+/// Returns the namespace that a page shows, as [`visible`] does. Also fails if there is no such namespace.
+pub(super) fn existing(asked: &str, service: &Service, visitor: &Visitor) -> Result<String, Fault> {
+    let namespace = visible(asked, service, visitor)?;
+    if !namespace.is_empty() {
+        service.namespaces().require(&namespace)?;
     }
     Ok(namespace)
 }
@@ -212,7 +235,6 @@ impl Conditions {
     /// Returns the address of the list at `path` that has these conditions. The list begins at `cursor`, or at its
     /// first timer if `cursor` is `None`.
     pub(super) fn address(&self, path: &str, cursor: Option<&str>) -> String {
-        let mut query = Serializer::new(String::new());
         let field = |moment: &Option<Moment>| Self::field(moment.as_ref());
         let (place, error) = self.group.as_ref().map_or(("", ""), |group| (&*group.place, &*group.error));
         let order = match (self.descending, self.is_of_the_dead) {
@@ -220,7 +242,7 @@ impl Conditions {
             (false, true) => "asc",
             _ => "",
         };
-        for (name, value) in [
+        let query = query(&[
             ("namespace", &*self.namespace),
             ("q", &*self.q),
             ("label", &*self.label),
@@ -232,12 +254,7 @@ impl Conditions {
             ("place", place),
             ("error", error),
             ("cursor", cursor.unwrap_or("")),
-        ] {
-            if !value.is_empty() {
-                query.append_pair(name, value);
-            }
-        }
-        let query = query.finish();
+        ]);
         if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
     }
 

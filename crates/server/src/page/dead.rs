@@ -2,33 +2,30 @@
 
 use super::conditions::{Asked, Conditions, Search, offered};
 use super::fault::Fault;
-use super::rows::Row;
+use super::rows::{address, death, error, labels, name, target};
 use super::text::number;
-use super::view::{Frame, done_words, now, show};
+use super::view::{Frame, When, done_words, now, show};
 use super::visitor::Visitor;
 use crate::convert::{shown, unavailable};
 use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use tourbillon_api::{Moment, Timer};
 use tourbillon_durable::state::Phase;
 
 #[derive(Template)]
 #[template(path = "dead.html")]
 struct DeadPage<'a> {
     frame: Frame<'a>,
-    mark: &'a str,
     asked: &'a Conditions,
     namespaces: Vec<(String, bool)>,
-    from: String,
-    until: String,
-    rows: Vec<Row>,
+    rows: Vec<Timer>,
+    now: Moment,
     next: Option<String>,
     first: Option<String>,
     /// The address of the present list, with its conditions.
     here: String,
-    /// The address of the present list in the reverse order.
-    turned: String,
     /// The address of the page that groups dead timers by receiver and error.
     groups: String,
     may_change: bool,
@@ -36,7 +33,6 @@ struct DeadPage<'a> {
     /// namespace in which the visitor may change timers.
     may_change_all: bool,
     count: String,
-    is_filtered: bool,
     done: Option<&'static str>,
 }
 
@@ -53,19 +49,15 @@ pub(super) async fn show_dead(
     let is_counted = |name: &str| visitor.reads(name) && (asked.is_of_all() || *name == *asked.namespace);
     let dead =
         counts.by_namespace.iter().filter(|((name, phase), _)| *phase == Phase::Dead && is_counted(name));
-    let now = now(&service);
     let is_one = !asked.is_of_all();
     let page = DeadPage {
         frame: Frame::new(&visitor, "dead"),
-        mark: &visitor.mark,
         namespaces: offered(&service, &visitor, &asked.namespace),
-        from: Conditions::field(asked.from.as_ref()),
-        until: Conditions::field(asked.until.as_ref()),
-        rows: listed.timers.iter().map(|timer| Row::new(shown(timer, false), "/ui/dead", now)).collect(),
+        rows: listed.timers.iter().map(|timer| shown(timer, false)).collect(),
+        now: now(&service),
         next: listed.next.map(|cursor| asked.address("/ui/dead", Some(&cursor))),
         first: (!asked.cursor.is_empty()).then(|| asked.address("/ui/dead", None)),
         here: asked.address("/ui/dead", Some(&asked.cursor)),
-        turned: asked.turned("/ui/dead"),
         groups: match &*asked.namespace {
             "" => "/ui/dead/groups".to_owned(),
             namespace => format!("/ui/dead/groups?namespace={namespace}"),
@@ -76,7 +68,6 @@ pub(super) async fn show_dead(
             && !asked.has_range()
             && asked.q.is_empty(),
         count: number(dead.map(|(_, count)| count).sum()),
-        is_filtered: asked.is_filtered(),
         done,
         asked: &asked,
     };

@@ -1,18 +1,19 @@
 //! Shows the timers that ended lately. The service still remembers them, although it has removed all but the dead
 //! timers from the store.
 
-use super::conditions::{Search, offered, visible};
+use super::conditions::{Search, existing, offered};
 use super::fault::Fault;
 use super::rows::address;
+use super::text::query;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
+use crate::record::Known;
 use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{EndKind, Moment, Past};
-use url::form_urlencoded::Serializer;
 
 /// The number of timers on one page of the list of ended timers.
 const OF_A_PAGE: usize = 50;
@@ -44,48 +45,33 @@ pub(super) struct Asked {
     before: Option<u64>,
 }
 
-/// A row in a list of timers that have ended.
-pub(super) struct EndedRow {
-    /// The timer's key, or its id if it had no key.
-    pub(super) name: String,
-    pub(super) namespace: String,
-    pub(super) address: String,
-    pub(super) how: &'static str,
-    class: &'static str,
-    pub(super) at: Option<When>,
-    attempts: u32,
-    detail: String,
+/// Returns the word for the way in which a timer ended.
+pub(super) fn how(past: &Past) -> &'static str {
+    let kind = past.end.as_ref().map(|end| end.how);
+    ENDS.iter().find(|(_, end)| Some(*end) == kind).map_or("ended", |(word, _)| word)
 }
 
-impl EndedRow {
-    fn new(past: Past, now: Moment) -> Self {
-        let kind = past.end.as_ref().map(|end| end.how);
-        let how = ENDS.iter().find(|(_, end)| Some(*end) == kind).map_or("ended", |(word, _)| word);
-        Self {
-            address: address(&past.namespace, &past.id),
-            how,
-            class: match kind {
-                Some(EndKind::Delivered) => "good",
-                Some(EndKind::Dead | EndKind::Skipped) => "bad",
-                _ => "",
-            },
-            at: past.end.as_ref().map(|end| When::new(end.at, now)),
-            attempts: u32::try_from(past.attempts.len()).unwrap_or(u32::MAX),
-            detail: past.end.and_then(|end| end.detail).unwrap_or_default(),
-            name: past.key.unwrap_or(past.id),
-            namespace: past.namespace,
-        }
+/// Returns the style class that colours the way in which a timer ended.
+fn class(past: &Past) -> &'static str {
+    match past.end.as_ref().map(|end| end.how) {
+        Some(EndKind::Delivered) => "good",
+        Some(EndKind::Dead | EndKind::Skipped) => "bad",
+        _ => "",
     }
+}
 
-    /// Returns the ended timers that had the key `key`, the latest first. Leaves dead timers out, because the store
-    /// still has them. `is_meant` says whether to include the timers of a namespace.
-    pub(super) fn of_key(service: &Service, key: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Self> {
-        let (pasts, _) = service.reports().ended_lately(None, MOST_OF_A_KEY, |known, how| {
-            how != EndKind::Dead && known.key.as_deref() == Some(key) && is_meant(&known.namespace)
-        });
-        let now = now(service);
-        pasts.into_iter().map(|past| Self::new(past, now)).collect()
-    }
+/// Returns the detail of a timer's end, such as its error, or an empty text.
+fn detail(past: &Past) -> &str {
+    past.end.as_ref().and_then(|end| end.detail.as_deref()).unwrap_or_default()
+}
+
+/// Returns the ended timers that had the key `key`, the latest first. Leaves dead timers out, because the store still
+/// has them. `is_meant` says whether to include the timers of a namespace.
+pub(super) fn of_key(service: &Service, key: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Past> {
+    let is_meant = |known: &Known, how| {
+        how != EndKind::Dead && known.key.as_deref() == Some(key) && is_meant(&known.namespace)
+    };
+    service.reports().ended_lately(None, MOST_OF_A_KEY, is_meant).0
 }
 
 #[derive(Template)]
@@ -96,7 +82,8 @@ struct EndedPage<'a> {
     namespace: &'a str,
     q: &'a str,
     ends: Vec<(&'static str, bool)>,
-    rows: Vec<EndedRow>,
+    rows: Vec<Past>,
+    now: Moment,
     next: Option<String>,
     first: Option<String>,
     is_filtered: bool,
@@ -111,10 +98,7 @@ pub(super) async fn show_ended(
     if [&asked.namespace, &asked.q, &asked.how].iter().any(|text| text.len() > LONGEST) {
         return Err(Fault::bad(format!("A condition has at most {LONGEST} bytes.")));
     }
-    let namespace = visible(&asked.namespace, &service, &visitor)?;
-    if !namespace.is_empty() {
-        service.namespaces().require(&namespace)?;
-    }
+    let namespace = existing(&asked.namespace, &service, &visitor)?;
     let kind = ENDS.iter().find(|(word, _)| *word == asked.how).map(|(_, kind)| *kind);
     if kind.is_none() && !asked.how.is_empty() {
         return Err(Fault::bad("A timer ends as delivered, dead, cancelled, replaced or skipped."));
@@ -126,23 +110,16 @@ pub(super) async fn show_ended(
             && (q.is_empty() || known.key.as_deref().is_some_and(|key| key.starts_with(q)))
     });
     let address = |before: Option<u64>| {
-        let mut query = Serializer::new(String::new());
         let before = before.map(|before| before.to_string()).unwrap_or_default();
-        for (name, value) in
-            [("namespace", &*namespace), ("q", q), ("how", &*asked.how), ("before", &*before)]
-        {
-            if !value.is_empty() {
-                query.append_pair(name, value);
-            }
-        }
-        format!("/ui/ended?{}", query.finish())
+        let conditions = [("namespace", &*namespace), ("q", q), ("how", &asked.how), ("before", &before)];
+        format!("/ui/ended?{}", query(&conditions))
     };
-    let now = now(&service);
     let page = EndedPage {
         frame: Frame::new(&visitor, "ended"),
         namespaces: offered(&service, &visitor, &namespace),
         ends: ENDS.iter().map(|(word, end)| (*word, kind == Some(*end))).collect(),
-        rows: pasts.into_iter().map(|past| EndedRow::new(past, now)).collect(),
+        rows: pasts,
+        now: now(&service),
         next: next.map(|next| address(Some(next))),
         first: asked.before.map(|_| address(None)),
         is_filtered: !q.is_empty() || kind.is_some(),

@@ -23,6 +23,11 @@ struct FaultPage<'a> {
     is_unknown: bool,
 }
 
+/// The reason for a visitor whose token does not permit to see a namespace.
+pub(super) const UNSEEN: &str = "Your token does not permit to see this namespace.";
+/// The reason for a visitor whose token does not permit changes of a namespace's timers and schedules.
+pub(super) const UNCHANGED: &str = "Your token does not permit changes in this namespace.";
+
 impl Fault {
     /// Makes the fault for a request that cannot be read. `detail` must not repeat parts of the request.
     pub(super) fn bad(detail: impl Into<String>) -> Self {
@@ -32,6 +37,11 @@ impl Fault {
     /// Makes the fault for a visitor whose token does not permit the request.
     pub(super) fn forbidden(detail: &str) -> Self {
         Problem::new(ProblemKind::Forbidden, detail).into()
+    }
+
+    /// Fails with `detail` unless the visitor's token permits the request.
+    pub(super) fn unless(is_permitted: bool, detail: &str) -> Result<(), Self> {
+        if is_permitted { Ok(()) } else { Err(Self::forbidden(detail)) }
     }
 
     pub(super) fn no_page() -> Self {

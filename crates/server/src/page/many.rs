@@ -1,6 +1,6 @@
 //! Begins operations, each of which changes many timers in the background. Shows their progress.
 
-use super::fault::Fault;
+use super::fault::{Fault, UNCHANGED, UNSEEN};
 use super::posted::Posted;
 use super::text::number;
 use super::view::{Frame, When, now, show};
@@ -9,7 +9,7 @@ use crate::service::{DeadGroup, DeadWork, Service, Work};
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
-use tourbillon_api::{CancelMany, OperationState, Problem, ProblemKind, ReplayMany};
+use tourbillon_api::{CancelMany, Operation, OperationState, Problem, ProblemKind, ReplayMany};
 
 /// Begins an operation: a change that cancels, replays or drops many timers in the background. Redirects to the page
 /// that shows the operation's progress.
@@ -20,9 +20,7 @@ pub(super) async fn begin(
 ) -> Result<Response, Fault> {
     let Posted { visitor, fields } = &form;
     let namespace = fields.get("namespace");
-    if !visitor.writes(namespace) {
-        return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
-    }
+    Fault::unless(visitor.writes(namespace), UNCHANGED)?;
     let text = |name| fields.given(name).map(str::to_owned);
     let work = match &*verb {
         "cancel" => {
@@ -69,13 +67,16 @@ fn group(Posted { fields, .. }: &Posted) -> Option<DeadGroup> {
 struct OperationPage<'a> {
     frame: Frame<'a>,
     namespace: &'a str,
-    id: &'a str,
-    state: &'static str,
+    operation: &'a Operation,
     begun: When,
-    changed: String,
-    in_flight: String,
-    refused: String,
-    error: Option<&'a str>,
+}
+
+fn state(state: OperationState) -> &'static str {
+    match state {
+        OperationState::Done => "done",
+        OperationState::Failed => "failed",
+        _ => "running",
+    }
 }
 
 /// Shows the progress of an operation, a change of many timers in the background.
@@ -84,9 +85,7 @@ pub(super) async fn show_operation(
     visitor: Visitor,
     Path((namespace, id)): Path<(String, String)>,
 ) -> Result<Response, Fault> {
-    if !visitor.reads(&namespace) {
-        return Err(Fault::forbidden("Your token does not permit to see this namespace."));
-    }
+    Fault::unless(visitor.reads(&namespace), UNSEEN)?;
     let Some(operation) = service.operations().find(&namespace, &id).await else {
         let detail = "There is no such operation. It is shown for an hour after its end.";
         return Err(Problem::new(ProblemKind::NotFound, detail).into());
@@ -94,17 +93,8 @@ pub(super) async fn show_operation(
     let page = OperationPage {
         frame: Frame { is_live: operation.state == OperationState::Running, ..Frame::new(&visitor, "") },
         namespace: &namespace,
-        id: &id,
-        state: match operation.state {
-            OperationState::Done => "done",
-            OperationState::Failed => "failed",
-            _ => "running",
-        },
+        operation: &operation,
         begun: When::new(operation.begun, now(&service)),
-        changed: number(operation.changed),
-        in_flight: number(operation.in_flight),
-        refused: number(operation.refused),
-        error: operation.error.as_deref(),
     };
     Ok(show(&page))
 }

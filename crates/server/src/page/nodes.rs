@@ -19,20 +19,6 @@ const MOST_LATE: usize = 10;
 /// How long a shard's first timer must have been due before the page shows the shard as late, in milliseconds.
 const LATE: u64 = 1_000;
 
-struct Row {
-    name: String,
-    incarnation: String,
-    state: &'static str,
-    class: &'static str,
-    is_this: bool,
-    shards: String,
-    overdue: String,
-    polled: String,
-    seen: When,
-    since: When,
-    version: String,
-}
-
 struct Late {
     number: u16,
     node: String,
@@ -45,8 +31,10 @@ struct Late {
 struct NodesPage<'a> {
     frame: Frame<'a>,
     is_shared: bool,
-    rows: Vec<Row>,
-    /// The number of nodes that the page leaves out, because it shows at most [`MOST`] nodes.
+    rows: Vec<&'a Node>,
+    shards: &'a [Shard],
+    now: Moment,
+    /// The number of nodes that the page leaves out because there are too many.
     more: usize,
     chart: Option<Chart>,
     /// The number of the last shard. The first shard has the number 0.
@@ -64,34 +52,30 @@ struct NodesPage<'a> {
 
 /// Shows the page of the nodes that share the timers. Fails unless the visitor may see the whole service.
 pub(super) async fn show_nodes(State(service): State<Service>, visitor: Visitor) -> Result<Response, Fault> {
-    if !visitor.reads_all() {
-        let detail = "The nodes have the timers of all namespaces, and your token is for one.";
-        return Err(Fault::forbidden(detail));
-    }
+    let detail = "The nodes have the timers of all namespaces, and your token is for one.";
+    Fault::unless(visitor.reads_all(), detail)?;
     let nodes = service.reports().nodes().await?;
-    Ok(page(&visitor, nodes, now(&service)))
+    Ok(page(&visitor, &nodes, now(&service)))
 }
 
-fn row(node: &Node, shards: &[Shard], now: Moment) -> Row {
-    let own: Vec<_> = shards.iter().filter(|shard| shard.owner.as_ref() == Some(&node.incarnation)).collect();
-    let overdue = own.iter().map(|shard| shard.overdue_ms).max();
-    let silent = own.iter().filter(|shard| shard.silent).count();
-    let polled = own.iter().filter_map(|shard| shard.polled_ms_ago).max();
-    let time = |millis: Option<u64>| millis.map_or_else(|| "–".to_owned(), span);
-    let (state, class) = if node.live { ("live", "good") } else { ("gone", "bad") };
-    Row {
-        name: node.name.clone(),
-        incarnation: node.incarnation.clone(),
-        state,
-        class,
-        is_this: node.this,
-        shards: number(node.shards.into()),
-        overdue: if silent > 0 { format!("not known of {silent} shards") } else { time(overdue) },
-        polled: polled.map_or_else(|| "–".to_owned(), |age| format!("{} ago", span(age))),
-        seen: When::new(node.seen, now),
-        since: When::new(node.since, now),
-        version: node.version.clone(),
+/// Returns the shards that a node owns.
+fn own<'s>(node: &Node, shards: &'s [Shard]) -> impl Iterator<Item = &'s Shard> + Clone {
+    shards.iter().filter(|shard| shard.owner.as_ref() == Some(&node.incarnation))
+}
+
+/// Returns how long the first timer of a node's shards has been due.
+fn overdue(node: &Node, shards: &[Shard]) -> String {
+    let own = own(node, shards);
+    match own.clone().filter(|shard| shard.silent).count() {
+        0 => own.map(|shard| shard.overdue_ms).max().map_or_else(|| "–".to_owned(), span),
+        silent => format!("not known of {silent} shards"),
     }
+}
+
+/// Returns how long ago a node looked at the one of its shards that it looked at least recently.
+fn polled(node: &Node, shards: &[Shard]) -> String {
+    let polled = own(node, shards).filter_map(|shard| shard.polled_ms_ago).max();
+    polled.map_or_else(|| "–".to_owned(), |age| format!("{} ago", span(age)))
 }
 
 /// Lists the numbers of the shards whose data is lost. If there are too many, lists the first numbers and counts the
@@ -107,8 +91,8 @@ fn lost(shards: &[Shard]) -> String {
     }
 }
 
-fn page(visitor: &Visitor, nodes: Nodes, now: Moment) -> Response {
-    let mut listed = nodes.nodes.clone();
+fn page(visitor: &Visitor, nodes: &Nodes, now: Moment) -> Response {
+    let mut listed: Vec<_> = nodes.nodes.iter().collect();
     listed.sort_by_key(|node| !node.live);
     let more = listed.len().saturating_sub(MOST);
     listed.truncate(MOST);
@@ -134,9 +118,11 @@ fn page(visitor: &Visitor, nodes: Nodes, now: Moment) -> Response {
     show(&NodesPage {
         frame: Frame::new(visitor, "nodes"),
         is_shared: nodes.shared,
-        rows: listed.iter().map(|node| row(node, &nodes.shards, now)).collect(),
+        rows: listed,
+        shards: &nodes.shards,
+        now,
         more,
-        chart: chart::shards(&nodes, MOST),
+        chart: chart::shards(nodes, MOST),
         last: nodes.shards.last().map_or(0, |shard| shard.number),
         takeovers: number(nodes.shards.iter().map(|shard| shard.takeovers).sum()),
         taken: nodes.shards.iter().filter_map(|shard| shard.taken_over).max().map(|at| When::new(at, now)),

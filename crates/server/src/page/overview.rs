@@ -32,13 +32,20 @@ struct Figure {
     address: Option<&'static str>,
 }
 
-struct NamespaceRow {
-    name: String,
-    is_paused: bool,
-    pending: String,
-    leased: String,
-    parked: String,
-    dead: String,
+impl Figure {
+    fn new(name: &'static str, value: String, note: impl Into<String>) -> Self {
+        Self { name, value, note: note.into(), class: "", address: None }
+    }
+
+    /// Colours the number by a style class.
+    fn class(self, class: &'static str) -> Self {
+        Self { class, ..self }
+    }
+
+    /// Links the number to a page.
+    fn to(self, address: &'static str) -> Self {
+        Self { address: Some(address), ..self }
+    }
 }
 
 /// The part of the overview that concerns the whole service. Only visitors who may read all namespaces see it.
@@ -53,8 +60,6 @@ struct Whole {
     history: Vec<Small>,
     /// The length of the history that the charts show, in hours.
     hours: u64,
-    /// The lengths of history from which a visitor can choose, in hours.
-    ranges: [u64; 4],
     begun: bool,
     /// The moment of the latest data in the history. `None` if the history is empty.
     taken: Option<When>,
@@ -78,7 +83,7 @@ struct OverviewPage<'a> {
     /// The numbers of stored timers, summed over the namespaces that the visitor may read. Empty if the visitor may see
     /// the whole service.
     figures: Vec<Figure>,
-    namespaces: Vec<NamespaceRow>,
+    namespaces: Vec<NamespaceView>,
     is_empty: bool,
 }
 
@@ -107,48 +112,28 @@ impl Stored {
 
     /// Returns the numbers as the page shows them. Each number links to the list of the timers that it counts.
     fn figures(&self) -> [Figure; 3] {
+        let class = if self.dead > 0 { "bad" } else { "" };
+        let leased = format!("{} being delivered", number(self.leased));
         [
-            Figure {
-                name: "Dead",
-                value: number(self.dead),
-                note: "wait for a replay".to_owned(),
-                class: if self.dead > 0 { "bad" } else { "" },
-                address: Some("/ui/dead"),
-            },
-            Figure {
-                name: "Parked",
-                value: number(self.parked),
-                note: "put aside".to_owned(),
-                class: "",
-                address: Some("/ui/timers?phase=parked"),
-            },
-            Figure {
-                name: "Pending",
-                value: number(self.pending),
-                note: format!("{} being delivered", number(self.leased)),
-                class: "",
-                address: Some("/ui/timers?phase=pending"),
-            },
+            Figure::new("Dead", number(self.dead), "wait for a replay").class(class).to("/ui/dead"),
+            Figure::new("Parked", number(self.parked), "put aside").to("/ui/timers?phase=parked"),
+            Figure::new("Pending", number(self.pending), leased).to("/ui/timers?phase=pending"),
         ]
     }
 }
 
 /// Makes the number on the overview that shows how much of the disk is free.
 fn disk_figure(disk: Disk) -> Figure {
-    Figure {
-        name: "Disk",
-        value: bytes(disk.free),
-        note: match disk.is_full() {
-            true => "free: too little, so nothing new is stored".to_owned(),
-            false => format!("free of {}; the timers take {}", bytes(disk.size), bytes(disk.used)),
-        },
-        class: match (disk.is_full(), disk.is_nearly_full()) {
-            (true, _) => "bad",
-            (false, true) => "warn",
-            (false, false) => "",
-        },
-        address: None,
-    }
+    let note = match disk.is_full() {
+        true => "free: too little, so nothing new is stored".to_owned(),
+        false => format!("free of {}; the timers take {}", bytes(disk.size), bytes(disk.used)),
+    };
+    let class = match (disk.is_full(), disk.is_nearly_full()) {
+        (true, _) => "bad",
+        (false, true) => "warn",
+        (false, false) => "",
+    };
+    Figure::new("Disk", bytes(disk.free), note).class(class)
 }
 
 /// Makes the number on the overview that counts the hosts whose circuit breakers are not closed. Returns `None` if no
@@ -156,13 +141,10 @@ fn disk_figure(disk: Disk) -> Figure {
 fn breakers_figure(service: &Service) -> Option<Figure> {
     let endpoints = service.reports().endpoints();
     let open = endpoints.iter().filter(|endpoint| endpoint.breaker != Breaker::Closed).count() as u64;
-    (!endpoints.is_empty()).then(|| Figure {
-        name: "Hosts that fail",
-        value: number(open),
-        note: format!("of {} that got callbacks", number(endpoints.len() as u64)),
-        class: if open > 0 { "bad" } else { "" },
-        address: Some("/ui/endpoints"),
-    })
+    let note = format!("of {} that got callbacks", number(endpoints.len() as u64));
+    let class = if open > 0 { "bad" } else { "" };
+    let figure = Figure::new("Hosts that fail", number(open), note).class(class).to("/ui/endpoints");
+    (!endpoints.is_empty()).then_some(figure)
 }
 
 /// Writes the average rate of a value over the given points of the history, such as "5/s".
@@ -196,41 +178,17 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
         5_000..30_000 => "warn",
         _ => "bad",
     };
-    let (created, delivered, failed) = (
-        rate_of(&lately.points, |point| point.created),
-        rate_of(&lately.points, |point| point.delivered),
-        rate_of(&lately.points, |point| point.failed),
-    );
+    // This figure is always in seconds. So an operator can compare it with an earlier reading.
+    let overdue = format!("{}.{} s", number(stats.overdue_ms / 1_000), stats.overdue_ms % 1_000 / 100);
+    let note = if stats.overdue_ms == 0 { "nothing is due".to_owned() } else { span(stats.overdue_ms) };
+    let of_events = |name, value, all| {
+        Figure::new(name, rate_of(&lately.points, value), format!("{} since the start", number(all)))
+    };
     let mut figures = vec![
-        Figure {
-            name: "Oldest overdue",
-            // This figure is always in seconds. So an operator can compare it with an earlier reading.
-            value: format!("{}.{} s", number(stats.overdue_ms / 1_000), stats.overdue_ms % 1_000 / 100),
-            note: if stats.overdue_ms == 0 { "nothing is due".to_owned() } else { span(stats.overdue_ms) },
-            class: overdue_class,
-            address: Some("/ui/timers?phase=pending"),
-        },
-        Figure {
-            name: "Created",
-            value: created,
-            note: format!("{} since the start", number(stats.created)),
-            class: "",
-            address: None,
-        },
-        Figure {
-            name: "Delivered",
-            value: delivered,
-            note: format!("{} since the start", number(stats.delivered)),
-            class: "",
-            address: Some("/ui/ended?how=delivered"),
-        },
-        Figure {
-            name: "Failed",
-            value: failed,
-            note: format!("{} since the start", number(stats.failed)),
-            class: "",
-            address: None,
-        },
+        Figure::new("Oldest overdue", overdue, note).class(overdue_class).to("/ui/timers?phase=pending"),
+        of_events("Created", |point| point.created, stats.created),
+        of_events("Delivered", |point| point.delivered, stats.delivered).to("/ui/ended?how=delivered"),
+        of_events("Failed", |point| point.failed, stats.failed),
     ];
     let stored =
         Stored { dead: stats.dead, parked: stats.parked, pending: stats.pending, leased: stats.leased };
@@ -238,13 +196,8 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
     figures.extend(breakers_figure(service));
     figures.extend(service.reports().disk().map(disk_figure));
     if stats.damaged > 0 {
-        figures.push(Figure {
-            name: "Damaged",
-            value: number(stats.damaged),
-            note: "set aside; tourbillond check names them".to_owned(),
-            class: "bad",
-            address: None,
-        });
+        let note = "set aside; tourbillond check names them";
+        figures.push(Figure::new("Damaged", number(stats.damaged), note).class("bad"));
     }
     Ok(Whole {
         up: span(stats.up_ms / 1_000 * 1_000),
@@ -261,7 +214,6 @@ async fn whole(service: &Service, asked: &str, now: Moment, has_schedules: bool)
         has_schedules,
         history: chart::history(&past, hours),
         hours,
-        ranges: RANGES,
         version: stats.version,
     })
 }
@@ -277,20 +229,12 @@ pub(super) async fn show_overview(
     let total = |view: &NamespaceView| view.pending + view.leased + view.parked + view.dead + view.schedules;
     let is_empty = views.iter().all(|view| total(view) == 0);
     let has_schedules = views.iter().any(|view| view.schedules > 0);
-    let row = |view: NamespaceView| NamespaceRow {
-        is_paused: view.limits.paused,
-        pending: number(view.pending),
-        leased: number(view.leased),
-        parked: number(view.parked),
-        dead: number(view.dead),
-        name: view.name,
-    };
     let whole = if visitor.reads_all() {
         Some(whole(&service, &asked.hours, now(&service), has_schedules).await?)
     } else {
         None
     };
     let figures = if whole.is_none() { Stored::of(&views).figures().into() } else { Vec::new() };
-    let namespaces = views.into_iter().take(MOST).map(row).collect();
+    let namespaces = views.into_iter().take(MOST).collect();
     Ok(show(&OverviewPage { frame: Frame::new(&visitor, "overview"), whole, figures, namespaces, is_empty }))
 }

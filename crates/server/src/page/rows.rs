@@ -2,9 +2,8 @@
 
 use super::fault::Fault;
 use super::text::beginning;
-use super::view::{When, phase_name};
 use crate::service::id;
-use tourbillon_api::{Moment, Phase, Timer};
+use tourbillon_api::Timer;
 use tourbillon_durable::timer::TimerId;
 use url::Url;
 use url::form_urlencoded::Serializer;
@@ -50,46 +49,20 @@ pub(super) fn labels(timer: &Timer, path: &str) -> Vec<(String, String)> {
     timer.labels.iter().map(address).collect()
 }
 
-/// A row in a list of stored timers.
-pub(super) struct Row {
-    pub(super) timer: Timer,
-    /// The timer's key, or its id if it has no key.
-    pub(super) name: String,
-    pub(super) address: String,
-    pub(super) phase: &'static str,
-    pub(super) due: When,
-    pub(super) died: Option<When>,
-    pub(super) target: String,
-    pub(super) error: String,
-    /// A few words that say why the timer is dead. Empty if the timer is not dead.
-    pub(super) reason: &'static str,
-    /// The timer's labels, each with the address of the list of all timers that have the label.
-    pub(super) labels: Vec<(String, String)>,
-    pub(super) is_overdue: bool,
+/// Returns the key of a timer. Returns the timer's id if it has no key.
+pub(super) fn name(timer: &Timer) -> &str {
+    timer.key.as_deref().unwrap_or(&timer.id)
 }
 
-impl Row {
-    pub(super) fn new(timer: Timer, path: &str, now: Moment) -> Self {
-        Self {
-            name: timer.key.clone().unwrap_or_else(|| timer.id.clone()),
-            address: address(&timer.namespace, &timer.id),
-            phase: phase_name(timer.phase),
-            due: When::new(timer.due, now),
-            died: timer.dead_since.map(|at| When::new(at, now)),
-            target: target(&timer),
-            error: beginning(timer.last_error.as_deref().unwrap_or(""), 80),
-            reason: death(timer.reason.as_deref().unwrap_or("")),
-            labels: labels(&timer, path),
-            is_overdue: timer.phase == Phase::Pending && timer.due < now,
-            timer,
-        }
-    }
+/// Returns the beginning of a timer's last error, or an empty text.
+pub(super) fn error(timer: &Timer) -> String {
+    beginning(timer.last_error.as_deref().unwrap_or(""), 80)
 }
 
 /// Returns words for the reason why a timer is dead, such as "all attempts failed". Returns an empty text for an
 /// unknown reason.
-fn death(reason: &str) -> &'static str {
-    match reason {
+pub(super) fn death(timer: &Timer) -> &'static str {
+    match timer.reason.as_deref().unwrap_or("") {
         "attempts" => "all attempts failed",
         "deliveries" => "no delivery had an end",
         "age" => "too old for another attempt",

@@ -1,10 +1,10 @@
 //! Shows a schedule: its next occurrences, its state, and its settings. The occurrences are shown in the schedule's own
 //! zone and in UTC.
 
-use super::conditions::Search;
-use super::fault::Fault;
+use super::conditions::{Done, Search};
+use super::fault::{Fault, UNCHANGED, UNSEEN};
 use super::posted::Posted;
-use super::text::{number, span};
+use super::text::{number, query, span};
 use super::timer::policy;
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
@@ -14,20 +14,11 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
 use tourbillon_api::{
-    AuditAction, ClockChange, Gap, Missed, Moment, NewSchedule, Occurrence, Overlap, Problem, ProblemKind,
-    ScheduleState, ScheduleView, ShortMonth,
+    AuditAction, ClockChange, Gap, Missed, Moment, NewSchedule, Overlap, Problem, ProblemKind, ScheduleState,
+    ScheduleView, ShortMonth,
 };
-use url::form_urlencoded::Serializer;
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Asked {
-    /// A word for the visitor's last change, such as `pause`. After the change, the browser was redirected here, and
-    /// the page shows a message. Empty if there was no change.
-    done: String,
-}
+use tourbillon_durable::schedule::{ScheduleKey, Schedules};
 
 /// Describes in words the moments at which a schedule makes its timers, such as "every 5 min".
 pub(super) fn plan(schedule: &NewSchedule) -> String {
@@ -67,14 +58,6 @@ pub(super) fn address(namespace: &str, key: &str) -> String {
     format!("/ui/schedules/{namespace}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC))
 }
 
-/// A row in the table of the moments at which a schedule will make its next timers.
-struct Instant {
-    at: Option<When>,
-    local: String,
-    planned: String,
-    change: Option<&'static str>,
-}
-
 /// Writes a local time for people. If the text names a distance from UTC, a space separates the time from the distance.
 fn local(text: &str) -> String {
     let text = text.replacen('T', " ", 1);
@@ -86,17 +69,13 @@ fn local(text: &str) -> String {
     }
 }
 
-fn instant(occurrence: Occurrence, now: Moment) -> Instant {
-    Instant {
-        at: occurrence.at.map(|at| When::new(at, now)),
-        local: occurrence.local.as_deref().map(local).unwrap_or_default(),
-        planned: local(&occurrence.planned),
-        change: occurrence.clock_change.map(|change| match change {
-            ClockChange::Moved => "clocks skip this time: it comes right after",
-            ClockChange::Skipped => "clocks skip this time: it is left out",
-            ClockChange::Doubled => "clocks show this time twice",
-            _ => "clocks change",
-        }),
+/// Explains how a change of the clocks concerns an instant.
+fn clock_words(change: ClockChange) -> &'static str {
+    match change {
+        ClockChange::Moved => "clocks skip this time: it comes right after",
+        ClockChange::Skipped => "clocks skip this time: it is left out",
+        ClockChange::Doubled => "clocks show this time twice",
+        _ => "clocks change",
     }
 }
 
@@ -104,17 +83,11 @@ fn instant(occurrence: Occurrence, now: Moment) -> Instant {
 #[template(path = "schedule.html")]
 struct SchedulePage<'a> {
     frame: Frame<'a>,
-    mark: &'a str,
     address: String,
     namespace: &'a str,
     key: &'a str,
-    state: &'static str,
-    class: &'static str,
-    why: String,
-    zone: &'a str,
-    upcoming: Vec<Instant>,
-    rows: Vec<(&'static str, String)>,
-    last: Option<When>,
+    view: &'a ScheduleView,
+    now: Moment,
     may_change: bool,
     is_waiting: bool,
     occurrences: String,
@@ -202,32 +175,21 @@ pub(super) async fn show_schedule(
     State(service): State<Service>,
     visitor: Visitor,
     Path((namespace, key)): Path<(String, String)>,
-    asked: Result<Search<Asked>, Fault>,
+    asked: Result<Search<Done>, Fault>,
 ) -> Result<Response, Fault> {
     let done = asked.map(|Search(asked)| asked.done).unwrap_or_default();
-    if !visitor.reads(&namespace) {
-        return Err(Fault::forbidden("Your token does not permit to see this namespace."));
-    }
-    let mut view = service.schedules().see(&namespace, &key, false, |all, at| all.get(at)).await?;
+    Fault::unless(visitor.reads(&namespace), UNSEEN)?;
+    let view = service.schedules().see(ScheduleKey::new(&*namespace, &*key), false, Schedules::get).await?;
     let now = now(&service);
-    let upcoming = core::mem::take(&mut view.upcoming);
-    let (state, class) = state(view.state);
-    let mut query = Serializer::new(String::new());
-    query.append_pair("namespace", &namespace).append_pair("label", &format!("schedule:{key}"));
+    let label = format!("schedule:{key}");
     let page = SchedulePage {
         frame: Frame::new(&visitor, "schedules"),
-        mark: &visitor.mark,
         address: address(&namespace, &key),
-        state,
-        class,
-        why: why(&view, now),
-        zone: view.schedule.zone.as_deref().unwrap_or("UTC"),
-        upcoming: upcoming.into_iter().map(|occurrence| instant(occurrence, now)).collect(),
-        rows: rows(&view),
-        last: view.last_fired.map(|at| When::new(at, now)),
+        view: &view,
+        now,
         may_change: visitor.writes(&namespace),
         is_waiting: matches!(view.state, ScheduleState::Paused | ScheduleState::Parked),
-        occurrences: format!("/ui/timers?{}", query.finish()),
+        occurrences: format!("/ui/timers?{}", query(&[("namespace", &namespace), ("label", &label)])),
         done: done_words(&done),
         namespace: &namespace,
         key: &key,
@@ -253,21 +215,18 @@ pub(super) async fn change(
     Path((namespace, key, verb)): Path<(String, String, String)>,
     form: Posted,
 ) -> Result<Response, Fault> {
-    if !form.visitor.writes(&namespace) {
-        return Err(Fault::forbidden("Your token does not permit changes in this namespace."));
-    }
+    Fault::unless(form.visitor.writes(&namespace), UNCHANGED)?;
     if verb == "delete" {
         form.fields.confirm("remove")?;
     }
     let deed = Deed::new(AuditAction::ChangeSchedule).namespace(&namespace).target(&*key).detail(&*verb);
     let note = service.audit().begin(deed);
+    let (schedules, at) = (service.schedules(), ScheduleKey::new(&*namespace, &*key));
     let done = match &*verb {
-        "pause" => service.schedules().see(&namespace, &key, false, |all, at| all.pause(at)).await.map(drop),
-        "resume" => {
-            service.schedules().see(&namespace, &key, false, |all, at| all.resume(at)).await.map(drop)
-        }
-        "trigger" => service.schedules().trigger(&namespace, &key).await.map(drop),
-        "delete" => service.schedules().remove(&namespace, &key).await.map(drop),
+        "pause" => schedules.see(at, false, Schedules::pause).await.map(drop),
+        "resume" => schedules.see(at, false, Schedules::resume).await.map(drop),
+        "trigger" => schedules.trigger(at).await.map(drop),
+        "delete" => schedules.remove(at).await.map(drop),
         _ => Err(Problem::new(ProblemKind::NotFound, "There is no such page.")),
     };
     note.end(&done).await;

@@ -3,7 +3,7 @@
 use super::conditions::{Search, offered, visible};
 use super::fault::Fault;
 use super::schedule::{address, done_words, plan, state};
-use super::text::number;
+use super::text::{number, query};
 use super::view::{Frame, When, now, show};
 use super::visitor::Visitor;
 use crate::listing::{cursor_text, place_of};
@@ -14,7 +14,6 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use tourbillon_api::{Moment, ScheduleView};
-use url::form_urlencoded::Serializer;
 
 /// The number of schedules on one page of the list.
 const OF_A_PAGE: u32 = 50;
@@ -38,39 +37,6 @@ pub(super) struct Asked {
     done: String,
 }
 
-struct Row {
-    namespace: String,
-    name: String,
-    address: String,
-    plan: String,
-    zone: String,
-    state: &'static str,
-    class: &'static str,
-    next: Option<When>,
-    last: Option<When>,
-    fired: String,
-    missed: String,
-    skipped: String,
-}
-
-fn row(view: ScheduleView, now: Moment) -> Row {
-    let (state, class) = state(view.state);
-    Row {
-        address: address(&view.namespace, &view.key),
-        plan: plan(&view.schedule),
-        zone: view.schedule.zone.unwrap_or_else(|| "UTC".to_owned()),
-        state,
-        class,
-        next: view.next.map(|at| When::new(at, now)),
-        last: view.last_fired.map(|at| When::new(at, now)),
-        fired: number(view.fired),
-        missed: number(view.missed),
-        skipped: number(view.skipped),
-        name: view.key,
-        namespace: view.namespace,
-    }
-}
-
 #[derive(Template)]
 #[template(path = "schedules.html")]
 struct SchedulesPage<'a> {
@@ -78,7 +44,8 @@ struct SchedulesPage<'a> {
     namespace: &'a str,
     namespaces: Vec<(String, bool)>,
     q: &'a str,
-    rows: Vec<Row>,
+    rows: Vec<ScheduleView>,
+    now: Moment,
     next: Option<String>,
     first: Option<String>,
     done: Option<&'static str>,
@@ -106,27 +73,17 @@ pub(super) async fn show_schedules(
         Some(place.ok_or_else(|| Fault::bad("The cursor is of another list, or of none."))?)
     };
     let (views, next) = walk(&service, (&namespace, &q), place).await?;
-    let now = now(&service);
-    let address = |cursor: Option<&str>| {
-        let mut query = Serializer::new(String::new());
-        if !namespace.is_empty() {
-            query.append_pair("namespace", &namespace);
-        }
-        if !q.is_empty() {
-            query.append_pair("q", &q);
-        }
-        if let Some(cursor) = cursor {
-            query.append_pair("cursor", cursor);
-        }
-        format!("/ui/schedules?{}", query.finish())
+    let address = |cursor: &str| {
+        format!("/ui/schedules?{}", query(&[("namespace", &*namespace), ("q", &q), ("cursor", cursor)]))
     };
     let next = next.map(|next| cursor_text(mark.as_bytes(), &next.bytes()));
     let page = SchedulesPage {
         frame: Frame::new(&visitor, "schedules"),
         namespaces: offered(&service, &visitor, &namespace),
-        rows: views.into_iter().map(|view| row(view, now)).collect(),
-        next: next.map(|cursor| address(Some(&cursor))),
-        first: (!cursor.is_empty()).then(|| address(None)),
+        rows: views,
+        now: now(&service),
+        next: next.map(|cursor| address(&cursor)),
+        first: (!cursor.is_empty()).then(|| address("")),
         done: done_words(&done),
         namespace: &namespace,
         q: &q,

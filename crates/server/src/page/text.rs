@@ -1,6 +1,7 @@
 //! Writes numbers, lengths of time and moments as text for people.
 
 use tourbillon_api::Moment;
+use url::form_urlencoded::Serializer;
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -114,6 +115,12 @@ pub(super) fn beginning(text: &str, most: usize) -> String {
     let mut cut: String = text.chars().take(most.saturating_sub(1)).collect();
     cut.push('…');
     cut
+}
+
+/// Returns the query of an address with these parameters, each with a name and a value. Leaves out empty values.
+pub(super) fn query(parameters: &[(&str, &str)]) -> String {
+    let given = parameters.iter().filter(|(_, value)| !value.is_empty());
+    Serializer::new(String::new()).extend_pairs(given).finish()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Shows a single timer: its destination, its state, the reason for the state, and its history.
 
-use super::conditions::Search;
-use super::fault::Fault;
+use super::conditions::{Done, Search};
+use super::fault::{Fault, UNSEEN};
 use super::rows::{address, id_of, labels};
 use super::text::{number, span};
 use super::view::{Frame, When, done_words, now, phase_name, show};
@@ -11,21 +11,12 @@ use crate::service::Service;
 use askama::Template;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use serde::Deserialize;
 use tourbillon_api::{
     AttemptOutcome, Backoff, EndKind, Guarantee, Moment, Past, PastAttempt, Phase, Policy, Problem,
     ProblemKind, RepeatCause, Timer,
 };
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Asked {
-    /// A word for the visitor's last change, such as `pause`. After the change, the browser was redirected here, and
-    /// the page shows a message. Empty if there was no change.
-    done: String,
-}
-
-/// An event in a timer's past or future, as the timer's page shows it.
+/// An event in the past or in the future of a timer, as its page shows it.
 struct Step {
     /// The style class of the dot beside the event: `past`, `good`, `bad`, `now` or `ahead`.
     class: &'static str,
@@ -49,7 +40,6 @@ impl Step {
 #[template(path = "timer.html")]
 struct TimerPage<'a> {
     frame: Frame<'a>,
-    mark: &'a str,
     address: String,
     namespace: &'a str,
     id: String,
@@ -59,12 +49,9 @@ struct TimerPage<'a> {
     why: String,
     steps: Vec<Step>,
     timer: Option<&'a Timer>,
-    /// The timer's labels, each with the address of the list of all timers that have the label.
-    labels: Vec<(String, String)>,
-    /// Whether the page shows the headers and the body of the timer's callback. Only a visitor who may change the timer
-    /// sees them.
+    /// Whether the page shows the headers and the body of the timer's callback. Only visitors who may change the timer
+    /// see them.
     has_payload: bool,
-    policy: Vec<(&'static str, String)>,
     actions: Vec<Action>,
     done: Option<&'static str>,
 }
@@ -366,12 +353,10 @@ pub(super) async fn show_timer(
     State(service): State<Service>,
     visitor: Visitor,
     Path((namespace, id)): Path<(String, String)>,
-    asked: Result<Search<Asked>, Fault>,
+    asked: Result<Search<Done>, Fault>,
 ) -> Result<Response, Fault> {
     let asked = asked.map(|Search(asked)| asked).unwrap_or_default();
-    if !visitor.reads(&namespace) {
-        return Err(Fault::forbidden("Your token does not permit to see this namespace."));
-    }
+    Fault::unless(visitor.reads(&namespace), UNSEEN)?;
     let id = id_of(&id)?;
     let is_missing = |problem: &Problem| problem.kind == ProblemKind::NotFound;
     // The store is read before the history. So a timer that ends between the two reads is found in the history.
@@ -396,7 +381,6 @@ pub(super) async fn show_timer(
     let id = id.to_string();
     let page = TimerPage {
         frame: Frame::new(&visitor, "timers"),
-        mark: &visitor.mark,
         address: address(&namespace, &id),
         namespace: &namespace,
         key: timer.and_then(|timer| timer.key.as_deref()).or(past.and_then(|past| past.key.as_deref())),
@@ -408,10 +392,8 @@ pub(super) async fn show_timer(
         },
         steps: steps(timer, past, now),
         has_payload,
-        policy: timer.map(|timer| policy(&timer.policy)).unwrap_or_default(),
         actions: timer.filter(|_| has_payload).map(actions).unwrap_or_default(),
         done: done_words(&asked.done),
-        labels: timer.map(|timer| labels(timer, "/ui/timers")).unwrap_or_default(),
         id,
         timer,
     };

@@ -1,16 +1,17 @@
 //! Shows the list of timers.
 
 use super::conditions::{Asked, Conditions, PHASES, Search, offered};
-use super::ended::EndedRow;
+use super::ended::{how, of_key};
 use super::fault::Fault;
-use super::rows::{Row, address, list_address};
-use super::view::{Frame, done_words, now, phase_name, show};
+use super::rows::{address, error, labels, list_address, name, target};
+use super::view::{Frame, When, done_words, now, phase_name, show};
 use super::visitor::Visitor;
 use crate::convert::shown;
 use crate::service::Service;
 use askama::Template;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Redirect, Response};
+use tourbillon_api::{Moment, Past, Phase, Timer};
 use tourbillon_durable::timer::TimerId;
 
 /// The field of a form that selects all timers of a list by one condition. The buttons that change all these timers
@@ -24,28 +25,21 @@ struct Many<'a> {
 #[template(path = "timers.html")]
 struct TimersPage<'a> {
     frame: Frame<'a>,
-    mark: &'a str,
     asked: &'a Conditions,
     namespaces: Vec<(String, bool)>,
     phases: Vec<(&'static str, bool)>,
-    from: String,
-    until: String,
-    rows: Vec<Row>,
+    rows: Vec<Timer>,
+    now: Moment,
     /// The ended timers whose key is exactly the text in the search field.
-    ended: Vec<EndedRow>,
+    ended: Vec<Past>,
     /// The address of the list of ended timers whose keys begin with the text in the search field.
     ended_address: String,
     next: Option<String>,
     first: Option<String>,
-    order: &'static str,
-    /// The address of the present list in the reverse order.
-    turned: String,
     many: Option<Many<'a>>,
     /// Whether the page says that a visitor must choose a namespace in order to change all listed timers together.
     wants_namespace: bool,
-    is_filtered: bool,
-    /// The message about the visitor's last change. After the change, the browser was redirected here. `None` if there
-    /// was no change.
+    /// The message about the visitor's last change, which redirected the browser here. `None` if there was no change.
     done: Option<&'static str>,
 }
 
@@ -62,30 +56,23 @@ pub(super) async fn show_timers(
         return Ok(Redirect::to(&found).into_response());
     }
     let listed = asked.page(&service).await?;
-    let now = now(&service);
     let ended = if is_first { ended(&service, &visitor, &asked) } else { Vec::new() };
     if let ([only], true, None) = (&*ended, listed.timers.is_empty(), &listed.next) {
-        return Ok(Redirect::to(&only.address).into_response());
+        return Ok(Redirect::to(&address(&only.namespace, &only.id)).into_response());
     }
-    let row = |timer| Row::new(shown(timer, false), "/ui/timers", now);
     let many = many(&asked).filter(|_| !listed.timers.is_empty());
     let page = TimersPage {
         frame: Frame::new(&visitor, "timers"),
-        mark: &visitor.mark,
         namespaces: offered(&service, &visitor, &asked.namespace),
         phases: PHASES.iter().map(|phase| (phase_name(*phase), asked.phase == Some(*phase))).collect(),
-        from: Conditions::field(asked.from.as_ref()),
-        until: Conditions::field(asked.until.as_ref()),
-        rows: listed.timers.iter().map(row).collect(),
+        rows: listed.timers.iter().map(|timer| shown(timer, false)).collect(),
+        now: now(&service),
         ended,
         ended_address: list_address("/ui/ended", &asked.namespace, ("q", &asked.q)),
         next: listed.next.map(|cursor| asked.address("/ui/timers", Some(&cursor))),
         first: (!is_first).then(|| asked.address("/ui/timers", None)),
-        order: asked.order(),
-        turned: asked.turned("/ui/timers"),
         wants_namespace: many.is_some() && asked.is_of_all(),
         many: many.filter(|_| !asked.is_of_all() && visitor.writes(&asked.namespace)),
-        is_filtered: asked.is_filtered(),
         done,
         asked: &asked,
     };
@@ -113,12 +100,12 @@ async fn find(service: &Service, visitor: &Visitor, asked: &Conditions) -> Resul
     Ok(namespace.filter(|name| is_meant(name)).map(|name| address(&name, &id.to_string())))
 }
 
-/// Returns the ended timers whose key is in the search field. Returns an empty list if the list has another condition,
-/// because an ended timer has neither a phase nor a due moment.
-fn ended(service: &Service, visitor: &Visitor, asked: &Conditions) -> Vec<EndedRow> {
+/// Returns the ended timers whose key is in the search field. Returns none if the list has another condition, because
+/// an ended timer has neither a phase nor a due moment.
+fn ended(service: &Service, visitor: &Visitor, asked: &Conditions) -> Vec<Past> {
     if asked.q.is_empty() || asked.is_filtered_beyond_the_search() {
         return Vec::new();
     }
     let is_meant = |name: &str| visitor.reads(name) && (asked.is_of_all() || *name == *asked.namespace);
-    EndedRow::of_key(service, &asked.q, is_meant)
+    of_key(service, &asked.q, is_meant)
 }

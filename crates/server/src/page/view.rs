@@ -35,6 +35,16 @@ impl<'a> Frame<'a> {
         self.visitor.is_some_and(|visitor| visitor.has_nodes)
     }
 
+    /// Returns the CSRF token that each form of the page must carry.
+    pub(super) fn mark(&self) -> &str {
+        self.visitor.map_or("", |visitor| &visitor.mark)
+    }
+
+    /// Returns whether the visitor may change the timers of a namespace.
+    pub(super) fn writes(&self, namespace: &str) -> bool {
+        self.visitor.is_some_and(|visitor| visitor.writes(namespace))
+    }
+
     pub(super) fn is_at(&self, at: &str) -> bool {
         self.at == at
     }

@@ -3,6 +3,7 @@
 use super::lateness::LatenessBySecond;
 use super::metrics::{Metrics, cause_name};
 use super::timer_history::{Entry, Known, TimerHistory};
+use crate::clock::millis;
 use crate::text::cut;
 use crate::work::BLOCKED;
 use core::time::Duration;
@@ -58,11 +59,7 @@ pub(crate) struct Answered<'a> {
     pub(crate) is_missing: bool,
 }
 
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Returns the facts about a timer from an event of the timer's delivery.
+/// Returns the facts about a timer that an event of its delivery has.
 fn known(attempt: &Attempt) -> Known {
     Known {
         namespace: attempt.namespace.clone(),

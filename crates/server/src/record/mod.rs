@@ -26,7 +26,7 @@ mod timer_history;
 pub(crate) use endpoints::{Endpoints, MOST_HOSTS, Met, Sent};
 pub(crate) use history::{History, INTERVAL, Sample, Totals};
 pub(crate) use in_flight::{Answered, GONE, InFlight};
-pub(crate) use metrics::Metrics;
+pub(crate) use metrics::{Metrics, SharedTimes};
 pub(crate) use refusals::Refusals;
 pub(crate) use tenants::Tenants;
 pub(crate) use timed_store::{StoreTimes, TimedStore, Timing};

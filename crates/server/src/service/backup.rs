@@ -1,6 +1,7 @@
 //! Makes backups of a running service.
 
-use crate::state::{Map, files, now};
+use crate::clock::now;
+use crate::state::{Map, files};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;

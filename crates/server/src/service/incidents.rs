@@ -1,5 +1,6 @@
 //! Logs incidents that an administrator must look into.
 
+use crate::clock::millis;
 use tourbillon_durable::Incident;
 use tracing::{error, warn};
 
@@ -18,7 +19,7 @@ pub(super) fn log(incident: &Incident) {
             error!(target: "damage", count, "records of the store are damaged, and were set aside");
         }
         Incident::Skipped { id, key, lateness, .. } => {
-            let (key, late_ms) = (key.as_deref(), u64::try_from(lateness.as_millis()).unwrap_or(u64::MAX));
+            let (key, late_ms) = (key.as_deref(), millis(*lateness));
             warn!(target: "timer-skipped", %id, key, late_ms, "a delivery was left out: it was too late by its policy");
         }
         _ => {}

@@ -1,10 +1,11 @@
 //! Administers namespaces: sets their limits, makes their signing secrets, and removes them.
 
 use crate::audit::{Audit, Deed};
+use crate::clock::{moment_in, now};
 use crate::convert::{is_name, unavailable};
 use crate::delivery::Deliveries;
 use crate::record::InFlight;
-use crate::state::{DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, canonical, moment_in, now};
+use crate::state::{DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, canonical};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
 use std::io;
@@ -64,10 +65,8 @@ impl NamespaceAdmin {
         limits: NamespaceLimits,
     ) -> Result<(bool, NamespaceView), Problem> {
         let words = serde_json::to_string(&limits).unwrap_or_default();
-        let note = self.audit.begin(Deed::new(AuditAction::SetNamespace).namespace(name).detail(words));
-        let answer = self.set_limits(name, limits).await;
-        note.end(&answer).await;
-        answer
+        let deed = Deed::new(AuditAction::SetNamespace).namespace(name).detail(words);
+        self.audit.note(deed, self.set_limits(name, limits)).await
     }
 
     async fn set_limits(
@@ -99,10 +98,8 @@ impl NamespaceAdmin {
 
     /// Removes a namespace. Fails if the namespace has stored timers or schedules.
     pub(crate) async fn remove(&self, name: &str) -> Result<(), Problem> {
-        let note = self.audit.begin(Deed::new(AuditAction::RemoveNamespace).namespace(name));
-        let answer = self.remove_empty(name).await;
-        note.end(&answer).await;
-        answer
+        let deed = Deed::new(AuditAction::RemoveNamespace).namespace(name);
+        self.audit.note(deed, self.remove_empty(name)).await
     }
 
     async fn remove_empty(&self, name: &str) -> Result<(), Problem> {
@@ -191,10 +188,8 @@ impl NamespaceAdmin {
     /// Makes a new secret that signs the callbacks of a namespace. The last nine earlier secrets still sign callbacks
     /// for a day.
     pub(crate) async fn make_secret(&self, name: &str) -> Result<NewSecret, Problem> {
-        let note = self.audit.begin(Deed::new(AuditAction::MakeSecret).namespace(name));
-        let answer = self.rotate_secret(name).await;
-        note.end(&answer).await;
-        answer
+        let deed = Deed::new(AuditAction::MakeSecret).namespace(name);
+        self.audit.note(deed, self.rotate_secret(name)).await
     }
 
     async fn rotate_secret(&self, name: &str) -> Result<NewSecret, Problem> {

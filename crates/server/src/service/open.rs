@@ -237,6 +237,7 @@ impl Service {
 }
 
 /// The values that several parts of the service share. Each part takes the values that it needs.
+#[derive(Clone)]
 struct Base {
     settings: Arc<Settings>,
     timers: Timers,
@@ -329,63 +330,28 @@ impl Base {
     }
 
     fn creations(&self, limits: Arc<CreationLimits>) -> Creations {
-        Creations {
-            settings: Arc::clone(&self.settings),
-            timers: self.timers.clone(),
-            namespaces: Arc::clone(&self.namespaces),
-            limits,
-            idempotency: self.idempotency.clone(),
-            telemetry: self.telemetry.clone(),
-            recorder: self.recorder.clone(),
-        }
+        let Self { settings, timers, namespaces, idempotency, telemetry, recorder, .. } = self.clone();
+        Creations { settings, timers, namespaces, limits, idempotency, telemetry, recorder }
     }
 
     fn changes(&self, creations: Arc<Creations>, limits: Arc<CreationLimits>) -> Changes {
-        Changes {
-            settings: Arc::clone(&self.settings),
-            timers: self.timers.clone(),
-            namespaces: Arc::clone(&self.namespaces),
-            stored: self.stored.clone(),
-            creations,
-            limits,
-            audit: self.audit.clone(),
-            telemetry: self.telemetry.clone(),
-            recorder: self.recorder.clone(),
-        }
+        let Self { settings, timers, namespaces, stored, audit, telemetry, recorder, .. } = self.clone();
+        Changes { settings, timers, namespaces, stored, creations, limits, audit, telemetry, recorder }
     }
 
     fn operations(&self, records: OperationRecords) -> Operations {
-        Operations {
-            timers: self.timers.clone(),
-            namespaces: Arc::clone(&self.namespaces),
-            schedules: self.schedules.clone(),
-            records,
-            audit: self.audit.clone(),
-            recorder: self.recorder.clone(),
-            stop: self.stop.clone(),
-        }
+        let Self { timers, namespaces, schedules, audit, recorder, stop, .. } = self.clone();
+        Operations { timers, namespaces, schedules, records, audit, recorder, stop }
     }
 
     fn schedule_admin(&self, limits: Arc<CreationLimits>, operations: Arc<Operations>) -> ScheduleAdmin {
-        ScheduleAdmin {
-            settings: Arc::clone(&self.settings),
-            timers: self.timers.clone(),
-            namespaces: Arc::clone(&self.namespaces),
-            schedules: self.schedules.clone(),
-            limits,
-            operations,
-            recorder: self.recorder.clone(),
-        }
+        let Self { settings, timers, namespaces, schedules, recorder, .. } = self.clone();
+        ScheduleAdmin { settings, timers, namespaces, schedules, limits, operations, recorder }
     }
 
     fn namespace_admin(&self) -> NamespaceAdmin {
-        NamespaceAdmin {
-            timers: self.timers.clone(),
-            namespaces: Arc::clone(&self.namespaces),
-            deliveries: Arc::clone(&self.deliveries),
-            in_flight: Arc::clone(&self.in_flight),
-            audit: self.audit.clone(),
-        }
+        let Self { timers, namespaces, deliveries, in_flight, audit, .. } = self.clone();
+        NamespaceAdmin { timers, namespaces, deliveries, in_flight, audit }
     }
 
     fn condition(&self) -> Condition {
@@ -439,25 +405,13 @@ impl Base {
     }
 
     fn sampler(&self, condition: Arc<Condition>) -> Sampler {
-        Sampler {
-            timers: self.timers.clone(),
-            condition,
-            counters: Arc::clone(&self.counters),
-            history: Arc::clone(&self.history),
-            sampled: Mutex::default(),
-            stop: self.stop.clone(),
-        }
+        let Self { timers, counters, history, stop, .. } = self.clone();
+        Sampler { timers, condition, counters, history, sampled: Mutex::default(), stop }
     }
 
     fn renewal(&self, operations: Arc<Operations>) -> Renewal {
-        Renewal {
-            timers: self.timers.clone(),
-            namespaces: Arc::clone(&self.namespaces),
-            operations,
-            deliveries: Arc::clone(&self.deliveries),
-            in_flight: Arc::clone(&self.in_flight),
-            stop: self.stop.clone(),
-        }
+        let Self { timers, namespaces, deliveries, in_flight, stop, .. } = self.clone();
+        Renewal { timers, namespaces, operations, deliveries, in_flight, stop }
     }
 }
 

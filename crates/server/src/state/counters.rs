@@ -1,5 +1,6 @@
 //! Counts events of the service since its start.
 
+use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that only grows, and to which several threads add.
@@ -17,7 +18,13 @@ impl Counter {
     }
 }
 
-/// The counters of the service, as the metrics show them. They count from the start of the process.
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+/// The counters of the service since its start, as the metrics show them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// The number of created timers.

@@ -1,13 +1,13 @@
 //! Passes events of the service on to readers as they happen.
 
 use super::token_file::TokenHash;
+use crate::clock::now;
 use crate::share::free_for;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
-use tourbillon_api::{Event, EventKind, Moment};
+use tourbillon_api::{Event, EventKind};
 use tourbillon_durable::schedule::{ScheduleEvent, Schedules};
 use tourbillon_durable::store::TimerStore;
 use tracing::warn;
@@ -94,9 +94,8 @@ impl Drop for Subscription {
 
 /// Makes an event with the present moment. The caller sets the event's other details.
 pub(crate) fn event(kind: EventKind, namespace: &str) -> Event {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Event {
-        at: Moment::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),
+        at: now(),
         kind,
         namespace: namespace.to_owned(),
         id: None,

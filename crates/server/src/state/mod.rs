@@ -16,10 +16,10 @@ pub(crate) use counters::{Counter, Counters};
 pub(crate) use events::{Events, Subscription, event, schedules_of};
 pub(crate) use namespace_storage::NamespaceStorage;
 pub(crate) use namespaces::{
-    DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, allows_host, canonical, moment_in, now,
+    DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, allows_host, canonical,
 };
 pub use principal::Principal;
 pub(crate) use stop::Stop;
-pub(crate) use token_file::{NewToken, TokenFile, TokenHash, hash, id_of_token, role_name};
+pub(crate) use token_file::{NewToken, Stored, TokenFile, TokenHash, hash, id_of_token, role_name};
 pub(crate) use tokens::Tokens;
 pub(crate) use trace::Trace;

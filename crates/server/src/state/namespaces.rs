@@ -1,6 +1,7 @@
 //! Keeps the namespaces, with their limits and the secrets that sign their callbacks.
 
 use super::namespace_storage::NamespaceStorage;
+use crate::clock::now;
 use core::fmt;
 use core::time::Duration;
 use pollster::block_on;
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 use tokio::time::timeout;
 use tourbillon_api::{Moment, NamespaceLimits, Problem, ProblemKind};
 use tourbillon_durable::schedule::Schedules;
@@ -49,15 +50,6 @@ impl Namespace {
         let now = now();
         self.secrets.iter().filter(move |secret| secret.until.is_none_or(|until| now < until))
     }
-}
-
-pub(crate) fn now() -> Moment {
-    moment_in(Duration::ZERO)
-}
-
-pub(crate) fn moment_in(span: Duration) -> Moment {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Moment::from_millis(u64::try_from((now + span).as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Returns whether the callbacks of a namespace may go to this host. A port after the host is ignored.

@@ -6,13 +6,13 @@
 
 use super::files;
 use super::principal::Principal;
+use crate::clock::{millis, now};
 use core::time::Duration;
 use data_encoding::{BASE32_NOPAD, HEXLOWER};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 use tourbillon_api::{Moment, Role};
 
 /// Returns the name of a role in tokens and on the command line.
@@ -30,11 +30,6 @@ pub(crate) type TokenHash = [u8; 32];
 /// Returns the SHA-256 of a token.
 pub(crate) fn hash(token: &str) -> TokenHash {
     Sha256::digest(token.as_bytes()).into()
-}
-
-pub(super) fn now() -> Moment {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Moment::from_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// A token in the token file. The entry has the hash of the token, and not the token itself.
@@ -150,7 +145,7 @@ impl TokenFile {
         let token = format!("tb_{}_{digits}", role_name(new.role));
         let made = now();
         let until = new.expires.map(|time| {
-            let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            let millis = millis(time);
             Moment::from_millis(made.as_millis().saturating_add(millis))
         });
         let stored = Stored {

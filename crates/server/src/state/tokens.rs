@@ -5,7 +5,8 @@
 //! disappears or becomes empty afterwards.
 
 use super::principal::Principal;
-use super::token_file::{Stored, TokenFile, TokenHash, hash, now};
+use super::token_file::{Stored, TokenFile, TokenHash, hash};
+use crate::clock::now;
 use core::time::Duration;
 use std::io;
 use std::path::Path;

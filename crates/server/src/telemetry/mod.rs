@@ -29,6 +29,7 @@ mod export;
 
 pub(crate) use counts::Counts;
 
+use crate::clock::millis;
 use crate::settings::TelemetrySettings;
 use crate::state::Trace;
 use core::fmt;
@@ -120,10 +121,7 @@ impl Telemetry {
             open.text("tourbillon.timer.key", key);
         }
         open.number("tourbillon.attempt", delivery.attempt.into());
-        open.number(
-            "tourbillon.lateness_ms",
-            u64::try_from(delivery.lateness.as_millis()).unwrap_or(u64::MAX),
-        );
+        open.number("tourbillon.lateness_ms", millis(delivery.lateness));
         Span { trace: Some(own), open: Some(open) }
     }
 

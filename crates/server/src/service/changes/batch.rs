@@ -50,7 +50,7 @@ impl Changes {
             let ahead = orders.len() as u64;
             let question = self.ask(namespace, trace, change, &format!("/changes/{index}"), ahead).await;
             asked.push(question.map(|(question, order)| {
-                orders.push(order);
+                orders.extend(order);
                 question
             }));
         }
@@ -59,9 +59,12 @@ impl Changes {
         let mut holders = HashMap::new();
         let mut results = Vec::with_capacity(asked.len());
         for question in asked {
-            let result = match (question, &mut effects) {
-                (Err(answer), _) => Ok(answer),
-                (Ok(question), effects) => match effects.next() {
+            let result = match question {
+                Err(problem) => Err(problem),
+                Ok(Question::Absent) => {
+                    Ok(BatchResult::Cancelled(Cancelled { result: CancelResult::NotFound }))
+                }
+                Ok(question) => match effects.next() {
                     Some(effect) => self.answer(namespace, question, effect, &mut holders).await,
                     None => Err(Problem::new(ProblemKind::Internal, "the store gave too few answers")),
                 },
@@ -71,8 +74,7 @@ impl Changes {
         Ok(results)
     }
 
-    /// Prepares a change of a batch for the store. Fails with the answer for the client if the answer is known without
-    /// the store.
+    /// Prepares a change of a batch for the store. Returns no change for the store if there is nothing to change.
     async fn ask<'c>(
         &self,
         namespace: &str,
@@ -80,7 +82,7 @@ impl Changes {
         change: &'c api::Change,
         pointer: &str,
         ahead: u64,
-    ) -> Result<(Question<'c>, Change), BatchResult> {
+    ) -> Result<(Question<'c>, Option<Change>), Problem> {
         match change {
             api::Change::Put { key, idempotency_key, timer } => {
                 let (key, idempotency_key) = (key.as_deref(), idempotency_key.as_deref());
@@ -88,39 +90,29 @@ impl Changes {
                 let naming = Naming { key, idempotency_key, trace: span.trace() };
                 let ready =
                     self.creations.ready(namespace, naming, timer, &format!("{pointer}/timer"), ahead).await;
-                let Ready { order: (kind, spec), entered, .. } = ready.map_err(|problem| {
-                    span.refused(&problem);
-                    BatchResult::Problem(problem)
-                })?;
-                Ok((Question::Put { key, entered, span }, Change::schedule(kind, spec)))
+                let ready = ready.inspect_err(|problem| span.refused(problem))?;
+                let Ready { order: (kind, spec), entered, .. } = ready;
+                Ok((Question::Put { key, entered, span }, Some(Change::schedule(kind, spec))))
             }
             api::Change::Cancel { key, id } => {
-                let named = named(key.as_deref(), id.as_deref(), pointer).map_err(BatchResult::Problem)?;
-                named.admit().map_err(BatchResult::Problem)?;
-                let is_here = match named {
-                    Named::Key(_) => true,
-                    Named::Id(_) => {
-                        self.stored.find(namespace, named).await.map_err(BatchResult::Problem)?.is_some()
-                    }
-                };
-                if !is_here {
-                    return Err(BatchResult::Cancelled(Cancelled { result: CancelResult::NotFound }));
-                }
-                Ok((Question::Cancel(named), Change::Cancel(named.address(namespace))))
+                let named = named(key.as_deref(), id.as_deref(), pointer)?;
+                Ok(match self.may_be_there(namespace, named).await? {
+                    true => (Question::Cancel(named), Some(Change::Cancel(named.address(namespace)))),
+                    false => (Question::Absent, None),
+                })
             }
             api::Change::Move { key, id, to } => {
-                let named = named(key.as_deref(), id.as_deref(), pointer).map_err(BatchResult::Problem)?;
-                let to = moment(&self.timers, self.settings.max_delay, to, &format!("{pointer}/to"));
-                let to = to.map_err(BatchResult::Problem)?;
-                self.check_due(namespace, to).map_err(BatchResult::Problem)?;
-                let before = self.stored.find(namespace, named).await.map_err(BatchResult::Problem)?;
-                let before = before.map(|timer| timer.id);
+                let named = named(key.as_deref(), id.as_deref(), pointer)?;
+                let to = moment(&self.timers, self.settings.max_delay, to, &format!("{pointer}/to"))?;
+                self.check_due(namespace, to)?;
+                let before = self.stored.find(namespace, named).await?.map(|timer| timer.id);
                 if before.is_none() && matches!(named, Named::Id(_)) {
-                    return Err(BatchResult::Problem(not_found()));
+                    return Err(not_found());
                 }
-                Ok((Question::Move { named, before }, Change::Move(named.address(namespace), to)))
+                let change = Change::Move(named.address(namespace), to);
+                Ok((Question::Move { named, before }, Some(change)))
             }
-            _ => Err(BatchResult::Problem(Problem::field(pointer, "this change is not known"))),
+            _ => Err(Problem::field(pointer, "this change is not known")),
         }
     }
 
@@ -185,6 +177,8 @@ enum Question<'c> {
         span: Span,
     },
     Cancel(Named<'c>),
+    /// A cancellation of a timer that is not there.
+    Absent,
     Move {
         named: Named<'c>,
         /// The timer that had the name `named` before the batch. `None` if no timer had this name.

@@ -27,7 +27,12 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    const fn word(self) -> &'static str {
+    /// Returns the kind of change that a word names. Returns `None` for an unknown word.
+    pub(crate) fn of(word: &str) -> Option<Self> {
+        [Self::Fire, Self::Pause, Self::Resume, Self::Replay].into_iter().find(|verb| verb.word() == word)
+    }
+
+    pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Fire => "fire",
             Self::Pause => "pause",
@@ -53,23 +58,25 @@ pub(crate) struct Changes {
 impl Changes {
     /// Cancels a timer of a namespace. Removes the timer if it is dead.
     pub(crate) async fn cancel(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
-        let note = self.audit.begin_on_page(|| named.deed(namespace, "cancel"));
-        let answer = self.cancel_one(namespace, named).await;
-        if let Some(note) = note {
-            note.end(&answer).await;
-        }
-        answer
+        let deed = || named.deed(namespace, "cancel");
+        self.audit.note_on_page(deed, self.cancel_one(namespace, named)).await
     }
 
     async fn cancel_one(&self, namespace: &str, named: Named<'_>) -> Result<Cancelled, Problem> {
         self.namespaces.require(namespace)?;
-        named.admit()?;
-        if matches!(named, Named::Id(_)) && self.stored.find(namespace, named).await?.is_none() {
+        if !self.may_be_there(namespace, named).await? {
             return Ok(Cancelled { result: CancelResult::NotFound });
         }
         let cancelled = self.timers.cancel(named.address(namespace)).await;
         let cancelled = cancelled.map_err(|error| unavailable(&error))?;
         Ok(self.cancelled(namespace, named, &cancelled))
+    }
+
+    /// Returns false if the namespace has no timer with this id. A key is not looked up, because the store finds it
+    /// only in its namespace. Fails if the key is longer than any timer's key.
+    async fn may_be_there(&self, namespace: &str, named: Named<'_>) -> Result<bool, Problem> {
+        named.admit()?;
+        Ok(matches!(named, Named::Key(_)) || self.stored.find(namespace, named).await?.is_some())
     }
 
     /// Records a cancellation after the store's answer. Returns the answer for the client.
@@ -116,12 +123,8 @@ impl Changes {
         named: Named<'_>,
         verb: Verb,
     ) -> Result<Changed, Problem> {
-        let note = self.audit.begin_on_page(|| named.deed(namespace, verb.word()));
-        let answer = self.change_one(namespace, named, verb).await;
-        if let Some(note) = note {
-            note.end(&answer).await;
-        }
-        answer
+        let deed = || named.deed(namespace, verb.word());
+        self.audit.note_on_page(deed, self.change_one(namespace, named, verb)).await
     }
 
     async fn change_one(&self, namespace: &str, named: Named<'_>, verb: Verb) -> Result<Changed, Problem> {

@@ -1,15 +1,16 @@
 //! Checks the limits of the namespace and of the service when timers are created.
 
-use super::count_cache::{CountCache, Numbers};
 use super::naming::{Naming, id_of};
 use super::rate::CreationRate;
 use crate::blocked;
+use crate::clock::millis;
 use crate::convert::{due, unavailable};
 use crate::service::names::by_key;
 use crate::settings::Settings;
 use crate::state::allows_host;
 use core::time::Duration;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tourbillon_api::{NamespaceLimits, NewTimer, Problem, ProblemKind};
 use tourbillon_callback::Callback;
@@ -24,7 +25,10 @@ const FAR: u64 = 20_000;
 /// The pause after which a client should repeat a refused creation. In milliseconds.
 const AGAIN_MS: u64 = 1_000;
 
-/// A timer that a request wants to create, together with the facts that the check of the limits needs.
+/// The number of stored timers in each namespace.
+type Numbers = BTreeMap<Box<str>, u64>;
+
+/// A timer that a request wants to create, for the check of the limits.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub(crate) namespace: &'a str,
@@ -44,13 +48,14 @@ pub(crate) struct Candidate<'a> {
 pub(crate) struct CreationLimits {
     settings: Arc<Settings>,
     timers: Timers,
-    counts: CountCache,
+    /// The last count of the stored timers, with its moment. `None` if the timers were never counted.
+    counts: Mutex<Option<(Instant, Arc<Numbers>)>>,
     rate: CreationRate,
 }
 
 impl CreationLimits {
     pub(crate) fn new(settings: Arc<Settings>, timers: Timers) -> Self {
-        Self { settings, timers, counts: CountCache::default(), rate: CreationRate::default() }
+        Self { settings, timers, counts: Mutex::default(), rate: CreationRate::default() }
     }
 
     /// Fails if a limit of the namespace or of the service forbids the new timer.
@@ -65,7 +70,7 @@ impl CreationLimits {
         let per_second = limits.creations_per_second.unwrap_or(self.settings.creations);
         self.rate.take(candidate.namespace, per_second, Instant::now()).map_err(|rest| {
             let detail = format!("the namespace makes {per_second} timers in a second at most");
-            let millis = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+            let millis = millis(rest).saturating_add(1);
             Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(millis)
         })
     }
@@ -128,7 +133,7 @@ impl CreationLimits {
     /// last count is used again if it is recent and far from all limits.
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;
-        let known = self.counts.last();
+        let known = self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((at, numbers)) = known
             && at.elapsed() < FRESH
             && numbers.get(namespace).copied().unwrap_or(0).saturating_add(FAR) < most_here
@@ -141,7 +146,10 @@ impl CreationLimits {
         for ((name, _), count) in counts.by_namespace {
             *numbers.entry(name).or_default() += count;
         }
-        Ok(self.counts.note(numbers))
+        let numbers = Arc::new(numbers);
+        let count = (Instant::now(), Arc::clone(&numbers));
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = Some(count);
+        Ok(numbers)
     }
 }
 

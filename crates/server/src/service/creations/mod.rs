@@ -1,6 +1,5 @@
 //! Creates timers. Checks the limits of the namespace and the idempotency key, and stores the timer.
 
-mod count_cache;
 mod idempotency;
 mod limits;
 mod naming;

@@ -15,6 +15,7 @@
 //! | the document cannot be written | the operation goes on, and shows its progress late |
 
 use super::work::Unfinished;
+use crate::clock::millis;
 use crate::share::free_for;
 use crate::state::files;
 use core::cmp::Reverse;
@@ -73,8 +74,15 @@ struct Record {
     ended: Option<Instant>,
 }
 
-/// The operations of a service, which change many timers. A file or a shared document keeps the operations over
-/// restarts.
+impl Record {
+    /// Makes the record of an operation that has not ended.
+    fn new(id: &str, unfinished: Unfinished) -> Self {
+        let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());
+        Self { operation, namespace, unfinished: Some(unfinished), ended: None }
+    }
+}
+
+/// The operations of a service on many timers, with the file or the shared document that keeps them.
 pub(crate) struct OperationRecords {
     path: PathBuf,
     /// The deployment on Redis with the document that nodes share. `None` if the timers are in a file or in the memory
@@ -92,9 +100,8 @@ impl OperationRecords {
     pub(crate) fn open(path: &Path, shared: Option<Arc<RedisStore>>) -> io::Result<Self> {
         let file: File = files::read(path)?.unwrap_or_default();
         let records = file.into_iter().map(|(id, unfinished)| {
-            let operation = unfinished.shown(&id);
-            let namespace = unfinished.namespace.clone();
-            (id, Record { operation, namespace, unfinished: Some(unfinished), ended: None })
+            let record = Record::new(&id, unfinished);
+            (id, record)
         });
         Ok(Self {
             path: path.to_owned(),
@@ -168,7 +175,7 @@ impl OperationRecords {
                     let unfinished = record.unfinished.clone();
                     let node = Some(this).filter(|_| !stops || unfinished.is_none());
                     let ended = record.ended.map(|ended| {
-                        let before = u64::try_from(ended.elapsed().as_millis()).unwrap_or(u64::MAX);
+                        let before = millis(ended.elapsed());
                         UtcMillis::from_millis(now.as_millis().saturating_sub(before))
                     });
                     all.insert(id.clone(), SharedRecord { namespace, operation, unfinished, node, ended });
@@ -211,9 +218,7 @@ impl OperationRecords {
         }
         let mut records = self.lock();
         for (id, unfinished) in &taken {
-            let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());
-            let unfinished = Some(unfinished.clone());
-            records.insert(id.clone(), Record { operation, namespace, unfinished, ended: None });
+            records.insert(id.clone(), Record::new(id, unfinished.clone()));
         }
         Ok(taken)
     }
@@ -274,9 +279,7 @@ impl OperationRecords {
                 format!("at most {MOST_RUNNING} operations run at a time, and a namespace has its share");
             return Err(Problem::new(ProblemKind::LimitReached, detail).with_retry_after_ms(1_000));
         }
-        let (operation, namespace) = (unfinished.shown(id), unfinished.namespace.clone());
-        let unfinished = Some(unfinished.clone());
-        records.insert(id.into(), Record { operation, namespace, unfinished, ended: None });
+        records.insert(id.into(), Record::new(id, unfinished.clone()));
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use super::hosts::hosts_now;
 use super::liveness::Liveness;
+use crate::clock::millis;
 use crate::convert::moment;
 use crate::record::{InFlight, Refusals};
 use crate::state::{Counters, Namespaces, Stop, Tokens};
@@ -195,8 +196,4 @@ impl Condition {
             hosts: self.hosts(),
         })
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -12,6 +12,7 @@ mod sampler;
 mod takeovers;
 
 pub(crate) use condition::Condition;
+pub(crate) use dead::Deaths;
 pub(crate) use disk::Disk;
 pub(super) use liveness::Liveness;
 pub(crate) use metrics::MetricsPage;
@@ -20,6 +21,7 @@ pub(super) use takeovers::Takeovers;
 
 use super::names::by_key;
 use super::stored_timers::StoredTimers;
+use crate::clock::millis;
 use crate::convert::{moment, shown_reason, unavailable};
 use crate::delivery::Deliveries;
 use crate::record::{Endpoints, Entry, History as Samples, InFlight, Known, MOST_HOSTS, Met};
@@ -173,10 +175,6 @@ impl Reports {
     }
 }
 
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn endpoint(host: Box<str>, mut met: Met, at_present: HostNow, parked: u64, now: UtcMillis) -> Endpoint {
     let recent = met.recent(now);
     let open_for = at_present.open_for();
@@ -217,19 +215,9 @@ fn open_breaker(report: HostReport, now: UtcMillis) -> OpenBreaker {
     }
 }
 
-/// Takes the remembered attempts out of a timer's history. Appends the running attempt `under_way`, if there is such an
-/// attempt.
-fn attempts(entry: &mut Entry, under_way: Option<PastAttempt>) -> Vec<PastAttempt> {
-    core::mem::take(&mut entry.attempts).into_iter().chain(under_way).collect()
-}
-
-fn moments(moments: &[UtcMillis]) -> Vec<Moment> {
-    moments.iter().copied().map(moment).collect()
-}
-
 /// Makes the report on the past of a timer that is still stored.
 fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -> Past {
-    let mut entry = entry.unwrap_or_default();
+    let remembered = ended(timer.id, entry.unwrap_or_default(), under_way);
     let end = match &timer.state {
         State::Dead(death) => {
             let error = timer.last_error.as_deref();
@@ -240,10 +228,9 @@ fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -
     };
     let parked_for = match &timer.state {
         State::Parked(reason) => Some(reason.as_ref().to_owned()),
-        _ => entry.parked_for.take().map(Into::into),
+        _ => remembered.parked_for.clone(),
     };
     Past {
-        id: timer.id.to_string(),
         namespace: timer.namespace.to_string(),
         key: timer.key.as_deref().map(str::to_owned),
         phase: timer.state.phase(),
@@ -251,21 +238,17 @@ fn stored(timer: &Timer, entry: Option<Entry>, under_way: Option<PastAttempt>) -
         scheduled: Some(moment(timer.scheduled)),
         due: matches!(timer.state, State::Pending | State::Parked(_)).then(|| moment(timer.due)),
         deliveries: timer.deliveries,
-        interrupted: moments(&entry.interrupted),
-        replayed: entry.replayed.iter().copied().map(moment).collect(),
-        attempts: attempts(&mut entry, under_way),
-        parks: entry.parks,
         parked_for,
         end,
+        ..remembered
     }
 }
 
 /// Makes the report on the past of a timer that has ended and is not stored any more.
-fn ended(id: TimerId, mut entry: Entry, under_way: Option<PastAttempt>) -> Past {
-    let end = entry.end.take();
+fn ended(id: TimerId, entry: Entry, under_way: Option<PastAttempt>) -> Past {
+    let Entry { known, end, .. } = entry;
     let is_withdrawn = matches!(end, Some((_, EndKind::Cancelled | EndKind::Replaced, _)));
     let end = end.map(|(at, how, detail)| PastEnd { at: moment(at), how, detail: detail.map(Into::into) });
-    let known = core::mem::take(&mut entry.known);
     Past {
         id: id.to_string(),
         namespace: known.namespace.into(),
@@ -279,11 +262,11 @@ fn ended(id: TimerId, mut entry: Entry, under_way: Option<PastAttempt>) -> Past 
         scheduled: known.scheduled.map(moment),
         due: None,
         deliveries: known.deliveries,
-        interrupted: moments(&entry.interrupted),
-        replayed: entry.replayed.iter().copied().map(moment).collect(),
-        attempts: attempts(&mut entry, under_way),
+        interrupted: entry.interrupted.into_iter().map(moment).collect(),
+        replayed: entry.replayed.into_iter().map(moment).collect(),
+        attempts: entry.attempts.into_iter().chain(under_way).collect(),
         parks: entry.parks,
-        parked_for: entry.parked_for.take().map(Into::into),
+        parked_for: entry.parked_for.map(Into::into),
         end,
     }
 }

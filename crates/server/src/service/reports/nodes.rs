@@ -1,15 +1,12 @@
 //! Converts the nodes that share the timers into the types of the HTTP interface.
 
+use crate::clock::millis;
 use crate::convert::moment;
 use core::time::Duration;
 use tourbillon_api::{Node, Nodes, Shard};
 use tourbillon_durable::store;
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Formats the incarnation of a node (the number of its run) as 16 hexadecimal digits.
+/// Formats the incarnation of a node, the number of its run, as 16 hexadecimal digits.
 fn digits(incarnation: u64) -> String {
     format!("{incarnation:016x}")
 }

@@ -1,6 +1,7 @@
 //! Reports on the queues: how many timers wait in a queue, for how long, and how many receivers wait.
 
 use super::Reports;
+use crate::clock::millis;
 use crate::convert::{moment, unavailable};
 use crate::delivery::Reason;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -58,7 +59,7 @@ impl Reports {
             // The count of the parked index may be too high for a while. An empty list from the store is exact.
             depth: if oldest.is_some() { timers.max(1) } else { 0 },
             oldest_due: oldest.map(moment),
-            age_ms: oldest.map(|due| u64::try_from((now - due).as_millis()).unwrap_or(u64::MAX)),
+            age_ms: oldest.map(|due| millis(now - due)),
             receivers,
         })
     }

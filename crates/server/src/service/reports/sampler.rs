@@ -1,6 +1,7 @@
 //! Takes a sample for the history every ten seconds: the service's numbers since the last sample.
 
 use super::Condition;
+use crate::clock::millis;
 use crate::convert::moment;
 use crate::record::{History, INTERVAL, Sample, Totals};
 use crate::state::{Counters, Stop};
@@ -81,7 +82,7 @@ impl Sampler {
             failed: short(now.failed - before.failed),
             cancelled: short(now.cancelled - before.cancelled),
             dead: short(now.dead - before.dead),
-            overdue_ms: u64::try_from(overdue.as_millis()).unwrap_or(u64::MAX),
+            overdue_ms: millis(overdue),
             pending: now.pending,
         };
         *before = now;
@@ -105,6 +106,7 @@ mod tests {
     use std::time::Instant;
     use tourbillon::ManualClock;
     use tourbillon_api::{NewSchedule, NewTimer, Pull};
+    use tourbillon_durable::schedule::ScheduleKey;
     use tourbillon_durable::store::MemoryStore;
 
     async fn stop(service: Service) {
@@ -120,7 +122,7 @@ mod tests {
         let service = Service::open_on(Settings::new(folder.path()), Arc::new(store)).unwrap();
         let pull = Some(Pull { queue: "q".into(), ..Pull::default() });
         let each_second = NewSchedule { every_ms: Some(1_000), pull, ..NewSchedule::default() };
-        service.schedules().put("default", "k", &each_second, true).await.unwrap();
+        service.schedules().put(ScheduleKey::new("default", "k"), &each_second, true).await.unwrap();
         let begun = Instant::now();
         while service.counters().decisions.get() < 3 {
             assert!(begun.elapsed() < Duration::from_secs(20), "the schedule does not fire");

@@ -28,7 +28,10 @@ const MOST_BACKFILLED: u32 = 10_000;
 const MOST_LABELS: usize = 8;
 const LONGEST_LABEL: usize = 64;
 
-/// Makes, changes, shows and removes the schedules of all namespaces for requests.
+/// A call that returns a schedule, such as [`Schedules::pause`].
+pub(crate) type ScheduleCall = fn(&Schedules, &ScheduleKey) -> Result<ScheduleView, ScheduleFault>;
+
+/// Fulfils requests about the schedules of all namespaces.
 pub(crate) struct ScheduleAdmin {
     pub(super) settings: Arc<Settings>,
     pub(super) timers: Timers,
@@ -58,15 +61,13 @@ impl ScheduleAdmin {
     /// Makes a schedule, or replaces all fields of an existing schedule. Returns whether the schedule is new.
     pub(crate) async fn put(
         &self,
-        namespace: &str,
-        key: &str,
+        at: ScheduleKey,
         new: &NewSchedule,
         sees_payloads: bool,
     ) -> Result<(bool, api::ScheduleView), Problem> {
-        let owner = self.namespaces.require_fresh(namespace).await?;
+        let owner = self.namespaces.require_fresh(&at.namespace).await?;
         let schedule = rule(new)?;
-        let template = self.template(namespace, new).await?;
-        let at = ScheduleKey::new(namespace, key);
+        let template = self.template(&at.namespace, new).await?;
         let most = owner.limits.max_schedules.unwrap_or(self.settings.max_schedules);
         let put = self.call(move |schedules| schedules.put_within(&at, schedule, template, most)).await;
         // A removal of the namespace waits until this value is dropped. By now the schedule is stored.
@@ -118,16 +119,14 @@ impl ScheduleAdmin {
     /// Changes those fields of a schedule that the patch sets.
     pub(crate) async fn patch(
         &self,
-        namespace: &str,
-        key: &str,
+        at: ScheduleKey,
         patch: api::SchedulePatch,
         sees_payloads: bool,
     ) -> Result<api::ScheduleView, Problem> {
-        self.namespaces.require(namespace)?;
-        let at = ScheduleKey::new(namespace, key);
+        self.namespaces.require(&at.namespace)?;
         let before = self.call(move |schedules| schedules.get(&at)).await?;
         let new = patch.apply(request(&before, true));
-        Ok(self.put(namespace, key, &new, sees_payloads).await?.1)
+        Ok(self.put(before.at, &new, sees_payloads).await?.1)
     }
 
     /// Returns the next instants of a schedule without storing the schedule.
@@ -148,13 +147,11 @@ impl ScheduleAdmin {
     /// Calls `call`, which returns a schedule. Returns the schedule in the form for the client.
     pub(crate) async fn see(
         &self,
-        namespace: &str,
-        key: &str,
+        at: ScheduleKey,
         sees_payloads: bool,
-        call: impl FnOnce(&Schedules, &ScheduleKey) -> Result<ScheduleView, ScheduleFault> + Send + 'static,
+        call: ScheduleCall,
     ) -> Result<api::ScheduleView, Problem> {
-        self.namespaces.require(namespace)?;
-        let at = ScheduleKey::new(namespace, key);
+        self.namespaces.require(&at.namespace)?;
         let view = self.call(move |schedules| call(schedules, &at)).await?;
         Ok(with_upcoming(&view, self.now(), sees_payloads))
     }
@@ -175,20 +172,19 @@ impl ScheduleAdmin {
         Ok((schedules.iter().map(|view| shown_view(view, sees_payloads)).collect(), next))
     }
 
-    /// Removes a schedule. The answer says whether there was a schedule.
-    pub(crate) async fn remove(&self, namespace: &str, key: &str) -> Result<api::Removed, Problem> {
-        self.namespaces.require(namespace)?;
-        let at = ScheduleKey::new(namespace, key);
+    /// Removes a schedule. The answer says whether the schedule existed.
+    pub(crate) async fn remove(&self, at: ScheduleKey) -> Result<api::Removed, Problem> {
+        self.namespaces.require(&at.namespace)?;
         let removed = self.call(move |schedules| schedules.remove(&at)).await?;
         Ok(api::Removed { removed })
     }
 
     /// Creates a timer of a schedule now, besides the timers of the schedule's plan.
-    pub(crate) async fn trigger(&self, namespace: &str, key: &str) -> Result<api::Triggered, Problem> {
-        let stays = self.namespaces.require_fresh(namespace).await?;
-        let at = ScheduleKey::new(namespace, key);
+    pub(crate) async fn trigger(&self, at: ScheduleKey) -> Result<api::Triggered, Problem> {
+        let stays = self.namespaces.require_fresh(&at.namespace).await?;
+        let namespace = at.namespace.clone();
         let id = self.call(move |schedules| schedules.trigger(&at)).await?;
-        self.recorder.count_created(namespace, 1);
+        self.recorder.count_created(&namespace, 1);
         drop(stays);
         Ok(api::Triggered { id: id.to_string() })
     }
@@ -196,11 +192,10 @@ impl ScheduleAdmin {
     /// Begins an operation that creates the timers of a schedule for a range of past instants.
     pub(crate) async fn backfill(
         &self,
-        namespace: &str,
-        key: &str,
+        at: ScheduleKey,
         backfill: &api::Backfill,
     ) -> Result<Operation, Problem> {
-        self.namespaces.require(namespace)?;
+        self.namespaces.require(&at.namespace)?;
         let limit = backfill.limit.unwrap_or(BACKFILLED);
         if !(1..=MOST_BACKFILLED).contains(&limit) {
             return Err(Problem::field("/limit", format!("1 to {MOST_BACKFILLED} instants")));
@@ -208,13 +203,13 @@ impl ScheduleAdmin {
         let now = self.now();
         let until = backfill.until.map_or(now, Into::into).min(now);
         let after = UtcMillis::from_millis(backfill.from.as_millis().saturating_sub(1));
-        let (at, most) = (ScheduleKey::new(namespace, key), limit as usize);
+        let (ScheduleKey { namespace, key }, most) = (at.clone(), limit as usize);
         let count = self.call(move |schedules| schedules.count(&at, after, until, most + 1)).await?;
         if count > most {
             let detail = format!("the range has more than {limit} instants");
             return Err(Problem::field("/limit", detail));
         }
-        let work = Work::Backfill(BackfillWork { key: key.into(), after, until });
-        Arc::clone(&self.operations).begin(namespace, work).await
+        let work = Work::Backfill(BackfillWork { key, after, until });
+        self.operations.begin(&namespace, work).await
     }
 }

@@ -1,5 +1,6 @@
 //! Converts schedules between the types of the HTTP interface and the types of the store.
 
+use crate::clock::millis;
 use crate::convert::{moment, shown, unavailable};
 use core::time::Duration;
 use tourbillon_api::{self as api, NewSchedule, Problem, ProblemKind};
@@ -109,7 +110,6 @@ pub(super) fn shown_occurrence(occurrence: &Occurrence) -> api::Occurrence {
 /// callbacks.
 pub(super) fn request(view: &ScheduleView, with_payload: bool) -> NewSchedule {
     let ScheduleView { schedule, template, .. } = view;
-    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let gap = |skip: bool| Some(if skip { api::Gap::Skip } else { api::Gap::Move });
     let mut request = NewSchedule::default();
     match &schedule.plan {
@@ -163,7 +163,7 @@ pub(super) fn shown_view(view: &ScheduleView, with_payload: bool) -> api::Schedu
         next: view.due.map(moment),
         last_scheduled: progress.last_scheduled.map(moment),
         last_fired: progress.last_fired.map(moment),
-        overdue_ms: u64::try_from(view.overdue.as_millis()).unwrap_or(u64::MAX),
+        overdue_ms: millis(view.overdue),
         fired: progress.fired,
         missed: progress.missed,
         skipped: progress.skipped,

@@ -102,19 +102,10 @@ impl MetricsPage {
         self.write_requests(&mut page);
         self.write_hosts(&mut page);
         self.write_spans(&mut page);
-        page.family(
-            "store_seconds",
-            "histogram",
-            "Time of the store's operations, from the call to the answer.",
-        );
-        for (op, times) in self.times.all() {
-            page.histogram("store_seconds", ("op", op), &times.get());
-        }
+        let help = "Time of the store's operations, from the call to the answer.";
+        page.histograms("store_seconds", help, "op", self.times.all());
         let help = "Changes that the store refused for a reason of its own, by the reason. A limit is none.";
-        page.family("store_refused_total", "counter", help);
-        for (reason, count) in self.refusals.counts() {
-            page.value("store_refused_total", &[("reason", reason)], &count);
-        }
+        page.by_label("store_refused_total", "counter", help, "reason", self.refusals.counts());
         let help = "1 if the store refuses changes, or would refuse new timers.";
         let refuses = self.condition.refusal().is_some() || self.timers.timer_store().refuses_new().is_some();
         page.single("store_refuses", "gauge", help, &u8::from(refuses));
@@ -165,19 +156,17 @@ impl MetricsPage {
                 }
             }
         }
-        page.family("namespace_created_total", "counter", "Timers that were made, by the namespace.");
-        for (name, tenant) in &tenants {
-            page.value("namespace_created_total", &[("namespace", name)], &tenant.created.get());
-        }
-        page.family("namespace_cancelled_total", "counter", "Timers that were cancelled, by the namespace.");
-        for (name, tenant) in &tenants {
-            page.value("namespace_cancelled_total", &[("namespace", name)], &tenant.cancelled.get());
-        }
+        let created = tenants.iter().map(|(name, tenant)| (&**name, &tenant.created));
+        let help = "Timers that were made, by the namespace.";
+        page.by_label("namespace_created_total", "counter", help, "namespace", created);
+        let cancelled = tenants.iter().map(|(name, tenant)| (&**name, &tenant.cancelled));
+        let help = "Timers that were cancelled, by the namespace.";
+        page.by_label("namespace_cancelled_total", "counter", help, "namespace", cancelled);
         page.family("namespace_fired_total", "counter", "Deliveries that have ended, by the namespace.");
         for (name, tenant) in &tenants {
             for (outcome, count) in tenant.fired.iter() {
                 let labels = [("namespace", &**name), ("outcome", outcome)];
-                page.value("namespace_fired_total", &labels, &count.get());
+                page.value("namespace_fired_total", &labels, count);
             }
         }
     }
@@ -187,74 +176,55 @@ impl MetricsPage {
         for (reason, count) in self.deliveries.parked() {
             *parked.entry(reason.word()).or_insert(0) += count;
         }
-        page.family(
-            "parked",
-            "gauge",
-            "Parked timers by the reason, as far as the service knows it since its start.",
-        );
         let known: u64 = parked.values().sum();
-        for why in PARKED_FOR {
-            page.value("parked", &[("why", why)], &parked.get(why).copied().unwrap_or(0));
-        }
-        page.value("parked", &[("why", "other")], &all.saturating_sub(known));
+        let by_reason = PARKED_FOR.map(|why| (why, parked.get(why).copied().unwrap_or(0)));
+        let others = ("other", all.saturating_sub(known));
+        let help = "Parked timers by the reason, as far as the service knows it since its start.";
+        page.by_label("parked", "gauge", help, "why", by_reason.into_iter().chain([others]));
     }
 
     fn write_deliveries(&self, page: &mut Page) {
         let (metrics, stats) = (self.in_flight.metrics(), self.timers.stats());
         let help = "Time from the due moment to the start of the delivery, or to the stored end of one that succeeded.";
-        page.family("lateness_seconds", "histogram", help);
-        page.histogram("lateness_seconds", ("to", "start"), &metrics.to_start.get());
-        page.histogram("lateness_seconds", ("to", "ack"), &metrics.to_ack.get());
-        page.family("fired_total", "counter", "Deliveries that have ended, by the outcome.");
-        for (outcome, count) in metrics.fired.iter() {
-            page.value("fired_total", &[("outcome", outcome)], &count.get());
-        }
-        page.family("skipped_total", "counter", "Deliveries and instants of series that were left out.");
-        page.value("skipped_total", &[("reason", "late")], &stats.skipped);
-        page.value("skipped_total", &[("reason", "instants")], &stats.instants_skipped);
+        let lateness = [("start", &metrics.to_start), ("ack", &metrics.to_ack)];
+        page.histograms("lateness_seconds", help, "to", lateness);
+        let help = "Deliveries that have ended, by the outcome.";
+        page.by_label("fired_total", "counter", help, "outcome", metrics.fired.iter());
+        let help = "Deliveries and instants of series that were left out.";
+        let skipped = [("late", stats.skipped), ("instants", stats.instants_skipped)];
+        page.by_label("skipped_total", "counter", help, "reason", skipped);
         let help = "Deliveries that a receiver may have had and gets again, by the cause.";
-        page.family("duplicates_total", "counter", help);
-        for (cause, count) in metrics.duplicates.iter() {
-            page.value("duplicates_total", &[("cause", cause)], &count.get());
-        }
-        page.family("dead_total", "counter", "Timers whose deliveries were given up, by the reason.");
-        for (reason, count) in metrics.dead.iter() {
-            page.value("dead_total", &[("reason", reason)], &count.get());
-        }
+        page.by_label("duplicates_total", "counter", help, "cause", metrics.duplicates.iter());
+        let help = "Timers whose deliveries were given up, by the reason.";
+        page.by_label("dead_total", "counter", help, "reason", metrics.dead.iter());
         let help = "Deliveries whose lease was lost, or whose answer came after their time.";
         page.single("lease_lost_total", "counter", help, &stats.leases_lost);
-        page.family("callback_seconds", "histogram", "Time of callbacks, by the class of the answer.");
-        for (class, times) in metrics.callbacks.iter() {
-            page.histogram("callback_seconds", ("class", class), &times.get());
-        }
+        let help = "Time of callbacks, by the class of the answer.";
+        page.histograms("callback_seconds", help, "class", metrics.callbacks.iter());
     }
 
     fn write_requests(&self, page: &mut Page) {
         let counters = &self.counters;
-        page.single("created_total", "counter", "Timers that were made.", &counters.created.get());
-        page.single("replaced_total", "counter", "Timers that were replaced.", &counters.replaced.get());
-        page.single("cancelled_total", "counter", "Timers that were cancelled.", &counters.cancelled.get());
-        page.family("http_answers_total", "counter", "Answers, by the first digit of the status.");
-        for (class, count) in (1..).zip(&counters.answers) {
-            page.value("http_answers_total", &[("class", &format!("{class}xx"))], &count.get());
-        }
+        page.single("created_total", "counter", "Timers that were made.", &counters.created);
+        page.single("replaced_total", "counter", "Timers that were replaced.", &counters.replaced);
+        page.single("cancelled_total", "counter", "Timers that were cancelled.", &counters.cancelled);
+        let help = "Answers, by the first digit of the status.";
+        let answers = ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(&counters.answers);
+        page.by_label("http_answers_total", "counter", help, "class", answers);
         let help = "Requests whose handler panicked.";
-        page.single("http_panics_total", "counter", help, &counters.panics.get());
+        page.single("http_panics_total", "counter", help, &counters.panics);
         page.single("event_readers", "gauge", "Readers of events.", &self.events.readers());
         page.single("operations", "gauge", "Operations that run.", &self.operations.running());
         let help = "Idempotency keys whose requests are remembered.";
         page.single("idempotency_keys", "gauge", help, &self.idempotency.len());
         let help = "Errors of the history's file. The history goes on in memory.";
-        page.single("history_errors_total", "counter", help, &counters.history_errors.get());
+        page.single("history_errors_total", "counter", help, &counters.history_errors);
     }
 
     fn write_spans(&self, page: &mut Page) {
         let help =
             "Spans for the collector: exported, failed on the way to it, or dropped since too many waited.";
-        page.family("spans_total", "counter", help);
-        for (outcome, count) in self.telemetry.counts().all() {
-            page.value("spans_total", &[("outcome", outcome)], &count);
-        }
+        page.by_label("spans_total", "counter", help, "outcome", self.telemetry.counts().all());
     }
 
     fn write_hosts(&self, page: &mut Page) {
@@ -306,10 +276,8 @@ impl Page {
     }
 
     fn counts(&mut self, counts: &Counts) {
-        self.family("timers", "gauge", "Stored timers.");
-        for (word, phase) in STATES {
-            self.value("timers", &[("state", word)], &counts.of(phase));
-        }
+        let stored = STATES.map(|(word, phase)| (word, counts.of(phase)));
+        self.by_label("timers", "gauge", "Stored timers.", "state", stored);
         self.single("quarantined", "gauge", "Records that cannot be read.", &counts.quarantined);
     }
 }

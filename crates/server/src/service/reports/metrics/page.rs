@@ -1,6 +1,8 @@
 //! Writes metrics in Prometheus' text format.
 
+use crate::record::SharedTimes;
 use core::fmt::{self, Write as _};
+use core::ops::Deref;
 use tourbillon_durable::Times;
 
 /// A page of metrics, or a part of such a page. The name of each metric begins with `prefix`.
@@ -46,7 +48,33 @@ impl Page {
         self.value(name, &[], value);
     }
 
-    pub(super) fn histogram(&mut self, name: &str, label: (&str, &str), times: &Times) {
+    /// Writes a metric with a number for each value of one label. The values of the label must not contain quotes,
+    /// backslashes or line feeds.
+    pub(super) fn by_label<W: AsRef<str>, V: fmt::Display>(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        label: &str,
+        values: impl IntoIterator<Item = (W, V)>,
+    ) {
+        self.family(name, kind, help);
+        values.into_iter().for_each(|(word, value)| self.value(name, &[(label, word.as_ref())], &value));
+    }
+
+    /// Writes a distribution of times for each value of one label.
+    pub(super) fn histograms<T: Deref<Target = SharedTimes>>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        times: impl IntoIterator<Item = (&'static str, T)>,
+    ) {
+        self.family(name, "histogram", help);
+        times.into_iter().for_each(|(word, times)| self.histogram(name, (label, word), &times.get()));
+    }
+
+    fn histogram(&mut self, name: &str, label: (&str, &str), times: &Times) {
         let bucket = format!("{name}_bucket");
         for (bound, count) in times.buckets() {
             self.value(&bucket, &[label, ("le", &bound.as_secs_f64().to_string())], &count);

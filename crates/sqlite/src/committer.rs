@@ -5,8 +5,8 @@
 //! (WAL) is one file. A commit with `NORMAL` is with the operating system. So a transaction is `FULL` if one of its
 //! jobs asks for it. Changes that are only with the system are synced some 20 ms later, by one more commit.
 //!
-//! After a sync that failed, the system may have dropped what it was to write. The thread then moves all of the log to
-//! the database before it vouches for a change again.
+//! After a sync that failed, the system may have dropped bytes that are not on the disk. The thread then moves all of
+//! the log to the database before it vouches for a change again.
 //!
 //! # Other connections
 //! Other connections write to the same database. The thread sees by `PRAGMA data_version` that they have committed, and
@@ -16,6 +16,7 @@
 use crate::act::Act;
 use crate::error::{Result, failed, failed_commit};
 use crate::queue::{Job, Queue, Work};
+use crate::room::Room;
 use core::time::Duration;
 use rusqlite::Connection;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -37,12 +38,14 @@ type Wake = Box<dyn Fn() + Send + Sync>;
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The room on the disk. `None` in memory.
+    pub(crate) room: Option<Room>,
     wakes: RwLock<Vec<Wake>>,
 }
 
 impl Shared {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        let shared = Arc::new(Self { queue: Queue::default(), clock, wakes: RwLock::default() });
+    pub(crate) fn new(clock: Arc<dyn Clock>, room: Option<Room>) -> Arc<Self> {
+        let shared = Arc::new(Self { queue: Queue::default(), clock, room, wakes: RwLock::default() });
         let on_step = Arc::downgrade(&shared);
         let wake = move || on_step.upgrade().inspect(|shared| shared.wake()).is_some();
         shared.clock.subscribe(Box::new(wake));
@@ -232,6 +235,9 @@ impl Committer {
                 .iter()
                 .any(|(_, result)| matches!(result, Err(error) if error.kind() == StoreErrorKind::Full)),
         };
+        if let Some(room) = self.shared.room.as_ref().filter(|_| self.was_full) {
+            room.release();
+        }
         match committed {
             Ok(()) => {
                 self.first = first;

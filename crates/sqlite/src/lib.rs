@@ -3,12 +3,13 @@
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-// Floor 0: errors, rows, the schema, and the lock of the store that delivers.
+// Floor 0: errors, rows, the schema, the room on the disk, and the lock of the store that delivers.
 mod error;
 mod owner;
+mod room;
 mod row;
 mod schema;
-// Floor 1: what a transaction does.
+// Floor 1: the reads and writes of a transaction.
 mod act;
 // Floor 2: jobs on their way to the thread that writes.
 mod queue;

@@ -1,7 +1,7 @@
 //! Converts timers to rows, and rows to timers.
 //!
 //! A row has the timer's record, and columns for the indexes and for people who look with SQL. The record has a
-//! checksum, so the record is what counts. If a column differs from the record, the column is damaged.
+//! checksum. So if a column differs from the record, the column is damaged, and the record counts.
 
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{Phase, State};

@@ -5,6 +5,7 @@ use crate::committer::{Committer, Shared, lock};
 use crate::error::{Result, failed};
 use crate::owner::Owner;
 use crate::queue::Call;
+use crate::room::Room;
 use crate::schema::migrate;
 use crate::transactional::Transactional;
 use core::fmt;
@@ -76,6 +77,7 @@ pub struct SqliteBuilder {
     cache: usize,
     busy: Duration,
     look: Option<Duration>,
+    keep_free: u64,
     waits: bool,
 }
 
@@ -133,6 +135,21 @@ impl SqliteBuilder {
         self
     }
 
+    /// Sets the number of bytes that the store leaves free on the file system. While fewer bytes are free, operations
+    /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and
+    /// moves go on. A [`Transactional`] does not know the number. On a small file system the number is reduced, as by
+    /// [`RedbBuilder::kept_free`]. The default is zero, which sets no limit.
+    ///
+    /// The store reserves half of the number in a file `<path>-reserve`. The store removes the file when other programs
+    /// have filled the file system, and makes the file again later. The limit works on Linux only.
+    ///
+    /// [`RedbBuilder::kept_free`]: tourbillon_durable::store::RedbBuilder::kept_free
+    #[must_use]
+    pub fn keep_free(mut self, bytes: u64) -> Self {
+        self.keep_free = bytes;
+        self
+    }
+
     /// Makes [`open`](Self::open) wait while another store delivers the timers of the database. By default, `open`
     /// fails. The wait costs no work.
     #[must_use]
@@ -154,7 +171,7 @@ impl SqliteBuilder {
     /// is damaged, or cannot be read and written.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore> {
         let mut writer = Connection::open(path.as_ref()).map_err(failed)?;
-        // SQLite names the file without symbolic links, so that one database has one lock.
+        // SQLite names the file without symbolic links. So two names of a database have the same lock.
         let path = writer.path().map_or_else(|| path.as_ref().to_owned(), PathBuf::from);
         let owner = Owner::take(&path, self.waits)?;
         self.prepare(&writer)?;
@@ -203,7 +220,8 @@ impl SqliteBuilder {
         path: Option<PathBuf>,
         owner: Option<Owner>,
     ) -> Result<SqliteStore> {
-        let shared = Shared::new(self.clock);
+        let room = path.as_deref().map(|path| Room::new(path, self.keep_free));
+        let shared = Shared::new(self.clock, room);
         match end_leases(&writer, shared.now()) {
             // On a full disk, the leases end by their time.
             Err(error) if error.kind() == StoreErrorKind::Full => {}
@@ -262,6 +280,7 @@ impl SqliteStore {
             cache: 16 << 20,
             busy: Duration::from_secs(5),
             look: Some(LOOK),
+            keep_free: 0,
             waits: false,
         }
     }
@@ -357,6 +376,9 @@ impl TimerStore for SqliteStore {
         if let Err(error) = ops.iter().try_for_each(dry_run::admit) {
             return ready(Err(error));
         }
+        if let Some(error) = self.shared.room.as_ref().and_then(|room| room.refusal(&ops)) {
+            return ready(Err(error));
+        }
         self.ask(durability, |act| ops.into_iter().map(|op| act.apply(op)).collect())
     }
 
@@ -423,5 +445,9 @@ impl TimerStore for SqliteStore {
 
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
         self.shared.subscribe(wake);
+    }
+
+    fn refuses_new(&self) -> Option<StoreError> {
+        self.shared.room.as_ref().and_then(Room::reason)
     }
 }

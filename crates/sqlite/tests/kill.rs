@@ -224,7 +224,7 @@ fn start(folder: &Path, is_last: bool) -> Child {
     command.stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// What the logs say of a job.
+/// The facts about a job that the logs give.
 #[derive(Clone, Debug, Default)]
 struct Account {
     due: Option<u64>,

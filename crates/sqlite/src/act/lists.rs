@@ -202,7 +202,7 @@ impl Lists<'_> {
             looks = looks.saturating_add(1);
             let is_hit = row.get::<_, Option<bool>>(2).map_err(failed)?.unwrap_or(false);
             let is_enough = !is_unbounded && looks >= LOOKS;
-            // The place of a row that is no hit matters only if the page ends there.
+            // The place of a row without a hit matters only if the page ends there.
             if is_hit || is_enough {
                 // A record that cannot be read is left out. The next change of the timer sets the record aside.
                 let (id, Some(timer)) = read(row).map_err(failed)? else { continue };

@@ -34,6 +34,9 @@ const SYNC_AFTER: Duration = Duration::from_millis(20);
 
 type Wake = Box<dyn Fn() + Send + Sync>;
 
+/// A job that was run, with the result for its caller.
+type Done = (Box<dyn Job>, Result<()>);
+
 /// The parts of a store that its thread and its callers share.
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
@@ -157,8 +160,8 @@ impl Committer {
                     self.shared.wake();
                 }
             }
-            // The claim that follows reports the error, if it lasts.
-            Err(_) => self.shared.wake(),
+            // The next look reads again. Until then the runtime's own calls report the error, if it lasts.
+            Err(_) => self.data_version = -1,
         }
     }
 
@@ -185,10 +188,7 @@ impl Committer {
 
     /// Runs as many of the jobs as fit into a transaction. Returns these jobs with their results, and whether the
     /// runtime must be woken.
-    fn transact(
-        &mut self,
-        jobs: &mut std::collections::VecDeque<Box<dyn Job>>,
-    ) -> (Vec<(Box<dyn Job>, Result<()>)>, bool) {
+    fn transact(&mut self, jobs: &mut std::collections::VecDeque<Box<dyn Job>>) -> (Vec<Done>, bool) {
         let wanted = jobs.iter().map(|job| job.durability()).max().unwrap_or_default();
         let connection = Arc::clone(&self.connection);
         let connection = lock(&connection);

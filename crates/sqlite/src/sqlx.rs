@@ -53,7 +53,7 @@ impl Transactional {
     /// use tourbillon_durable::{Kind, Spec};
     /// use tourbillon_sqlite::SqliteStore;
     ///
-    /// #[derive(serde::Serialize, serde::Deserialize)]
+    /// #[derive(Debug, serde::Serialize, serde::Deserialize)]
     /// struct PaymentTimeout(u64);
     ///
     /// impl Kind for PaymentTimeout {

@@ -300,6 +300,11 @@ impl SqliteStore {
         self.end()
     }
 
+    /// Removes the records that the store has set aside because they cannot be read. Returns their number.
+    pub fn forget_damaged(&self) -> Answer<'_, u64> {
+        self.ask(Durability::PowerLoss, |act| act.forget_set_aside())
+    }
+
     fn end(&mut self) -> Result<()> {
         self.shared.queue.close();
         let panicked =

@@ -39,7 +39,7 @@ use tourbillon_durable::{
 /// use tourbillon_durable::{Durable, Kind, Spec};
 /// use tourbillon_sqlite::{SqliteStore, rusqlite::Connection};
 ///
-/// #[derive(serde::Serialize, serde::Deserialize)]
+/// #[derive(Debug, serde::Serialize, serde::Deserialize)]
 /// struct PaymentTimeout {
 ///     order: u64,
 /// }

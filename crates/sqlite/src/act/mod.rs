@@ -125,6 +125,11 @@ impl<'a> Act<'a> {
         Ok(())
     }
 
+    /// Removes the records that were set aside. Returns their number.
+    pub(crate) fn forget_set_aside(&self) -> Result<u64> {
+        self.run("DELETE FROM tourbillon_set_aside", []).map(|count| count as u64)
+    }
+
     fn get_id(&self, id: TimerId) -> Result<Option<Timer>> {
         let sql = "SELECT id, record FROM tourbillon_timers WHERE id = ?";
         Ok(self.timers(sql, &[&id_bytes(id)], |_| true)?.pop())

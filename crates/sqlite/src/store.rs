@@ -301,6 +301,7 @@ impl SqliteStore {
     }
 
     /// Removes the records that the store has set aside because they cannot be read. Returns their number.
+    #[must_use]
     pub fn forget_damaged(&self) -> Answer<'_, u64> {
         self.ask(Durability::PowerLoss, |act| act.forget_set_aside())
     }

@@ -9,6 +9,35 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
+/// Gives a file to the user who has the database. An administrator may have made the file. Only an administrator can
+/// give files away, so an error means nothing.
+#[cfg(unix)]
+fn give_to_owner_of(database: &Path, path: &Path) {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    if let (Ok(wanted), Ok(present)) = (std::fs::metadata(database), std::fs::metadata(path))
+        && wanted.uid() != present.uid()
+    {
+        drop(chown(path, Some(wanted.uid()), Some(wanted.gid())));
+    }
+}
+
+#[cfg(not(unix))]
+fn give_to_owner_of(_: &Path, _: &Path) {}
+
+/// Makes an empty file in the place of a missing database. Only its user can read the file: payloads may be secret.
+/// SQLite takes an empty file for a new database.
+pub(crate) fn make_missing(database: &Path) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.create_new(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(database) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The lock of the store that delivers the timers of a database. The lock ends with the value.
 #[derive(Debug)]
 pub(crate) struct Owner {
@@ -26,7 +55,12 @@ impl Owner {
     /// [`StoreErrorKind::Locked`].
     pub(crate) fn take(database: &Path, waits: bool) -> Result<Self> {
         let path = path_beside(database);
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(&path)?;
+        give_to_owner_of(database, &path);
         if waits {
             file.lock()?;
             return Ok(Self { _file: file });

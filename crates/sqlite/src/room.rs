@@ -145,7 +145,10 @@ fn has_new(ops: &[Op]) -> bool {
 
 #[cfg(target_os = "linux")]
 fn make(reserve: &Path, bytes: u64) -> std::io::Result<()> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(reserve)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(reserve)?;
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?;
     Ok(())
 }

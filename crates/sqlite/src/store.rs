@@ -3,7 +3,7 @@
 use crate::act::{Act, Check, Leases, Lists, Rotation, Turns};
 use crate::committer::{Committer, Shared, lock};
 use crate::error::{Result, failed};
-use crate::owner::Owner;
+use crate::owner::{Owner, make_missing};
 use crate::queue::Call;
 use crate::room::Room;
 use crate::schema::migrate;
@@ -161,8 +161,8 @@ impl SqliteBuilder {
     /// Opens a store, and makes its tables if they are missing. Deliveries that were under way when the last store
     /// ended are due again at once.
     ///
-    /// The database gets the journal mode WAL, which the file keeps. On a file system without shared memory, such as
-    /// most network file systems, this fails.
+    /// A new database can be read by its user only. The database gets the journal mode WAL, which the file keeps. On a
+    /// file system without shared memory, such as most network file systems, this fails.
     ///
     /// # Errors
     ///
@@ -170,7 +170,8 @@ impl SqliteBuilder {
     /// [`StoreErrorKind::NewerSchema`] if a later version of this crate has migrated the database. Fails if the file
     /// is damaged, or cannot be read and written.
     pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore> {
-        let mut writer = Connection::open(path.as_ref()).map_err(failed)?;
+        make_missing(path.as_ref())?;
+        let mut writer = connect(path.as_ref())?;
         // SQLite names the file without symbolic links. So two names of a database have the same lock.
         let path = writer.path().map_or_else(|| path.as_ref().to_owned(), PathBuf::from);
         let owner = Owner::take(&path, self.waits)?;

@@ -92,6 +92,21 @@ fn a_second_store_is_refused_until_the_first_process_dies() {
 }
 
 #[test]
+fn a_new_database_is_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("shop.db");
+    let _store = SqliteStore::open(&path).unwrap();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", entry.path().display());
+    }
+    let missing = folder.path().join("missing/shop.db");
+    assert!(SqliteStore::open(missing).is_err());
+}
+
+#[test]
 fn the_timers_of_another_process_are_delivered_and_what_it_rolled_back_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shop.db");

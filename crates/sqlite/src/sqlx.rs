@@ -24,7 +24,11 @@ fn failed(error: sqlx::Error) -> StoreError {
 async fn on<T>(connection: &mut SqliteConnection, act: impl FnOnce(&Connection) -> T) -> Result<T> {
     // A write without rows waits for the lock of writers, and keeps it until the end of the transaction.
     let locks = sqlx::query("UPDATE tourbillon_meta SET value = value WHERE FALSE");
-    locks.execute(&mut *connection).await.map_err(failed)?;
+    match locks.execute(&mut *connection).await {
+        // The function says what a database without the tables lacks.
+        Err(sqlx::Error::Database(error)) if error.message().contains("no such table") => {}
+        locked => drop(locked.map_err(failed)?),
+    }
     let mut handle = connection.lock_handle().await.map_err(failed)?;
     // SAFETY: The handle is open, and `handle` keeps sqlx's thread off it until the end of this function. The borrowed
     // connection does not close the handle. It finalizes its statements when it is dropped, before `handle`.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tourbillon::{ManualClock, Timestamp};
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Claimant, Limit, Op, TimerStore};
+use tourbillon_durable::store::{Claimant, Limit, Op, StoreErrorKind, TimerStore};
 use tourbillon_durable::{Cancelled, Changed, Kind, Rejection, Spec};
 use tourbillon_sqlite::{NotEnded, SqliteStore};
 
@@ -35,6 +35,11 @@ fn store_on(path: &Path) -> (SqliteStore, ManualClock) {
 async fn pool(path: &Path) -> SqlitePool {
     let options = SqliteConnectOptions::new().filename(path).busy_timeout(Duration::from_secs(20));
     SqlitePoolOptions::new().max_connections(4).connect_with(options).await.unwrap()
+}
+
+async fn pool_on_new(path: &Path) -> SqlitePool {
+    let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+    SqlitePoolOptions::new().connect_with(options).await.unwrap()
 }
 
 #[tokio::test]
@@ -101,6 +106,16 @@ async fn an_end_happens_once_with_its_effect() {
     }
     let effects: i64 = sqlx::query_scalar("SELECT count(*) FROM effects").fetch_one(&pool).await.unwrap();
     assert_eq!(effects, 1);
+}
+
+#[tokio::test]
+async fn a_database_without_tables_is_refused() {
+    let (_folder, path) = place();
+    let mut connection = pool_on_new(&path).await.acquire().await.unwrap();
+    let timers = tourbillon_sqlite::Transactional::default();
+    let refused = timers.schedule_with_sqlx(&mut connection, Spec::new(Job(1))).await.unwrap_err();
+    assert!(matches!(refused.reason, Rejection::Store(error) if error.kind() == StoreErrorKind::OlderSchema));
+    assert_eq!(refused.payload, Job(1));
 }
 
 #[tokio::test]

@@ -27,7 +27,9 @@ async fn on<T>(connection: &mut SqliteConnection, act: impl FnOnce(&Connection) 
     match locks.execute(&mut *connection).await {
         // The function says what a database without the tables lacks.
         Err(sqlx::Error::Database(error)) if error.message().contains("no such table") => {}
-        locked => drop(locked.map_err(failed)?),
+        locked => {
+            let _no_rows = locked.map_err(failed)?;
+        }
     }
     let mut handle = connection.lock_handle().await.map_err(failed)?;
     // SAFETY: The handle is open, and `handle` keeps sqlx's thread off it until the end of this function. The borrowed

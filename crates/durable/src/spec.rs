@@ -3,7 +3,7 @@
 use crate::plan::{MissedInstants, Plan, PlanError, Series};
 use crate::policy::{Backoff, Guarantee, Misfire, Policy};
 use crate::state::State;
-use crate::store::{Durability, IfPresent, StoreError};
+use crate::store::{Durability, IfPresent, Op, StoreError};
 use crate::timer::{Payload, Timer, TimerId};
 use core::fmt;
 use core::time::Duration;
@@ -321,6 +321,63 @@ impl<P> Spec<P> {
     /// Sets the durability that the timer must have before the call that stores it returns.
     pub fn durability(self, durability: Durability) -> Self {
         Self { durability, ..self }
+    }
+}
+
+/// For stores that create timers in a transaction of the program's own.
+impl<P> Spec<P> {
+    /// Makes the operation that stores a timer of this description, with the given kind and payload. The store's time
+    /// is `now`. Unless the description has an id, each call makes a fresh one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::store::{MemoryStore, Op, TimerStore as _};
+    /// use tourbillon_durable::{Limits, Spec};
+    ///
+    /// let spec = Spec::new(b"hello".to_vec()).key("order 17").after(Duration::from_secs(60));
+    /// let now = MemoryStore::default().now();
+    /// let op = spec.operation("mail", spec.payload().clone(), now, &Limits::default())?;
+    /// let Op::Place(timer, _) = op else { panic!("a creation") };
+    /// assert!(timer.due >= now + Duration::from_secs(60) && *timer.kind == *"mail");
+    /// # Ok::<(), tourbillon_durable::Rejection>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if the description is not valid, or exceeds a limit.
+    pub fn operation(
+        &self,
+        kind: &str,
+        payload: Vec<u8>,
+        now: UtcMillis,
+        limits: &Limits,
+    ) -> Result<Op, Rejection> {
+        let timer = self.to_timer(kind, payload, now, limits, |_, _| TimerId::fresh())?;
+        Ok(Op::Place(Box::new(timer), self.if_present))
+    }
+
+    /// Returns the payload.
+    pub fn payload(&self) -> &P {
+        &self.payload
+    }
+
+    /// Returns the payload, and drops the rest of the description.
+    pub fn into_payload(self) -> P {
+        self.payload
+    }
+}
+
+impl<K: Kind> Spec<K> {
+    /// Makes the operation that stores a timer of this description, as [`operation`](Self::operation) does. The payload
+    /// becomes JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the description is not valid, exceeds a limit, or cannot be written as JSON.
+    pub fn operation_of_kind(&self, now: UtcMillis, limits: &Limits) -> Result<Op, Rejection> {
+        let payload = serde_json::to_vec(&self.payload);
+        let payload = payload.map_err(|error| Rejection::Payload(error.to_string().into()))?;
+        self.operation(K::NAME, payload, now, limits)
     }
 }
 

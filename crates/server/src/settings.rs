@@ -49,6 +49,9 @@ pub struct Settings {
     /// The Redis deployment that stores the timers and that nodes share. `None`, the default, stores the timers in a
     /// file in the folder `data`.
     pub redis: Option<RedisSettings>,
+    /// The SQLite database that stores the timers. `None`, the default, stores the timers in a file in the folder
+    /// `data`. Not together with `redis`.
+    pub sqlite: Option<PathBuf>,
     /// The size of the store's cache for pages in memory, in bytes. 44 MiB by default.
     pub cache: usize,
     /// The number of bytes that the service leaves free on the disk of the folder `data`. While fewer bytes are free,
@@ -165,6 +168,7 @@ impl Settings {
             max_delay: Duration::from_secs(100 * 366 * 86_400),
             catch_up_rate: Some(10_000),
             redis: None,
+            sqlite: None,
             cache: 44 << 20,
             keep_free: 64 << 20,
             without_locks: false,

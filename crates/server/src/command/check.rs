@@ -7,9 +7,11 @@ use crate::settings::RedisSettings;
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
 use serde_json::json;
+use std::path::Path;
 use std::process::ExitCode;
 use tourbillon_durable::store::{RedbStore, StoreError, TimerStore};
 use tourbillon_redis::Report;
+use tourbillon_sqlite::SqliteStore;
 
 pub(super) fn command(json: &Arg) -> Command {
     Command::new("check")
@@ -21,6 +23,9 @@ pub(super) fn command(json: &Arg) -> Command {
 pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     if let Some(redis) = config.redis()? {
         return check_shared(&redis, matches);
+    }
+    if let Some(path) = &config.sqlite_path {
+        return check_sqlite(config, path, matches);
     }
     let path = config.data.join("timers.redb");
     if !path.exists() {
@@ -43,6 +48,22 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     let found = Found::in_store(&store, faults).map_err(failure)?;
     store.close().map_err(failure)?;
     show(&place, None, &found, matches)
+}
+
+/// Checks an SQLite database, and the service's files in the data folder.
+fn check_sqlite(config: &Config, path: &Path, matches: &ArgMatches) -> Outcome {
+    if !path.exists() {
+        return Err(format!("{}: there is no store", path.display()).into());
+    }
+    if is_half_restored(&config.data) {
+        return Err(format!("{}: a restore into this folder has not ended", config.data.display()).into());
+    }
+    let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
+    let faults = service::Service::unreadable_files(&config.data, &config.token_file());
+    let store = SqliteStore::builder().cache(config.cache.0 / 2).open(path).map_err(failure)?;
+    let found = Found::in_store(&store, faults).map_err(failure)?;
+    store.close().map_err(failure)?;
+    show(&path.display().to_string(), None, &found, matches)
 }
 
 /// The result of a check of the store: the faults that were found, and the number of timers.

@@ -10,6 +10,7 @@ use serde_json::json;
 use std::process::ExitCode;
 use tourbillon_api::AuditAction;
 use tourbillon_durable::store::RedbStore;
+use tourbillon_sqlite::SqliteStore;
 
 pub(super) fn command(json: &Arg) -> Command {
     Command::new("mend")
@@ -60,12 +61,16 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
 
 /// Removes the damaged records that the store keeps apart from the other records. Works only for a store in a file.
 fn forget_damaged(config: &Config, matches: &ArgMatches) -> Outcome {
-    let path = config.data.join("timers.redb");
+    let path = config.sqlite_path.clone().unwrap_or_else(|| config.data.join("timers.redb"));
     if !path.exists() {
         return Err(format!("{}: there is no store", path.display()).into());
     }
     let failure = |error| -> Failure { format!("{}: {error}", path.display()).into() };
-    let forgotten = RedbStore::builder().cache(config.cache.0).forget_damaged(&path).map_err(failure)?;
+    let forgotten = match config.sqlite_path {
+        Some(_) => SqliteStore::open(&path).and_then(|store| pollster::block_on(store.forget_damaged())),
+        None => RedbStore::builder().cache(config.cache.0).forget_damaged(&path),
+    };
+    let forgotten = forgotten.map_err(failure)?;
     let detail = format!("{forgotten} damaged records were removed");
     note(config, Deed::new(AuditAction::Mend).detail(detail), End::done());
     if matches.get_flag("json") {

@@ -77,12 +77,15 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         });
         Restore { due_floor, rate }
     };
-    let (restored, place) = match config.redis()? {
-        Some(redis) => {
+    let (restored, place) = match (config.redis()?, &config.sqlite_path) {
+        (Some(redis), _) => {
             let place = format!("the deployment {}", redis.deployment);
             (service::restore_shared(&redis, file, how)?, place)
         }
-        None => {
+        (None, Some(path)) => {
+            (service::restore_on_sqlite(&config.data, path, file, how)?, path.display().to_string())
+        }
+        (None, None) => {
             (service::restore(&config.data, config.cache.0, file, how)?, config.data.display().to_string())
         }
     };

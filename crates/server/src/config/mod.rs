@@ -214,6 +214,9 @@ impl Config {
             return Err(format!("{key}: at least 1"));
         }
         self.check_redis()?;
+        if self.sqlite_path.is_some() && self.is_on_redis() {
+            return Err("sqlite.path and redis.servers are not set together".to_owned());
+        }
         if let Some(endpoint) = &self.telemetry_endpoint
             && !cfg!(feature = "otel")
         {
@@ -281,6 +284,7 @@ impl Config {
         settings.telemetry.service_name.clone_from(&self.telemetry_service_name);
         settings.telemetry.share = self.telemetry_share.0;
         settings.redis = self.redis()?;
+        settings.sqlite.clone_from(&self.sqlite_path);
         settings.rules.allow_http = self.allow_http;
         settings.rules.body = self.max_body.0;
         let caller = &mut settings.caller;

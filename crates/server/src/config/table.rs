@@ -172,8 +172,12 @@ settings! {
     /// folder, and each loses timers of the other.
     without_locks: bool, "store.without_locks" = "false";
     /// The entries of the store that are looked at in a second, in search of damage; a timer has three to six. None
-    /// with 0. In Redis there is no such search.
+    /// with 0. In SQLite and in Redis there is no such search.
     scrub: u32, "store.scrub" = "250";
+
+    /// The SQLite database that has the timers, beside tables of other programs if there are any; none for a store in
+    /// the data folder. It is made if it is missing. The other files of the service stay in the data folder.
+    sqlite_path: Option<PathBuf>, "sqlite.path" = "";
 
     /// The Redis servers that have the timers, as URLs with `redis://`, `rediss://` (TLS) or `unix://`; none for a
     /// store in the data folder. They name the server itself, nodes of a cluster (`redis.cluster`) or Sentinels

@@ -33,6 +33,7 @@ use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::{RedbStore, StoreError, StoreErrorKind, TimerStore};
 use tourbillon_durable::{Builder, Durable, Limits, Timers};
 use tourbillon_redis::Grade;
+use tourbillon_sqlite::SqliteStore;
 
 /// The results of the checks before the service starts: notices for the administrator, and the lock of the data folder.
 #[derive(Default)]
@@ -89,6 +90,9 @@ impl Service {
         if let Some(redis) = settings.redis.clone() {
             return Self::open_shared(settings, &redis);
         }
+        if let Some(path) = settings.sqlite.clone() {
+            return Self::open_on_sqlite(settings, &path);
+        }
         let check = || match is_half_restored(&settings.data) {
             true => Err(OpenError::HalfRestored(settings.data.clone())),
             false => Ok(()),
@@ -115,6 +119,30 @@ impl Service {
     ///
     /// Panics outside of a tokio runtime.
     pub fn open_on(settings: Settings, store: Arc<dyn TimerStore>) -> Result<Self, OpenError> {
+        Self::open_checked(settings, store, Checked::default())
+    }
+
+    /// Opens a service whose timers are in an SQLite database. The other files are in the data folder.
+    fn open_on_sqlite(settings: Settings, path: &Path) -> Result<Self, OpenError> {
+        let mut checked = Checked { folder: Some(lock(&settings.data)?), ..Checked::default() };
+        if is_half_restored(&settings.data) {
+            return Err(OpenError::HalfRestored(settings.data));
+        }
+        let unused = settings.data.join("timers.redb");
+        if unused.exists() {
+            let (unused, path) = (unused.display(), path.display());
+            checked.notices.push(format!("{unused} is not used: the timers are in {path}").into());
+        }
+        let builder = SqliteStore::builder().cache(settings.cache / 2).keep_free(settings.keep_free);
+        let store = builder.open(path).map_err(OpenError::Store)?;
+        Self::open_checked(settings, Arc::new(store), checked)
+    }
+
+    fn open_checked(
+        settings: Settings,
+        store: Arc<dyn TimerStore>,
+        mut checked: Checked,
+    ) -> Result<Self, OpenError> {
         files::make_folder(&settings.data).map_err(file_error(&settings.data))?;
         let path = settings.data.join("namespaces.json");
         let is_there = path.exists();
@@ -129,7 +157,7 @@ impl Service {
                 "the namespace {name:?} has timers and is not in namespaces.json: it has no limits and no secrets"
             )
         };
-        let notices = missing.iter().map(|name| notice(name).into()).collect();
+        checked.notices.extend(missing.iter().map(|name| Box::from(notice(name))));
         if !missing.is_empty() {
             let add = |map: &mut Map| {
                 for name in &missing {
@@ -138,7 +166,6 @@ impl Service {
             };
             namespaces.change(add).map_err(file_error(&path))?;
         }
-        let checked = Checked { notices, ..Checked::default() };
         Self::begin_on(settings, store, namespaces, checked)
     }
 

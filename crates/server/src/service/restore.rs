@@ -1,4 +1,5 @@
-//! Restores a backup into the data folder of a service that does not run, or into a Redis deployment without nodes.
+//! Restores a backup into the data folder of a service that does not run, into its SQLite database, or into a Redis
+//! deployment without nodes.
 //!
 //! # A restore that is killed
 //! A restore makes the file `restoring` before it stores the first timer, while it has the store open. It removes the
@@ -30,6 +31,7 @@ use tourbillon_durable::store::{
     Counts, Durability, Filter, Op, RedbStore, StoreError, StoreErrorKind, TimerStore,
 };
 use tourbillon_redis::RedisStore;
+use tourbillon_sqlite::SqliteStore;
 
 const STORE: &str = "timers.redb";
 const NAMESPACES: &str = "namespaces.json";
@@ -233,6 +235,57 @@ pub(crate) fn restore(
     restored
 }
 
+/// Restores a backup into an SQLite database without timers, and its namespaces into the data folder. The closure `how`
+/// gets the present moment by the store's clock, and returns how the timers are restored. If the restore fails, the
+/// database has no timers. Tables of other programs stay as they are.
+pub(crate) fn restore_on_sqlite(
+    data: &Path,
+    path: &Path,
+    from: &Path,
+    how: impl FnOnce(UtcMillis) -> Restore,
+) -> Result<Restored, RestoreError> {
+    let of_store = |error| RestoreError::Store(path.to_owned(), error);
+    let of_error = |error: StoreError| of_store(error.into());
+    let (at, attached) = verified(from)?;
+    files::make_folder(data).map_err(file_error(data))?;
+    let left_behind = Mark::left_behind(data)?;
+    let store = SqliteStore::open(path).map_err(of_error)?;
+    if left_behind.is_some() {
+        drop_timers(&store).map_err(of_error)?;
+    }
+    if !is_empty(&store).map_err(of_error)? {
+        return Err(of_store(BackupError::NotEmpty));
+    }
+    let mark = match left_behind {
+        Some(mark) => mark,
+        None => Mark::make(data)?,
+    };
+    let open = || File::open(from).map(BufReader::new);
+    let stored = how(store.now()).restore(&store, open).map_err(|error| match error {
+        BackupError::Store(_) | BackupError::NotEmpty => of_store(error),
+        error => RestoreError::Backup(from.to_owned(), error),
+    });
+    let restored = stored.and_then(|timers| {
+        let counted = block_on(store.counts()).map_err(of_error)?;
+        let path = data.join(NAMESPACES);
+        let added = add_namespaces(NamespaceStorage::File(path.clone()), &attached, &counted);
+        let (kept, bare) = added.map_err(file_error(&path))?;
+        Ok(Restored { at, timers, kept, bare })
+    });
+    if restored.is_err() {
+        drop_timers(&store).map_err(of_error)?;
+    }
+    store.close().map_err(of_error)?;
+    for end in ["", "-owner"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(end);
+        let file = PathBuf::from(file);
+        files::give_to_owner_of_folder(&file).map_err(file_error(&file))?;
+    }
+    mark.remove(data)?;
+    restored
+}
+
 /// Reads a whole backup in order to check it. Returns the moment of the backup and the namespaces in it.
 fn verified(from: &Path) -> Result<(UtcMillis, Attached), RestoreError> {
     let of_backup = |error| RestoreError::Backup(from.to_owned(), error);
@@ -301,8 +354,8 @@ impl Hold {
     }
 }
 
-/// Removes all timers of a deployment on Redis. The deployment must not have a running node.
-fn drop_timers(store: &RedisStore) -> Result<(), StoreError> {
+/// Removes all timers of a store. No service may run on the store.
+fn drop_timers(store: &dyn TimerStore) -> Result<(), StoreError> {
     let mut cursor = None;
     loop {
         let page = block_on(store.list(Filter::default(), cursor, AT_ONCE))?;
@@ -318,7 +371,7 @@ fn drop_timers(store: &RedisStore) -> Result<(), StoreError> {
 /// The number of timers that are removed in one transaction.
 const AT_ONCE: u32 = 200;
 
-fn is_empty(store: &RedisStore) -> Result<bool, StoreError> {
+fn is_empty(store: &dyn TimerStore) -> Result<bool, StoreError> {
     let counts = block_on(store.counts())?;
     Ok(counts.by_namespace.is_empty() && counts.quarantined == 0)
 }
@@ -359,7 +412,7 @@ pub(crate) fn restore_shared(
     // touches neither the note nor the timers.
     let version = hold.stop().map_err(of_store)?;
     if restored.is_err() && may_have_stored {
-        drop_timers(&store).map_err(of_store)?;
+        drop_timers(&*store).map_err(of_store)?;
     }
     let is_removed = block_on(store.replace_document(RESTORING, version, None)).map_err(of_store)?;
     if !is_removed && restored.is_ok() {

@@ -26,6 +26,7 @@ mod proxies;
 mod receiver;
 mod redis;
 mod slow;
+mod sqlite;
 mod stays;
 mod stop;
 mod tls;

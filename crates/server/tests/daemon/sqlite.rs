@@ -1,0 +1,88 @@
+//! Tests the service with its timers in an SQLite database: deliveries, a kill, `check`, and backups into it and out of
+//! it.
+
+use crate::clients::{Http, callback, far, timer};
+use crate::process::{Daemon, SOON, folder, program, run, text, until};
+use crate::receiver::Receiver;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+const ON_SQLITE: [&str; 4] = ["--data", "data", "--config", "sqlite.toml"];
+
+fn settings(folder: &Path) {
+    std::fs::write(folder.join("sqlite.toml"), "[sqlite]\npath = \"shop.db\"\n").unwrap();
+}
+
+fn start(folder: &Path) -> Daemon {
+    let more = ["--listen", "127.0.0.1:0", "--callbacks-allow-http", "--callbacks-allow-private"];
+    Daemon::spawn(program(folder, &[&ON_SQLITE[..], &more].concat()))
+}
+
+fn stop(mut daemon: Daemon) {
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(SOON).success(), "{}", daemon.log());
+}
+
+/// Returns the number of timers that `tourbillond check` counts. The check must find no fault.
+fn checked(folder: &Path, arguments: &[&str]) -> Value {
+    let check = run(folder, &[&["check", "--json"], arguments].concat());
+    let found: Value = serde_json::from_str(&text(&check.stdout)).unwrap();
+    assert_eq!(found["faults"], serde_json::json!([]), "{found}");
+    found["timers"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timers_in_sqlite_are_delivered_survive_a_kill_and_move_by_backups() {
+    let folder = folder();
+    settings(folder.path());
+    let daemon = start(folder.path());
+    let http = Http::new(daemon.address);
+    let receiver = Receiver::start(Duration::ZERO).await;
+    assert_eq!(http.send("PUT", &timer("due"), &callback(&receiver.url("/"), 50)).await.status, 201);
+    for number in 0..20 {
+        assert_eq!(http.send("PUT", &timer(&format!("k{number}")), &far()).await.status, 201);
+    }
+    until("the timer is delivered", || receiver.count() == 1).await;
+    assert_eq!(http.send("DELETE", &timer("k0"), &Value::Null).await.status, 200);
+    daemon.kill();
+
+    let daemon = start(folder.path());
+    let http = Http::new(daemon.address);
+    assert_eq!(http.get(&timer("k1")).await.status, 200);
+    assert_eq!(http.get(&timer("k0")).await.status, 404);
+    let (status, backup) = http.bytes("POST", "/v1/backup").await.unwrap();
+    assert_eq!(status, 200);
+    std::fs::write(folder.path().join("backup"), backup).unwrap();
+    // A second service on the same folder, and one on the same database, are refused.
+    for data in ["data", "other"] {
+        let arguments = ["--listen", "127.0.0.1:0", "--data", data, "--config", "sqlite.toml"];
+        assert!(!run(folder.path(), &arguments).status.success());
+    }
+    stop(daemon);
+    assert_eq!(checked(folder.path(), &ON_SQLITE), 19);
+    assert!(!folder.path().join("data/timers.redb").exists());
+
+    // From SQLite to a file, and to another database.
+    let to_file = ["restore", "backup", "--data", "file"];
+    assert!(run(folder.path(), &to_file).status.success());
+    assert_eq!(checked(folder.path(), &["--data", "file"]), 19);
+    let other = ["--data", "copy", "--sqlite-path", "copy.db"];
+    let restored = run(folder.path(), &[&["restore", "backup"][..], &other].concat());
+    assert!(restored.status.success(), "{}", text(&restored.stderr));
+    assert_eq!(checked(folder.path(), &other), 19);
+    let again = run(folder.path(), &[&["restore", "backup"][..], &other].concat());
+    assert!(text(&again.stderr).contains("the store has timers"), "{}", text(&again.stderr));
+}
+
+#[test]
+fn sqlite_and_redis_are_not_set_together() {
+    let folder = folder();
+    let arguments = ["--sqlite-path", "shop.db", "--redis-servers", "redis://127.0.0.1:1"];
+    let ended = run(folder.path(), &arguments);
+    assert_eq!(ended.status.code(), Some(2));
+    let message = text(&ended.stderr) + &text(&ended.stdout);
+    assert!(message.contains("sqlite.path and redis.servers are not set together"), "{message}");
+    assert!(!folder.path().join("shop.db").exists());
+}

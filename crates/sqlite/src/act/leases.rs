@@ -1,0 +1,175 @@
+//! Makes claims, and renews and ends their leases.
+
+use super::Act;
+use crate::error::Result;
+use crate::row::{millis, moment};
+use rusqlite::params;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::{Event, Next, Phase, Refusal, State, Token, step};
+use tourbillon_durable::store::{Claimant, Claimed, Leased, LeftOut, Limit, Outcome, Reaped};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// The number of notes and remembered ids that a reap forgets at most.
+const FORGOTTEN: u32 = 1_000;
+
+/// Claims, and their leases, within a transaction.
+pub(crate) struct Leases<'a>(pub(crate) &'a Act<'a>);
+
+impl Leases<'_> {
+    pub(crate) fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Result<Claimed> {
+        let mut bytes = 0;
+        let due = self.0.timers(
+            "SELECT id, record FROM tourbillon_timers INDEXED BY tourbillon_by_due
+             WHERE phase = 0 AND due <= ? ORDER BY due, id LIMIT ?",
+            &[&millis(self.0.now), &limit.timers],
+            |(_, timer)| {
+                bytes += timer.as_ref().map_or(0, |timer| timer.payload.0.len() as u64);
+                bytes == 0 || bytes < limit.bytes
+            },
+        )?;
+        self.lease(by, claim, due)
+    }
+
+    /// Leases timers that are due.
+    pub(super) fn lease(&self, by: Claimant, claim: u64, due: Vec<Timer>) -> Result<Claimed> {
+        let token = Token { incarnation: by.incarnation, claim };
+        let mut claimed = Claimed { now: self.0.now, ..Claimed::default() };
+        for timer in due {
+            let until = self.0.now + by.lease;
+            let timer = match step(&timer, Event::Claim { token, until }, self.0.now) {
+                Ok(Next::Stays(leased)) => {
+                    self.0.write(&leased)?;
+                    leased
+                }
+                Ok(next @ Next::Ends(_)) => {
+                    self.0.must_sync.set(true);
+                    let outcome = self.0.settle(&timer, next)?;
+                    claimed.left_out.extend(LeftOut::of(&timer, &outcome));
+                    Timer { deliveries: timer.deliveries.saturating_add(1), ..timer }
+                }
+                // The columns of the row are damaged. The timer's record is not, so the columns are written anew.
+                Err(Refusal::NotDue | Refusal::State(_)) => {
+                    self.0.write(&timer)?;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            claimed.leased.push(Leased { timer, token });
+        }
+        claimed.next_due = self.0.first_pending()?;
+        claimed.quarantined = self.0.set_aside.get();
+        self.0.claimed.set(Some(claimed.next_due));
+        Ok(claimed)
+    }
+
+    pub(crate) fn recover(&self, by: Claimant, claim: u64) -> Result<Vec<Leased>> {
+        let timers = self.0.timers(
+            "SELECT id, record FROM tourbillon_timers INDEXED BY tourbillon_leased
+             WHERE phase = 1 AND incarnation = ? AND claim = ? ORDER BY until, id",
+            &[&by.incarnation.cast_signed(), &claim.cast_signed()],
+            |_| true,
+        )?;
+        let token = Token { incarnation: by.incarnation, claim };
+        Ok(timers.into_iter().map(|timer| Leased { timer, token }).collect())
+    }
+
+    /// Renews leases. Returns the ids of the timers whose leases are lost. A lease whose delivery has ended in a
+    /// transaction of the program's does not count as lost, because its holder is about to report the same end.
+    pub(crate) fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Result<Vec<TimerId>> {
+        let mut lost = Vec::new();
+        for (id, token) in leases {
+            let event = Event::Renew { token, until: self.0.now + by.lease };
+            match self.0.get_id(id)?.map(|timer| step(&timer, event, self.0.now)) {
+                Some(Ok(Next::Stays(renewed))) => self.0.write(&renewed)?,
+                _ if self.0.noted_end(id, token)?.is_some() => {}
+                _ => lost.push(id),
+            }
+        }
+        Ok(lost)
+    }
+
+    pub(crate) fn reap(&self, limit: u32) -> Result<Reaped> {
+        let over = self.0.timers(
+            "SELECT id, record FROM tourbillon_timers INDEXED BY tourbillon_leased
+             WHERE phase = 1 AND until <= ? ORDER BY until, id LIMIT ?",
+            &[&millis(self.0.now), &limit],
+            |_| true,
+        )?;
+        let mut reaped = self.expire(over)?;
+        let sql = "SELECT until FROM tourbillon_timers WHERE phase = 1 ORDER BY until, id LIMIT 1";
+        reaped.next = self.0.moment(sql, [])?;
+        self.forget()?;
+        Ok(reaped)
+    }
+
+    /// Ends leases, whatever their time. Returns false once no lease is left. The caller is the only process that
+    /// delivers timers, so the holders are gone.
+    pub(crate) fn end_leases(&self) -> Result<bool> {
+        let left = self.0.rows(
+            "SELECT id, record FROM tourbillon_timers INDEXED BY tourbillon_leased
+             WHERE phase = 1 ORDER BY until, id LIMIT 500",
+            &[],
+            |_| true,
+        )?;
+        let is_any = !left.is_empty();
+        let mut timers = Vec::new();
+        for (id, timer) in left {
+            match timer {
+                Some(timer) => timers.push(timer),
+                None => self.0.put_aside(id)?,
+            }
+        }
+        self.expire(timers)?;
+        Ok(is_any)
+    }
+
+    fn expire(&self, timers: Vec<Timer>) -> Result<Reaped> {
+        let mut reaped = Reaped::default();
+        for timer in timers {
+            let Ok(next) = step(&timer, Event::Expire, self.0.now) else {
+                // The columns of the row are damaged. The timer's record is not leased.
+                self.0.write(&timer)?;
+                continue;
+            };
+            let outcome = self.0.settle(&timer, next)?;
+            reaped.left_out.extend(LeftOut::of(&timer, &outcome));
+            match outcome {
+                Outcome::Ended { phase: Phase::Dead, .. } => reaped.dead.push(timer.id),
+                Outcome::Ended { phase: Phase::Withdrawn, .. } => reaped.withdrawn += 1,
+                _ => reaped.returned.push(timer.id),
+            }
+        }
+        Ok(reaped)
+    }
+
+    /// Forgets ids and notes whose time is over.
+    fn forget(&self) -> Result<()> {
+        for table in ["tourbillon_remembered", "tourbillon_ends"] {
+            let over = format!("SELECT id FROM {table} WHERE until <= ? ORDER BY until LIMIT ?");
+            let sql = format!("DELETE FROM {table} WHERE id IN ({over})");
+            self.0.run(&sql, params![millis(self.0.now), FORGOTTEN])?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Result<Vec<(UtcMillis, TimerId)>> {
+        let sql = "SELECT due, id FROM tourbillon_timers INDEXED BY tourbillon_by_due
+                   WHERE phase = 0 AND due >= ? AND due < ? ORDER BY due, id LIMIT ?";
+        let mut query = self.0.sql.prepare_cached(sql).map_err(crate::error::failed)?;
+        let rows = query.query_map(params![millis(from), millis(until), limit], |row| {
+            Ok((moment(row.get(0)?), row.get::<_, Vec<u8>>(1)?))
+        });
+        let rows: Vec<_> = rows.and_then(Iterator::collect).map_err(crate::error::failed)?;
+        Ok(rows.into_iter().filter_map(|(due, id)| Some((due, crate::row::id_of(&id)?))).collect())
+    }
+}
+
+/// Returns whether a timer is pending and due.
+pub(super) fn is_due(timer: &Timer, now: UtcMillis) -> bool {
+    timer.state == State::Pending && timer.due <= now
+}

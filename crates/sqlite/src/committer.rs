@@ -1,0 +1,368 @@
+//! The thread that writes: runs the jobs that wait at the same time in one transaction.
+//!
+//! # Durability
+//! A commit with `synchronous = FULL` is on the disk when it returns, and so are all commits before it, since the log
+//! (WAL) is one file. A commit with `NORMAL` is with the operating system. So a transaction is `FULL` if one of its
+//! jobs asks for it. Changes that are only with the system are synced some 20 ms later, by one more commit.
+//!
+//! After a sync that failed, the system may have dropped bytes that are not on the disk. The thread then moves all of
+//! the log to the database before it vouches for a change again.
+//!
+//! # Other connections
+//! Other connections write to the same database. The thread sees by `PRAGMA data_version` that they have committed, and
+//! looks at the first pending timer. It looks at each call of [`Queue::look`], and at a fixed interval. No claim
+//! remembers how far it has read, so a timer that is committed late is found as any other.
+
+use crate::act::Act;
+use crate::error::{Result, failed, failed_commit};
+use crate::queue::{Job, Queue, Work};
+use crate::room::Room;
+use core::time::Duration;
+use rusqlite::Connection;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+use tourbillon::Clock;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{Durability, StoreError, StoreErrorKind};
+
+/// The greatest number of jobs in a transaction.
+const MOST_JOBS: usize = 512;
+/// The time after which a transaction takes no further job, so that other connections can write.
+const LONGEST: Duration = Duration::from_millis(20);
+/// The time after which changes that are only with the system are synced.
+const SYNC_AFTER: Duration = Duration::from_millis(20);
+
+type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// A job that was run, with the result for its caller.
+type Done = (Box<dyn Job>, Result<()>);
+
+/// The parts of a store that its thread and its callers share.
+pub(crate) struct Shared {
+    pub(crate) queue: Queue,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The room on the disk. `None` in memory.
+    pub(crate) room: Option<Room>,
+    wakes: RwLock<Vec<Wake>>,
+}
+
+impl Shared {
+    pub(crate) fn new(clock: Arc<dyn Clock>, room: Option<Room>) -> Arc<Self> {
+        let shared = Arc::new(Self { queue: Queue::default(), clock, room, wakes: RwLock::default() });
+        let on_step = Arc::downgrade(&shared);
+        let wake = move || on_step.upgrade().inspect(|shared| shared.wake()).is_some();
+        shared.clock.subscribe(Box::new(wake));
+        shared
+    }
+
+    pub(crate) fn now(&self) -> UtcMillis {
+        UtcMillis::from_nanos(self.clock.true_now().as_nanos())
+    }
+
+    pub(crate) fn subscribe(&self, wake: Wake) {
+        self.wakes.write().unwrap_or_else(PoisonError::into_inner).push(wake);
+    }
+
+    pub(crate) fn wake(&self) {
+        for wake in &*self.wakes.read().unwrap_or_else(PoisonError::into_inner) {
+            wake();
+        }
+    }
+}
+
+pub(crate) fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    connection.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The state of the thread that writes.
+pub(crate) struct Committer {
+    connection: Arc<Mutex<Connection>>,
+    shared: Arc<Shared>,
+    /// The interval of looks for changes of other connections. `None` for no looks but those that are asked for.
+    every: Option<Duration>,
+    last_look: Instant,
+    data_version: i64,
+    /// The due moment of the first pending timer after the last claim. The outer `None` says that nothing is known, so
+    /// that each pending timer wakes the runtime.
+    first: Option<Option<UtcMillis>>,
+    is_full_sync: bool,
+    /// The moment since which changes are only with the system. `None` if the disk has all changes.
+    unsynced: Option<Instant>,
+    /// Whether a sync has failed, after which the log counts as lost.
+    is_suspect: bool,
+    /// Whether the disk was full at the last transaction. Then each job is a transaction of its own, so that the ends
+    /// of deliveries do not fail with new timers.
+    was_full: bool,
+}
+
+impl Committer {
+    pub(crate) fn new(
+        connection: Arc<Mutex<Connection>>,
+        shared: Arc<Shared>,
+        every: Option<Duration>,
+    ) -> Self {
+        Self {
+            connection,
+            shared,
+            every,
+            last_look: Instant::now(),
+            data_version: -1,
+            first: None,
+            is_full_sync: true,
+            unsynced: None,
+            is_suspect: false,
+            was_full: false,
+        }
+    }
+
+    /// Serves the queue until it is closed.
+    pub(crate) fn serve(mut self) -> Result<()> {
+        let _fails_the_rest = FailsTheRest(Arc::clone(&self.shared));
+        loop {
+            let look = self.every.map(|every| self.last_look + every);
+            let sync = self.unsynced.map(|since| since + SYNC_AFTER);
+            let until = [look, sync].into_iter().flatten().min();
+            let most = if self.was_full { 1 } else { MOST_JOBS };
+            let Work { jobs, must_look, is_over } = self.shared.queue.wait(until, most);
+            if is_over {
+                return if self.unsynced.is_some() { self.sync() } else { Ok(()) };
+            }
+            if !jobs.is_empty() {
+                self.run(jobs);
+            }
+            let now = Instant::now();
+            if self.unsynced.is_some_and(|since| now >= since + SYNC_AFTER) {
+                // A failed sync is repeated. Nobody waits for this sync, so nobody gets the error.
+                if self.sync().is_err() {
+                    self.unsynced = Some(now);
+                }
+            }
+            if must_look || self.every.is_some_and(|every| now >= self.last_look + every) {
+                self.last_look = now;
+                self.look();
+            }
+        }
+    }
+
+    /// Wakes the runtime if another connection has committed, and a timer is due earlier than the last claim said.
+    fn look(&mut self) {
+        let connection = lock(&self.connection);
+        let version = connection
+            .prepare_cached("PRAGMA data_version")
+            .and_then(|mut query| query.query_row([], |row| row.get::<_, i64>(0)));
+        let is_other = version.as_ref().map_or(true, |version| *version != self.data_version);
+        let first = if is_other { Act::new(&connection, UtcMillis::ZERO).first_pending() } else { Ok(None) };
+        drop(connection);
+        match first {
+            Ok(first) => {
+                self.data_version = version.unwrap_or(-1);
+                if is_other && first.is_some_and(|first| self.is_earlier(first)) {
+                    self.shared.wake();
+                }
+            }
+            // The next look reads again. Until then the runtime's own calls report the error, if it lasts.
+            Err(_) => self.data_version = -1,
+        }
+    }
+
+    fn is_earlier(&self, due: UtcMillis) -> bool {
+        match self.first {
+            None | Some(None) => true,
+            Some(Some(first)) => due < first,
+        }
+    }
+
+    /// Runs jobs in one transaction, and answers them.
+    fn run(&mut self, jobs: Vec<Box<dyn Job>>) {
+        let mut jobs: std::collections::VecDeque<_> = jobs.into();
+        while !jobs.is_empty() {
+            let (done, wakes) = self.transact(&mut jobs);
+            if wakes {
+                self.shared.wake();
+            }
+            for (job, result) in done {
+                job.answer(result);
+            }
+        }
+    }
+
+    /// Runs as many of the jobs as fit into a transaction. Returns these jobs with their results, and whether the
+    /// runtime must be woken.
+    fn transact(&mut self, jobs: &mut std::collections::VecDeque<Box<dyn Job>>) -> (Vec<Done>, bool) {
+        let wanted = jobs.iter().map(|job| job.durability()).max().unwrap_or_default();
+        let connection = Arc::clone(&self.connection);
+        let connection = lock(&connection);
+        let begun = self.begin(&connection, wanted);
+        if let Err(error) = begun {
+            return (jobs.drain(..).map(|job| (job, Err(error.clone()))).collect(), false);
+        }
+        let (begin, changes) = (Instant::now(), connection.total_changes());
+        let now = self.shared.now();
+        let (mut done, mut wakes, mut must_sync) = (Vec::new(), false, false);
+        let mut first = self.first;
+        let mut lost = None;
+        while let Some(mut job) = jobs.pop_front() {
+            let act = Act::new(&connection, now);
+            match within_savepoint(&connection, || job.run(&act)) {
+                Ok(()) => {
+                    if let Some(due) = act.first_due() {
+                        self.first = first;
+                        wakes |= self.is_earlier(due);
+                    }
+                    first = act.claimed().or(first);
+                    must_sync |= act.must_sync();
+                    done.push((job, Ok(())));
+                }
+                Err(error) => done.push((job, Err(error.clone()))),
+            }
+            if connection.is_autocommit() {
+                // SQLite has taken the whole transaction back.
+                lost = done.last().and_then(|(_, result)| result.as_ref().err().cloned());
+                break;
+            }
+            if begin.elapsed() > LONGEST || self.was_full {
+                break;
+            }
+        }
+        let committed = match lost {
+            Some(error) => Err(error),
+            None => self.commit(&connection, changes, wanted, must_sync),
+        };
+        drop(connection);
+        self.was_full = match &committed {
+            Err(error) => error.kind() == StoreErrorKind::Full,
+            Ok(()) => done
+                .iter()
+                .any(|(_, result)| matches!(result, Err(error) if error.kind() == StoreErrorKind::Full)),
+        };
+        if let Some(room) = self.shared.room.as_ref().filter(|_| self.was_full) {
+            room.release();
+        }
+        match committed {
+            Ok(()) => {
+                self.first = first;
+                (done, wakes)
+            }
+            Err(error) => {
+                self.first = None;
+                let failed = done.into_iter().map(|(job, result)| (job, result.and(Err(error.clone()))));
+                (failed.collect(), true)
+            }
+        }
+    }
+
+    fn begin(&mut self, connection: &Connection, wanted: Durability) -> Result<()> {
+        self.set_sync(connection, wanted == Durability::PowerLoss)?;
+        if self.is_suspect && wanted == Durability::PowerLoss {
+            self.move_log(connection)?;
+        }
+        run(connection, "BEGIN IMMEDIATE").map_err(busy)
+    }
+
+    /// Commits a transaction. `changes` is the connection's number of changes before it.
+    fn commit(
+        &mut self,
+        connection: &Connection,
+        changes: u64,
+        wanted: Durability,
+        must_sync: bool,
+    ) -> Result<()> {
+        let has_changes = connection.total_changes() != changes;
+        if let Err(error) = connection.prepare_cached("COMMIT").and_then(|mut run| run.execute([])) {
+            let error = failed_commit(error);
+            self.is_suspect |= error.kind() == StoreErrorKind::Unknown;
+            if !connection.is_autocommit() {
+                run(connection, "ROLLBACK")?;
+            }
+            return Err(error);
+        }
+        if has_changes && self.is_full_sync {
+            self.unsynced = None;
+        } else if has_changes {
+            self.unsynced.get_or_insert_with(Instant::now);
+        }
+        if self.unsynced.is_some() && (must_sync || wanted == Durability::PowerLoss) {
+            return self.sync_on(connection);
+        }
+        Ok(())
+    }
+
+    fn set_sync(&mut self, connection: &Connection, is_full: bool) -> Result<()> {
+        if self.is_full_sync != is_full {
+            let level = if is_full { "FULL" } else { "NORMAL" };
+            connection.execute_batch(&format!("PRAGMA synchronous = {level}")).map_err(failed)?;
+            self.is_full_sync = is_full;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let connection = Arc::clone(&self.connection);
+        let connection = lock(&connection);
+        self.sync_on(&connection)
+    }
+
+    /// Makes all changes durable: commits a change of a counter, with a sync.
+    fn sync_on(&mut self, connection: &Connection) -> Result<()> {
+        self.set_sync(connection, true)?;
+        if self.is_suspect {
+            return self.move_log(connection);
+        }
+        let sql = "UPDATE tourbillon_meta SET value = value + 1 WHERE name = 'syncs'";
+        let synced = connection.prepare_cached(sql).and_then(|mut run| run.execute([]));
+        if let Err(error) = synced {
+            let error = failed_commit(error);
+            self.is_suspect |= error.kind() == StoreErrorKind::Unknown;
+            return Err(error);
+        }
+        self.unsynced = None;
+        Ok(())
+    }
+
+    /// Moves the log to the database, with a sync of the database.
+    fn move_log(&mut self, connection: &Connection) -> Result<()> {
+        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let is_busy: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(failed)?;
+        if is_busy {
+            let message = "a sync has failed, and a reader keeps the log from being written to the database";
+            return Err(StoreError::new(StoreErrorKind::Io, message));
+        }
+        (self.is_suspect, self.unsynced) = (false, None);
+        Ok(())
+    }
+}
+
+/// Fails the jobs that are left when the thread ends, even by a panic.
+struct FailsTheRest(Arc<Shared>);
+
+impl Drop for FailsTheRest {
+    fn drop(&mut self) {
+        self.0.queue.fail();
+    }
+}
+
+fn run(connection: &Connection, sql: &str) -> Result<()> {
+    connection.prepare_cached(sql).and_then(|mut run| run.execute([])).map(drop).map_err(failed)
+}
+
+/// Says whose lock it was that kept a transaction from its begin.
+fn busy(error: StoreError) -> StoreError {
+    if error.kind() == StoreErrorKind::Io && error.to_string().contains("locked") {
+        let message = "another connection has not ended its transaction in the busy time";
+        return StoreError::new(StoreErrorKind::Io, message);
+    }
+    error
+}
+
+/// Runs a function in a savepoint. After an error, takes the function's changes back.
+pub(crate) fn within_savepoint<T>(connection: &Connection, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    run(connection, "SAVEPOINT tourbillon")?;
+    let result = act();
+    if result.is_ok() {
+        run(connection, "RELEASE tourbillon")?;
+    } else if !connection.is_autocommit() {
+        run(connection, "ROLLBACK TO tourbillon")?;
+        run(connection, "RELEASE tourbillon")?;
+    }
+    result
+}

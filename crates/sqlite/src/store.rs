@@ -1,0 +1,460 @@
+//! Defines the store.
+
+use crate::act::{Act, Check, Leases, Lists, Rotation, Turns};
+use crate::committer::{Committer, Shared, lock};
+use crate::error::{Result, failed};
+use crate::owner::{Owner, make_missing};
+use crate::queue::Call;
+use crate::room::Room;
+use crate::schema::migrate;
+use crate::transactional::Transactional;
+use core::fmt;
+use core::time::Duration;
+use futures_channel::oneshot;
+use rusqlite::{Connection, OpenFlags};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use tourbillon::Clock;
+use tourbillon_durable::state::Token;
+use tourbillon_durable::store::{
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Op,
+    Outcome, Page, Reaped, Shares, StoreError, StoreErrorKind, TimerStore, dry_run,
+};
+use tourbillon_durable::timer::{Address, Timer, TimerId};
+use tourbillon_durable::{UtcMillis, WallClock};
+
+/// The interval at which a store looks for changes of other connections, unless [`SqliteBuilder::look_every`] sets
+/// another.
+pub const LOOK: Duration = Duration::from_millis(50);
+
+/// The number of statements that a connection of the store keeps prepared.
+const STATEMENTS: usize = 64;
+
+/// A store of timers in an SQLite database, which may also have a program's own tables.
+///
+/// One store at a time delivers the timers of a database. A second store on the same file fails with
+/// [`StoreErrorKind::Locked`], in the same process or in another. Any number of other connections and processes create,
+/// cancel and end timers, by a [`Transactional`].
+///
+/// ```
+/// use tourbillon_durable::Durable;
+/// use tourbillon_durable::store::StoreErrorKind;
+/// use tourbillon_sqlite::SqliteStore;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("shop.db");
+/// let durable = Durable::builder(SqliteStore::open(&path)?).start()?;
+/// let second = SqliteStore::open(&path).map_err(|error| error.kind());
+/// assert_eq!(second.err(), Some(StoreErrorKind::Locked));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+    /// The connection for reads. In memory, the connection that also writes.
+    reader: Arc<Mutex<Connection>>,
+    /// The path of the database; `None` in memory.
+    path: Option<PathBuf>,
+    rotation: Arc<Mutex<Rotation>>,
+    /// The thread that writes. `None` once the store is being closed.
+    thread: Option<JoinHandle<Result<()>>>,
+    _owner: Option<Owner>,
+}
+
+/// The options of a [`SqliteStore`].
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_sqlite::SqliteStore;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("shop.db");
+/// let store = SqliteStore::builder().cache(64 << 20).look_every(Duration::from_millis(20)).open(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct SqliteBuilder {
+    clock: Arc<dyn Clock>,
+    cache: usize,
+    busy: Duration,
+    look: Option<Duration>,
+    keep_free: u64,
+    waits: bool,
+}
+
+impl fmt::Debug for SqliteBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cache, busy, look, .. } = self;
+        f.debug_struct("SqliteBuilder")
+            .field("cache", cache)
+            .field("busy", busy)
+            .field("look", look)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SqliteBuilder {
+    /// Sets the clock by which timers are due. The clock counts from the start of 1970. The default is the
+    /// [`WallClock`].
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Sets the number of bytes of the database that each of the store's two connections keeps in memory. 16 MiB by
+    /// default.
+    #[must_use]
+    pub fn cache(mut self, bytes: usize) -> Self {
+        self.cache = bytes;
+        self
+    }
+
+    /// Sets the time for which the store waits while another connection has a transaction that writes. 5 s by default.
+    /// Afterwards the calls that wait fail with [`StoreErrorKind::Io`]. SQLite offers no notice of the end of another
+    /// transaction, so the wait consists of sleeps of up to 100 ms.
+    #[must_use]
+    pub fn busy(mut self, longest: Duration) -> Self {
+        self.busy = longest;
+        self
+    }
+
+    /// Sets the interval at which the store looks for changes of other connections. The default is [`LOOK`]. A look
+    /// that finds no change reads neither a page nor a file. [`Transactional::wake`] looks at once.
+    #[must_use]
+    pub fn look_every(mut self, interval: Duration) -> Self {
+        self.look = Some(interval.max(Duration::from_millis(1)));
+        self
+    }
+
+    /// Makes the store look for changes of other connections only when [`Transactional::wake`] asks for it. A timer of
+    /// another connection without a wake is found by the next claim. So this is for programs in which this store alone
+    /// creates timers, or in which all transactions end with a wake.
+    #[must_use]
+    pub fn look_when_asked(mut self) -> Self {
+        self.look = None;
+        self
+    }
+
+    /// Sets the number of bytes that the store leaves free on the file system. While fewer bytes are free, operations
+    /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and
+    /// moves go on. A [`Transactional`] does not know the number. On a small file system the number is reduced, as by
+    /// [`RedbBuilder::kept_free`]. The default is zero, which sets no limit.
+    ///
+    /// The store reserves half of the number in a file `<path>-reserve`. The store removes the file when other programs
+    /// have filled the file system, and makes the file again later. The limit works on Linux only.
+    ///
+    /// [`RedbBuilder::kept_free`]: tourbillon_durable::store::RedbBuilder::kept_free
+    #[must_use]
+    pub fn keep_free(mut self, bytes: u64) -> Self {
+        self.keep_free = bytes;
+        self
+    }
+
+    /// Makes [`open`](Self::open) wait while another store delivers the timers of the database. By default, `open`
+    /// fails. The wait costs no work.
+    #[must_use]
+    pub fn wait_for_owner(mut self) -> Self {
+        self.waits = true;
+        self
+    }
+
+    /// Opens a store, and makes its tables if they are missing. Deliveries that were under way when the last store
+    /// ended are due again at once.
+    ///
+    /// A new database can be read by its user only. The database gets the journal mode WAL, which the file keeps. On a
+    /// file system without shared memory, such as most network file systems, this fails.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Locked`] if another store has the database open, and with
+    /// [`StoreErrorKind::NewerSchema`] if a later version of this crate has migrated the database. Fails if the file
+    /// is damaged, or cannot be read and written.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore> {
+        make_missing(path.as_ref())?;
+        let mut writer = connect(path.as_ref())?;
+        // SQLite names the file without symbolic links. So two names of a database have the same lock.
+        let path = writer.path().map_or_else(|| path.as_ref().to_owned(), PathBuf::from);
+        let owner = Owner::take(&path, self.waits)?;
+        self.prepare(&writer)?;
+        let mode: String =
+            writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+        if mode != "wal" {
+            let message = format!("the journal mode WAL is not possible here, the mode is {mode}");
+            return Err(StoreError::new(StoreErrorKind::Io, message));
+        }
+        migrate(&mut writer)?;
+        let reader = connect(&path)?;
+        self.prepare(&reader)?;
+        reader.execute_batch("PRAGMA query_only = ON").map_err(failed)?;
+        self.start(writer, Some(reader), Some(path), Some(owner))
+    }
+
+    /// Makes a store in memory, for tests. All timers are lost when the store is dropped. No other connection can use
+    /// the store.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no memory, or if the system refuses a thread.
+    pub fn in_memory(self) -> Result<SqliteStore> {
+        let mut writer = Connection::open_in_memory().map_err(failed)?;
+        self.prepare(&writer)?;
+        migrate(&mut writer)?;
+        Self { look: None, ..self }.start(writer, None, None, None)
+    }
+
+    fn prepare(&self, connection: &Connection) -> Result<()> {
+        connection.busy_timeout(self.busy).map_err(failed)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        let kibibytes = i64::try_from(self.cache / 1_024).unwrap_or(i64::MAX).max(64);
+        connection
+            .execute_batch(&format!(
+                "PRAGMA cache_size = -{kibibytes}; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON;
+                 PRAGMA checkpoint_fullfsync = ON; PRAGMA journal_size_limit = 67108864;"
+            ))
+            .map_err(failed)
+    }
+
+    fn start(
+        self,
+        writer: Connection,
+        reader: Option<Connection>,
+        path: Option<PathBuf>,
+        owner: Option<Owner>,
+    ) -> Result<SqliteStore> {
+        let room = path.as_deref().map(|path| Room::new(path, self.keep_free));
+        let shared = Shared::new(self.clock, room);
+        match end_leases(&writer, shared.now()) {
+            // On a full disk, the leases end by their time.
+            Err(error) if error.kind() == StoreErrorKind::Full => {}
+            ended => ended?,
+        }
+        let writer = Arc::new(Mutex::new(writer));
+        let reader = reader.map_or_else(|| Arc::clone(&writer), |reader| Arc::new(Mutex::new(reader)));
+        let committer = Committer::new(writer, Arc::clone(&shared), self.look);
+        let thread = std::thread::Builder::new()
+            .name("tourbillon-sqlite".to_owned())
+            .spawn(move || committer.serve())?;
+        let rotation = Arc::default();
+        Ok(SqliteStore { shared, reader, path, rotation, thread: Some(thread), _owner: owner })
+    }
+}
+
+/// Opens an existing database.
+fn connect(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(path, flags).map_err(failed)
+}
+
+/// Ends the leases of earlier stores, whose processes are gone.
+fn end_leases(connection: &Connection, now: UtcMillis) -> Result<()> {
+    loop {
+        let sql = "SELECT 1 FROM tourbillon_timers WHERE phase = 1 LIMIT 1";
+        if !connection.prepare_cached(sql).and_then(|mut query| query.exists([])).map_err(failed)? {
+            return Ok(());
+        }
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
+        let ended = Leases(&Act::new(connection, now)).end_leases();
+        let end = if ended.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let committed = connection.execute_batch(end).map_err(failed);
+        if !ended? {
+            return committed;
+        }
+        committed?;
+    }
+}
+
+impl SqliteStore {
+    /// Opens a store with the default options, as [`SqliteBuilder::open`] does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`SqliteBuilder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().open(path)
+    }
+
+    /// Returns the default options, to change them.
+    #[must_use]
+    pub fn builder() -> SqliteBuilder {
+        SqliteBuilder {
+            clock: Arc::new(WallClock::new()),
+            cache: 16 << 20,
+            busy: Duration::from_secs(5),
+            look: Some(LOOK),
+            keep_free: 0,
+            waits: false,
+        }
+    }
+
+    /// Returns a handle that creates, cancels and ends timers in transactions of the program's own connections.
+    #[must_use]
+    pub fn transactional(&self) -> Transactional {
+        Transactional::of(&self.shared)
+    }
+
+    /// Closes the store. All changes are on the disk afterwards. A drop does the same, and ignores the error.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the last changes could not be written to the disk.
+    pub fn close(mut self) -> Result<()> {
+        self.end()
+    }
+
+    /// Removes the records that the store has set aside because they cannot be read. Returns their number.
+    #[must_use]
+    pub fn forget_damaged(&self) -> Answer<'_, u64> {
+        self.ask(Durability::PowerLoss, |act| act.forget_set_aside())
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.shared.queue.close();
+        let panicked =
+            |_| Err(StoreError::new(StoreErrorKind::Closed, "the thread that writes has panicked"));
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(panicked))
+    }
+
+    /// Sends a function to the thread that writes.
+    fn ask<'a, T: Send + 'static>(
+        &self,
+        durability: Durability,
+        function: impl FnOnce(&Act<'_>) -> Result<T> + Send + 'static,
+    ) -> Answer<'a, T> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.queue.send(Box::new(Call { durability, function: Some(function), result: None, reply }));
+        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(crate::queue::closed())) })
+    }
+
+    /// Reads in the calling thread. The read does not wait for transactions that write.
+    fn read<'a, T: Send + 'a>(&self, read: impl FnOnce(&Act<'_>) -> Result<T>) -> Answer<'a, T> {
+        let connection = lock(&self.reader);
+        let result = read_on(&connection, self.now(), read);
+        drop(connection);
+        Box::pin(core::future::ready(result))
+    }
+
+    /// Reads the whole store, on a connection of its own: other reads do not wait for it.
+    fn read_all<T>(&self, read: impl FnOnce(&Act<'_>) -> Result<T>) -> Result<T> {
+        match &self.path {
+            Some(path) => read_on(&connect(path)?, self.now(), read),
+            None => read_on(&lock(&self.reader), self.now(), read),
+        }
+    }
+}
+
+/// Runs a read in a transaction, so that all of it is of one moment.
+fn read_on<T>(
+    connection: &Connection,
+    now: UtcMillis,
+    read: impl FnOnce(&Act<'_>) -> Result<T>,
+) -> Result<T> {
+    let run = |sql| connection.prepare_cached(sql).and_then(|mut run| run.execute([])).map_err(failed);
+    run("BEGIN")?;
+    let result = read(&Act::reading(connection, now));
+    if !connection.is_autocommit() {
+        run("COMMIT")?;
+    }
+    result
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        // `close` reports the error.
+        let _ignored = self.end();
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+fn ready<'a, T: Send + 'a>(result: Result<T>) -> Answer<'a, T> {
+    Box::pin(core::future::ready(result))
+}
+
+impl TimerStore for SqliteStore {
+    fn now(&self) -> UtcMillis {
+        self.shared.now()
+    }
+
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+        if let Err(error) = ops.iter().try_for_each(dry_run::admit) {
+            return ready(Err(error));
+        }
+        if let Some(error) = self.shared.room.as_ref().and_then(|room| room.refusal(&ops)) {
+            return ready(Err(error));
+        }
+        self.ask(durability, |act| ops.into_iter().map(|op| act.apply(op)).collect())
+    }
+
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+        self.ask(Durability::Volatile, move |act| Leases(act).claim(by, claim, limit))
+    }
+
+    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+        let rotation = Arc::clone(&self.rotation);
+        self.ask(Durability::Volatile, move |act| {
+            let mut rotation = rotation.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            Turns(act).claim(by, claim, limit, &shares, &mut rotation)
+        })
+    }
+
+    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+        self.ask(Durability::Volatile, move |act| Leases(act).recover(by, claim))
+    }
+
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+        self.ask(Durability::Volatile, move |act| Leases(act).renew(by, leases))
+    }
+
+    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+        self.ask(Durability::Volatile, move |act| Leases(act).reap(limit))
+    }
+
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+        self.read(|act| Leases(act).upcoming(from, until, limit))
+    }
+
+    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+        self.read(|act| act.get(&at))
+    }
+
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+        self.read(|act| Lists(act).list(&filter, cursor.as_ref(), limit))
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        self.read(|act| Lists(act).counts())
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        self.read(|act| Lists(act).horizon())
+    }
+
+    fn check(&self) -> Answer<'_, Vec<Fault>> {
+        ready(self.read_all(|act| Check(act).run()))
+    }
+
+    fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+        ready(self.read_all(|act| Lists(act).each(each)))
+    }
+
+    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+        self.ask(Durability::PowerLoss, |act| act.import(timers))
+    }
+
+    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.shared.subscribe(wake);
+    }
+
+    fn refuses_new(&self) -> Option<StoreError> {
+        self.shared.room.as_ref().and_then(Room::reason)
+    }
+}

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Notes which events the transitions of a model have caused. A model in which an event never happens says nothing about
-/// that event.
+/// Notes which events the transitions of a model have caused. A model in which an event never happens says nothing
+/// about that event.
 #[derive(Debug)]
 pub struct Reached<const EVENTS: usize>([AtomicBool; EVENTS]);
 
@@ -65,8 +65,12 @@ where
         match (property.expectation, discovery) {
             (Expectation::Sometimes, None) => unreached.push(property.name),
             (Expectation::Sometimes, Some(_)) | (_, None) => {}
-            (_, Some(path)) => {
-                let run = path.into_actions();
+            (Expectation::Always | Expectation::Eventually, Some(path)) => {
+                // The checker goes on for some states. The run ends where it first breaks the property.
+                let steps = path.into_vec().into_iter();
+                let holds = |state: &M::State| (property.condition)(checker.model(), state);
+                let run: Vec<_> =
+                    steps.take_while(|(state, _)| holds(state)).filter_map(|(_, next)| next).collect();
                 if counterexample.as_ref().is_none_or(|(_, shortest)| run.len() < shortest.len()) {
                     counterexample = Some((property.name, run));
                 }
@@ -80,8 +84,8 @@ where
 /// Returns the length of a model's longest run. `None` if a run goes on for ever.
 ///
 /// The property that holds when nothing can happen any more is then a promise about every run: each run comes to such a
-/// state. The properties of the model checker that begin with "eventually" are of no use here, for they do not see a run
-/// that goes round in a circle.
+/// state. The properties of the model checker that begin with "eventually" are of no use here, for they do not see a
+/// run that goes round in a circle.
 #[must_use]
 pub fn longest_run<M>(model: &M) -> Option<usize>
 where

@@ -1,5 +1,5 @@
-//! A timer as the models keep it. The transitions are those of the program: [`step`] calls the function of the same name
-//! in `tourbillon_durable::state`.
+//! A timer as the models keep it. The transitions are those of the program: [`step`] calls the function of the same
+//! name in `tourbillon_durable::state`.
 
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::{self, Event, Lease as StoredLease, Next, Refusal, State, Token, Withdrawal};
@@ -44,8 +44,8 @@ pub enum Step {
     Cancel,
 }
 
-/// The moment at which a lease ends that was renewed so many times. The models have no other moments: their clock passes
-/// the ends of leases one by one.
+/// The moment at which a lease ends after this number of renewals. The models have no other moments: their clock passes
+/// the ends of leases, one after another.
 fn end(renewals: u8) -> UtcMillis {
     UtcMillis::from_millis(1_000 * (1 + u64::from(renewals)))
 }

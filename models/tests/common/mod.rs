@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 use tourbillon_models::explore::{explore, longest_run};
 
-/// Checks that all properties hold in each scope, that each run ends, and that each of the situations is reached in some
-/// scope.
+/// Checks that all properties hold in each scope, that each run ends, and that each of the situations is reached in
+/// some scope.
 pub(crate) fn holds<M>(scopes: impl IntoIterator<Item = (&'static str, M)>, situations: &[&'static str])
 where
     M: Model + Clone + Send + Sync + 'static,

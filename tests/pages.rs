@@ -23,6 +23,7 @@ fn pages() -> Vec<PathBuf> {
         "examples/ported/coturn",
         "examples/ported/tokio_time",
         "examples/reactors",
+        "models",
         "patch/futures-timer",
         "patch/pingora-timeout",
     ];

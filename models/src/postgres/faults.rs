@@ -1,0 +1,182 @@
+//! The faults that are planted in the model of PostgreSQL, and the events that its transitions cause.
+
+/// A check that the program makes, and that the model leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// There is no second look: a look finds only the rows behind the mark.
+    NoSecondLook,
+    /// The second look leaves out the transactions that were open at the last look.
+    ForgetOpen,
+    /// The mark moves too early: it passes the due timers that were beyond the limit of a claim.
+    MarkTooEarly,
+    /// The mark passes rows that other transactions had locked, and nobody asks for them again.
+    ForgetLocked,
+    /// The snapshot of the second look advances although late timers are left.
+    AdvanceTooEarly,
+    /// A timer whose lease has ended keeps its transaction number.
+    ReturnKeepsNumber,
+    /// An owner has no epoch: a mark from a time without the shard counts for the shard.
+    OwnerWithoutEpoch,
+    /// A claim does not lock the row of its node, so the shard may get another owner during the claim.
+    ClaimWithoutNodeLock,
+    /// A claim believes its snapshot that a timer has no lease.
+    ClaimBySnapshot,
+    /// A node goes on with its mark although its server has lost the last commits.
+    MarkAfterFailover,
+    /// A cancel believes the snapshot of its transaction that a timer has no lease.
+    CancelBySnapshot,
+    /// The end of a delivery does not compare the token.
+    EndWithoutToken,
+    /// The end of a delivery does not lock the row before it compares the token.
+    EndWithoutLock,
+    /// A reap does not lock the row of the timer.
+    ReapWithoutLock,
+    /// A node calls a handler although the lease is over.
+    BeginWithoutLease,
+    /// The store forgets the ids of ended timers, so a repeated creation makes a second timer.
+    ForgetIds,
+    /// A caller gets its answer although the standby does not have the commit.
+    AnswerWithoutWait,
+    /// Nobody takes over a shard whose owner's time is over.
+    OwnerForEver,
+    /// Nobody ends the leases of a holder that is gone.
+    NoReap,
+}
+
+impl Fault {
+    /// All faults.
+    pub const ALL: [Self; 19] = [
+        Self::NoSecondLook,
+        Self::ForgetOpen,
+        Self::MarkTooEarly,
+        Self::ForgetLocked,
+        Self::AdvanceTooEarly,
+        Self::ReturnKeepsNumber,
+        Self::OwnerWithoutEpoch,
+        Self::ClaimWithoutNodeLock,
+        Self::ClaimBySnapshot,
+        Self::MarkAfterFailover,
+        Self::CancelBySnapshot,
+        Self::EndWithoutToken,
+        Self::EndWithoutLock,
+        Self::ReapWithoutLock,
+        Self::BeginWithoutLease,
+        Self::ForgetIds,
+        Self::AnswerWithoutWait,
+        Self::OwnerForEver,
+        Self::NoReap,
+    ];
+}
+
+/// An event that a transition may cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A creation is committed.
+    Created,
+    /// A creation finds that it has stored the timer before.
+    Repeated,
+    /// A transaction that creates a timer is rolled back.
+    RolledBack,
+    /// A creation is committed after a look that did not see it.
+    CommittedLate,
+    /// A cancel removes the timer.
+    Cancelled,
+    /// A cancel marks the timer, which has a lease.
+    Marked,
+    /// A transaction that cancels a timer is rolled back.
+    CancelRolledBack,
+    /// A look finds a timer behind the mark, and leases it.
+    ClaimedByScan,
+    /// The second look finds a timer below the mark, and leases it.
+    ClaimedBySecondLook,
+    /// A look passes over a locked row.
+    PassedOver,
+    /// A look finds that a timer of its snapshot has ended, or has a lease by now.
+    GoneMeanwhile,
+    /// A locked row that a look has passed over is asked for again, and leased.
+    ClaimedAgain,
+    /// A look leaves late timers, and its snapshot does not advance.
+    LateLeft,
+    /// A look by a node that does not own the shard moves its mark.
+    LookedInVain,
+    /// A mark starts again, because the owner or its epoch has changed.
+    MarkReset,
+    /// The mark passes a moment.
+    MarkMoved,
+    /// A node takes a shard from another owner.
+    TakenOver,
+    /// A node finds another owner.
+    NotOwner,
+    /// A node that would take the shard waits for a claim of its owner.
+    WaitsForClaim,
+    /// A node finds its lease after a lost answer.
+    Recovered,
+    /// A node finds no lease after a lost answer.
+    NotRecovered,
+    /// A delivery begins.
+    Begun,
+    /// A node finds its lease over, and gives the timer back.
+    Released,
+    /// A node finds its lease over, and the timer is another's by then.
+    ReleaseRefused,
+    /// The end of a delivery is committed.
+    Ended,
+    /// The end of a delivery is refused.
+    EndRefused,
+    /// A transaction that ends a delivery is rolled back.
+    EndRolledBack,
+    /// A lease is renewed.
+    Renewed,
+    /// A renewal finds that its lease is lost.
+    RenewRefused,
+    /// A reap ends a lease, and the timer is pending again.
+    Returned,
+    /// A reap ends the lease of a cancelled timer.
+    Withdrawn,
+    /// A failover loses commits.
+    Lost,
+    /// A failover rolls back an open transaction.
+    Aborted,
+    /// A caller learns that its commit may be lost.
+    NotConfirmed,
+}
+
+impl Event {
+    /// All events.
+    pub const ALL: [Self; 34] = [
+        Self::Created,
+        Self::Repeated,
+        Self::RolledBack,
+        Self::CommittedLate,
+        Self::Cancelled,
+        Self::Marked,
+        Self::CancelRolledBack,
+        Self::ClaimedByScan,
+        Self::ClaimedBySecondLook,
+        Self::PassedOver,
+        Self::GoneMeanwhile,
+        Self::ClaimedAgain,
+        Self::LateLeft,
+        Self::LookedInVain,
+        Self::MarkReset,
+        Self::MarkMoved,
+        Self::TakenOver,
+        Self::NotOwner,
+        Self::WaitsForClaim,
+        Self::Recovered,
+        Self::NotRecovered,
+        Self::Begun,
+        Self::Released,
+        Self::ReleaseRefused,
+        Self::Ended,
+        Self::EndRefused,
+        Self::EndRolledBack,
+        Self::Renewed,
+        Self::RenewRefused,
+        Self::Returned,
+        Self::Withdrawn,
+        Self::Lost,
+        Self::Aborted,
+        Self::NotConfirmed,
+    ];
+}

@@ -1,12 +1,7 @@
 -- Migration 1, third part: the functions of the store. Callers have no right to them. `p_now` is the time of a test
 -- clock; NULL means the time of this server.
 
--- A timer with its lease, as the store reads it.
-CREATE TYPE tourbillon.stored AS (
-    id uuid, due bigint, created bigint, phase text, namespace text, key text, kind text, payload bytea,
-    labels text[], reason text, died bigint, extra text, until bigint, incarnation bigint, claim bigint
-);
-
+-- The timers with their leases, as the store reads them.
 CREATE VIEW tourbillon.stored_timer AS
     SELECT t.id, t.due, t.created, t.phase::text AS phase, t.namespace, t.key, t.kind, t.payload, t.labels, t.reason,
         t.died, t.extra::text AS extra, l.until, l.incarnation, l.claim
@@ -17,10 +12,13 @@ CREATE VIEW tourbillon.stored_timer AS
 -- first statement waited for.
 CREATE FUNCTION tourbillon.place_many(
     p_now bigint, p_ids uuid[], p_dues bigint[], p_namespaces text[], p_keys text[], p_kinds text[],
-    p_payloads bytea[], p_labels text[], p_phases text[], p_reasons text[], p_extras text[], p_notify boolean
+    p_payloads bytea[], p_labels text[], p_phases text[], p_reasons text[], p_extras text[], p_sync boolean
 ) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
 DECLARE v_now CONSTANT bigint := coalesce(p_now, tourbillon.now_ms()); v_made uuid[]; v_old uuid[];
 BEGIN
+    IF NOT p_sync THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     WITH made AS (
         INSERT INTO tourbillon.timer
             (id, due, created, xid, shard, phase, namespace, key, kind, payload, labels, reason, extra)
@@ -41,18 +39,19 @@ BEGIN
             DELETE FROM tourbillon.timer t WHERE t.id = ANY (v_old);
         END IF;
     END IF;
-    IF p_notify AND v_made IS NOT NULL AND EXISTS (SELECT 1 FROM unnest(p_dues) d WHERE d < v_now + 250) THEN
-        PERFORM pg_notify('tourbillon', '');
-    END IF;
     RETURN QUERY SELECT m FROM unnest(v_made) m WHERE v_old IS NULL OR m <> ALL (v_old);
 END $$;
 
 -- Ends deliveries whose timers leave nothing behind: no next occurrence of a series follows. Returns the ids of the
 -- timers that are gone. The leases are looked for after the timers are locked, in the order of their ids.
-CREATE FUNCTION tourbillon.end_many(p_now bigint, p_ids uuid[], p_incarnations bigint[], p_claims bigint[])
-RETURNS SETOF uuid LANGUAGE plpgsql AS $$
+CREATE FUNCTION tourbillon.end_many(
+    p_now bigint, p_ids uuid[], p_incarnations bigint[], p_claims bigint[], p_sync boolean
+) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
 DECLARE v_now CONSTANT bigint := coalesce(p_now, tourbillon.now_ms()); v_ids uuid[];
 BEGIN
+    IF NOT p_sync THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     PERFORM 1 FROM tourbillon.timer t WHERE t.id = ANY (p_ids) ORDER BY t.id FOR UPDATE;
     WITH held AS (
         DELETE FROM tourbillon.lease l
@@ -81,20 +80,26 @@ END $$;
 -- The first row has `head`, in JSON; the others are the leased timers in the order of their due moments.
 CREATE FUNCTION tourbillon.claim(
     p_now bigint, p_node bigint, p_incarnation bigint, p_claim bigint, p_lease bigint, p_timers bigint,
-    p_bytes numeric, p_owned text, p_mark_due bigint, p_mark_id uuid, p_seen text, p_again uuid[]
-) RETURNS TABLE (head text, timer tourbillon.stored) LANGUAGE plpgsql AS $$
+    p_bytes bigint, p_owned text, p_mark_due bigint, p_mark_id uuid, p_seen text, p_again uuid[]
+) RETURNS TABLE (
+    head text, id uuid, due bigint, created bigint, phase text, namespace text, key text, kind text, payload bytea,
+    labels text[], reason text, died bigint, extra text, until bigint, incarnation bigint, claim bigint
+) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_now bigint;
+    v_now bigint; v_node bigint;
     v_shards smallint[]; v_owned text; v_snapshot pg_snapshot; v_seen pg_snapshot := p_seen::pg_snapshot;
     v_mark_due bigint := p_mark_due; v_mark_id uuid := p_mark_id;
     v_found uuid[]; v_dues bigint[]; v_late bigint; v_taken uuid[]; v_held uuid[]; v_left bigint; v_next bigint;
     v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
 BEGIN
-    PERFORM 1 FROM tourbillon.node n WHERE n.incarnation = p_node FOR SHARE;
+    -- A lease need not survive a crash of the server: the timer is then claimed again.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT n.incarnation INTO v_node FROM tourbillon.node n WHERE n.incarnation = p_node FOR SHARE;
     v_now := coalesce(p_now, tourbillon.now_ms());
-    IF NOT FOUND THEN
-        RETURN QUERY SELECT json_build_object('now', v_now, 'gone', true)::text, NULL::tourbillon.stored;
+    IF v_node IS NULL THEN
+        head := json_build_object('now', v_now, 'gone', true);
+        RETURN NEXT;
         RETURN;
     END IF;
     SELECT coalesce(array_agg(s.number ORDER BY s.number), '{}'),
@@ -182,12 +187,10 @@ BEGIN
     IF v_late > 0 THEN
         v_next := least(v_next, v_now);
     END IF;
-    RETURN QUERY SELECT json_build_object('now', v_now, 'gone', false, 'owned', v_owned, 'mark_due', v_mark_due,
-        'mark_id', v_mark_id, 'seen', v_snapshot::text, 'held', v_held, 'next', v_next)::text,
-        NULL::tourbillon.stored;
-    RETURN QUERY SELECT NULL::text, ROW(r.id, r.due, r.created, r.phase, r.namespace, r.key, r.kind, r.payload,
-            r.labels, r.reason, r.died, r.extra, r.until, r.incarnation, r.claim)::tourbillon.stored
-        FROM tourbillon.stored_timer r
+    head := json_build_object('now', v_now, 'gone', false, 'owned', v_owned, 'mark_due', v_mark_due,
+        'mark_id', v_mark_id, 'seen', v_snapshot::text, 'held', v_held, 'next', v_next);
+    RETURN NEXT;
+    RETURN QUERY SELECT NULL::text, r.* FROM tourbillon.stored_timer r
         WHERE r.id = ANY (v_taken) AND r.incarnation = p_incarnation AND r.claim = p_claim ORDER BY r.due, r.id;
 END $$;
 

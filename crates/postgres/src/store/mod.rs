@@ -1,0 +1,7 @@
+//! The store, which joins the parts, and its builder.
+
+mod builder;
+mod postgres_store;
+
+pub use builder::{POLL, PostgresBuilder, TTL};
+pub use postgres_store::PostgresStore;

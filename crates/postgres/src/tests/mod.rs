@@ -1,0 +1,4 @@
+//! Tests on a server. Each test starts a server of its own, and is skipped with a message if PostgreSQL is not installed.
+
+mod conformance;
+mod server;

@@ -97,13 +97,10 @@ async fn prepare_in(session: &mut Session, name: &str, migrates: bool) -> Result
     let found = version(session, name).await?.unwrap_or(0);
     compared(found, migrates)?;
     if found == 0 {
-        session
-            .run(
-                "CREATE SCHEMA IF NOT EXISTS tourbillon;
-                 CREATE TABLE tourbillon.migration (number int PRIMARY KEY,
-                     at timestamptz NOT NULL DEFAULT clock_timestamp());",
-            )
-            .await?;
+        session.run(&format!("CREATE SCHEMA IF NOT EXISTS {name}")).await?;
+        let sql = "CREATE TABLE tourbillon.migration (
+                       number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp())";
+        session.run(sql).await?;
     }
     for (number, parts) in (1_i32..).zip(MIGRATIONS) {
         if number <= found {

@@ -90,7 +90,7 @@ DECLARE
     v_now bigint; v_node bigint;
     v_shards smallint[]; v_owned text; v_snapshot pg_snapshot; v_seen pg_snapshot := p_seen::pg_snapshot;
     v_mark_due bigint := p_mark_due; v_mark_id uuid := p_mark_id;
-    v_found uuid[]; v_dues bigint[]; v_late bigint; v_taken uuid[]; v_held uuid[]; v_left bigint; v_next bigint;
+    v_found uuid[]; v_dues bigint[]; v_late bigint; v_taken uuid[]; v_held uuid[]; v_left bigint; v_next bigint; v_next_late bigint;
     v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
 BEGIN
     -- A lease need not survive a crash of the server: the timer is then claimed again.
@@ -149,8 +149,8 @@ BEGIN
     )
     SELECT array_agg(f.id ORDER BY f.nth) FILTER (WHERE f.fits),
         array_agg(f.due ORDER BY f.nth) FILTER (WHERE f.fits), count(*) FILTER (WHERE NOT f.fits AND f.is_late),
-        count(*) FILTER (WHERE NOT f.fits), pg_current_snapshot()
-    INTO v_found, v_dues, v_late, v_left, v_snapshot FROM fit f;
+        min(f.due) FILTER (WHERE NOT f.fits AND f.is_late), count(*) FILTER (WHERE NOT f.fits), pg_current_snapshot()
+    INTO v_found, v_dues, v_late, v_next_late, v_left, v_snapshot FROM fit f;
     v_found := coalesce(v_found, '{}');
     -- The timers are locked. Those that another transaction holds are passed over, and asked for again by their ids.
     WITH locked AS (
@@ -184,9 +184,7 @@ BEGIN
             AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
             AND t.id <> ALL (v_held)
         ORDER BY t.due, t.id LIMIT 1) c;
-    IF v_late > 0 THEN
-        v_next := least(v_next, v_now);
-    END IF;
+    v_next := least(v_next, v_next_late);
     head := json_build_object('now', v_now, 'gone', false, 'owned', v_owned, 'mark_due', v_mark_due,
         'mark_id', v_mark_id, 'seen', v_snapshot::text, 'held', v_held, 'next', v_next);
     RETURN NEXT;

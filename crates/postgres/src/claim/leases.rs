@@ -38,7 +38,7 @@ pub(crate) async fn renew(
                    ORDER BY l.id FOR UPDATE OF l)
                UPDATE tourbillon.lease l
                SET until = CASE WHEN l.until - a.until > 86400000 THEN a.until ELSE greatest(l.until, a.until) END
-               FROM asked a WHERE l.id = a.id RETURNING l.id";
+               FROM asked a WHERE l.id = a.id RETURNING l.id, l.incarnation, l.claim";
     let rows = session
         .query(
             sql,
@@ -52,8 +52,12 @@ pub(crate) async fn renew(
         )
         .await
         .map_err(Failure::into_error)?;
-    let renewed: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
-    Ok(leases.into_iter().map(|(id, _)| id).filter(|id| !renewed.contains(&Id(*id))).collect())
+    let renewed: BTreeSet<(Id, i64, i64)> =
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    let is_lost = |(id, token): &(TimerId, Token)| {
+        !renewed.contains(&(Id(*id), token.incarnation.cast_signed(), token.claim.cast_signed()))
+    };
+    Ok(leases.into_iter().filter(is_lost).map(|(id, _)| id).collect())
 }
 
 /// Returns the end of the first lease; of the first lease of another holder, if this holder is given.

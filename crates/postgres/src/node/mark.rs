@@ -16,7 +16,7 @@ const MOST_HELD: usize = 10_000;
 /// the held ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
-    /// The shards for which the mark holds, with their epochs.
+    /// The shards for which the mark holds, with their epochs, and the lifetime of the server's memory.
     pub(crate) owned: String,
     pub(crate) due: i64,
     pub(crate) id: Id,

@@ -86,6 +86,13 @@ CREATE TABLE tourbillon.shard (
 );
 INSERT INTO tourbillon.shard (number) SELECT generate_series(0, 15);
 
+-- The lifetime of the server's memory: one row. An unlogged table is empty after a crash, and after a failover. Then
+-- leases and transaction ids may be lost that nobody waited for, and the marks of all nodes start again.
+CREATE UNLOGGED TABLE tourbillon.lifetime (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    id uuid NOT NULL DEFAULT gen_random_uuid()
+);
+
 -- The time of this server.
 CREATE FUNCTION tourbillon.now_ms() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS
 $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;

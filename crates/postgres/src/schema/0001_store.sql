@@ -70,6 +70,20 @@ BEGIN
     RETURN QUERY SELECT i FROM unnest(v_ids) i;
 END $$;
 
+-- Returns the shards of a node, as text: the lifetime of the server's memory, and each shard with its epoch.
+CREATE FUNCTION tourbillon.owned_by(p_node bigint) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE v_life uuid; v_owned text;
+BEGIN
+    SELECT f.id INTO v_life FROM tourbillon.lifetime f;
+    IF v_life IS NULL THEN
+        INSERT INTO tourbillon.lifetime DEFAULT VALUES ON CONFLICT DO NOTHING;
+        SELECT f.id INTO v_life FROM tourbillon.lifetime f;
+    END IF;
+    SELECT string_agg(s.number || ':' || s.epoch, ',' ORDER BY s.number) INTO v_owned
+    FROM tourbillon.shard s WHERE s.owner = p_node;
+    RETURN v_life || ' ' || coalesce(v_owned, '');
+END $$;
+
 -- Leases due timers in the shards of a node.
 --
 -- The node's row is locked first: a node that takes shards over locks it, too. So the shards that the next statement
@@ -102,9 +116,8 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
-    SELECT coalesce(array_agg(s.number ORDER BY s.number), '{}'),
-        coalesce(string_agg(s.number || ':' || s.epoch, ',' ORDER BY s.number), '')
-    INTO v_shards, v_owned FROM tourbillon.shard s WHERE s.owner = p_node;
+    SELECT coalesce(array_agg(s.number), '{}') INTO v_shards FROM tourbillon.shard s WHERE s.owner = p_node;
+    v_owned := tourbillon.owned_by(p_node);
     IF v_owned IS DISTINCT FROM p_owned OR v_now < v_mark_due OR v_seen IS NULL THEN
         -- Shards have come or gone, or the clock went back: begin at the first timer.
         v_mark_due := -1;
@@ -202,9 +215,8 @@ DECLARE
     v_now CONSTANT bigint := coalesce(p_now, tourbillon.now_ms());
     v_shards smallint[]; v_owned text; v_next bigint; v_late boolean; v_seen CONSTANT pg_snapshot := p_seen::pg_snapshot;
 BEGIN
-    SELECT coalesce(array_agg(s.number ORDER BY s.number), '{}'),
-        coalesce(string_agg(s.number || ':' || s.epoch, ',' ORDER BY s.number), '')
-    INTO v_shards, v_owned FROM tourbillon.shard s WHERE s.owner = p_node;
+    SELECT coalesce(array_agg(s.number), '{}') INTO v_shards FROM tourbillon.shard s WHERE s.owner = p_node;
+    v_owned := tourbillon.owned_by(p_node);
     IF v_owned IS DISTINCT FROM p_owned OR v_seen IS NULL OR v_now < p_mark_due THEN
         RETURN QUERY SELECT v_now, false, NULL::bigint, false;
         RETURN;

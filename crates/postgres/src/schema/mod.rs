@@ -34,12 +34,18 @@ pub(crate) fn is_name(name: &str) -> bool {
         && !name.starts_with("pg_")
 }
 
+/// Returns whether the schema has its table of migrations. Reads the catalog itself: a look at a name may be answered
+/// from a cache that does not know what another session has just created.
+async fn exists(session: &mut Session, name: &str) -> Result<bool, Failure> {
+    let sql = "SELECT count(*) > 0 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+               WHERE n.nspname = $1 AND c.relname = 'migration'";
+    let rows = session.read(sql, &[(&name, Type::TEXT)]).await?;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
+}
+
 /// Returns the version of the schema in the database. `None` if the schema does not exist.
 pub(crate) async fn version(session: &mut Session, name: &str) -> Result<Option<i32>, Failure> {
-    let sql = "SELECT to_regclass($1) IS NOT NULL";
-    let table = format!("{name}.migration");
-    let rows = session.read(sql, &[(&table, Type::TEXT)]).await?;
-    if !rows.first().is_some_and(|row| row.get(0)) {
+    if !exists(session, name).await? {
         return Ok(None);
     }
     let rows = session.read("SELECT max(m.number) FROM tourbillon.migration m", &[]).await?;
@@ -82,26 +88,37 @@ async fn prepare_in(session: &mut Session, name: &str, migrates: bool) -> Result
         let message = "the encoding of the database is not UTF8".to_owned();
         return Err(failed(StoreErrorKind::Limit, message));
     }
-    match version(session, name).await? {
-        Some(VERSION) => return Ok(()),
-        Some(found) => compared(found, migrates)?,
-        None if !migrates => {
-            return Err(failed(StoreErrorKind::Closed, format!("the schema {name} does not exist")));
+    let found = loop {
+        let found = version(session, name).await?;
+        match found {
+            Some(VERSION) => return Ok(()),
+            Some(found) => compared(found, migrates)?,
+            None if !migrates => {
+                return Err(failed(StoreErrorKind::Closed, format!("the schema {name} does not exist")));
+            }
+            None => {}
         }
-        None => {}
-    }
-    session.begin().await?;
-    // The lock ends with the transaction. Its number is that of the name, so other schemas do not wait.
-    let sql = "SELECT pg_advisory_xact_lock(hashtextextended('tourbillon: ' || $1, 0))";
-    session.query(sql, &[(&name, Type::TEXT)]).await?;
-    let found = version(session, name).await?.unwrap_or(0);
-    compared(found, migrates)?;
-    if found == 0 {
+        session.begin().await?;
+        // The lock ends with the transaction. Its number is that of the name, so other schemas do not wait.
+        let sql = "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('tourbillon: ' || $1, 0))";
+        session.query(sql, &[(&name, Type::TEXT)]).await?;
+        let is_same = match found {
+            None => !exists(session, name).await?,
+            Some(_) => version(session, name).await? == found,
+        };
+        if is_same {
+            break found;
+        }
+        // Another process was first. A new transaction sees all of its work.
+        session.roll_back().await;
+    };
+    if found.is_none() {
         session.run(&format!("CREATE SCHEMA IF NOT EXISTS {name}")).await?;
         let sql = "CREATE TABLE tourbillon.migration (
                        number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp())";
         session.run(sql).await?;
     }
+    let found = found.unwrap_or(0);
     for (number, parts) in (1_i32..).zip(MIGRATIONS) {
         if number <= found {
             continue;

@@ -3,6 +3,7 @@
 use crate::{Connect, PostgresStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use tourbillon::ManualClock;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_fault::Postgres;
@@ -19,4 +20,15 @@ pub(super) fn maker(server: &Postgres) -> impl Fn(ManualClock) -> Arc<dyn TimerS
 
 pub(super) fn connect(server: &Postgres) -> Connect {
     Connect::to(&server.url()).unwrap()
+}
+
+/// Opens a store that does not look by itself.
+pub(super) fn open(server: &Postgres) -> Arc<PostgresStore> {
+    opened(server, crate::TTL)
+}
+
+/// Opens a store that does not look by itself, as a node with this `ttl`.
+pub(super) fn opened(server: &Postgres, ttl: Duration) -> Arc<PostgresStore> {
+    let builder = PostgresStore::builder().poll(None).ttl(ttl);
+    Arc::new(pollster::block_on(builder.open(&connect(server))).unwrap())
 }

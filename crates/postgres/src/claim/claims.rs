@@ -70,7 +70,8 @@ impl Claims {
         Ok(claimed)
     }
 
-    /// Runs the function `claim`. Enters first if this process is no node, or is none any more.
+    /// Runs the function `claim`. Enters first if this process has not entered, or if other nodes have
+    /// removed it.
     async fn look(
         &self,
         session: &mut Session,

@@ -13,7 +13,7 @@ use tourbillon_durable::store::dry_run::DryRun;
 use tourbillon_durable::store::{Claimant, Durability, Reaped, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// The greatest number of leases that one transaction of a reap ends.
+/// The greatest number of leases that a transaction of a reap ends.
 const AT_ONCE: i64 = 200;
 
 /// The pause after which a reap asks again for leases that it could not end.
@@ -91,7 +91,7 @@ pub(crate) async fn reap(transactions: &Transactions, limit: u32) -> Result<Reap
     let now = transactions.deployment.time.now();
     all.next = first_end(&mut session, None).await?;
     if left > 0 {
-        // What is over now is held by another transaction.
+        // Other transactions hold the leases that are over now.
         all.next = all.next.map(|next| if next <= now { now + BLOCKED } else { next });
     }
     Ok(all)

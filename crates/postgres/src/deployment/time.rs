@@ -1,4 +1,5 @@
-//! Estimates the server's time from its answers. A process decides by this estimate when a timer is due that it creates.
+//! Estimates the server's time from its answers. A process decides by this estimate when a timer is due that it
+//! creates.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

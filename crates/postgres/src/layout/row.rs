@@ -143,8 +143,8 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("the values have no maps with other keys than texts")
 }
 
-/// Reads the timer of a row whose columns from the place `first` on are [`COLUMNS`]. The error is the id of a timer that
-/// cannot be read.
+/// Reads the timer of a row whose columns from the place `first` on are [`COLUMNS`]. The error is the id of a timer
+/// that cannot be read.
 pub(crate) fn read(row: &Row, first: usize) -> Result<Timer, Id> {
     let id: Id = row.get(first);
     decode(id, row, first).ok_or(id)

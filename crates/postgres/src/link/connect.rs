@@ -94,8 +94,8 @@ impl Connect {
         self
     }
 
-    /// Sets the time for which a call waits for the answer to a statement. 30 s by default. A statement that waits for
-    /// the lock of another transaction waits so long, too.
+    /// Sets the time for which a call waits for the answer to a statement. 30 s by default. The time includes
+    /// a wait for the lock of another transaction.
     #[must_use]
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;

@@ -4,6 +4,7 @@ mod connect;
 mod error;
 mod pool;
 mod session;
+mod shelf;
 
 pub use connect::{Connect, ConnectError};
 pub(crate) use error::{Failure, io};

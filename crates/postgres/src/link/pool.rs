@@ -3,10 +3,10 @@
 use super::connect::Connect;
 use super::error::{Failure, io};
 use super::session::Session;
+use super::shelf::Shelf;
 use core::future::Future;
 use core::time::Duration;
-use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -14,16 +14,14 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, NoTls};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The name that the statements of this crate have for the schema.
-const SCHEMA: &str = "tourbillon";
 /// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The connections to a server. At most as many are open as the settings say; a call waits for one.
+/// The connections to a server. The settings limit their number. A call waits for a free
+/// connection.
 pub(crate) struct Pool {
     connect: Connect,
-    schema: Box<str>,
-    free: Mutex<Vec<Client>>,
+    shelf: Arc<Shelf>,
     places: Arc<Semaphore>,
     /// The runtime that drives the connections. `None` once the pool is dropped.
     runtime: Option<Runtime>,
@@ -47,12 +45,12 @@ impl Pool {
             .build()
             .map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
         let places = Arc::new(Semaphore::new(connect.connections));
-        let free = Mutex::default();
-        Ok(Arc::new(Self { connect, schema: schema.into(), free, places, runtime: Some(runtime) }))
+        let shelf = Arc::new(Shelf::new(schema, connect.response_timeout));
+        Ok(Arc::new(Self { connect, shelf, places, runtime: Some(runtime) }))
     }
 
-    /// Runs a future on the runtime of the connections, and waits for its result. If the returned future is dropped, the
-    /// inner future still ends.
+    /// Runs a future on the runtime of the connections, and waits for its result. If the returned future is dropped,
+    /// the inner future still ends.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -68,32 +66,15 @@ impl Pool {
         }
     }
 
-    /// Replaces the name of the schema in a statement.
-    pub(crate) fn named<'a>(&self, sql: &'a str) -> Cow<'a, str> {
-        if *self.schema == *SCHEMA {
-            return Cow::Borrowed(sql);
-        }
-        let quoted = format!("'{}'", self.schema);
-        Cow::Owned(
-            sql.replace(&format!("{SCHEMA}."), &format!("{}.", self.schema))
-                .replace(&format!("'{SCHEMA}'"), &quoted)
-                .replace(&format!("SCHEMA {SCHEMA}"), &format!("SCHEMA {}", self.schema)),
-        )
-    }
-
     pub(crate) fn schema(&self) -> &str {
-        &self.schema
-    }
-
-    pub(super) fn response_timeout(&self) -> Duration {
-        self.connect.response_timeout
+        self.shelf.schema()
     }
 
     pub(crate) fn patience(&self) -> Duration {
         self.connect.patience
     }
 
-    /// Returns a connection, and makes one if none is free. Tries until the patience of the settings ends.
+    /// Returns a free connection, or makes a new connection. Tries until the patience of the settings ends.
     pub(crate) async fn session(self: &Arc<Self>) -> Result<Session, Failure> {
         let begin = Instant::now();
         let waiting = timeout(self.connect.response_timeout, Arc::clone(&self.places).acquire_owned());
@@ -103,12 +84,11 @@ impl Pool {
             Err(_) => return Err(Failure::Lost(io("all connections are in use"))),
         };
         loop {
-            let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            match free {
+            match self.shelf.take() {
                 Some(client) if client.is_closed() => {}
-                Some(client) => return Ok(Session::new(Arc::clone(self), client, place)),
+                Some(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, place)),
                 None => match self.dial().await {
-                    Ok(client) => return Ok(Session::new(Arc::clone(self), client, place)),
+                    Ok(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, place)),
                     Err(failure @ Failure::Failed(_)) => return Err(failure),
                     Err(failure) if begin.elapsed() >= self.connect.patience => return Err(failure),
                     Err(_) => sleep(PAUSE).await,
@@ -130,10 +110,6 @@ impl Pool {
         // The connection ends with its client.
         let _driven = tokio::spawn(connection);
         Ok(client)
-    }
-
-    pub(super) fn give_back(&self, client: Client) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(client);
     }
 }
 

@@ -1,7 +1,7 @@
-//! A session: a connection that one call uses at a time.
+//! A session: a connection that a call uses alone.
 
 use super::error::Failure;
-use super::pool::Pool;
+use super::shelf::Shelf;
 use core::fmt;
 use core::pin::Pin;
 use futures_util::StreamExt as _;
@@ -17,7 +17,7 @@ pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 /// A connection that a call uses alone. Goes back to the pool when it is dropped, unless a statement has failed or a
 /// transaction is open.
 pub(crate) struct Session {
-    pool: Arc<Pool>,
+    shelf: Arc<Shelf>,
     client: Option<Client>,
     /// The place among the connections that may be open. It is free after the connection has gone back.
     _place: OwnedSemaphorePermit,
@@ -36,14 +36,14 @@ impl Drop for Session {
     fn drop(&mut self) {
         let client = self.client.take().filter(|_| self.is_clean && !self.is_in_transaction);
         if let Some(client) = client {
-            self.pool.give_back(client);
+            self.shelf.put(client);
         }
     }
 }
 
 impl Session {
-    pub(super) fn new(pool: Arc<Pool>, client: Client, place: OwnedSemaphorePermit) -> Self {
-        Self { pool, client: Some(client), _place: place, is_clean: true, is_in_transaction: false }
+    pub(super) fn new(shelf: Arc<Shelf>, client: Client, place: OwnedSemaphorePermit) -> Self {
+        Self { shelf, client: Some(client), _place: place, is_clean: true, is_in_transaction: false }
     }
 
     fn client(&self) -> &Client {
@@ -61,9 +61,9 @@ impl Session {
     }
 
     async fn ask(&mut self, sql: &str, params: &[Param<'_>], commits: bool) -> Result<Vec<Row>, Failure> {
-        let sql = self.pool.named(sql);
+        let sql = self.shelf.named(sql);
         self.is_clean = false;
-        let answer = timeout(self.pool.response_timeout(), self.client().query_typed(&sql, params)).await;
+        let answer = timeout(self.shelf.response_timeout(), self.client().query_typed(&sql, params)).await;
         let failure = match answer {
             Ok(Ok(rows)) => {
                 self.is_clean = true;
@@ -85,9 +85,9 @@ impl Session {
     }
 
     async fn execute(&mut self, sql: &str, commits: bool) -> Result<(), Failure> {
-        let sql = self.pool.named(sql);
+        let sql = self.shelf.named(sql);
         self.is_clean = false;
-        let answer = timeout(self.pool.response_timeout(), self.client().batch_execute(&sql)).await;
+        let answer = timeout(self.shelf.response_timeout(), self.client().batch_execute(&sql)).await;
         match answer {
             Ok(Ok(())) => {
                 self.is_clean = true;
@@ -123,7 +123,7 @@ impl Session {
     /// Runs a statement that changes nothing, and returns its rows one after the other. If not all rows are read, the
     /// connection is closed.
     pub(crate) async fn rows(&mut self, sql: &str) -> Result<Rows<'_>, Failure> {
-        let sql = self.pool.named(sql);
+        let sql = self.shelf.named(sql);
         self.is_clean = false;
         let none: [(&(dyn ToSql + Sync), Type); 0] = [];
         let rows = self.client().query_typed_raw(&sql, none).await;
@@ -141,7 +141,7 @@ pub(crate) struct Rows<'s> {
 impl Rows<'_> {
     /// Returns the next row. `None` after the last row.
     pub(crate) async fn next(&mut self) -> Result<Option<Row>, Failure> {
-        let next = timeout(self.session.pool.response_timeout(), self.rows.next()).await;
+        let next = timeout(self.session.shelf.response_timeout(), self.rows.next()).await;
         let next =
             next.map_err(|_| Failure::lost("the server has not answered in time".to_owned(), false))?;
         if next.is_none() {

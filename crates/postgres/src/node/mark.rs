@@ -13,7 +13,7 @@ const LONG: Duration = Duration::from_secs(50 * 60);
 const MOST_HELD: usize = 10_000;
 
 /// The low-water mark of a node. All timers up to the mark that were visible in the snapshot are leased, or are among
-/// the held ones.
+/// the held timers.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     /// The shards for which the mark holds, with their epochs, and the lifetime of the server's memory.

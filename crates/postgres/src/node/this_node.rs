@@ -75,7 +75,7 @@ impl Node {
         (state.is_member, state.sign) = (false, None);
     }
 
-    /// Returns whether a sign of life is due, or the process is no node yet.
+    /// Returns whether a sign of life is due, or the process has not entered yet.
     pub(crate) fn is_sign_due(&self) -> bool {
         let (state, now) = (self.state(), self.deployment.time.now());
         // If `now` is before the last sign, the clock was set back.

@@ -1,7 +1,8 @@
 //! Applies the operations of one call.
 
 use super::creations::{Creations, place_many};
-use super::transaction::{Act, Done, Transactions, Turn, Work, operate};
+use super::operate::operate;
+use super::transaction::{Act, Done, Transactions, Turn, Work};
 use crate::layout::{Id, admit_texts};
 use crate::link::{Failure, Session};
 use std::collections::BTreeSet;
@@ -105,7 +106,7 @@ impl Work for Flush {
 }
 
 impl Apply {
-    /// Applies by one statement what one statement can do: creations, or acknowledgements, of different timers. Returns
+    /// Applies operations that one statement can do: creations, or acknowledgements, of different timers. Returns
     /// the outcome of each operation; `None` for an operation that is left.
     async fn apply_many(
         &self,

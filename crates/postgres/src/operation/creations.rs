@@ -160,7 +160,7 @@ impl Creations {
                         }
                         Ok(is_made)
                     }
-                    // The long way repeats what is worth a repetition.
+                    // The long way repeats these creations.
                     Err(Failure::Again(_) | Failure::Lost(_)) => Ok(false),
                     Err(failure) => Err(failure.clone().into_error()),
                 };

@@ -4,6 +4,7 @@ mod batch;
 mod creations;
 mod imports;
 mod needs;
+mod operate;
 mod transaction;
 mod write;
 
@@ -11,5 +12,6 @@ pub(crate) use batch::Batches;
 pub(crate) use creations::Creations;
 pub(crate) use imports::import;
 pub(crate) use needs::now as now_of;
-pub(crate) use transaction::{Act, Done, Transactions, Turn, Work, operate};
+pub(crate) use operate::operate;
+pub(crate) use transaction::{Act, Done, Transactions, Turn, Work};
 pub(crate) use write::write;

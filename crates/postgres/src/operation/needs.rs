@@ -54,7 +54,7 @@ fn named(op: &Op) -> (Vec<Address>, Option<TimerId>) {
     }
 }
 
-/// Locks and reads what an operation needs.
+/// Locks and reads the timers that an operation needs.
 pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &Op) -> Result<Known, Failure> {
     let (addresses, asked) = named(op);
     let mut ids: BTreeSet<Id> = turn.also.iter().copied().map(Id).collect();

@@ -8,8 +8,6 @@
 //! | a lost connection after the commit was sent | the answer `Unknown` |
 //! | another error | the error |
 
-use super::needs::gather;
-use super::write::write;
 use crate::deployment::Deployment;
 use crate::link::{Failure, Session, io};
 use core::future::Future;
@@ -20,13 +18,13 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::time::sleep;
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
+use tourbillon_durable::store::{Durability, StoreError};
 use tourbillon_durable::timer::TimerId;
 
 /// The greatest number of attempts of a transaction while others change the same timers.
 const TURNS: u32 = 64;
 
-/// What one attempt learns for the next.
+/// The facts that an attempt learns for the next attempt.
 #[derive(Default)]
 pub(crate) struct Turn {
     /// The ids that a dry run took for free, and that were not.
@@ -64,8 +62,8 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// Runs a work in a transaction until an attempt of it succeeds. Also returns the due moment of the first timer that
-    /// the work has made pending.
+    /// Runs a work in a transaction until an attempt of it succeeds. Also returns the due moment of the first timer
+    /// that the work has made pending.
     pub(crate) async fn transact<W: Work>(
         &self,
         durability: Durability,
@@ -135,17 +133,4 @@ impl Transactions {
             }
         }
     }
-}
-
-/// Applies an operation within an open transaction.
-pub(crate) async fn operate(
-    session: &mut Session,
-    act: &mut Act,
-    turn: &mut Turn,
-    op: &Op,
-) -> Result<Outcome, Failure> {
-    let known = gather(session, act, turn, op).await?;
-    let (outcome, changes) = known.dry_run().apply(op.clone())?;
-    write(session, act, turn, known.now, &changes).await?;
-    Ok(outcome)
 }

@@ -11,8 +11,8 @@ use tourbillon_durable::store::{Counts, Horizon, StoreError};
 /// The greatest number of pending timers that a horizon looks at.
 const LOOKS: usize = 10_000;
 
-/// Returns the numbers of timers by namespace and phase. The sums of the changes count leased timers as pending, and the
-/// leases are counted by themselves.
+/// Returns the numbers of timers by namespace and phase. The sums of the changes count leased timers as pending, and
+/// the leases are counted by themselves.
 pub(crate) async fn counts(deployment: &Deployment) -> Result<Counts, StoreError> {
     let mut session = deployment.session().await?;
     let sql = "SELECT c.namespace, c.phase, sum(c.number)::bigint FROM (

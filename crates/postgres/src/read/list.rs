@@ -19,7 +19,7 @@ enum Order {
 }
 
 impl Order {
-    fn of(filter: &Filter) -> Self {
+    fn for_filter(filter: &Filter) -> Self {
         match filter {
             Filter { label: Some(_), .. } => Self::Id,
             Filter { key_prefix: Some(_), phase, .. } if *phase != Some(Phase::Dead) => Self::Key,
@@ -59,8 +59,8 @@ struct Conditions {
 
 impl Conditions {
     /// Adds a value. Returns the number of its parameter.
-    fn value(&mut self, value: impl ToSql + Sync + Send + 'static, of: Type) -> usize {
-        self.values.push((Box::new(value), of));
+    fn value(&mut self, value: impl ToSql + Sync + Send + 'static, sql_type: Type) -> usize {
+        self.values.push((Box::new(value), sql_type));
         self.values.len()
     }
 
@@ -152,7 +152,7 @@ pub(crate) async fn list(
     if matches!(filter.phase, Some(Phase::Done | Phase::Withdrawn)) || has_zero(filter) {
         return Ok(Page::default());
     }
-    let (order, mut all) = (Order::of(filter), conditions(filter));
+    let (order, mut all) = (Order::for_filter(filter), conditions(filter));
     let (direction, sign) = if filter.descending { ("DESC", "<") } else { ("ASC", ">") };
     if let Some(cursor) = cursor {
         let place: Place = serde_json::from_slice(cursor.as_bytes())
@@ -179,8 +179,11 @@ pub(crate) async fn list(
         "SELECT {COLUMNS} FROM tourbillon.stored_timer r {conditions}
          ORDER BY {by}r.id {direction} LIMIT ${most}"
     );
-    let params: Vec<Param<'_>> =
-        all.values.iter().map(|(value, of)| (&**value as &(dyn ToSql + Sync), of.clone())).collect();
+    let params: Vec<Param<'_>> = all
+        .values
+        .iter()
+        .map(|(value, sql_type)| (&**value as &(dyn ToSql + Sync), sql_type.clone()))
+        .collect();
     let mut session = deployment.session().await?;
     let mut rows = session.read(&sql, &params).await.map_err(Failure::into_error)?;
     let has_more = i64::try_from(rows.len()).unwrap_or(i64::MAX) > limit;

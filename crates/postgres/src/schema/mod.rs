@@ -14,8 +14,8 @@ use std::sync::Arc;
 use tokio_postgres::types::Type;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
-/// The migrations in their order. The number of a migration is its place, counted from 1. A migration that was published
-/// never changes.
+/// The migrations in their order. The number of a migration is its place, counted from 1. A migration that was
+/// published never changes.
 const MIGRATIONS: [&[&str]; 1] =
     [&[include_str!("0001.sql"), include_str!("0001_calls.sql"), include_str!("0001_store.sql")]];
 
@@ -52,8 +52,8 @@ pub(crate) async fn version(session: &mut Session, name: &str) -> Result<Option<
     Ok(Some(rows.first().and_then(|row| row.get(0)).unwrap_or(0)))
 }
 
-/// Checks the schema, and creates it or runs the missing migrations if `migrates` is set. Two processes may do so at the
-/// same time: the second waits for the first, and finds nothing to do.
+/// Checks the schema, and creates it or runs the missing migrations if `migrates` is set. Two processes may do so at
+/// the same time: the second waits for the first, and finds nothing to do.
 ///
 /// # Errors
 ///

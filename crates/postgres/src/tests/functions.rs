@@ -1,4 +1,4 @@
-//! Tests the functions for callers: what they refuse, and that the store delivers what they have stored.
+//! Tests the functions for callers: their outcomes, and the arguments that they refuse.
 
 use super::server::{connect, open};
 use crate::PostgresStore;

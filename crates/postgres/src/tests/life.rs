@@ -82,7 +82,7 @@ fn a_timer_of_sql_is_delivered_within_a_second_of_its_moment() {
     await_end(&durable);
 }
 
-/// Kills the server while timers are created and delivered. What was acknowledged is delivered; nothing is early.
+/// Kills the server while timers are created and delivered. Each acknowledged timer is delivered, and not early.
 #[test]
 fn nothing_is_lost_when_the_server_is_killed_and_comes_back() {
     let Some(mut server) = Postgres::start(&["fsync=on"]) else { return };

@@ -1,4 +1,5 @@
-//! Tests on a server. Each test starts a server of its own, and is skipped with a message if PostgreSQL is not installed.
+//! Tests on a server. Each test starts a server of its own, and is skipped with a message if PostgreSQL is not
+//! installed.
 
 mod conformance;
 mod functions;

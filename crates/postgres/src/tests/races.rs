@@ -1,4 +1,4 @@
-//! Tests what open transactions of callers do to claims: late commits, rollbacks, held locks and held snapshots.
+//! Tests claims beside open transactions of callers: late commits, rollbacks, held locks and held snapshots.
 
 use super::server::{open, opened};
 use crate::PostgresStore;
@@ -122,14 +122,14 @@ fn two_nodes_divide_the_shards_and_claim_each_timer_once() {
     let Some(server) = Postgres::start(&[]) else { return };
     let (one, other) = (opened(&server, Duration::from_secs(2)), opened(&server, Duration::from_secs(2)));
     assert_eq!((claim(&one).len(), claim(&other).len()), (0, 0));
-    // A node releases at its next sign what belongs to the other.
+    // A node releases the shards of the other node at its next sign.
     eventually("both nodes have shards", || {
         let _claims = (claim(&one), claim(&other));
         let nodes = pollster::block_on(one.nodes()).unwrap().unwrap();
-        let of = |store: &PostgresStore| {
+        let owned_by = |store: &PostgresStore| {
             nodes.shards.iter().filter(|shard| shard.owner == Some(store.incarnation())).count()
         };
-        (of(&one), of(&other)) == (8, 8)
+        (owned_by(&one), owned_by(&other)) == (8, 8)
     });
     let keys = "SELECT count(tourbillon.schedule('mail', key => 'r' || n)) FROM generate_series(1, 200) n";
     let _made = server.sql(keys);

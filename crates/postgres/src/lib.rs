@@ -25,4 +25,5 @@ mod store;
 mod tests;
 
 pub use link::{Connect, ConnectError};
+pub use schema::VERSION;
 pub use store::{POLL, PostgresBuilder, PostgresStore, TTL};

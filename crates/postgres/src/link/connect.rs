@@ -76,6 +76,12 @@ impl Connect {
         Ok(Self { config, connections: 8, response_timeout, patience })
     }
 
+    /// Returns whether the address has a password.
+    #[must_use]
+    pub fn has_password(&self) -> bool {
+        self.config.get_password().is_some()
+    }
+
     /// Sets the password to the text of a file, without the end of the line.
     ///
     /// # Errors

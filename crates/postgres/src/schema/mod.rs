@@ -19,8 +19,8 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 const MIGRATIONS: [&[&str]; 1] =
     [&[include_str!("0001.sql"), include_str!("0001_calls.sql"), include_str!("0001_store.sql")]];
 
-/// The number of the last migration, which is the version of the schema.
-pub(crate) const VERSION: i32 = 1;
+/// The version of the schema that this crate uses: the number of the last migration.
+pub const VERSION: i32 = 1;
 
 const _: () =
     assert!(MIGRATIONS.len() == 1 && VERSION == 1, "the version is the number of the last migration");

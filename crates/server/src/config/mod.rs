@@ -7,6 +7,7 @@
 
 mod file;
 mod log;
+mod postgres;
 mod redis;
 mod show;
 mod standard;
@@ -213,6 +214,7 @@ impl Config {
             return Err(format!("{key}: at least 1"));
         }
         self.check_redis()?;
+        self.check_postgres()?;
         if let Some(endpoint) = &self.telemetry_endpoint
             && !cfg!(feature = "otel")
         {
@@ -280,6 +282,7 @@ impl Config {
         settings.telemetry.service_name.clone_from(&self.telemetry_service_name);
         settings.telemetry.share = self.telemetry_share.0;
         settings.redis = self.redis()?;
+        settings.postgres = self.postgres()?;
         settings.rules.allow_http = self.allow_http;
         settings.rules.body = self.max_body.0;
         let caller = &mut settings.caller;

@@ -135,7 +135,7 @@ fn a_start_on_a_schema_or_with_settings_that_do_not_fit_is_refused() {
     refused(&["--postgres-server", &url, "--postgres-connections", "0"], 2, "postgres.connections");
     refused(&["--postgres-password-file", "p"], 2, "names no server");
     refused(&["--postgres-server", &url, "--postgres-schema", "A"], 2, "a schema has up to 63");
-    refused(&["--postgres-server", &url, "--postgres-migrate", "false"], 1, "does not exist");
+    refused(&["--postgres-server", &url, "--postgres-migrate=false"], 1, "does not exist");
     let check = run(folder.path(), &["check", "--postgres-server", &url]);
     assert!(text(&check.stderr).contains("does not exist"), "{check:?}");
     let _newer = server.sql(

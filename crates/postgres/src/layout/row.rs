@@ -205,8 +205,8 @@ fn decode(id: Id, row: &Row, first: usize) -> Option<Timer> {
 fn admit_timer(timer: &Timer) -> Result<(), StoreError> {
     let texts = [Some(&timer.namespace), timer.key.as_ref(), Some(&timer.kind), timer.trace.as_ref()];
     let reason = if let State::Parked(reason) = &timer.state { Some(reason) } else { None };
-    let texts = texts.into_iter().flatten().chain(&timer.labels).chain(reason);
-    texts.map(|text| admit_text(text)).collect()
+    let mut texts = texts.into_iter().flatten().chain(&timer.labels).chain(reason);
+    texts.try_for_each(|text| admit_text(text))
 }
 
 fn admit_text(text: &str) -> Result<(), StoreError> {

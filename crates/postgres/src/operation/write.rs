@@ -89,13 +89,10 @@ async fn update(session: &mut Session, now: UtcMillis, before: &Timer, after: &T
                    reason = $11, died = $12, extra = $13::jsonb
                WHERE t.id = $1";
     session.query(sql, &values!(stored, payload, labels, now)).await?;
-    match (was.lease, stored.lease) {
-        (Some(_), None) => {
-            let sql = "DELETE FROM tourbillon.lease l WHERE l.id = $1";
-            session.query(sql, &[(&stored.id, Type::UUID)]).await?;
-        }
-        // A withdrawal leaves the lease as it is. No other operation changes a lease.
-        _ => {}
+    // A withdrawal leaves the lease as it is. No other operation changes a lease.
+    if was.lease.is_some() && stored.lease.is_none() {
+        let sql = "DELETE FROM tourbillon.lease l WHERE l.id = $1";
+        session.query(sql, &[(&stored.id, Type::UUID)]).await?;
     }
     Ok(())
 }

@@ -46,7 +46,10 @@ END $$;
 -- timers that are gone. The leases are looked for after the timers are locked, in the order of their ids.
 CREATE FUNCTION tourbillon.end_many(
     p_now bigint, p_ids uuid[], p_incarnations bigint[], p_claims bigint[], p_sync boolean
-) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
+) RETURNS SETOF uuid LANGUAGE plpgsql
+-- Each statement finds its rows by indexes, also while the statistics are of a time when the tables were empty.
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off AS $$
 DECLARE v_now CONSTANT bigint := coalesce(p_now, tourbillon.now_ms()); v_ids uuid[];
 BEGIN
     IF NOT p_sync THEN
@@ -98,13 +101,17 @@ CREATE FUNCTION tourbillon.claim(
 ) RETURNS TABLE (
     head text, id uuid, due bigint, created bigint, phase text, namespace text, key text, kind text, payload bytea,
     labels text[], reason text, died bigint, extra text, until bigint, incarnation bigint, claim bigint
-) LANGUAGE plpgsql AS $$
+) LANGUAGE plpgsql
+-- Each statement finds its rows by indexes, also while the statistics are of a time when the tables were empty.
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now bigint; v_node bigint;
     v_shards smallint[]; v_owned text; v_snapshot pg_snapshot; v_seen pg_snapshot := p_seen::pg_snapshot;
     v_mark_due bigint := p_mark_due; v_mark_id uuid := p_mark_id;
     v_found uuid[]; v_dues bigint[]; v_late bigint; v_taken uuid[]; v_held uuid[]; v_left bigint; v_next bigint; v_next_late bigint;
+    v_each bigint; v_is_cut boolean; v_early bigint;
     v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
 BEGIN
     -- A lease need not survive a crash of the server: the timer is then claimed again.
@@ -124,6 +131,10 @@ BEGIN
         v_mark_id := v_nil;
         v_seen := NULL;
     END IF;
+    -- Each shard names twice its even part of the claim. The timers up to the last one of the shard that is cut first
+    -- are in order, and no other timer comes between. If they do not suffice, each shard names more.
+    v_each := least(2 * p_timers / greatest(cardinality(v_shards), 1) + 8, p_timers + 1);
+    LOOP
     -- One statement chooses, so the snapshot is that by which the timers were chosen.
     WITH late AS (
         SELECT t.due, t.id, t.payload FROM tourbillon.timer t
@@ -142,14 +153,20 @@ BEGIN
         SELECT DISTINCT e.due, e.id, octet_length(e.payload) AS bytes FROM late e
         WHERE NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = e.id)
         ORDER BY e.due, e.id LIMIT p_timers + 1
-    ), early AS (
-        SELECT c.due, c.id, c.bytes FROM unnest(v_shards) AS s (number), LATERAL (
+    ), first AS (
+        SELECT s.number, c.due, c.id, c.bytes, row_number() OVER (PARTITION BY s.number ORDER BY c.due, c.id) AS nth
+        FROM unnest(v_shards) AS s (number), LATERAL (
             SELECT t.due, t.id, octet_length(t.payload) AS bytes FROM tourbillon.timer t
             WHERE t.shard = s.number AND t.phase = 'p' AND t.due <= v_now
                 AND (t.due, t.id) > (v_mark_due, v_mark_id)
                 AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
-            ORDER BY t.due, t.id LIMIT p_timers + 1) c
-        ORDER BY c.due, c.id LIMIT p_timers + 1
+            ORDER BY t.due, t.id LIMIT v_each) c
+    ), bound AS (
+        SELECT f.due, f.id FROM first f WHERE f.nth = v_each ORDER BY f.due, f.id LIMIT 1
+    ), early AS (
+        SELECT f.due, f.id, f.bytes FROM first f
+        WHERE NOT EXISTS (SELECT 1 FROM bound) OR (f.due, f.id) <= (SELECT b.due, b.id FROM bound b)
+        ORDER BY f.due, f.id LIMIT p_timers + 1
     ), chosen AS (
         SELECT e.due, e.id, e.bytes, true AS is_late FROM late_free e
         UNION ALL SELECT e.due, e.id, e.bytes, false FROM early e
@@ -162,15 +179,19 @@ BEGIN
     )
     SELECT array_agg(f.id ORDER BY f.nth) FILTER (WHERE f.fits),
         array_agg(f.due ORDER BY f.nth) FILTER (WHERE f.fits), count(*) FILTER (WHERE NOT f.fits AND f.is_late),
-        min(f.due) FILTER (WHERE NOT f.fits AND f.is_late), count(*) FILTER (WHERE NOT f.fits), pg_current_snapshot()
-    INTO v_found, v_dues, v_late, v_next_late, v_left, v_snapshot FROM fit f;
+        min(f.due) FILTER (WHERE NOT f.fits AND f.is_late), count(*) FILTER (WHERE NOT f.fits), pg_current_snapshot(),
+        EXISTS (SELECT 1 FROM bound), (SELECT count(*) FROM early)
+    INTO v_found, v_dues, v_late, v_next_late, v_left, v_snapshot, v_is_cut, v_early FROM fit f;
+    EXIT WHEN NOT v_is_cut OR v_early > p_timers OR v_each > p_timers;
+    v_each := v_each * 8;
+    END LOOP;
+
     v_found := coalesce(v_found, '{}');
     -- The timers are locked. Those that another transaction holds are passed over, and asked for again by their ids.
     WITH locked AS (
-        SELECT t.id FROM tourbillon.timer t
-        WHERE t.id = ANY (v_found) AND t.phase = 'p' AND t.due <= v_now AND t.shard = ANY (v_shards)
+        SELECT t.id, t.phase = 'p' AND t.due <= v_now AS fits FROM tourbillon.timer t WHERE t.id = ANY (v_found)
         FOR UPDATE SKIP LOCKED
-    ) SELECT coalesce(array_agg(k.id), '{}') INTO v_taken FROM locked k;
+    ) SELECT coalesce(array_agg(k.id) FILTER (WHERE k.fits), '{}') INTO v_taken FROM locked k;
     -- A timer that was moved or removed while it was chosen is found by its new transaction, or is gone.
     SELECT coalesce(array_agg(h.id), '{}') INTO v_held
     FROM unnest(v_found || p_again) AS h (id) WHERE h.id <> ALL (v_taken)
@@ -201,15 +222,19 @@ BEGIN
     head := json_build_object('now', v_now, 'gone', false, 'owned', v_owned, 'mark_due', v_mark_due,
         'mark_id', v_mark_id, 'seen', v_snapshot::text, 'held', v_held, 'next', v_next);
     RETURN NEXT;
-    RETURN QUERY SELECT NULL::text, r.* FROM tourbillon.stored_timer r
-        WHERE r.id = ANY (v_taken) AND r.incarnation = p_incarnation AND r.claim = p_claim ORDER BY r.due, r.id;
+    RETURN QUERY SELECT NULL::text, r.* FROM (
+            SELECT r.* FROM unnest(v_taken) AS k (id) JOIN tourbillon.stored_timer r ON r.id = k.id OFFSET 0) r
+        WHERE r.incarnation = p_incarnation AND r.claim = p_claim ORDER BY r.due, r.id;
 END $$;
 
 -- Looks whether a node must claim, and leases nothing: returns the due moment of the first timer of its shards beyond
 -- the mark, and whether a transaction has written a timer before the mark since the snapshot.
 CREATE FUNCTION tourbillon.peek(
     p_now bigint, p_node bigint, p_owned text, p_mark_due bigint, p_mark_id uuid, p_seen text, p_again uuid[]
-) RETURNS TABLE (now bigint, is_same boolean, next_due bigint, has_late boolean) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (now bigint, is_same boolean, next_due bigint, has_late boolean) LANGUAGE plpgsql
+-- Each statement finds its rows by indexes, also while the statistics are of a time when the tables were empty.
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now CONSTANT bigint := coalesce(p_now, tourbillon.now_ms());

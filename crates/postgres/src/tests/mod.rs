@@ -5,5 +5,6 @@ mod conformance;
 mod functions;
 mod life;
 mod opening;
+mod plans;
 mod races;
 mod server;

@@ -11,7 +11,8 @@
 -- | TB001 | the caller does not hold the lease of this token any more |
 -- | 40001 | others changed the same timer; repeat the transaction |
 
--- The outcome of `place`: created, repeated, kept, replaced, exists or not-found. `was` is the phase of the timer `old`.
+-- The outcome of `place`: created, repeated, kept, replaced, exists or not-found. `was` is the phase of the timer
+-- `old`.
 CREATE TYPE tourbillon.placed AS (outcome text, id uuid, old uuid, was text);
 
 -- A timer, as `look` shows it.
@@ -227,7 +228,8 @@ DECLARE
 BEGIN
     PERFORM tourbillon.check_name('the namespace', schedule_callback.namespace);
     PERFORM tourbillon.check_length('the URL', schedule_callback.url, 2048);
-    IF schedule_callback.url IS NULL OR schedule_callback.url !~* '^https?://[^/?#@[:space:]]+([/?#][^[:space:]]*)?$' THEN
+    IF schedule_callback.url IS NULL
+        OR schedule_callback.url !~* '^https?://[^/?#@[:space:]]+([/?#][^[:space:]]*)?$' THEN
         RAISE EXCEPTION 'url: an https or http URL without a user' USING ERRCODE = '22023';
     END IF;
     IF schedule_callback.method IS NULL
@@ -329,8 +331,8 @@ BEGIN
     RETURN CASE WHEN tourbillon.withdraw_locked(v_id, 'c', tourbillon.now_ms()) THEN 'in-flight' ELSE 'cancelled' END;
 END $$;
 
--- Moves the due moment of a timer. Returns `moved`, `not-found`, `leased` (a delivery has begun) or `dead`. An occurrence
--- of a series keeps its scheduled instant.
+-- Moves the due moment of a timer. Returns `moved`, `not-found`, `leased` (a delivery has begun) or `dead`. An
+-- occurrence of a series keeps its scheduled instant.
 CREATE FUNCTION tourbillon.move_to(
     key text DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL, namespace text DEFAULT '',
     id uuid DEFAULT NULL

@@ -102,7 +102,8 @@ CREATE FUNCTION tourbillon.claim(
     head text, id uuid, due bigint, created bigint, phase text, namespace text, key text, kind text, payload bytea,
     labels text[], reason text, died bigint, extra text, until bigint, incarnation bigint, claim bigint
 ) LANGUAGE plpgsql
--- Each statement finds its rows by indexes, also while the statistics are of a time when the tables were empty.
+-- Each statement finds its rows by indexes, also while the statistics are of a time when the tables were empty. For the
+-- same reason a lease is looked up by a scalar subquery, which the planner cannot turn into a join.
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET jit = off AS $$
 #variable_conflict use_column
@@ -110,7 +111,8 @@ DECLARE
     v_now bigint; v_node bigint;
     v_shards smallint[]; v_owned text; v_snapshot pg_snapshot; v_seen pg_snapshot := p_seen::pg_snapshot;
     v_mark_due bigint := p_mark_due; v_mark_id uuid := p_mark_id;
-    v_found uuid[]; v_dues bigint[]; v_late bigint; v_taken uuid[]; v_held uuid[]; v_left bigint; v_next bigint; v_next_late bigint;
+    v_found uuid[]; v_dues bigint[]; v_late bigint; v_taken uuid[]; v_held uuid[]; v_left bigint;
+    v_next bigint; v_next_late bigint;
     v_each bigint; v_is_cut boolean; v_early bigint;
     v_nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
 BEGIN
@@ -151,7 +153,7 @@ BEGIN
             AND (t.due, t.id) <= (v_mark_due, v_mark_id)
     ), late_free AS (
         SELECT DISTINCT e.due, e.id, octet_length(e.payload) AS bytes FROM late e
-        WHERE NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = e.id)
+        WHERE (SELECT l.until FROM tourbillon.lease l WHERE l.id = e.id) IS NULL
         ORDER BY e.due, e.id LIMIT p_timers + 1
     ), first AS (
         SELECT s.number, c.due, c.id, c.bytes, row_number() OVER (PARTITION BY s.number ORDER BY c.due, c.id) AS nth
@@ -159,7 +161,7 @@ BEGIN
             SELECT t.due, t.id, octet_length(t.payload) AS bytes FROM tourbillon.timer t
             WHERE t.shard = s.number AND t.phase = 'p' AND t.due <= v_now
                 AND (t.due, t.id) > (v_mark_due, v_mark_id)
-                AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
+                AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL
             ORDER BY t.due, t.id LIMIT v_each) c
     ), bound AS (
         SELECT f.due, f.id FROM first f WHERE f.nth = v_each ORDER BY f.due, f.id LIMIT 1
@@ -196,7 +198,7 @@ BEGIN
     SELECT coalesce(array_agg(h.id), '{}') INTO v_held
     FROM unnest(v_found || p_again) AS h (id) WHERE h.id <> ALL (v_taken)
         AND EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.id = h.id AND t.phase = 'p')
-        AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = h.id);
+        AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = h.id) IS NULL;
     INSERT INTO tourbillon.lease (id, until, incarnation, claim, namespace)
     SELECT t.id, v_now + p_lease, p_incarnation, p_claim, t.namespace
     FROM tourbillon.timer t WHERE t.id = ANY (v_taken) ON CONFLICT (id) DO NOTHING;
@@ -215,16 +217,19 @@ BEGIN
     SELECT min(c.due) INTO v_next FROM unnest(v_shards) AS s (number), LATERAL (
         SELECT t.due FROM tourbillon.timer t
         WHERE t.shard = s.number AND t.phase = 'p' AND (t.due, t.id) > (v_mark_due, v_mark_id)
-            AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
+            AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL
             AND t.id <> ALL (v_held)
         ORDER BY t.due, t.id LIMIT 1) c;
     v_next := least(v_next, v_next_late);
     head := json_build_object('now', v_now, 'gone', false, 'owned', v_owned, 'mark_due', v_mark_due,
         'mark_id', v_mark_id, 'seen', v_snapshot::text, 'held', v_held, 'next', v_next);
     RETURN NEXT;
-    RETURN QUERY SELECT NULL::text, r.* FROM (
-            SELECT r.* FROM unnest(v_taken) AS k (id) JOIN tourbillon.stored_timer r ON r.id = k.id OFFSET 0) r
-        WHERE r.incarnation = p_incarnation AND r.claim = p_claim ORDER BY r.due, r.id;
+    RETURN QUERY SELECT NULL::text, t.id, t.due, t.created, t.phase::text, t.namespace, t.key, t.kind, t.payload,
+            t.labels, t.reason, t.died, t.extra::text, l.until, l.incarnation, l.claim
+        FROM unnest(v_taken) AS k (id),
+            LATERAL (SELECT t.* FROM tourbillon.timer t WHERE t.id = k.id OFFSET 0) t,
+            LATERAL (SELECT l.* FROM tourbillon.lease l WHERE l.id = k.id OFFSET 0) l
+        WHERE l.incarnation = p_incarnation AND l.claim = p_claim ORDER BY t.due, t.id;
 END $$;
 
 -- Looks whether a node must claim, and leases nothing: returns the due moment of the first timer of its shards beyond
@@ -232,13 +237,15 @@ END $$;
 CREATE FUNCTION tourbillon.peek(
     p_now bigint, p_node bigint, p_owned text, p_mark_due bigint, p_mark_id uuid, p_seen text, p_again uuid[]
 ) RETURNS TABLE (now bigint, is_same boolean, next_due bigint, has_late boolean) LANGUAGE plpgsql
--- Each statement finds its rows by indexes, also while the statistics are of a time when the tables were empty.
+-- Each statement finds its rows by indexes, also while the statistics are of a time when the tables were empty. For the
+-- same reason a lease is looked up by a scalar subquery, which the planner cannot turn into a join.
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now CONSTANT bigint := coalesce(p_now, tourbillon.now_ms());
-    v_shards smallint[]; v_owned text; v_next bigint; v_late boolean; v_seen CONSTANT pg_snapshot := p_seen::pg_snapshot;
+    v_shards smallint[]; v_owned text; v_next bigint; v_late boolean;
+    v_seen CONSTANT pg_snapshot := p_seen::pg_snapshot;
 BEGIN
     SELECT coalesce(array_agg(s.number), '{}') INTO v_shards FROM tourbillon.shard s WHERE s.owner = p_node;
     v_owned := tourbillon.owned_by(p_node);
@@ -249,16 +256,16 @@ BEGIN
     SELECT min(c.due) INTO v_next FROM unnest(v_shards) AS s (number), LATERAL (
         SELECT t.due FROM tourbillon.timer t
         WHERE t.shard = s.number AND t.phase = 'p' AND (t.due, t.id) > (p_mark_due, p_mark_id)
-            AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
+            AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL
         ORDER BY t.due, t.id LIMIT 1) c;
     v_late := cardinality(p_again) > 0 OR EXISTS (
         SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'p' AND t.xid IS NOT NULL AND t.shard = ANY (v_shards)
             AND t.xid = ANY (ARRAY(SELECT pg_snapshot_xip(v_seen))) AND (t.due, t.id) <= (p_mark_due, p_mark_id)
-            AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
+            AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL
     ) OR EXISTS (
         SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'p' AND t.xid >= pg_snapshot_xmax(v_seen)
             AND t.shard = ANY (v_shards) AND (t.due, t.id) <= (p_mark_due, p_mark_id)
-            AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id));
+            AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL);
     RETURN QUERY SELECT v_now, true, v_next, v_late;
 END $$;
 

@@ -36,12 +36,12 @@ BEGIN
         v_scheduled := p_scheduled;
         v_old := NULL;
         v_was := NULL;
+        -- A timer that another transaction ends now is waited for. Then its id is found among the remembered ids.
+        PERFORM 1 FROM tourbillon.timer t WHERE t.id = p_id FOR UPDATE;
+        IF FOUND THEN
+            RETURN ROW('repeated', p_id, NULL, NULL)::tourbillon.placed;
+        END IF;
         IF v_chosen THEN
-            -- A timer that another transaction ends now is waited for. Then its id is found among the remembered ids.
-            PERFORM 1 FROM tourbillon.timer t WHERE t.id = p_id FOR UPDATE;
-            IF FOUND THEN
-                RETURN ROW('repeated', p_id, NULL, NULL)::tourbillon.placed;
-            END IF;
             PERFORM 1 FROM tourbillon.remembered r WHERE r.id = p_id AND r.until > p_now;
             IF FOUND THEN
                 RETURN ROW('repeated', p_id, NULL, NULL)::tourbillon.placed;

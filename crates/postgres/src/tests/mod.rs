@@ -8,3 +8,4 @@ mod opening;
 mod plans;
 mod races;
 mod server;
+mod through_functions;

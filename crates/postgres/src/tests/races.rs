@@ -142,7 +142,7 @@ fn two_nodes_divide_the_shards_and_claim_each_timer_once() {
     all.dedup();
     assert_eq!(all.len(), 200);
     // The other node dies without a word. Its shards come to this node after its time.
-    std::mem::forget(other);
+    drop(other);
     let _id = server
         .sql("SELECT count(tourbillon.schedule('mail', key => 's' || n)) FROM generate_series(1, 50) n");
     let mut after = Vec::new();

@@ -8,14 +8,20 @@ use tourbillon::ManualClock;
 use tourbillon_durable::store::TimerStore;
 use tourbillon_fault::Postgres;
 
-/// Returns a function that makes stores, each in a schema of its own.
-pub(super) fn maker(server: &Postgres) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
+/// Returns a function that makes stores on a test clock, each in a schema of its own whose name begins with `name`.
+pub(super) fn maker_of(server: &Postgres, name: &'static str) -> impl Fn(ManualClock) -> Arc<PostgresStore> {
     let (connect, number) = (connect(server), AtomicU32::new(0));
     move |clock| {
-        let name = format!("suite_{}", number.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{name}_{}", number.fetch_add(1, Ordering::Relaxed));
         let builder = PostgresStore::builder().schema(name).poll(None).on_clock(clock);
         Arc::new(pollster::block_on(builder.open(&connect)).unwrap())
     }
+}
+
+/// Returns a function that makes stores on a test clock.
+pub(super) fn maker(server: &Postgres) -> impl Fn(ManualClock) -> Arc<dyn TimerStore> {
+    let make = maker_of(server, "suite");
+    move |clock| make(clock)
 }
 
 pub(super) fn connect(server: &Postgres) -> Connect {

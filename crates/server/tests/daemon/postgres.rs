@@ -118,6 +118,38 @@ async fn nothing_is_lost_when_nodes_and_the_server_are_killed() {
     assert!(check.status.success(), "{check:?}");
 }
 
+/// A node that stands still for longer than its time and its leases loses its shards and its timers to the other node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_stands_still_holds_up_no_timer_for_long() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let (folder, receiver) = (folder(), Receiver::start(Duration::ZERO).await);
+    let (one, two) = (serve(folder.path(), &server, "one"), serve(folder.path(), &server, "two"));
+    let mut stored = Vec::new();
+    for round in 0..3 {
+        for number in 0..20 {
+            let call = format!(
+                "SELECT tourbillon.schedule_callback('{}', delay => '{} ms', key => 'r{round} {number}')",
+                receiver.url("/sql"),
+                number * 100,
+            );
+            stored.push(server.sql(&call));
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        one.signal(Signal::STOP);
+        tokio::time::sleep(Duration::from_millis(3_000)).await;
+        one.signal(Signal::CONT);
+    }
+    let count = "SELECT count(*) FROM tourbillon.timer";
+    until("all timers have ended", || server.sql(count) == "0").await;
+    let seen: std::collections::BTreeSet<String> =
+        receiver.log().into_iter().map(|received| received.id).collect();
+    assert_eq!(stored.iter().filter(|id| !seen.contains(*id)).count(), 0, "timers are lost");
+    let takeovers = server.sql("SELECT sum(takeovers) FROM tourbillon.shard");
+    assert!(takeovers.parse::<u32>().unwrap() > 0, "the other node took no shard over");
+    one.kill();
+    two.kill();
+}
+
 #[test]
 fn a_start_on_a_schema_or_with_settings_that_do_not_fit_is_refused() {
     let Some(server) = Postgres::start(&[]) else { return };

@@ -4,7 +4,7 @@
 -- The timers with their leases, as the store reads them.
 CREATE VIEW tourbillon.stored_timer AS
     SELECT t.id, t.due, t.created, t.phase::text AS phase, t.namespace, t.key, t.kind, t.payload, t.labels, t.reason,
-        t.died, t.extra::text AS extra, l.until, l.incarnation, l.claim
+        t.died, t.extra::text AS extra, l.until, l.incarnation, l.claim, t.shard
     FROM tourbillon.timer t LEFT JOIN tourbillon.lease l ON l.id = t.id;
 
 -- Stores new timers whose ids and keys differ from each other. Returns the ids of those that are stored now. The others
@@ -195,7 +195,7 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     ) SELECT coalesce(array_agg(k.id) FILTER (WHERE k.fits), '{}') INTO v_taken FROM locked k;
     -- A timer that was moved or removed while it was chosen is found by its new transaction, or is gone.
-    SELECT coalesce(array_agg(h.id), '{}') INTO v_held
+    SELECT coalesce(array_agg(DISTINCT h.id), '{}') INTO v_held
     FROM unnest(v_found || p_again) AS h (id) WHERE h.id <> ALL (v_taken)
         AND EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.id = h.id AND t.phase = 'p')
         AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = h.id) IS NULL;

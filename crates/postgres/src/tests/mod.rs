@@ -4,6 +4,7 @@
 mod conformance;
 mod functions;
 mod life;
+mod network;
 mod opening;
 mod plans;
 mod races;

@@ -1,8 +1,7 @@
 //! Runs the conformance suite through the functions for callers.
 //!
-//! A store passes each creation, cancel, move and acknowledgement that comes alone to a function, and everything else
-//! to
-//! the store behind it. The functions decide by the test clock: `now_ms` is replaced.
+//! A store passes each creation, cancel, move and acknowledgement that comes alone to a function, and all other calls
+//! to the store behind it. The functions decide by the test clock: `now_ms` is replaced.
 
 use super::server::maker_of;
 use crate::PostgresStore;

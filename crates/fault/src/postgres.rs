@@ -107,6 +107,43 @@ impl Postgres {
         Some(server)
     }
 
+    /// Starts a server that replays the changes of this server. It takes no writes before it is
+    /// [promoted](Self::promote).
+    ///
+    /// # Panics
+    ///
+    /// If the copy of the data fails.
+    #[must_use]
+    pub fn replica(&self) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        if let Some((user, group)) = self.user {
+            chown(folder.path(), Some(user), Some(group)).expect("the folder is this process's");
+        }
+        let (programs, arguments) = (self.programs.clone(), self.arguments.clone());
+        let mut replica =
+            Self { folder, programs, port: free_port(), arguments, user: self.user, child: None };
+        let copied = replica
+            .program("pg_basebackup")
+            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname"])
+            .arg(self.url())
+            .arg("--pgdata")
+            .arg(replica.data())
+            .output()
+            .expect("pg_basebackup starts");
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        replica.run();
+        replica
+    }
+
+    /// Makes a replica take writes.
+    ///
+    /// # Panics
+    ///
+    /// If the server is not a replica.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("SELECT pg_promote()"), "t", "the replica is promoted");
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }

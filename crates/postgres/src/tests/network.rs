@@ -117,6 +117,49 @@ fn half_open_connections_are_given_up_and_replaced() {
     assert_eq!(pollster::block_on(store.counts()).unwrap().of(Phase::Pending), 3);
 }
 
+/// The primary is lost, and its replica takes over. What was answered is there, and the mark of the node starts again.
+#[test]
+fn a_replica_that_takes_over_has_all_timers_and_delivers_them() {
+    let Some(mut primary) = Postgres::start(&[]) else { return };
+    let replica = primary.replica();
+    // A commit waits until the replica has it.
+    let _set = primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    let _set = primary.sql("SELECT pg_reload_conf()");
+    let address = format!(
+        "host=127.0.0.1,127.0.0.1 port={},{} user=postgres dbname=postgres",
+        primary.port(),
+        replica.port()
+    );
+    let connect = Connect::to(&address).unwrap().patience(Duration::from_secs(10));
+    let store = pollster::block_on(PostgresStore::builder().poll(None).open(&connect)).unwrap();
+    let by = Claimant { incarnation: 7, lease: Duration::from_secs(60) };
+    let claim = |number| {
+        let claimed = pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX }));
+        claimed.map(|claimed| claimed.leased.len())
+    };
+    let place = |due| Op::Place(Box::new(Timer::new(TimerId::fresh(), "mail", due)), IfPresent::Reject);
+    for _ in 0..20 {
+        apply(&store, place(store.now())).unwrap();
+    }
+    thread::sleep(Duration::from_millis(5));
+    assert_eq!(claim(1).unwrap(), 20);
+    for _ in 0..10 {
+        apply(&store, place(store.now())).unwrap();
+    }
+    primary.kill();
+    replica.promote();
+    // A claim does not wait for the disk or the replica. So its leases may be lost with the primary.
+    let (mut number, begin, mut claimed) = (2, Instant::now(), 0);
+    while claimed < 10 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "only {claimed} timers were claimed");
+        claimed += claim(number).unwrap_or(0);
+        number += 1;
+    }
+    assert_eq!(pollster::block_on(store.counts()).unwrap().of(Phase::Leased), 30);
+    insist(&store, &place(store.now()));
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}
+
 /// Callers lock timers in one order, and the store in the other order. PostgreSQL ends one of two transactions. The
 /// store repeats its own.
 #[test]

@@ -13,9 +13,9 @@
 //! happens before the future is polled. Dropping a future disarms it, and its timer stays with the thread for the
 //! thread's next future: up to 256 timers, or 1/4,096 of the engine's capacity if that is less.
 //!
-//! The thread that runs the shard wakes the tasks. A waker may use the engine, but the waker holds up the shard while it
-//! runs, and a thread that shuts the engine down waits for the waker. A future that moves to another task wakes the task
-//! that polled it last.
+//! The thread that runs the shard wakes the tasks. A waker may use the engine, but the waker holds up the shard while
+//! it runs, and a thread that shuts the engine down waits for the waker. A future that moves to another task wakes the
+//! task that polled it last.
 //!
 //! Once its engine is shut down, a sleep whose deadline has not come panics, as does the tick of an interval.
 //! `try_wait` and `try_tick` return an error instead, and a timeout always returns an error. No future waits silently

@@ -1,11 +1,13 @@
-//! Starts Redis servers for tests, and does harm to them and to their connections.
+//! Starts servers for tests, and does harm to them and to their connections.
 //!
 //! [`Server`] is one `redis-server`. [`Watched`] is a primary with a replica and a Sentinel. [`Cluster`] is six nodes.
 //! All listen on free ports of the loopback interface and keep their files in temporary folders. Each ends when its
 //! value is dropped, also if the test panics. [`Proxy`] stands between a client and a server. It delays data, cuts or
 //! silences connections, or loses replies.
 //!
-//! If no `redis-server` is installed, each `start` writes a line to standard error and returns `None`.
+//! [`Postgres`] is a PostgreSQL server.
+//!
+//! If the server is not installed, each `start` writes a line to standard error and returns `None`.
 //!
 //! [`history`] collects the records of a run (calls of clients, deliveries, faults) and finds violations in them. With
 //! the feature `runner`, the module `run` provides the parts of a run: nodes as processes, clients, and a receiver. The
@@ -27,6 +29,7 @@ mod shift;
 mod wait;
 
 // Floor 1: one server.
+mod postgres;
 mod server;
 
 // Floor 2: servers together.
@@ -39,6 +42,7 @@ pub mod run;
 
 pub use cluster::Cluster;
 pub use ports::free_port;
+pub use postgres::Postgres;
 pub use proxy::{Fate, Proxy};
 pub use server::Server;
 pub use shift::Shift;

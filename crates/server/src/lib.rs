@@ -55,6 +55,6 @@ pub use command::main;
 pub use http::{openapi, router};
 pub use listen::{Limits, Listeners, Server};
 pub use service::{OpenError, Service};
-pub use settings::{RedisSettings, Settings, TelemetrySettings};
+pub use settings::{PostgresSettings, RedisSettings, Settings, TelemetrySettings};
 pub use state::Principal;
 pub use tls::{Tls, TlsError};

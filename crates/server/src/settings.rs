@@ -52,6 +52,9 @@ pub struct Settings {
     /// The SQLite database that stores the timers. `None`, the default, stores the timers in a file in the folder
     /// `data`. Not together with `redis`.
     pub sqlite: Option<PathBuf>,
+    /// The schema in PostgreSQL that stores the timers and that nodes share. `None`, the default, stores the timers
+    /// elsewhere.
+    pub postgres: Option<PostgresSettings>,
     /// The size of the store's cache for pages in memory, in bytes. 44 MiB by default.
     pub cache: usize,
     /// The number of bytes that the service leaves free on the disk of the folder `data`. While fewer bytes are free,
@@ -81,6 +84,31 @@ pub struct Settings {
 }
 
 /// The settings of the Redis deployment that stores a service's timers.
+/// The schema in PostgreSQL that stores a service's timers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PostgresSettings {
+    /// The address of the server, and how to connect to the server.
+    pub connect: tourbillon_postgres::Connect,
+    /// The name of the schema. Services with the same schema of a database share their timers.
+    pub schema: String,
+    /// Whether the start makes the schema and runs migrations. True by default.
+    pub migrates: bool,
+    /// The name of this node for people.
+    pub node: String,
+    /// The time without a sign of life after which other nodes take the shards of this node. 10 s by default.
+    pub ttl: Duration,
+}
+
+impl PostgresSettings {
+    /// Makes the settings for a schema on the server of `connect`, with the defaults for all other settings.
+    pub fn new(connect: tourbillon_postgres::Connect, schema: impl Into<String>) -> Self {
+        let ttl = Duration::from_secs(10);
+        Self { connect, schema: schema.into(), migrates: true, node: "node".to_owned(), ttl }
+    }
+}
+
+/// The Redis deployment that stores a service's timers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RedisSettings {
@@ -169,6 +197,7 @@ impl Settings {
             catch_up_rate: Some(10_000),
             redis: None,
             sqlite: None,
+            postgres: None,
             cache: 44 << 20,
             keep_free: 64 << 20,
             without_locks: false,

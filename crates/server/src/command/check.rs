@@ -1,9 +1,10 @@
-//! Runs `tourbillond check`, which searches the store for faults. With Redis it also checks the servers.
+//! Runs `tourbillond check`, which searches the store for faults. With Redis it also checks the servers, and with
+//! PostgreSQL the version of the schema.
 
 use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
 use crate::service::{self, OpenError, is_half_restored};
-use crate::settings::RedisSettings;
+use crate::settings::{PostgresSettings, RedisSettings};
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
 use serde_json::json;
@@ -26,6 +27,9 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
     }
     if let Some(path) = &config.sqlite_path {
         return check_sqlite(config, path, matches);
+    }
+    if let Some(postgres) = config.postgres()? {
+        return check_postgres(config, &postgres, matches);
     }
     let path = config.data.join("timers.redb");
     if !path.exists() {
@@ -99,6 +103,16 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     let store = service::open_store(redis).map_err(failure)?;
     let found = Found::in_store(&store, Vec::new()).map_err(failure)?;
     show(&place, Some(&report), &found, matches)
+}
+
+/// Checks the schema in PostgreSQL, without a change, and the files beside it. Fails if the schema has another version.
+fn check_postgres(config: &Config, postgres: &PostgresSettings, matches: &ArgMatches) -> Outcome {
+    let place = format!("the schema {} (version {})", postgres.schema, tourbillon_postgres::VERSION);
+    let failure = |error| -> Failure { format!("the schema {}: {error}", postgres.schema).into() };
+    let store = service::open_postgres(postgres, false).map_err(failure)?;
+    let faults = service::Service::unreadable_files(&config.data, &config.token_file());
+    let found = Found::in_store(&store, faults).map_err(failure)?;
+    show(&place, None, &found, matches)
 }
 
 /// Prints the result of a check. `place` names the checked store. The exit code is 0 if the timers were read without

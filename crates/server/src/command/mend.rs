@@ -30,6 +30,9 @@ pub(super) fn command(json: &Arg) -> Command {
 }
 
 pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
+    if config.postgres()?.is_some() {
+        return Err("timers in PostgreSQL are not mended: PostgreSQL keeps its tables whole".into());
+    }
     let Some(redis) = config.redis()? else {
         return forget_damaged(config, matches);
     };

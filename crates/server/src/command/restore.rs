@@ -77,6 +77,9 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         });
         Restore { due_floor, rate }
     };
+    if config.postgres()?.is_some() {
+        return Err("a backup cannot be restored into PostgreSQL yet".into());
+    }
     let (restored, place) = match (config.redis()?, &config.sqlite_path) {
         (Some(redis), _) => {
             let place = format!("the deployment {}", redis.deployment);

@@ -7,6 +7,7 @@
 
 mod file;
 mod log;
+mod postgres;
 mod redis;
 mod show;
 mod standard;
@@ -217,6 +218,7 @@ impl Config {
         if self.sqlite_path.is_some() && self.is_on_redis() {
             return Err("sqlite.path and redis.servers are not set together".to_owned());
         }
+        self.check_postgres()?;
         if let Some(endpoint) = &self.telemetry_endpoint
             && !cfg!(feature = "otel")
         {
@@ -285,6 +287,7 @@ impl Config {
         settings.telemetry.share = self.telemetry_share.0;
         settings.redis = self.redis()?;
         settings.sqlite.clone_from(&self.sqlite_path);
+        settings.postgres = self.postgres()?;
         settings.rules.allow_http = self.allow_http;
         settings.rules.body = self.max_body.0;
         let caller = &mut settings.caller;

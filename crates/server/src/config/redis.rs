@@ -30,7 +30,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
 }
 
 /// Returns the name of this host. If the system does not tell the name, returns `node`.
-fn host_name() -> String {
+pub(super) fn host_name() -> String {
     #[cfg(unix)]
     let name = Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
     #[cfg(not(unix))]

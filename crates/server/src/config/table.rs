@@ -1,6 +1,6 @@
 //! The table of settings. The keys of the file, the variables, the flags and the help come from it.
 
-use super::value::{Endpoint, Form, ServerUrl, Share, Size, Sync, Value};
+use super::value::{DatabaseAddress, Endpoint, Form, ServerUrl, Share, Size, Sync, Value};
 use crate::log;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -222,6 +222,22 @@ settings! {
     redis_response_timeout: Duration, "redis.response_timeout" = "5s";
     /// The time for which an operation waits for a connection, or for a server that cannot answer now.
     redis_patience: Duration, "redis.patience" = "5s";
+
+    /// The PostgreSQL server that has the timers, as a URL (`postgresql://user@host/database`) or in words (`host=/run
+    /// user=app`), without a password; none for a store in the data folder, or in Redis.
+    postgres_server: Option<DatabaseAddress>, "postgres.server" = "";
+    /// The file of the user's password. It is read at the start.
+    postgres_password_file: Option<PathBuf>, "postgres.password_file" = "";
+    /// The schema that has the timers. Nodes that name the same schema of a database share its timers.
+    postgres_schema: String, "postgres.schema" = "tourbillon";
+    /// Whether the start makes the schema, and brings it to the version of this program.
+    postgres_migrate: bool, "postgres.migrate" = "true";
+    /// The greatest number of connections to the server.
+    postgres_connections: u32, "postgres.connections" = "8";
+    /// The name of this node for people; the host's name if it is empty.
+    postgres_node: Option<String>, "postgres.node" = "";
+    /// The time without a sign of life after which other nodes take the shards of a node. From a second to an hour.
+    postgres_ttl: Duration, "postgres.ttl" = "10s";
 
     /// The URL of a collector to which spans of OpenTelemetry are sent, by OTLP over HTTP; `/v1/traces` is its path if
     /// it has none. The program needs the feature `otel` for it.

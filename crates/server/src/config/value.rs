@@ -239,6 +239,30 @@ impl Value for ServerUrl {
     }
 }
 
+/// The address of a PostgreSQL server, without a password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DatabaseAddress(pub(crate) String);
+
+impl Value for DatabaseAddress {
+    const FORM: Form = Form::Text;
+    const NAME: &'static str = "URL";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        // The message does not repeat the text, because an address may contain a password.
+        let connect = tourbillon_postgres::Connect::to(text)
+            .map_err(|_| "the address is not one as postgresql://user@127.0.0.1/database".to_owned())?;
+        if connect.has_password() {
+            return Err("the address must not have a password: postgres.password_file names a file with it"
+                .to_owned());
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    fn show(&self) -> String {
+        self.0.clone()
+    }
+}
+
 /// The value of a setting for confirmations in Redis: how many replicas must confirm a change, and the longest wait for
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,10 @@
-//! Checks, repairs and opens the Redis deployment of a service.
+//! Checks, repairs and opens the deployment of a service: in Redis, or in PostgreSQL.
 
 use super::open_error::OpenError;
-use crate::settings::RedisSettings;
+use crate::settings::{PostgresSettings, RedisSettings};
 use pollster::block_on;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_postgres::PostgresStore;
 use tourbillon_redis::{Mended, RedisBuilder, RedisStore, Report};
 use tracing::error;
 
@@ -46,4 +47,17 @@ pub(crate) fn open_store(redis: &RedisSettings) -> Result<RedisStore, StoreError
         error!(target: "set-back", "the data in Redis have gone back by {time:?}: what was stored then is lost");
     };
     block_on(builder(redis).may_lose(redis.may_lose).on_set_back(tell).open(&redis.connect))
+}
+
+/// Opens the schema in PostgreSQL. With `migrates`, makes the schema or brings it to the version of this program.
+pub(crate) fn open_postgres(
+    postgres: &PostgresSettings,
+    migrates: bool,
+) -> Result<PostgresStore, StoreError> {
+    let builder = PostgresStore::builder()
+        .schema(postgres.schema.as_str())
+        .node(postgres.node.as_str())
+        .ttl(postgres.ttl)
+        .migrate(migrates);
+    block_on(builder.open(&postgres.connect))
 }

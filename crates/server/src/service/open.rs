@@ -3,7 +3,7 @@
 use super::backup::Backups;
 use super::changes::Changes;
 use super::creations::{CreationLimits, Creations, Idempotency};
-use super::deployment::{RESTORING, checked, open_store};
+use super::deployment::{RESTORING, checked, open_postgres, open_store};
 use super::namespace_admin::NamespaceAdmin;
 use super::open_error::{OpenError, file_error};
 use super::operations::{OperationRecords, Operations};
@@ -18,7 +18,7 @@ use crate::audit::Audit;
 use crate::bodies::Bodies;
 use crate::delivery::{Deliveries, Environment, MOST_WAITING};
 use crate::record::{Endpoints, History, InFlight, Metrics, Refusals, StoreTimes, TimedStore, Timing};
-use crate::settings::{RedisSettings, Settings};
+use crate::settings::{PostgresSettings, RedisSettings, Settings};
 use crate::state::{Counters, Events, Map, NamespaceStorage, Namespaces, Stop, Tokens, files, schedules_of};
 use crate::telemetry::Telemetry;
 use crate::work;
@@ -93,6 +93,9 @@ impl Service {
         if let Some(path) = settings.sqlite.clone() {
             return Self::open_on_sqlite(settings, &path);
         }
+        if let Some(postgres) = settings.postgres.clone() {
+            return Self::open_in_postgres(settings, &postgres);
+        }
         let check = || match is_half_restored(&settings.data) {
             true => Err(OpenError::HalfRestored(settings.data.clone())),
             false => Ok(()),
@@ -119,7 +122,7 @@ impl Service {
     ///
     /// Panics outside of a tokio runtime.
     pub fn open_on(settings: Settings, store: Arc<dyn TimerStore>) -> Result<Self, OpenError> {
-        Self::open_checked(settings, store, Checked::default())
+        Self::open_beside(settings, store, Checked::default())
     }
 
     /// Opens a service whose timers are in an SQLite database. The other files are in the data folder.
@@ -135,10 +138,24 @@ impl Service {
         }
         let builder = SqliteStore::builder().cache(settings.cache / 2).keep_free(settings.keep_free);
         let store = builder.open(path).map_err(OpenError::Store)?;
-        Self::open_checked(settings, Arc::new(store), checked)
+        Self::open_beside(settings, Arc::new(store), checked)
     }
 
-    fn open_checked(
+    /// Opens a service whose timers are in PostgreSQL. Its namespaces are in the data folder.
+    fn open_in_postgres(settings: Settings, postgres: &PostgresSettings) -> Result<Self, OpenError> {
+        let folder = Some(lock(&settings.data)?);
+        let path = settings.data.join("timers.redb");
+        let notice = || {
+            let (path, schema) = (path.display(), &postgres.schema);
+            format!("{path} is not used: the timers are in the schema {schema} in PostgreSQL").into()
+        };
+        let notices = path.exists().then(notice).into_iter().collect();
+        let store = open_postgres(postgres, postgres.migrates).map_err(OpenError::Store)?;
+        Self::open_beside(settings, Arc::new(store), Checked { notices, folder })
+    }
+
+    /// Opens a service on a store, with the namespaces in the data folder.
+    fn open_beside(
         settings: Settings,
         store: Arc<dyn TimerStore>,
         mut checked: Checked,

@@ -21,6 +21,7 @@ mod owner;
 mod packaging;
 mod pages;
 mod places;
+mod postgres;
 mod process;
 mod proxies;
 mod receiver;

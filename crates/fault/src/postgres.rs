@@ -1,0 +1,274 @@
+//! Starts a PostgreSQL server and controls its process.
+
+use crate::ports::free_port;
+use crate::wait::eventually;
+use rustix::process::{Pid, Signal, getuid, kill_process};
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Once;
+use tempfile::TempDir;
+
+/// A PostgreSQL server for a test, with a database in a temporary folder. Dropping the value ends the server.
+///
+/// PostgreSQL refuses to run as root. Then the server runs as the user `postgres`.
+#[derive(Debug)]
+pub struct Postgres {
+    folder: TempDir,
+    programs: PathBuf,
+    port: u16,
+    arguments: Vec<String>,
+    user: Option<(u32, u32)>,
+    child: Option<Child>,
+}
+
+/// Returns the folder of the server's programs. Prefers the newest version in the folders of Debian.
+fn programs() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<(u32, PathBuf)> = versions
+        .filter_map(|entry| {
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            let programs = entry.path().join("bin");
+            programs.join("initdb").exists().then_some((version, programs))
+        })
+        .collect();
+    found.sort();
+    let in_path = || {
+        let folders = std::env::var_os("PATH")?;
+        std::env::split_paths(&folders).find(|folder| folder.join("initdb").exists())
+    };
+    found.pop().map(|(_, programs)| programs).or_else(in_path)
+}
+
+/// Returns the ids of the user `postgres` and of its group, if this process runs as root.
+fn other_user() -> Option<(u32, u32)> {
+    if !getuid().is_root() {
+        return None;
+    }
+    let number = |flag: &str| {
+        let answer = Command::new("id").args([flag, "postgres"]).output().ok()?;
+        String::from_utf8(answer.stdout).ok()?.trim().parse().ok()
+    };
+    Some((number("-u")?, number("-g")?))
+}
+
+/// Returns the folder of the server's programs, if tests may start servers. If tests may not, the first call writes a
+/// line to standard error that says which tests are skipped. The line bypasses the tests' captured output.
+fn installed() -> Option<PathBuf> {
+    static TOLD: Once = Once::new();
+    let reason = if std::env::var_os("TOURBILLON_NO_POSTGRES").is_some() {
+        "TOURBILLON_NO_POSTGRES is set"
+    } else if let Some(programs) = programs() {
+        if !getuid().is_root() || other_user().is_some() {
+            return Some(programs);
+        }
+        "there is no user postgres"
+    } else {
+        "there is no PostgreSQL (apt-get install postgresql)"
+    };
+    TOLD.call_once(|| {
+        let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+        let program = std::env::current_exe().unwrap_or_default();
+        let program = program.file_stem().unwrap_or_default().to_string_lossy();
+        drop(writeln!(
+            io::stderr(),
+            "skipped all tests of {package} ({program}) that start a PostgreSQL server: {reason}"
+        ));
+    });
+    None
+}
+
+impl Postgres {
+    /// Starts a server with the given settings, such as `["fsync=on"]`. By default it does not synchronise its files.
+    /// Returns `None` if PostgreSQL is not installed.
+    #[must_use]
+    pub fn start(settings: &[&str]) -> Option<Self> {
+        let programs = installed()?;
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let user = other_user();
+        if let Some((user, group)) = user {
+            chown(folder.path(), Some(user), Some(group)).expect("the folder is this process's");
+        }
+        let arguments = ["fsync=off", "max_connections=200"].into_iter().chain(settings.iter().copied());
+        let arguments = arguments.map(str::to_owned).collect();
+        let mut server = Self { folder, programs, port: free_port(), arguments, user, child: None };
+        let made = server
+            .program("initdb")
+            .args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-locale", "--no-sync"])
+            .arg("--pgdata")
+            .arg(server.data())
+            .output()
+            .expect("initdb starts");
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        server.run();
+        Some(server)
+    }
+
+    /// Starts a server that replays the changes of this server. It takes no writes before it is
+    /// [promoted](Self::promote).
+    ///
+    /// # Panics
+    ///
+    /// If the copy of the data fails.
+    #[must_use]
+    pub fn replica(&self) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        if let Some((user, group)) = self.user {
+            chown(folder.path(), Some(user), Some(group)).expect("the folder is this process's");
+        }
+        let (programs, arguments) = (self.programs.clone(), self.arguments.clone());
+        let mut replica =
+            Self { folder, programs, port: free_port(), arguments, user: self.user, child: None };
+        let copied = replica
+            .program("pg_basebackup")
+            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname"])
+            .arg(self.url())
+            .arg("--pgdata")
+            .arg(replica.data())
+            .output()
+            .expect("pg_basebackup starts");
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        replica.run();
+        replica
+    }
+
+    /// Makes a replica take writes.
+    ///
+    /// # Panics
+    ///
+    /// If the server is not a replica.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("SELECT pg_promote()"), "t", "the replica is promoted");
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.programs.join(name));
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        if let Some((user, group)) = self.user {
+            command.uid(user).gid(group);
+        }
+        command
+    }
+
+    /// Starts the server's process, and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer within three minutes.
+    pub fn run(&mut self) {
+        eventually("PostgreSQL answers", || {
+            let has_ended = |child: &mut Child| child.try_wait().is_ok_and(|ended| ended.is_some());
+            if self.child.as_mut().is_none_or(has_ended) {
+                self.child = Some(self.spawn());
+            }
+            self.try_sql("postgres", "SELECT 1").is_ok()
+        });
+    }
+
+    fn spawn(&self) -> Child {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("log"));
+        let mut command = self.program("postgres");
+        command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
+        command.args(["-p", &self.port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
+        self.arguments.iter().for_each(|setting| _ = command.args(["-c", setting]));
+        command.stdout(Stdio::null()).stderr(log.expect("the log can be written"));
+        command.spawn().expect("postgres starts")
+    }
+
+    /// Returns the port at which the server listens on the loopback interface.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the folder with the server's data, its socket and its log.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Returns the URL of the database `postgres`, for the user who may do everything.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgresql://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Returns the URL for another user.
+    #[must_use]
+    pub fn url_of(&self, user: &str) -> String {
+        format!("postgresql://{user}@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Runs statements as the user `postgres`. Returns the values of the rows, with `|` between the columns.
+    ///
+    /// # Panics
+    ///
+    /// If a statement fails.
+    #[must_use]
+    pub fn sql(&self, statements: &str) -> String {
+        self.try_sql("postgres", statements).expect("the statements succeed")
+    }
+
+    /// Runs statements as a user. Returns the values of the rows.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the message of the server.
+    ///
+    /// # Panics
+    ///
+    /// If the program `psql` cannot be started.
+    pub fn try_sql(&self, user: &str, statements: &str) -> Result<String, String> {
+        let answer = self.psql(user).args(["-c", statements]).output().expect("psql starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        if answer.status.success() { Ok(text(&answer.stdout)) } else { Err(text(&answer.stderr)) }
+    }
+
+    /// Returns a command that runs `psql` on the server as a user. It reads statements from its standard input, unless
+    /// arguments give them.
+    #[must_use]
+    pub fn psql(&self, user: &str) -> Command {
+        let mut command = self.program("psql");
+        command.args(["-XqtA", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", "-d"]);
+        command.arg(self.url_of(user));
+        command
+    }
+
+    /// Kills the server and all its sessions, as by a loss of power but with the files that it has written.
+    pub fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.wait();
+    }
+
+    /// Ends the server at once. Its files are whole after the next start.
+    pub fn stop(&mut self) {
+        self.signal(Signal::QUIT);
+        self.wait();
+    }
+
+    /// Sends a signal to the server's first process.
+    pub fn signal(&self, signal: Signal) {
+        let process = self.child.as_ref().and_then(|child| Pid::from_raw(child.id().cast_signed()));
+        // The process may have ended by itself.
+        let _sent = process.map(|process| kill_process(process, signal));
+    }
+
+    fn wait(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ended = child.wait();
+        }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

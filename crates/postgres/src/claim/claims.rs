@@ -1,0 +1,207 @@
+//! Claims of due timers in the shards of this node.
+
+use super::leases::first_end;
+use crate::deployment::{Deployment, instant, ms};
+use crate::layout::{Id, moment, read};
+use crate::link::{Failure, Session};
+use crate::node::{Head, Mark, Node};
+use crate::operation::{Act, Batches, Done, Transactions, Turn, Work, operate};
+use std::sync::Arc;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::policy::Guarantee;
+use tourbillon_durable::state::{Refusal, State, Token};
+use tourbillon_durable::store::{
+    Claimant, Claimed, Durability, Leased, LeftOut, Limit, Op, Outcome, StoreError, StoreErrorKind,
+};
+use tourbillon_durable::timer::Timer;
+
+/// Claims due timers.
+pub(crate) struct Claims {
+    pub(crate) deployment: Arc<Deployment>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) batches: Arc<Batches>,
+}
+
+/// The outcome of a look at the server.
+struct Looked {
+    head: Head,
+    rows: Vec<Row>,
+}
+
+impl Claims {
+    /// Claims due timers, the earliest due moments first.
+    pub(crate) async fn claim(&self, by: Claimant, number: u64, limit: Limit) -> Result<Claimed, StoreError> {
+        let mut claiming = self.deployment.alarm.begin_claim();
+        let result = self.take_due(by, number, limit).await;
+        claiming.answer = result.as_ref().ok().map(|claimed| claimed.next_due);
+        result
+    }
+
+    async fn take_due(&self, by: Claimant, number: u64, limit: Limit) -> Result<Claimed, StoreError> {
+        let _one_at_a_time = self.node.claims.lock().await;
+        let token = Token { incarnation: by.incarnation, claim: number };
+        let mut session = self.deployment.session().await?;
+        let looked = self.look(&mut session, by, token, limit).await.map_err(Failure::into_error)?;
+        let Looked { head, rows } = looked;
+        let has_changed = self.node.with_mark(|mark| mark.follow(&head));
+        let mut claimed =
+            Claimed { now: moment(head.now), next_due: head.next.map(moment), ..Claimed::default() };
+        let mut once = Vec::new();
+        for row in &rows {
+            match read(row, 1) {
+                Ok(timer) if timer.policy.guarantee == Guarantee::AtMostOnce => once.push(timer),
+                Ok(timer) => claimed.leased.push(Leased { timer, token }),
+                Err(id) => {
+                    self.set_aside(&mut session, id).await?;
+                    claimed.quarantined += 1;
+                }
+            }
+        }
+        if has_changed {
+            // The shards may have come from a node that is gone.
+            claimed.next_reap = first_end(&mut session, Some(by.incarnation)).await?;
+        }
+        drop(session);
+        if !once.is_empty() {
+            self.forget(once, token, &mut claimed).await?;
+        }
+        Ok(claimed)
+    }
+
+    /// Runs the function `claim`. Enters first if this process has not entered, or if other nodes have
+    /// removed it.
+    async fn look(
+        &self,
+        session: &mut Session,
+        by: Claimant,
+        token: Token,
+        limit: Limit,
+    ) -> Result<Looked, Failure> {
+        if !self.node.is_member() || self.node.is_sign_due() {
+            self.node.give_sign(session).await?;
+        }
+        let looked = self.ask(session, by, token, limit).await?;
+        if !looked.head.gone {
+            return Ok(looked);
+        }
+        self.node.put_out();
+        self.node.give_sign(session).await?;
+        let looked = self.ask(session, by, token, limit).await?;
+        if looked.head.gone {
+            let message = "other nodes take this node for dead";
+            return Err(Failure::Failed(StoreError::new(StoreErrorKind::Io, message)));
+        }
+        Ok(looked)
+    }
+
+    async fn ask(
+        &self,
+        session: &mut Session,
+        by: Claimant,
+        token: Token,
+        limit: Limit,
+    ) -> Result<Looked, Failure> {
+        let Mark { owned, due, id, seen, held, .. } = self.node.mark();
+        let now = self.deployment.time.argument();
+        let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
+        let (lease, timers) = (ms(by.lease), i64::from(limit.timers));
+        let bytes = i64::try_from(limit.bytes).unwrap_or(i64::MAX);
+        let sql = "SELECT * FROM tourbillon.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+        let sent = instant();
+        let mut rows = session
+            .query(
+                sql,
+                &[
+                    (&now, Type::INT8),
+                    (&self.node.incarnation, Type::INT8),
+                    (&incarnation, Type::INT8),
+                    (&claim, Type::INT8),
+                    (&lease, Type::INT8),
+                    (&timers, Type::INT8),
+                    (&bytes, Type::INT8),
+                    (&owned, Type::TEXT),
+                    (&due, Type::INT8),
+                    (&id, Type::UUID),
+                    (&seen, Type::TEXT),
+                    (&held, Type::UUID_ARRAY),
+                ],
+            )
+            .await?;
+        let damaged = || StoreError::new(StoreErrorKind::Corrupt, "the answer of a claim cannot be read");
+        let head = (!rows.is_empty()).then(|| rows.remove(0)).ok_or_else(damaged)?;
+        let head: &str = head.try_get(0).map_err(|_| damaged())?;
+        let head: Head = serde_json::from_str(head).map_err(|_| damaged())?;
+        if self.deployment.time.learn(sent, moment(head.now)) {
+            // The server's clock was set.
+            self.deployment.alarm.wake();
+        }
+        Ok(Looked { head, rows })
+    }
+
+    /// Removes timers that are delivered at most once, and adds them to the answer of a claim. If this fails, they stay
+    /// leased, and are pending again when their leases end.
+    async fn forget(&self, once: Vec<Timer>, token: Token, claimed: &mut Claimed) -> Result<(), StoreError> {
+        let transactions: &Transactions = &self.batches.transactions;
+        let work = Forget { once, token };
+        let result = transactions.transact(Durability::PowerLoss, &work).await;
+        let once = work.once;
+        let (outcomes, made_due) = match result {
+            Ok(done) => done,
+            // The other timers of the claim are leased, and are answered.
+            Err(_) if !claimed.leased.is_empty() => return Ok(()),
+            Err(error) => return Err(StoreError::new(StoreErrorKind::Unknown, error.to_string())),
+        };
+        claimed.next_due = earlier(claimed.next_due, made_due);
+        for (timer, outcome) in once.into_iter().zip(outcomes) {
+            if outcome == Outcome::Refused(Refusal::Stale) {
+                continue;
+            }
+            claimed.left_out.extend(LeftOut::of(&timer, &outcome));
+            claimed.leased.push(Leased { timer: Timer { state: State::Pending, ..timer }, token });
+        }
+        claimed.leased.sort_by_key(|leased| (leased.timer.due, leased.timer.id));
+        Ok(())
+    }
+
+    /// Sets a row aside that cannot be read: the timer is dead, and its columns stay as they are.
+    async fn set_aside(&self, session: &mut Session, id: Id) -> Result<(), StoreError> {
+        let now = self.deployment.time.argument();
+        let sql = "WITH ended AS (DELETE FROM tourbillon.lease l WHERE l.id = $1)
+                   UPDATE tourbillon.timer t SET phase = 'd', reason = 'unreadable',
+                       died = coalesce($2, tourbillon.now_ms())
+                   WHERE t.id = $1";
+        let set = session.query(sql, &[(&id, Type::UUID), (&now, Type::INT8)]).await;
+        set.map(drop).map_err(Failure::into_error)
+    }
+}
+
+/// The work that removes timers which are delivered at most once.
+struct Forget {
+    once: Vec<Timer>,
+    token: Token,
+}
+
+impl Work for Forget {
+    type Result = Vec<Outcome>;
+
+    fn run<'a>(
+        &'a self,
+        session: &'a mut Session,
+        act: &'a mut Act,
+        turn: &'a mut Turn,
+    ) -> Done<'a, Self::Result> {
+        Box::pin(async move {
+            let mut outcomes = Vec::with_capacity(self.once.len());
+            for timer in &self.once {
+                outcomes.push(operate(session, act, turn, &Op::Ack(timer.id, self.token)).await?);
+            }
+            Ok(outcomes)
+        })
+    }
+}
+
+fn earlier(one: Option<UtcMillis>, other: Option<UtcMillis>) -> Option<UtcMillis> {
+    one.into_iter().chain(other).min()
+}

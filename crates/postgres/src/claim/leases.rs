@@ -1,0 +1,161 @@
+//! Renews leases, and ends those whose time is over.
+
+use crate::deployment::{Deployment, ms};
+use crate::layout::{COLUMNS, Id, moment, read};
+use crate::link::{Failure, Session};
+use crate::operation::{Act, Done, Transactions, Turn, Work, now_of, write};
+use core::time::Duration;
+use std::collections::BTreeSet;
+use tokio_postgres::types::Type;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Token;
+use tourbillon_durable::store::dry_run::DryRun;
+use tourbillon_durable::store::{Claimant, Durability, Reaped, StoreError};
+use tourbillon_durable::timer::TimerId;
+
+/// The greatest number of leases that a transaction of a reap ends.
+const AT_ONCE: i64 = 200;
+
+/// The pause after which a reap asks again for leases that it could not end.
+const BLOCKED: Duration = Duration::from_millis(250);
+
+/// Extends leases: each lasts a whole lease time from now on. Returns the ids of the timers whose leases are lost.
+pub(crate) async fn renew(
+    deployment: &Deployment,
+    by: Claimant,
+    leases: Vec<(TimerId, Token)>,
+) -> Result<Vec<TimerId>, StoreError> {
+    let mut session = deployment.session().await?;
+    let ids: Vec<Id> = leases.iter().map(|(id, _)| Id(*id)).collect();
+    let incarnations: Vec<i64> = leases.iter().map(|(_, token)| token.incarnation.cast_signed()).collect();
+    let claims: Vec<i64> = leases.iter().map(|(_, token)| token.claim.cast_signed()).collect();
+    let (now, lease) = (deployment.time.argument(), ms(by.lease));
+    // An end that is more than a day later was set while the clock was ahead.
+    let sql = "WITH asked AS (
+                   SELECT l.id, coalesce($1, tourbillon.now_ms()) + $2 AS until
+                   FROM unnest($3, $4, $5) AS e (id, incarnation, claim)
+                   JOIN tourbillon.lease l ON l.id = e.id AND l.incarnation = e.incarnation AND l.claim = e.claim
+                   ORDER BY l.id FOR UPDATE OF l)
+               UPDATE tourbillon.lease l
+               SET until = CASE WHEN l.until - a.until > 86400000 THEN a.until ELSE greatest(l.until, a.until) END
+               FROM asked a WHERE l.id = a.id RETURNING l.id, l.incarnation, l.claim";
+    let rows = session
+        .query(
+            sql,
+            &[
+                (&now, Type::INT8),
+                (&lease, Type::INT8),
+                (&ids, Type::UUID_ARRAY),
+                (&incarnations, Type::INT8_ARRAY),
+                (&claims, Type::INT8_ARRAY),
+            ],
+        )
+        .await
+        .map_err(Failure::into_error)?;
+    let renewed: BTreeSet<(Id, i64, i64)> =
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    let is_lost = |(id, token): &(TimerId, Token)| {
+        !renewed.contains(&(Id(*id), token.incarnation.cast_signed(), token.claim.cast_signed()))
+    };
+    Ok(leases.into_iter().filter(is_lost).map(|(id, _)| id).collect())
+}
+
+/// Returns the end of the first lease; of the first lease of another holder, if this holder is given.
+pub(crate) async fn first_end(
+    session: &mut Session,
+    beside: Option<u64>,
+) -> Result<Option<UtcMillis>, StoreError> {
+    let beside = beside.map(u64::cast_signed);
+    let sql = "SELECT l.until FROM tourbillon.lease l WHERE $1::bigint IS NULL OR l.incarnation <> $1
+               ORDER BY l.until, l.id LIMIT 1";
+    let rows = session.read(sql, &[(&beside, Type::INT8)]).await.map_err(Failure::into_error)?;
+    Ok(rows.first().map(|row| moment(row.get(0))))
+}
+
+/// Ends at most `limit` leases whose time is over. Leases of timers that another transaction holds are left: their ends
+/// are under way.
+pub(crate) async fn reap(transactions: &Transactions, limit: u32) -> Result<Reaped, StoreError> {
+    let (mut all, mut left) = (Reaped::default(), i64::from(limit));
+    let mut has_more = left > 0;
+    while has_more {
+        let most = left.min(AT_ONCE);
+        let ((some, found), _) = transactions.transact(Durability::ProcessCrash, &Reap { most }).await?;
+        has_more = found == most && left > most;
+        left -= found;
+        all.returned.extend(some.returned);
+        all.dead.extend(some.dead);
+        all.withdrawn += some.withdrawn;
+        all.left_out.extend(some.left_out);
+    }
+    let mut session = transactions.deployment.session().await?;
+    let now = transactions.deployment.time.now();
+    all.next = first_end(&mut session, None).await?;
+    if left > 0 {
+        // Other transactions hold the leases that are over now.
+        all.next = all.next.map(|next| if next <= now { now + BLOCKED } else { next });
+    }
+    Ok(all)
+}
+
+/// The work of a reap: ends at most `most` leases.
+struct Reap {
+    most: i64,
+}
+
+impl Work for Reap {
+    type Result = (Reaped, i64);
+
+    fn run<'a>(
+        &'a self,
+        session: &'a mut Session,
+        act: &'a mut Act,
+        turn: &'a mut Turn,
+    ) -> Done<'a, Self::Result> {
+        Box::pin(reap_some(session, act, turn, self.most))
+    }
+}
+
+async fn reap_some(
+    session: &mut Session,
+    act: &mut Act,
+    turn: &mut Turn,
+    most: i64,
+) -> Result<(Reaped, i64), Failure> {
+    let now = now_of(session, act).await?;
+    let millis = crate::layout::millis(now);
+    // The timers are locked before the leases, as by the ends of deliveries.
+    let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id IN (
+                   SELECT l.id FROM tourbillon.lease l WHERE l.until <= $1 ORDER BY l.until, l.id LIMIT $2)
+               FOR UPDATE SKIP LOCKED";
+    let rows = session.read(sql, &[(&millis, Type::INT8), (&most, Type::INT8)]).await?;
+    let ids: Vec<Id> = rows.iter().map(|row| row.get(0)).collect();
+    if ids.is_empty() {
+        // A lease without a timer is a fault. It must not stand in the way of the others.
+        let sql = "DELETE FROM tourbillon.lease l WHERE l.until <= $1
+                   AND NOT EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.id = l.id)";
+        session.query(sql, &[(&millis, Type::INT8)]).await?;
+        return Ok((Reaped::default(), 0));
+    }
+    // A lease may have been renewed before this statement has locked it.
+    let sql = "SELECT l.id FROM tourbillon.lease l WHERE l.id = ANY ($1) AND l.until <= $2 FOR UPDATE";
+    let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY), (&millis, Type::INT8)]).await?;
+    let mut known: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
+    known.extend(turn.also.iter().copied().map(Id));
+    let known: Vec<Id> = known.into_iter().collect();
+    let sql = format!("SELECT {COLUMNS} FROM tourbillon.stored_timer r WHERE r.id = ANY ($1)");
+    let rows = session.read(&sql, &[(&known, Type::UUID_ARRAY)]).await?;
+    let mut draft = DryRun::new(now);
+    for row in &rows {
+        match read(row, 0) {
+            Ok(timer) => draft.know(&timer),
+            // The row cannot be read: the next claim of the timer sets it aside.
+            Err(id) => {
+                let sql = "DELETE FROM tourbillon.lease l WHERE l.id = $1";
+                session.query(sql, &[(&id, Type::UUID)]).await?;
+            }
+        }
+    }
+    let (reaped, changes) = draft.reap()?;
+    write(session, act, turn, now, &changes).await?;
+    Ok((reaped, i64::try_from(ids.len()).unwrap_or(i64::MAX)))
+}

@@ -1,0 +1,25 @@
+//! An open deployment: its connections, its time, and the alarm of the runtime.
+
+mod alarm;
+mod time;
+
+pub(crate) use alarm::Alarm;
+pub(crate) use time::{Time, instant, ms};
+
+use crate::link::{Failure, Pool, Session};
+use std::sync::Arc;
+use tourbillon_durable::store::StoreError;
+
+/// The parts of a deployment that all operations share.
+pub(crate) struct Deployment {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) time: Time,
+    pub(crate) alarm: Alarm,
+}
+
+impl Deployment {
+    /// Returns a connection.
+    pub(crate) async fn session(&self) -> Result<Session, StoreError> {
+        self.pool.session().await.map_err(Failure::into_error)
+    }
+}

@@ -1,0 +1,83 @@
+//! The meaning of errors: which of them leave no effect, and which are worth a repetition.
+
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+
+/// The reason why a statement or a transaction failed.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// Other transactions were in the way. The transaction has had no effect, and may be repeated at once.
+    Again(StoreError),
+    /// The connection was lost before the commit was sent. The transaction has had no effect.
+    Lost(StoreError),
+    /// The connection was lost after the commit was sent, or after a statement that commits by itself.
+    Unknown(StoreError),
+    /// The transaction has had no effect.
+    Failed(StoreError),
+}
+
+/// Makes an error of the connection.
+pub(crate) fn io(message: impl Into<Box<str>>) -> StoreError {
+    StoreError::new(StoreErrorKind::Io, message)
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Failure {
+    /// Returns the failure of a statement. `commits` says whether the statement may have committed.
+    pub(crate) fn of(error: Error, commits: bool) -> Self {
+        let Some(code) = error.code().cloned() else {
+            let message = error.to_string();
+            return Self::lost(message, commits);
+        };
+        let failed = |kind| Self::Failed(StoreError::new(kind, described(&error)));
+        match code {
+            SqlState::T_R_SERIALIZATION_FAILURE
+            | SqlState::T_R_DEADLOCK_DETECTED
+            | SqlState::UNIQUE_VIOLATION
+            | SqlState::LOCK_NOT_AVAILABLE => Self::Again(io(described(&error))),
+            // The server ends the session. A commit that was sent may have had its effect.
+            SqlState::ADMIN_SHUTDOWN
+            | SqlState::CRASH_SHUTDOWN
+            | SqlState::CANNOT_CONNECT_NOW
+            | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+            | SqlState::TRANSACTION_RESOLUTION_UNKNOWN => Self::lost(described(&error), commits),
+            SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => failed(StoreErrorKind::Full),
+            SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::INSUFFICIENT_PRIVILEGE => {
+                failed(StoreErrorKind::ReadOnly)
+            }
+            SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => failed(StoreErrorKind::Corrupt),
+            SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_FUNCTION | SqlState::INVALID_SCHEMA_NAME => {
+                failed(StoreErrorKind::Closed)
+            }
+            _ => failed(StoreErrorKind::Io),
+        }
+    }
+
+    /// Returns the failure of a connection that was lost, or did not answer.
+    pub(crate) fn lost(message: String, commits: bool) -> Self {
+        if commits {
+            return Self::Unknown(StoreError::new(StoreErrorKind::Unknown, message));
+        }
+        Self::Lost(io(message))
+    }
+
+    pub(crate) fn into_error(self) -> StoreError {
+        match self {
+            Self::Again(error) | Self::Lost(error) | Self::Unknown(error) | Self::Failed(error) => error,
+        }
+    }
+}
+
+/// Returns the server's message with its SQLSTATE.
+fn described(error: &Error) -> String {
+    match error.as_db_error() {
+        Some(answer) => format!("{} ({})", answer.message(), answer.code().code()),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,123 @@
+//! A pool of connections, and the runtime that drives them.
+
+use super::connect::Connect;
+use super::error::{Failure, io};
+use super::session::Session;
+use super::shelf::Shelf;
+use core::future::Future;
+use core::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::{Client, NoTls};
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+
+/// The pause between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The connections to a server. The settings limit their number. A call waits for a free
+/// connection.
+pub(crate) struct Pool {
+    connect: Connect,
+    shelf: Arc<Shelf>,
+    places: Arc<Semaphore>,
+    /// The runtime that drives the connections. `None` once the pool is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Pool {
+    /// Makes a pool without a connection. `schema` is the name of the schema.
+    pub(crate) fn new(connect: Connect, schema: &str) -> Result<Arc<Self>, StoreError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("tourbillon-postgres")
+            .enable_all()
+            .build()
+            .map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
+        let places = Arc::new(Semaphore::new(connect.connections));
+        let shelf = Arc::new(Shelf::new(schema, connect.response_timeout));
+        Ok(Arc::new(Self { connect, shelf, places, runtime: Some(runtime) }))
+    }
+
+    /// Runs a future on the runtime of the connections, and waits for its result. If the returned future is dropped,
+    /// the inner future still ends.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
+        let task = self.runtime.as_ref().map(|runtime| runtime.spawn(future));
+        async move {
+            let Some(task) = task else { return Err(closed()) };
+            match task.await {
+                Ok(result) => result,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => Err(closed()),
+            }
+        }
+    }
+
+    pub(crate) fn schema(&self) -> &str {
+        self.shelf.schema()
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.connect.patience
+    }
+
+    /// Returns a free connection, or makes a new connection. Tries until the patience of the settings ends.
+    pub(crate) async fn session(self: &Arc<Self>) -> Result<Session, Failure> {
+        let begin = Instant::now();
+        let waiting = timeout(self.connect.response_timeout, Arc::clone(&self.places).acquire_owned());
+        let place = match waiting.await {
+            Ok(Ok(place)) => place,
+            Ok(Err(_)) => return Err(Failure::Failed(closed())),
+            Err(_) => return Err(Failure::Lost(io("all connections are in use"))),
+        };
+        loop {
+            match self.shelf.take() {
+                Some(client) if client.is_closed() => {}
+                Some(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, place)),
+                None => match self.dial().await {
+                    Ok(client) => return Ok(Session::new(Arc::clone(&self.shelf), client, place)),
+                    Err(failure @ Failure::Failed(_)) => return Err(failure),
+                    Err(failure) if begin.elapsed() >= self.connect.patience => return Err(failure),
+                    Err(_) => sleep(PAUSE).await,
+                },
+            }
+        }
+    }
+
+    async fn dial(&self) -> Result<Client, Failure> {
+        let (client, connection) = self.connect.config.connect(NoTls).await.map_err(|error| {
+            let message = format!("no connection to PostgreSQL: {}", error_text(&error));
+            let class = error.code().map_or("", |code| code.code().get(..2).unwrap_or(""));
+            match class {
+                // The user, the password or the database is wrong. Another attempt does not help.
+                "28" | "3D" => Failure::Failed(StoreError::new(StoreErrorKind::Closed, message)),
+                _ => Failure::Lost(io(message)),
+            }
+        })?;
+        // The connection ends with its client.
+        let _driven = tokio::spawn(connection);
+        Ok(client)
+    }
+}
+
+fn error_text(error: &tokio_postgres::Error) -> String {
+    let source = core::error::Error::source(error);
+    source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+fn closed() -> StoreError {
+    StoreError::new(StoreErrorKind::Closed, "the store is closed")
+}

@@ -1,0 +1,152 @@
+//! A session: a connection that a call uses alone.
+
+use super::error::Failure;
+use super::shelf::Shelf;
+use core::fmt;
+use core::pin::Pin;
+use futures_util::StreamExt as _;
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row, RowStream};
+
+/// A value of a statement, with its type. The types are named, so the server prepares no statement.
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// A connection that a call uses alone. Goes back to the pool when it is dropped, unless a statement has failed or a
+/// transaction is open.
+pub(crate) struct Session {
+    shelf: Arc<Shelf>,
+    client: Option<Client>,
+    /// The place among the connections that may be open. It is free after the connection has gone back.
+    _place: OwnedSemaphorePermit,
+    /// Whether the connection may go back to the pool.
+    is_clean: bool,
+    is_in_transaction: bool,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("is_in_transaction", &self.is_in_transaction).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let client = self.client.take().filter(|_| self.is_clean && !self.is_in_transaction);
+        if let Some(client) = client {
+            self.shelf.put(client);
+        }
+    }
+}
+
+impl Session {
+    pub(super) fn new(shelf: Arc<Shelf>, client: Client, place: OwnedSemaphorePermit) -> Self {
+        Self { shelf, client: Some(client), _place: place, is_clean: true, is_in_transaction: false }
+    }
+
+    fn client(&self) -> &Client {
+        self.client.as_ref().expect("the connection goes back at the drop only")
+    }
+
+    /// Runs a statement, and returns its rows. A statement outside a transaction commits by itself.
+    pub(crate) async fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Failure> {
+        self.ask(sql, params, !self.is_in_transaction).await
+    }
+
+    /// Runs a statement that changes nothing, and returns its rows.
+    pub(crate) async fn read(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Failure> {
+        self.ask(sql, params, false).await
+    }
+
+    async fn ask(&mut self, sql: &str, params: &[Param<'_>], commits: bool) -> Result<Vec<Row>, Failure> {
+        let sql = self.shelf.named(sql);
+        self.is_clean = false;
+        let answer = timeout(self.shelf.response_timeout(), self.client().query_typed(&sql, params)).await;
+        let failure = match answer {
+            Ok(Ok(rows)) => {
+                self.is_clean = true;
+                return Ok(rows);
+            }
+            Ok(Err(error)) => {
+                // A statement that the server refused leaves a session without a transaction as it was.
+                self.is_clean = error.code().is_some();
+                Failure::of(error, commits)
+            }
+            Err(_) => Failure::lost("the server has not answered in time".to_owned(), commits),
+        };
+        Err(failure)
+    }
+
+    /// Runs statements without values. They are one transaction if none is open.
+    pub(crate) async fn run(&mut self, sql: &str) -> Result<(), Failure> {
+        self.execute(sql, !self.is_in_transaction).await
+    }
+
+    async fn execute(&mut self, sql: &str, commits: bool) -> Result<(), Failure> {
+        let sql = self.shelf.named(sql);
+        self.is_clean = false;
+        let answer = timeout(self.shelf.response_timeout(), self.client().batch_execute(&sql)).await;
+        match answer {
+            Ok(Ok(())) => {
+                self.is_clean = true;
+                Ok(())
+            }
+            Ok(Err(error)) => {
+                self.is_clean = error.code().is_some();
+                Err(Failure::of(error, commits))
+            }
+            Err(_) => Err(Failure::lost("the server has not answered in time".to_owned(), commits)),
+        }
+    }
+
+    /// Begins a transaction. If it is neither committed nor rolled back, the connection is closed.
+    pub(crate) async fn begin(&mut self) -> Result<(), Failure> {
+        self.execute("BEGIN ISOLATION LEVEL READ COMMITTED", false).await?;
+        self.is_in_transaction = true;
+        Ok(())
+    }
+
+    pub(crate) async fn commit(&mut self) -> Result<(), Failure> {
+        self.execute("COMMIT", true).await?;
+        self.is_in_transaction = false;
+        Ok(())
+    }
+
+    pub(crate) async fn roll_back(&mut self) {
+        if self.is_in_transaction && self.execute("ROLLBACK", false).await.is_ok() {
+            self.is_in_transaction = false;
+        }
+    }
+
+    /// Runs a statement that changes nothing, and returns its rows one after the other. If not all rows are read, the
+    /// connection is closed.
+    pub(crate) async fn rows(&mut self, sql: &str) -> Result<Rows<'_>, Failure> {
+        let sql = self.shelf.named(sql);
+        self.is_clean = false;
+        let none: [(&(dyn ToSql + Sync), Type); 0] = [];
+        let rows = self.client().query_typed_raw(&sql, none).await;
+        let rows = Box::pin(rows.map_err(|error| Failure::of(error, false))?);
+        Ok(Rows { session: self, rows })
+    }
+}
+
+/// The rows of a statement, in the order in which they arrive.
+pub(crate) struct Rows<'s> {
+    session: &'s mut Session,
+    rows: Pin<Box<RowStream>>,
+}
+
+impl Rows<'_> {
+    /// Returns the next row. `None` after the last row.
+    pub(crate) async fn next(&mut self) -> Result<Option<Row>, Failure> {
+        let next = timeout(self.session.shelf.response_timeout(), self.rows.next()).await;
+        let next =
+            next.map_err(|_| Failure::lost("the server has not answered in time".to_owned(), false))?;
+        if next.is_none() {
+            self.session.is_clean = true;
+        }
+        next.transpose().map_err(|error| Failure::of(error, false))
+    }
+}

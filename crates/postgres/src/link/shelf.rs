@@ -1,0 +1,52 @@
+//! The free connections of a pool, and the settings of its sessions.
+
+use core::time::Duration;
+use std::borrow::Cow;
+use std::sync::{Mutex, PoisonError};
+use tokio_postgres::Client;
+
+/// The name that the statements of this crate have for the schema.
+const SCHEMA: &str = "tourbillon";
+
+/// The free connections. Sessions put their connections back here.
+pub(crate) struct Shelf {
+    free: Mutex<Vec<Client>>,
+    schema: Box<str>,
+    response_timeout: Duration,
+}
+
+impl Shelf {
+    pub(super) fn new(schema: &str, response_timeout: Duration) -> Self {
+        Self { free: Mutex::default(), schema: schema.into(), response_timeout }
+    }
+
+    /// Takes a free connection. The connection may have ended since it was put back.
+    pub(super) fn take(&self) -> Option<Client> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    pub(super) fn put(&self, client: Client) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+    }
+
+    pub(super) fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    pub(super) fn response_timeout(&self) -> Duration {
+        self.response_timeout
+    }
+
+    /// Replaces the name of the schema in a statement.
+    pub(super) fn named<'a>(&self, sql: &'a str) -> Cow<'a, str> {
+        if *self.schema == *SCHEMA {
+            return Cow::Borrowed(sql);
+        }
+        let quoted = format!("'{}'", self.schema);
+        Cow::Owned(
+            sql.replace(&format!("{SCHEMA}."), &format!("{}.", self.schema))
+                .replace(&format!("'{SCHEMA}'"), &quoted)
+                .replace(&format!("SCHEMA {SCHEMA}"), &format!("SCHEMA {}", self.schema)),
+        )
+    }
+}

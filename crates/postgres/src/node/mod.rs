@@ -1,0 +1,9 @@
+//! This process among the nodes that share a deployment.
+
+mod mark;
+mod registry;
+mod this_node;
+
+pub(crate) use mark::{Head, Mark};
+pub(crate) use registry::nodes;
+pub(crate) use this_node::Node;

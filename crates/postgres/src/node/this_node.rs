@@ -1,0 +1,122 @@
+//! Enters this process among the nodes, gives its signs of life, and leaves.
+//!
+//! | state | becomes | by |
+//! |---|---|---|
+//! | out | in | a claim |
+//! | in | in | a sign of life, four times in the `ttl` |
+//! | in | out | `leave`; a claim that finds no row of the node, which the claim then mends by entering again |
+
+use super::mark::Mark;
+use crate::deployment::{Deployment, ms};
+use crate::link::{Failure, Session};
+use core::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio_postgres::types::Type;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::StoreError;
+
+/// This process as a node.
+pub(crate) struct Node {
+    pub(crate) deployment: Arc<Deployment>,
+    /// The random number of this start of the process, as a value of the type `bigint`.
+    pub(crate) incarnation: i64,
+    pub(crate) name: Box<str>,
+    pub(crate) ttl: Duration,
+    state: Mutex<State>,
+    /// Lets one claim run at a time, because a claim begins at the mark of the claim before.
+    pub(crate) claims: tokio::sync::Mutex<()>,
+    /// Calls the task of the node, because the node has entered or the store is dropped.
+    pub(crate) bell: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    is_member: bool,
+    /// The moment of the last sign of life, by the store's time.
+    sign: Option<UtcMillis>,
+    mark: Mark,
+}
+
+impl Node {
+    pub(crate) fn new(deployment: Arc<Deployment>, incarnation: u64, name: Box<str>, ttl: Duration) -> Self {
+        Self {
+            deployment,
+            incarnation: incarnation.cast_signed(),
+            name,
+            ttl,
+            state: Mutex::default(),
+            claims: tokio::sync::Mutex::default(),
+            bell: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a copy of the mark.
+    pub(crate) fn mark(&self) -> Mark {
+        self.state().mark.clone()
+    }
+
+    /// Changes the mark.
+    pub(crate) fn with_mark<T>(&self, change: impl FnOnce(&mut Mark) -> T) -> T {
+        change(&mut self.state().mark)
+    }
+
+    pub(crate) fn is_member(&self) -> bool {
+        self.state().is_member
+    }
+
+    /// Forgets that this process is a node, because the server has no row of it.
+    pub(crate) fn put_out(&self) {
+        let mut state = self.state();
+        (state.is_member, state.sign) = (false, None);
+    }
+
+    /// Returns whether a sign of life is due, or the process has not entered yet.
+    pub(crate) fn is_sign_due(&self) -> bool {
+        let (state, now) = (self.state(), self.deployment.time.now());
+        // If `now` is before the last sign, the clock was set back.
+        let is_old = |sign: UtcMillis| now < sign || now - sign >= self.ttl / 4;
+        !state.is_member || state.sign.is_none_or(is_old)
+    }
+
+    /// Gives a sign of life, and takes this node's part of the shards. Makes the process a node if it is none.
+    pub(crate) async fn give_sign(&self, session: &mut Session) -> Result<(), Failure> {
+        let (name, version, ttl) = (&*self.name, env!("CARGO_PKG_VERSION"), ms(self.ttl));
+        let now = self.deployment.time.argument();
+        let sql = "SELECT tourbillon.sign($1, $2, $3, $4, $5)";
+        let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
+            (&now, Type::INT8),
+            (&self.incarnation, Type::INT8),
+            (&name, Type::TEXT),
+            (&version, Type::TEXT),
+            (&ttl, Type::INT8),
+        ];
+        session.query(sql, &params).await?;
+        let was_member = {
+            let (mut state, now) = (self.state(), self.deployment.time.now());
+            state.sign = Some(now);
+            core::mem::replace(&mut state.is_member, true)
+        };
+        if !was_member {
+            self.bell.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Removes this process from the nodes. Its shards are free.
+    pub(crate) async fn leave(&self) -> Result<(), StoreError> {
+        let _claim = self.claims.lock().await;
+        if !self.is_member() {
+            return Ok(());
+        }
+        let mut session = self.deployment.session().await?;
+        let sql = "SELECT 1 FROM tourbillon.leave($1)";
+        let left = session.query(sql, &[(&self.incarnation, Type::INT8)]).await;
+        self.put_out();
+        left.map(drop).map_err(Failure::into_error)
+    }
+}

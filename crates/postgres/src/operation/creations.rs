@@ -1,0 +1,172 @@
+//! Creations that wait at the same time share a statement.
+//!
+//! While statements are at the server, new creations wait. A task then takes all that wait, up to a limit. At most
+//! [`TASKS`] tasks run. A creation ends in one of these ways:
+//!
+//! | event | the creation |
+//! |---|---|
+//! | a statement stores it | is answered |
+//! | its id or its key is taken | goes the long way, by a transaction of its own |
+//! | the statement fails | fails with the same error |
+//! | the runtime of the store ends | is answered `Closed` |
+
+use crate::deployment::Deployment;
+use crate::layout::{Id, Stored};
+use crate::link::{Failure, Session};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::oneshot;
+use tokio_postgres::types::Type;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::{Timer, TimerId};
+
+/// The number of tasks that send statements of creations.
+const TASKS: usize = 3;
+/// The greatest number of creations in one statement.
+const AT_ONCE: usize = 256;
+
+struct Waiting {
+    timer: Box<Timer>,
+    is_synced: bool,
+    answer: oneshot::Sender<Result<bool, StoreError>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    tasks: usize,
+}
+
+/// The queue of creations.
+pub(crate) struct Creations {
+    deployment: Arc<Deployment>,
+    queue: Mutex<Queue>,
+}
+
+/// Stores new timers by one statement. Returns the ids of those that are stored now. The ids and keys of the timers
+/// differ from each other.
+pub(crate) async fn place_many(
+    session: &mut Session,
+    now: Option<i64>,
+    timers: &[&Timer],
+    is_synced: bool,
+) -> Result<BTreeSet<Id>, Failure> {
+    let rows: Vec<Stored> = timers.iter().map(|timer| Stored::of(timer)).collect();
+    let ids: Vec<Id> = rows.iter().map(|row| row.id).collect();
+    let dues: Vec<i64> = rows.iter().map(|row| row.due).collect();
+    let namespaces: Vec<&str> = rows.iter().map(|row| &*row.namespace).collect();
+    let keys: Vec<Option<&str>> = rows.iter().map(|row| row.key.as_deref()).collect();
+    let kinds: Vec<&str> = rows.iter().map(|row| &*row.kind).collect();
+    let payloads: Vec<&[u8]> = rows.iter().map(|row| &*row.payload).collect();
+    let labels: Vec<Option<String>> = rows.iter().map(Stored::labels_json).collect();
+    let phases: Vec<&str> = rows.iter().map(|row| row.phase).collect();
+    let reasons: Vec<Option<&str>> = rows.iter().map(|row| row.reason.as_deref()).collect();
+    let extras: Vec<Option<&str>> = rows.iter().map(|row| row.extra.as_deref()).collect();
+    let sql = "SELECT * FROM tourbillon.place_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    let made = session
+        .query(
+            sql,
+            &[
+                (&now, Type::INT8),
+                (&ids, Type::UUID_ARRAY),
+                (&dues, Type::INT8_ARRAY),
+                (&namespaces, Type::TEXT_ARRAY),
+                (&keys, Type::TEXT_ARRAY),
+                (&kinds, Type::TEXT_ARRAY),
+                (&payloads, Type::BYTEA_ARRAY),
+                (&labels, Type::TEXT_ARRAY),
+                (&phases, Type::TEXT_ARRAY),
+                (&reasons, Type::TEXT_ARRAY),
+                (&extras, Type::TEXT_ARRAY),
+                (&is_synced, Type::BOOL),
+            ],
+        )
+        .await?;
+    Ok(made.iter().map(|row| row.get(0)).collect())
+}
+
+impl Creations {
+    pub(crate) fn new(deployment: Arc<Deployment>) -> Self {
+        Self { deployment, queue: Mutex::default() }
+    }
+
+    /// Stores a new timer if its id and its key are free. Returns whether the timer is stored.
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        timer: Box<Timer>,
+        is_synced: bool,
+    ) -> Result<bool, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let is_needed = {
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            queue.waiting.push_back(Waiting { timer, is_synced, answer });
+            let is_needed = queue.tasks < TASKS;
+            queue.tasks += usize::from(is_needed);
+            is_needed
+        };
+        if is_needed {
+            let _task = tokio::spawn(Arc::clone(self).send_all());
+        }
+        let closed = StoreError::new(StoreErrorKind::Closed, "the store is closed");
+        answered.await.unwrap_or(Err(closed))
+    }
+
+    /// Takes the creations of the next statement. Their ids and keys differ. Ends the task if none waits.
+    fn take(&self) -> Vec<Waiting> {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut ids, mut keys, mut taken) = (BTreeSet::<TimerId>::new(), BTreeSet::new(), Vec::new());
+        let Queue { waiting, tasks } = &mut *queue;
+        let is_synced = waiting.front().is_some_and(|next| next.is_synced);
+        while taken.len() < AT_ONCE
+            && let Some(next) = waiting.front()
+        {
+            let key = next.timer.key_of();
+            let fits = next.is_synced == is_synced
+                && !ids.contains(&next.timer.id)
+                && key.as_ref().is_none_or(|key| !keys.contains(key));
+            if !fits {
+                break;
+            }
+            ids.insert(next.timer.id);
+            keys.extend(key);
+            taken.extend(waiting.pop_front());
+        }
+        if taken.is_empty() {
+            *tasks -= 1;
+        }
+        taken
+    }
+
+    async fn send_all(self: Arc<Self>) {
+        loop {
+            let taken = self.take();
+            let Some(first) = taken.first() else { return };
+            let is_synced = first.is_synced;
+            let result = async {
+                let mut session = self.deployment.pool.session().await?;
+                let timers: Vec<&Timer> = taken.iter().map(|waiting| &*waiting.timer).collect();
+                place_many(&mut session, self.deployment.time.argument(), &timers, is_synced).await
+            }
+            .await;
+            if let Err(Failure::Unknown(_)) = &result {
+                self.deployment.alarm.wake();
+            }
+            for Waiting { timer, answer, .. } in taken {
+                let made = match &result {
+                    Ok(made) => {
+                        let is_made = made.contains(&Id(timer.id));
+                        if is_made && timer.state == tourbillon_durable::state::State::Pending {
+                            self.deployment.alarm.wake_for(timer.due);
+                        }
+                        Ok(is_made)
+                    }
+                    // The long way repeats these creations.
+                    Err(Failure::Again(_) | Failure::Lost(_)) => Ok(false),
+                    Err(failure) => Err(failure.clone().into_error()),
+                };
+                // The caller may be gone.
+                let _sent = answer.send(made);
+            }
+        }
+    }
+}

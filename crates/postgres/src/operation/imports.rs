@@ -1,0 +1,60 @@
+//! Stores the timers of a backup.
+
+use super::needs::{now, read_all};
+use super::transaction::{Act, Done, Transactions, Turn, Work};
+use super::write::write;
+use crate::layout::Id;
+use crate::link::{Failure, Session};
+use std::collections::BTreeSet;
+use tokio_postgres::types::Type;
+use tourbillon_durable::store::dry_run::DryRun;
+use tourbillon_durable::store::{Durability, Op, StoreError};
+use tourbillon_durable::timer::Timer;
+
+/// Stores the timers of a backup in one transaction, as they are. Fails if the id or the key of one of them is taken.
+pub(crate) async fn import(transactions: &Transactions, timers: Vec<Timer>) -> Result<(), StoreError> {
+    let admit = |timer: &Timer| {
+        let op = Op::Place(Box::new(timer.clone()), Default::default());
+        crate::layout::admit_texts(&op)
+    };
+    timers.iter().try_for_each(admit)?;
+    transactions.transact(Durability::PowerLoss, &Import { timers }).await.map(|_| ())
+}
+
+/// The work of an import.
+struct Import {
+    timers: Vec<Timer>,
+}
+
+impl Work for Import {
+    type Result = ();
+
+    fn run<'a>(&'a self, session: &'a mut Session, act: &'a mut Act, turn: &'a mut Turn) -> Done<'a, ()> {
+        Box::pin(import_all(session, act, turn, &self.timers))
+    }
+}
+
+async fn import_all(
+    session: &mut Session,
+    act: &mut Act,
+    turn: &mut Turn,
+    timers: &[Timer],
+) -> Result<(), Failure> {
+    let now = now(session, act).await?;
+    let ids: Vec<Id> = timers.iter().map(|timer| Id(timer.id)).collect();
+    let keyed: Vec<&Timer> = timers.iter().filter(|timer| timer.key.is_some()).collect();
+    let namespaces: Vec<&str> = keyed.iter().map(|timer| &*timer.namespace).collect();
+    let keys: Vec<&str> = keyed.iter().filter_map(|timer| timer.key.as_deref()).collect();
+    let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1)
+               UNION
+               SELECT t.id FROM unnest($2, $3) AS k (namespace, key) JOIN tourbillon.timer t
+                   ON t.namespace = k.namespace AND t.key = k.key AND t.phase IN ('p', 'k')";
+    let rows = session
+        .read(sql, &[(&ids, Type::UUID_ARRAY), (&namespaces, Type::TEXT_ARRAY), (&keys, Type::TEXT_ARRAY)])
+        .await?;
+    let taken: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
+    let mut draft = DryRun::new(now);
+    read_all(session, &taken).await?.iter().for_each(|timer| draft.know(timer));
+    let changes = draft.import(timers.to_vec())?;
+    write(session, act, turn, now, &changes).await
+}

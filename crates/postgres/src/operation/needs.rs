@@ -1,0 +1,201 @@
+//! The stored timers that an operation needs, and their locks.
+
+use super::transaction::{Act, Turn};
+use crate::layout::{COLUMNS, Id, moment, read};
+use crate::link::{Failure, Session};
+use std::collections::BTreeSet;
+use tokio_postgres::types::Type;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::State;
+use tourbillon_durable::store::dry_run::DryRun;
+use tourbillon_durable::store::{Op, StoreError, StoreErrorKind};
+use tourbillon_durable::timer::{Address, Timer, TimerId};
+
+/// The number of timers that a bulk operation locks at a time.
+const AT_ONCE: i64 = 1_000;
+
+/// The data that an operation starts from. The timers are locked until the transaction ends.
+pub(crate) struct Known {
+    pub(crate) now: UtcMillis,
+    pub(crate) timers: Vec<Timer>,
+    pub(crate) remembered: Option<(TimerId, UtcMillis)>,
+}
+
+impl Known {
+    /// Makes a dry run that knows these data.
+    pub(crate) fn dry_run(&self) -> DryRun {
+        let mut draft = DryRun::new(self.now);
+        self.timers.iter().for_each(|timer| draft.know(timer));
+        if let Some((id, until)) = self.remembered {
+            draft.know_remembered(id, until);
+        }
+        draft
+    }
+}
+
+/// Returns the addresses of the timers that an operation names, and the id that it may find among the remembered ids.
+fn named(op: &Op) -> (Vec<Address>, Option<TimerId>) {
+    match op {
+        Op::Place(timer, _) | Op::Return(timer, _) => {
+            let key = timer.key_of().map(Address::Key);
+            ([Address::Id(timer.id)].into_iter().chain(key).collect(), Some(timer.id))
+        }
+        Op::Cancel(at, _) | Op::Move(at, _) | Op::Pause(at) | Op::Resume(at) | Op::Fire(at) => {
+            (vec![at.clone()], None)
+        }
+        Op::Ack(id, _)
+        | Op::Skip(id, _)
+        | Op::Fail(id, _, _)
+        | Op::Snooze(id, _, _)
+        | Op::Release(id, _)
+        | Op::Park(id, _, _)
+        | Op::Replay(id) => (vec![Address::Id(*id)], None),
+        _ => (Vec::new(), None),
+    }
+}
+
+/// Locks and reads the timers that an operation needs.
+pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &Op) -> Result<Known, Failure> {
+    let (addresses, asked) = named(op);
+    let mut ids: BTreeSet<Id> = turn.also.iter().copied().map(Id).collect();
+    for at in &addresses {
+        ids.extend(lock(session, at).await?);
+    }
+    let mut known = Known { now: now(session, act).await?, timers: Vec::new(), remembered: None };
+    match op {
+        Op::CancelLabelled { namespace, label, limit } => {
+            lock_labelled(session, namespace, label, i64::from((*limit).max(1)), &mut ids).await?;
+        }
+        Op::Unpark(reason, limit) => lock_parked(session, reason, i64::from(*limit), &mut ids).await?,
+        _ => {}
+    }
+    known.timers = read_all(session, &ids).await?;
+    // A dead timer takes its key back, unless another timer has the key by now.
+    let revived = |timer: &Timer| if let State::Dead(_) = timer.state { timer.key_of() } else { None };
+    if let Op::Replay(_) | Op::Fire(_) = op
+        && let Some(key) = known.timers.iter().find_map(revived)
+        && let Some(owner) = lock(session, &Address::Key(key)).await?
+    {
+        ids.insert(owner);
+        known.timers = read_all(session, &ids).await?;
+    }
+    if let Some(id) = asked {
+        let sql = "SELECT m.until FROM tourbillon.remembered m WHERE m.id = $1 AND m.until > $2";
+        let now = known.now.as_millis().cast_signed();
+        let rows = session.read(sql, &[(&Id(id), Type::UUID), (&now, Type::INT8)]).await?;
+        known.remembered = rows.first().map(|row| (id, moment(row.get(0))));
+    }
+    Ok(known)
+}
+
+/// Returns the time by which the transaction decides.
+pub(crate) async fn now(session: &mut Session, act: &Act) -> Result<UtcMillis, Failure> {
+    if let Some(now) = act.deployment.time.argument() {
+        return Ok(moment(now));
+    }
+    let sent = crate::deployment::instant();
+    let rows = session.read("SELECT tourbillon.now_ms()", &[]).await?;
+    let now = moment(rows.first().map_or(0, |row| row.get(0)));
+    if act.deployment.time.learn(sent, now) {
+        act.deployment.alarm.wake();
+    }
+    Ok(now)
+}
+
+/// Locks the timer at an address. Waits for a transaction that holds the timer.
+async fn lock(session: &mut Session, at: &Address) -> Result<Option<Id>, Failure> {
+    let (id, namespace, key) = match at {
+        Address::Id(id) => (Some(Id(*id)), None, None),
+        Address::Key(at) => (None, Some(&*at.namespace), Some(&*at.key)),
+    };
+    let sql = "SELECT tourbillon.lock_at($1, $2, $3)";
+    let rows = session.read(sql, &[(&id, Type::UUID), (&namespace, Type::TEXT), (&key, Type::TEXT)]).await?;
+    Ok(rows.first().and_then(|row| row.get(0)))
+}
+
+/// Locks the timers with a label in the order of their ids, until `limit` of them can be withdrawn and one more shows
+/// that more are left. A timer that was withdrawn already does not count.
+async fn lock_labelled(
+    session: &mut Session,
+    namespace: &str,
+    label: &str,
+    limit: i64,
+    ids: &mut BTreeSet<Id>,
+) -> Result<(), Failure> {
+    let sql = "SELECT t.id, t.phase IN ('c', 'r') FROM tourbillon.timer t
+               WHERE t.labels @> ARRAY[$2] AND t.labels IS NOT NULL AND t.namespace = $1 AND t.id > $3
+               ORDER BY t.id LIMIT $4 FOR UPDATE";
+    let (mut after, mut found) = (Id(TimerId::from_u128(0)), 0);
+    loop {
+        let most = (limit + 1 - found).clamp(1, AT_ONCE);
+        let rows = session
+            .read(
+                sql,
+                &[(&namespace, Type::TEXT), (&label, Type::TEXT), (&after, Type::UUID), (&most, Type::INT8)],
+            )
+            .await?;
+        for row in &rows {
+            after = row.get(0);
+            ids.insert(after);
+            found += i64::from(!row.get::<_, bool>(1));
+        }
+        if found > limit || i64::try_from(rows.len()).unwrap_or(i64::MAX) < most {
+            return Ok(());
+        }
+    }
+}
+
+/// Locks the timers that are parked for a reason in the order of their due moments, until `limit` of them can be
+/// pending. An occurrence of a paused series does not count.
+async fn lock_parked(
+    session: &mut Session,
+    reason: &str,
+    limit: i64,
+    ids: &mut BTreeSet<Id>,
+) -> Result<(), Failure> {
+    let sql = "SELECT t.id, t.due, coalesce((t.extra #>> '{series,paused}')::boolean, false) AND $1 <> $5
+               FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = $1 AND (t.due, t.id) > ($2, $3)
+               ORDER BY t.due, t.id LIMIT $4 FOR UPDATE";
+    let (mut after, mut found) = ((-1_i64, Id(TimerId::from_u128(0))), 0);
+    while found < limit {
+        let most = (limit - found).clamp(1, AT_ONCE);
+        let rows = session
+            .read(
+                sql,
+                &[
+                    (&reason, Type::TEXT),
+                    (&after.0, Type::INT8),
+                    (&after.1, Type::UUID),
+                    (&most, Type::INT8),
+                    (&tourbillon_durable::store::PAUSED, Type::TEXT),
+                ],
+            )
+            .await?;
+        for row in &rows {
+            after = (row.get(1), row.get(0));
+            ids.insert(after.1);
+            found += i64::from(!row.get::<_, bool>(2));
+        }
+        if i64::try_from(rows.len()).unwrap_or(i64::MAX) < most {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Reads locked timers. Fails if one of them cannot be read.
+pub(crate) async fn read_all(session: &mut Session, ids: &BTreeSet<Id>) -> Result<Vec<Timer>, Failure> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids: Vec<Id> = ids.iter().copied().collect();
+    let sql = format!("SELECT {COLUMNS} FROM tourbillon.stored_timer r WHERE r.id = ANY ($1) ORDER BY r.id");
+    let rows = session.read(&sql, &[(&ids, Type::UUID_ARRAY)]).await?;
+    let read_one = |row| {
+        read(row, 0).map_err(|id| {
+            let message = format!("the row of the timer {} cannot be read", id.0);
+            Failure::Failed(StoreError::new(StoreErrorKind::Corrupt, message))
+        })
+    };
+    rows.iter().map(read_one).collect()
+}

@@ -1,0 +1,136 @@
+//! Transactions: lock the timers of an operation, compute its effect here, and write the effect.
+//!
+//! | the transaction ends by | the next step |
+//! |---|---|
+//! | its commit | the answer |
+//! | an id or a key in the way, a deadlock, a failed serialization | it is repeated, up to 64 times |
+//! | a lost connection before the commit was sent | it is repeated until the patience of the settings ends |
+//! | a lost connection after the commit was sent | the answer `Unknown` |
+//! | another error | the error |
+
+use crate::deployment::Deployment;
+use crate::link::{Failure, Session, io};
+use core::future::Future;
+use core::pin::Pin;
+use core::time::Duration;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::time::sleep;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{Durability, StoreError};
+use tourbillon_durable::timer::TimerId;
+
+/// The greatest number of attempts of a transaction while others change the same timers.
+const TURNS: u32 = 64;
+
+/// The facts that an attempt learns for the next attempt.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// The ids that a dry run took for free, and that were not.
+    pub(crate) also: BTreeSet<TimerId>,
+}
+
+/// The facts of one attempt.
+pub(crate) struct Act {
+    pub(crate) deployment: Arc<Deployment>,
+    /// The due moment of the first timer that the attempt has made pending.
+    pub(crate) made_due: Option<UtcMillis>,
+}
+
+/// A future of a transaction.
+pub(crate) type Done<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+
+/// The work of a transaction. It may run several times, each time in a new transaction.
+pub(crate) trait Work: Sync {
+    /// The result of the work.
+    type Result: Send;
+
+    /// Runs the work in an open transaction.
+    fn run<'a>(
+        &'a self,
+        session: &'a mut Session,
+        act: &'a mut Act,
+        turn: &'a mut Turn,
+    ) -> Done<'a, Self::Result>;
+}
+
+/// Runs operations as transactions.
+#[derive(Clone)]
+pub(crate) struct Transactions {
+    pub(crate) deployment: Arc<Deployment>,
+}
+
+impl Transactions {
+    /// Runs a work in a transaction until an attempt of it succeeds. Also returns the due moment of the first timer
+    /// that the work has made pending.
+    pub(crate) async fn transact<W: Work>(
+        &self,
+        durability: Durability,
+        work: &W,
+    ) -> Result<(W::Result, Option<UtcMillis>), StoreError> {
+        let (begin, mut turn) = (Instant::now(), Turn::default());
+        let mut turns = 0;
+        loop {
+            let mut act = Act { deployment: Arc::clone(&self.deployment), made_due: None };
+            let result = self.attempt(durability, &mut act, &mut turn, work).await;
+            match result {
+                Ok(value) => {
+                    if let Some(due) = act.made_due {
+                        self.deployment.alarm.wake_for(due);
+                    }
+                    return Ok((value, act.made_due));
+                }
+                Err(Failure::Again(error)) => {
+                    turns += 1;
+                    if turns >= TURNS {
+                        let message =
+                            format!("others changed the same timers during {TURNS} attempts: {error}");
+                        return Err(io(message));
+                    }
+                    if turns > 2 {
+                        sleep(Duration::from_millis(u64::from(turns))).await;
+                    }
+                }
+                Err(Failure::Lost(_)) if begin.elapsed() < self.deployment.pool.patience() => {
+                    sleep(Duration::from_millis(20)).await;
+                }
+                Err(failure @ Failure::Unknown(_)) => {
+                    // The transaction may have made a timer pending.
+                    self.deployment.alarm.wake();
+                    return Err(failure.into_error());
+                }
+                Err(failure) => return Err(failure.into_error()),
+            }
+        }
+    }
+
+    async fn attempt<W: Work>(
+        &self,
+        durability: Durability,
+        act: &mut Act,
+        turn: &mut Turn,
+        work: &W,
+    ) -> Result<W::Result, Failure> {
+        let mut session = self.deployment.pool.session().await?;
+        session.begin().await?;
+        let mut result = Ok(());
+        if durability < Durability::PowerLoss {
+            result = session.run("SET LOCAL synchronous_commit = off").await;
+        }
+        let result = match result {
+            Ok(()) => work.run(&mut session, act, turn).await,
+            Err(failure) => Err(failure),
+        };
+        match result {
+            Ok(value) => {
+                session.commit().await?;
+                Ok(value)
+            }
+            Err(failure) => {
+                session.roll_back().await;
+                Err(failure)
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Reads timers: by address, in lists, as numbers, and all of them.
+
+mod counts;
+mod find;
+mod list;
+mod whole;
+
+pub(crate) use counts::{counts, horizon};
+pub(crate) use find::{find, recover, upcoming};
+pub(crate) use list::list;
+pub(crate) use whole::{check, export};

@@ -1,0 +1,406 @@
+-- Migration 1, second part: the functions for callers. They run in the transaction of their caller.
+--
+-- | SQLSTATE | meaning |
+-- |---|---|
+-- | 22023 | an argument is not valid: a name, a policy, a moment, a mode |
+-- | 22001 | a text is too long |
+-- | 54000 | a payload is too long, or a timer has too many labels |
+-- | 22008 | the due moment is too far away |
+-- | 23505 | another timer has the key (`schedule` and its kin only) |
+-- | 0A000 | the function cannot do this: a jitter, the end of an occurrence of a series |
+-- | TB001 | the caller does not hold the lease of this token any more |
+-- | 40001 | others changed the same timer; repeat the transaction |
+
+-- The outcome of `place`: created, repeated, kept, replaced, exists or not-found. `was` is the phase of the timer
+-- `old`.
+CREATE TYPE tourbillon.placed AS (outcome text, id uuid, old uuid, was text);
+
+-- A timer, as `look` shows it.
+CREATE TYPE tourbillon.seen AS (
+    id uuid, namespace text, key text, kind text, phase text, due timestamptz, scheduled timestamptz,
+    created timestamptz, deliveries bigint, failures bigint, last_error text, reason text, labels text[],
+    leased_until timestamptz
+);
+
+-- Stores a timer that is checked already. `p_scheduled` is NULL if it equals `p_due`.
+CREATE FUNCTION tourbillon.place_checked(
+    p_id uuid, p_due bigint, p_scheduled bigint, p_now bigint, p_namespace text, p_key text, p_kind text,
+    p_payload bytea, p_labels text[], p_extra jsonb, p_mode text, p_replaces uuid
+) RETURNS tourbillon.placed LANGUAGE plpgsql AS $$
+DECLARE
+    v_chosen CONSTANT boolean := coalesce(p_extra ? 'chosen', false);
+    v_old uuid; v_was text; v_due bigint; v_scheduled bigint; v_extra jsonb; v_rows bigint;
+BEGIN
+    FOR turn IN 1 .. 100 LOOP
+        v_due := p_due;
+        v_scheduled := p_scheduled;
+        v_old := NULL;
+        v_was := NULL;
+        -- A timer that another transaction ends now is waited for. Then its id is found among the remembered ids.
+        PERFORM 1 FROM tourbillon.timer t WHERE t.id = p_id FOR UPDATE;
+        IF FOUND THEN
+            RETURN ROW('repeated', p_id, NULL, NULL)::tourbillon.placed;
+        END IF;
+        IF v_chosen THEN
+            PERFORM 1 FROM tourbillon.remembered r WHERE r.id = p_id AND r.until > p_now;
+            IF FOUND THEN
+                RETURN ROW('repeated', p_id, NULL, NULL)::tourbillon.placed;
+            END IF;
+        END IF;
+        IF p_key IS NOT NULL THEN
+            v_old := tourbillon.lock_at(NULL, p_namespace, p_key);
+        END IF;
+        IF v_old IS NULL AND p_mode = 'replace-only' THEN
+            RETURN ROW('not-found', NULL, NULL, NULL)::tourbillon.placed;
+        END IF;
+        IF v_old IS NOT NULL THEN
+            v_was := tourbillon.phase_of_locked(v_old);
+            IF p_mode = 'keep' THEN
+                RETURN ROW('kept', v_old, v_old, v_was)::tourbillon.placed;
+            END IF;
+            IF p_mode = 'reject' OR p_mode = 'replace-only' AND v_old IS DISTINCT FROM p_replaces THEN
+                RETURN ROW('exists', NULL, v_old, v_was)::tourbillon.placed;
+            END IF;
+            IF p_mode = 'replace-keep-due' THEN
+                SELECT t.due, (t.extra ->> 'scheduled')::bigint INTO v_due, v_scheduled
+                FROM tourbillon.timer t WHERE t.id = v_old;
+            END IF;
+            PERFORM tourbillon.withdraw_locked(v_old, 'r', p_now);
+        END IF;
+        v_extra := p_extra;
+        IF v_scheduled IS NOT NULL AND v_scheduled <> v_due THEN
+            v_extra := coalesce(v_extra, '{}') || jsonb_build_object('scheduled', v_scheduled);
+        END IF;
+        INSERT INTO tourbillon.timer (id, due, created, xid, shard, namespace, key, kind, payload, labels, extra)
+        VALUES (p_id, v_due, p_now, tourbillon.xid_for(v_due, p_now), tourbillon.shard_of(p_id), p_namespace, p_key,
+            p_kind, p_payload, p_labels, v_extra)
+        ON CONFLICT DO NOTHING;
+        GET DIAGNOSTICS v_rows = ROW_COUNT;
+        IF v_rows = 1 THEN
+            IF v_due < p_now + 250 AND (SELECT s.notify FROM tourbillon.setting s) THEN
+                PERFORM pg_notify('tourbillon', tourbillon.shard_of(p_id)::text);
+            END IF;
+            RETURN ROW(CASE WHEN v_old IS NULL THEN 'created' ELSE 'replaced' END, p_id, v_old, v_was)
+                ::tourbillon.placed;
+        END IF;
+        IF v_old IS NOT NULL THEN
+            -- Only the id can be in the way: this transaction holds the key.
+            RAISE EXCEPTION 'a timer has the id %', p_id USING ERRCODE = '40001';
+        END IF;
+        PERFORM 1 FROM tourbillon.timer t WHERE t.id = p_id;
+        IF FOUND THEN
+            RETURN ROW('repeated', p_id, NULL, NULL)::tourbillon.placed;
+        END IF;
+    END LOOP;
+    RAISE EXCEPTION 'other transactions kept changing the timer with the key %', p_key USING ERRCODE = '40001';
+END $$;
+
+-- Stores a new timer, as the five modes of `if_present` say: reject, keep, replace, replace-keep-due, and replace-only,
+-- which replaces the timer with the id `replaces` alone. At most one of `due` and `delay` is given; without both, the
+-- timer is due now. If the caller chooses the id, the id counts as stored for an hour after the end of the timer.
+CREATE FUNCTION tourbillon.place(
+    kind text, payload bytea DEFAULT '', due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+    key text DEFAULT NULL, namespace text DEFAULT '', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
+    if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL
+) RETURNS tourbillon.placed LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_now CONSTANT bigint := tourbillon.now_ms();
+    v_scheduled bigint; v_due bigint; v_policy jsonb; v_extra jsonb := '{}'; v_labels text[];
+BEGIN
+    IF place.kind IS NULL OR place.namespace IS NULL OR place.payload IS NULL THEN
+        RAISE EXCEPTION 'kind, namespace and payload are not NULL' USING ERRCODE = '22023';
+    END IF;
+    IF place.if_present IS NULL
+        OR place.if_present NOT IN ('reject', 'keep', 'replace', 'replace-keep-due', 'replace-only') THEN
+        RAISE EXCEPTION 'if_present is reject, keep, replace, replace-keep-due or replace-only'
+            USING ERRCODE = '22023';
+    END IF;
+    IF (place.if_present = 'replace-only') <> (place.replaces IS NOT NULL) THEN
+        RAISE EXCEPTION 'replaces is for the mode replace-only, which needs it' USING ERRCODE = '22023';
+    END IF;
+    IF place.if_present = 'replace-only' AND place.key IS NULL THEN
+        RAISE EXCEPTION 'the mode replace-only needs a key' USING ERRCODE = '22023';
+    END IF;
+    IF place.due IS NOT NULL AND place.delay IS NOT NULL THEN
+        RAISE EXCEPTION 'at most one of due and delay' USING ERRCODE = '22023';
+    END IF;
+    PERFORM tourbillon.check_length('the kind', place.kind, 64), tourbillon.check_length('the key', place.key, 255),
+        tourbillon.check_length('the namespace', place.namespace, 64),
+        tourbillon.check_length('the trace context', place.trace, 255);
+    IF octet_length(place.payload) > 65536 + 11264 THEN
+        RAISE EXCEPTION 'the payload has % bytes', octet_length(place.payload) USING ERRCODE = '54000';
+    END IF;
+    IF cardinality(place.labels) > 8 THEN
+        RAISE EXCEPTION 'a timer has at most 8 labels' USING ERRCODE = '54000';
+    END IF;
+    SELECT array_agg(DISTINCT l COLLATE "C" ORDER BY l COLLATE "C") INTO v_labels FROM unnest(place.labels) l;
+    IF array_position(v_labels, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION 'a label is not NULL' USING ERRCODE = '22023';
+    END IF;
+    PERFORM tourbillon.check_length('a label', l, 64) FROM unnest(v_labels) l;
+    v_scheduled := tourbillon.moment(place.due, place.delay, v_now);
+    v_policy := tourbillon.stored_policy(place.policy, NULL);
+    -- A moment that has passed becomes now, as in the library, unless the policy says how late is too late.
+    v_due := CASE WHEN v_policy ? 'misfire' THEN v_scheduled ELSE greatest(v_scheduled, v_now) END;
+    IF v_policy IS NOT NULL AND v_policy <> '{}' THEN
+        v_extra := v_extra || jsonb_build_object('policy', v_policy);
+    END IF;
+    IF place.trace IS NOT NULL THEN
+        v_extra := v_extra || jsonb_build_object('trace', place.trace);
+    END IF;
+    IF place.id IS NOT NULL THEN
+        v_extra := v_extra || '{"chosen": true}';
+    END IF;
+    RETURN tourbillon.place_checked(coalesce(place.id, tourbillon.fresh_id()), v_due, v_scheduled, v_now,
+        place.namespace, place.key, place.kind, place.payload, v_labels, nullif(v_extra, '{}'), place.if_present,
+        place.replaces);
+END $$;
+
+-- Returns a moment in milliseconds. A part of a millisecond is rounded up, so no timer is early.
+CREATE FUNCTION tourbillon.moment(p_due timestamptz, p_delay interval, p_now bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE v_due numeric := p_now;
+BEGIN
+    IF p_due IS NOT NULL AND NOT isfinite(p_due) THEN
+        RAISE EXCEPTION 'the moment is finite' USING ERRCODE = '22023';
+    END IF;
+    IF p_due IS NOT NULL THEN
+        v_due := greatest(ceil(extract(epoch FROM p_due) * 1000), 0);
+    ELSIF p_delay IS NOT NULL THEN
+        -- A delay in months counts by the calendar. The millisecond makes up for the rounding of the present moment.
+        v_due := ceil(extract(epoch FROM to_timestamp(p_now / 1000.0) + p_delay) * 1000)
+            + CASE WHEN p_delay > interval '0' THEN 1 ELSE 0 END;
+        v_due := greatest(v_due, p_now);
+    END IF;
+    IF v_due > p_now + 100::numeric * 366 * 86400000 OR v_due >= 253402207200000 THEN
+        RAISE EXCEPTION 'the moment is more than a hundred years away' USING ERRCODE = '22008';
+    END IF;
+    RETURN v_due::bigint;
+END $$;
+
+-- Returns the id of the timer that is stored after `place`. Raises an error if another timer has the key.
+CREATE FUNCTION tourbillon.placed_id(p_placed tourbillon.placed, p_key text) RETURNS uuid LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_placed.outcome = 'exists' THEN
+        RAISE EXCEPTION 'the timer % has the key %', p_placed.old, p_key
+            USING ERRCODE = '23505', HINT = 'if_present may be keep, replace or replace-keep-due';
+    END IF;
+    RETURN p_placed.id;
+END $$;
+
+-- Stores a new timer, as `place` does, and returns the id of the timer that is stored now. `payload` and `json` are two
+-- forms of the same bytes.
+CREATE FUNCTION tourbillon.schedule(
+    kind text, json jsonb DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+    key text DEFAULT NULL, namespace text DEFAULT '', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
+    if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL,
+    payload bytea DEFAULT NULL
+) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF schedule.json IS NOT NULL AND schedule.payload IS NOT NULL THEN
+        RAISE EXCEPTION 'at most one of json and payload' USING ERRCODE = '22023';
+    END IF;
+    RETURN tourbillon.placed_id(tourbillon.place(schedule.kind,
+        coalesce(schedule.payload, convert_to(schedule.json::text, 'UTF8'), ''), schedule.due, schedule.delay,
+        schedule.key, schedule.namespace, schedule.labels, schedule.policy, schedule.if_present, schedule.replaces,
+        schedule.id, schedule.trace), schedule.key);
+END $$;
+
+-- Raises an error unless a text is the name of a namespace or a queue of the service.
+CREATE FUNCTION tourbillon.check_name(p_part text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_name IS NULL OR p_name !~ '^[A-Za-z0-9._-]{1,64}$' OR p_name IN ('.', '..') THEN
+        RAISE EXCEPTION '% has 1 to 64 letters, digits, `-`, `_` or `.`', p_part USING ERRCODE = '22023';
+    END IF;
+END $$;
+
+-- Stores a timer of the service `tourbillond` that sends a request when it is due, and returns its id. The service
+-- checks the destination again when it sends the request. `json` and `body` are two forms of the request's body.
+CREATE FUNCTION tourbillon.schedule_callback(
+    url text, json jsonb DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+    key text DEFAULT NULL, namespace text DEFAULT 'default', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
+    if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL,
+    method text DEFAULT 'POST', headers jsonb DEFAULT NULL, body bytea DEFAULT NULL
+) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_headers jsonb := coalesce(schedule_callback.headers, '{}'); v_bytes bytea; v_length bigint := 0; v_name text;
+    v_value text; v_list bytea := ''; v_count int := 0; v_timeout bigint;
+BEGIN
+    PERFORM tourbillon.check_name('the namespace', schedule_callback.namespace);
+    PERFORM tourbillon.check_length('the URL', schedule_callback.url, 2048);
+    IF schedule_callback.url IS NULL
+        OR schedule_callback.url !~* '^https?://[^/?#@[:space:]]+([/?#][^[:space:]]*)?$' THEN
+        RAISE EXCEPTION 'url: an https or http URL without a user' USING ERRCODE = '22023';
+    END IF;
+    IF schedule_callback.method IS NULL
+        OR schedule_callback.method NOT IN ('GET', 'POST', 'PUT', 'PATCH', 'DELETE') THEN
+        RAISE EXCEPTION 'method: GET, POST, PUT, PATCH or DELETE' USING ERRCODE = '22023';
+    END IF;
+    IF schedule_callback.json IS NOT NULL AND schedule_callback.body IS NOT NULL THEN
+        RAISE EXCEPTION 'at most one of json and body' USING ERRCODE = '22023';
+    END IF;
+    v_bytes := coalesce(schedule_callback.body, convert_to(schedule_callback.json::text, 'UTF8'), '');
+    IF octet_length(v_bytes) > 65536 THEN
+        RAISE EXCEPTION 'the body has % bytes, the most are 65536', octet_length(v_bytes) USING ERRCODE = '54000';
+    END IF;
+    IF jsonb_typeof(v_headers) <> 'object' THEN
+        RAISE EXCEPTION 'headers: an object of texts' USING ERRCODE = '22023';
+    END IF;
+    IF schedule_callback.json IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM jsonb_object_keys(v_headers) n WHERE lower(n) = 'content-type') THEN
+        v_headers := v_headers || '{"content-type": "application/json"}';
+    END IF;
+    FOR v_name, v_value IN
+        SELECT h.key, CASE WHEN jsonb_typeof(h.value) = 'string' THEN h.value #>> '{}' END
+        FROM jsonb_each(v_headers) h ORDER BY h.key COLLATE "C"
+    LOOP
+        IF v_value IS NULL OR v_name !~ '^[A-Za-z0-9!#$%&''*+.^_`|~-]+$' OR v_value ~ '[\x01-\x08\x0a-\x1f\x7f]'
+            OR lower(v_name) LIKE 'proxy-%' OR lower(v_name) IN ('connection', 'content-length', 'expect', 'host',
+                'keep-alive', 'te', 'trailer', 'transfer-encoding', 'upgrade', 'webhook-id', 'webhook-signature',
+                'webhook-timestamp', 'tourbillon-attempt', 'tourbillon-scheduled-for', 'tourbillon-request-id',
+                'traceparent') THEN
+            RAISE EXCEPTION 'the header % is not permitted, or not valid', v_name USING ERRCODE = '22023';
+        END IF;
+        v_length := v_length + octet_length(v_name) + octet_length(v_value) + 4;
+        v_count := v_count + 1;
+        v_list := v_list || tourbillon.sized(v_name) || tourbillon.sized(v_value);
+    END LOOP;
+    IF v_length > 8192 THEN
+        RAISE EXCEPTION 'too long: the headers' USING ERRCODE = '22001';
+    END IF;
+    v_timeout := coalesce(tourbillon.policy_number(schedule_callback.policy, 'timeout_ms', 100, 30000), 15000);
+    RETURN tourbillon.placed_id(tourbillon.place('callback',
+        '\x01'::bytea || tourbillon.sized(schedule_callback.url) || tourbillon.sized(schedule_callback.method)
+            || tourbillon.varint(v_count) || v_list || tourbillon.sized(v_bytes) || tourbillon.varint(v_timeout),
+        schedule_callback.due, schedule_callback.delay, schedule_callback.key, schedule_callback.namespace,
+        schedule_callback.labels,
+        -- The runtime waits for the handler 15 seconds longer than the handler for its receiver.
+        coalesce(schedule_callback.policy, '{}') || jsonb_build_object('timeout_ms', v_timeout + 15000),
+        schedule_callback.if_present, schedule_callback.replaces, schedule_callback.id, schedule_callback.trace),
+        schedule_callback.key);
+END $$;
+
+-- Stores a timer of the service `tourbillond` that receivers fetch from a queue once it is due, and returns its id.
+CREATE FUNCTION tourbillon.schedule_queue(
+    queue text, json jsonb DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL,
+    key text DEFAULT NULL, namespace text DEFAULT 'default', labels text[] DEFAULT NULL, policy jsonb DEFAULT NULL,
+    if_present text DEFAULT 'reject', replaces uuid DEFAULT NULL, id uuid DEFAULT NULL, trace text DEFAULT NULL,
+    body bytea DEFAULT NULL
+) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_bytes bytea; v_timeout bigint;
+BEGIN
+    PERFORM tourbillon.check_name('the namespace', schedule_queue.namespace);
+    PERFORM tourbillon.check_name('the queue', schedule_queue.queue);
+    IF schedule_queue.json IS NOT NULL AND schedule_queue.body IS NOT NULL THEN
+        RAISE EXCEPTION 'at most one of json and body' USING ERRCODE = '22023';
+    END IF;
+    v_bytes := coalesce(schedule_queue.body, convert_to(schedule_queue.json::text, 'UTF8'), '');
+    IF octet_length(v_bytes) > 65536 THEN
+        RAISE EXCEPTION 'the body has % bytes, the most are 65536', octet_length(v_bytes) USING ERRCODE = '54000';
+    END IF;
+    v_timeout := coalesce(tourbillon.policy_number(schedule_queue.policy, 'timeout_ms', 100, 3600000), 15000);
+    RETURN tourbillon.placed_id(tourbillon.place('pull',
+        '\x01'::bytea || tourbillon.sized(schedule_queue.queue) || tourbillon.sized(v_bytes)
+            || tourbillon.varint(v_timeout),
+        schedule_queue.due, schedule_queue.delay, schedule_queue.key, schedule_queue.namespace, schedule_queue.labels,
+        -- The runtime waits for the handler of a queue for an hour and 15 seconds.
+        coalesce(schedule_queue.policy, '{}') || '{"timeout_ms": 3615000}',
+        schedule_queue.if_present, schedule_queue.replaces, schedule_queue.id, schedule_queue.trace),
+        schedule_queue.key);
+END $$;
+
+-- Raises an error unless a timer is named by a key or by an id.
+CREATE FUNCTION tourbillon.check_named(p_key text, p_id uuid) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_key IS NULL AND p_id IS NULL THEN
+        RAISE EXCEPTION 'a timer is named by its key or its id' USING ERRCODE = '22023';
+    END IF;
+END $$;
+
+-- Withdraws the timer with a key, or with an id. With both, the timer with the key is withdrawn only if it has the id.
+-- Returns `cancelled` if no delivery of the timer begins any more, `in-flight` if one has begun, and `not-found`.
+CREATE FUNCTION tourbillon.cancel(key text DEFAULT NULL, namespace text DEFAULT '', id uuid DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_id uuid;
+BEGIN
+    PERFORM tourbillon.check_named(cancel.key, cancel.id);
+    v_id := tourbillon.lock_at(CASE WHEN cancel.key IS NULL THEN cancel.id END, cancel.namespace, cancel.key);
+    IF v_id IS NULL OR v_id <> cancel.id THEN
+        RETURN 'not-found';
+    END IF;
+    RETURN CASE WHEN tourbillon.withdraw_locked(v_id, 'c', tourbillon.now_ms()) THEN 'in-flight' ELSE 'cancelled' END;
+END $$;
+
+-- Moves the due moment of a timer. Returns `moved`, `not-found`, `leased` (a delivery has begun) or `dead`. An
+-- occurrence of a series keeps its scheduled instant.
+CREATE FUNCTION tourbillon.move_to(
+    key text DEFAULT NULL, due timestamptz DEFAULT NULL, delay interval DEFAULT NULL, namespace text DEFAULT '',
+    id uuid DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_now CONSTANT bigint := tourbillon.now_ms(); v_id uuid; v_due bigint; v_was text;
+BEGIN
+    PERFORM tourbillon.check_named(move_to.key, move_to.id);
+    IF (move_to.due IS NULL) = (move_to.delay IS NULL) THEN
+        RAISE EXCEPTION 'one of due and delay' USING ERRCODE = '22023';
+    END IF;
+    v_due := tourbillon.moment(move_to.due, move_to.delay, v_now);
+    v_id := tourbillon.lock_at(CASE WHEN move_to.key IS NULL THEN move_to.id END, move_to.namespace, move_to.key);
+    IF v_id IS NULL OR v_id <> move_to.id THEN
+        RETURN 'not-found';
+    END IF;
+    v_was := tourbillon.phase_of_locked(v_id);
+    IF v_was IN ('leased', 'dead') THEN
+        RETURN v_was;
+    END IF;
+    UPDATE tourbillon.timer t SET due = v_due, xid = tourbillon.xid_for(v_due, v_now), extra = nullif(
+        CASE WHEN t.extra ? 'series'
+            THEN t.extra || jsonb_build_object('scheduled', coalesce((t.extra ->> 'scheduled')::bigint, t.due))
+            ELSE t.extra - 'scheduled' END, '{}')
+    WHERE t.id = v_id;
+    RETURN 'moved';
+END $$;
+
+-- Returns the timer with a key, or with an id, as this transaction sees it.
+CREATE FUNCTION tourbillon.look(key text DEFAULT NULL, namespace text DEFAULT '', id uuid DEFAULT NULL)
+RETURNS SETOF tourbillon.seen LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM tourbillon.check_named(look.key, look.id);
+    RETURN QUERY
+    SELECT t.id, t.namespace::text, t.key::text, t.kind::text,
+        CASE WHEN l.id IS NOT NULL THEN 'leased' WHEN t.phase = 'k' THEN 'parked' WHEN t.phase = 'd' THEN 'dead'
+            ELSE 'pending' END,
+        to_timestamp(t.due / 1000.0), to_timestamp(coalesce((t.extra ->> 'scheduled')::bigint, t.due) / 1000.0),
+        to_timestamp(t.created / 1000.0),
+        coalesce((t.extra ->> 'deliveries')::bigint, 0) + CASE WHEN l.id IS NULL THEN 0 ELSE 1 END,
+        coalesce((t.extra ->> 'failures')::bigint, 0), t.extra ->> 'last_error', t.reason::text,
+        coalesce(t.labels, '{}')::text[], to_timestamp(l.until / 1000.0)
+    FROM tourbillon.timer t LEFT JOIN tourbillon.lease l ON l.id = t.id
+    WHERE CASE WHEN look.key IS NULL THEN t.id = look.id
+        ELSE t.namespace = look.namespace AND t.key = look.key AND t.phase IN ('p', 'k')
+            AND (look.id IS NULL OR t.id = look.id) END;
+END $$;
+
+-- Ends the delivery of a timer, in the transaction of the caller. `token` is the token of the lease: 32 digits to the
+-- base 16, the incarnation before the number of the claim. Raises TB001 if the caller does not hold the lease any more,
+-- so that the transaction rolls back. Then another delivery of the timer may have begun.
+CREATE FUNCTION tourbillon.done(id uuid, token text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE v_extra jsonb; v_phase "char";
+BEGIN
+    IF done.id IS NULL OR done.token IS NULL OR done.token !~ '^[0-9a-f]{32}$' THEN
+        RAISE EXCEPTION 'an end needs the id, and the token of the lease in 32 digits to the base 16'
+            USING ERRCODE = '22023';
+    END IF;
+    SELECT t.extra, t.phase INTO v_extra, v_phase FROM tourbillon.timer t WHERE t.id = done.id FOR UPDATE;
+    PERFORM 1 FROM tourbillon.lease l WHERE l.id = done.id
+        AND l.incarnation = ('x' || left(done.token, 16))::bit(64)::bigint
+        AND l.claim = ('x' || right(done.token, 16))::bit(64)::bigint;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the lease of the timer % is lost', done.id USING ERRCODE = 'TB001';
+    END IF;
+    IF v_extra ? 'series' AND v_phase = 'p' THEN
+        RAISE EXCEPTION 'an occurrence of a series is ended by its holder, which knows the next instant'
+            USING ERRCODE = '0A000';
+    END IF;
+    PERFORM tourbillon.remove_locked(done.id, tourbillon.now_ms());
+END $$;

@@ -1,0 +1,155 @@
+//! Creates the schema, and brings it to the version of this crate.
+//!
+//! | the schema | `migrate` | the opening |
+//! |---|---|---|
+//! | does not exist | yes | creates it |
+//! | does not exist | no | fails (`Closed`) |
+//! | is older | yes | runs the missing migrations |
+//! | is older | no | fails (`OlderSchema`) |
+//! | is of this version | | goes on |
+//! | is newer | | fails (`NewerSchema`), and changes nothing |
+
+use crate::link::{Failure, Pool, Session};
+use std::sync::Arc;
+use tokio_postgres::types::Type;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+
+/// The migrations in their order. The number of a migration is its place, counted from 1. A migration that was
+/// published never changes.
+const MIGRATIONS: [&[&str]; 1] =
+    [&[include_str!("0001.sql"), include_str!("0001_calls.sql"), include_str!("0001_store.sql")]];
+
+/// The version of the schema that this crate uses: the number of the last migration.
+pub const VERSION: i32 = 1;
+
+const _: () =
+    assert!(MIGRATIONS.len() == 1 && VERSION == 1, "the version is the number of the last migration");
+
+/// Returns whether a text can be the name of the schema: up to 63 small letters, digits and `_`, with a letter first.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    name.len() <= 63
+        && name.bytes().all(is_fit)
+        && name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase())
+        && !name.starts_with("pg_")
+}
+
+/// Returns whether the schema has its table of migrations. Reads the catalog itself: a look at a name may be answered
+/// from a cache that does not know what another session has just created.
+async fn exists(session: &mut Session, name: &str) -> Result<bool, Failure> {
+    let sql = "SELECT count(*) > 0 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+               WHERE n.nspname = $1 AND c.relname = 'migration'";
+    let rows = session.read(sql, &[(&name, Type::TEXT)]).await?;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
+}
+
+/// Returns the version of the schema in the database. `None` if the schema does not exist.
+pub(crate) async fn version(session: &mut Session, name: &str) -> Result<Option<i32>, Failure> {
+    if !exists(session, name).await? {
+        return Ok(None);
+    }
+    let rows = session.read("SELECT max(m.number) FROM tourbillon.migration m", &[]).await?;
+    Ok(Some(rows.first().and_then(|row| row.get(0)).unwrap_or(0)))
+}
+
+/// Checks the schema, and creates it or runs the missing migrations if `migrates` is set. Two processes may do so at
+/// the same time: the second waits for the first, and finds nothing to do.
+///
+/// # Errors
+///
+/// Fails as the table of this module says. Also fails if the encoding of the database is not UTF-8, if the user lacks
+/// the right, or if the server takes no writes.
+pub(crate) async fn prepare(pool: &Arc<Pool>, migrates: bool) -> Result<(), StoreError> {
+    let mut session = pool.session().await.map_err(Failure::into_error)?;
+    let result = prepare_in(&mut session, pool.schema(), migrates).await;
+    session.roll_back().await;
+    result.map_err(Failure::into_error)
+}
+
+fn failed(kind: StoreErrorKind, message: String) -> Failure {
+    Failure::Failed(StoreError::new(kind, message))
+}
+
+fn compared(found: i32, migrates: bool) -> Result<(), Failure> {
+    if found > VERSION {
+        let message = format!("the schema has version {found}, and this program knows version {VERSION}");
+        return Err(failed(StoreErrorKind::NewerSchema, message));
+    }
+    if found < VERSION && !migrates {
+        let message = format!("the schema has version {found}, and this program needs version {VERSION}");
+        return Err(failed(StoreErrorKind::OlderSchema, message));
+    }
+    Ok(())
+}
+
+async fn prepare_in(session: &mut Session, name: &str, migrates: bool) -> Result<(), Failure> {
+    let encoding = session.read("SELECT current_setting('server_encoding')", &[]).await?;
+    if encoding.first().map(|row| row.get::<_, &str>(0)) != Some("UTF8") {
+        let message = "the encoding of the database is not UTF8".to_owned();
+        return Err(failed(StoreErrorKind::Limit, message));
+    }
+    let found = loop {
+        let found = version(session, name).await?;
+        match found {
+            Some(VERSION) => return Ok(()),
+            Some(found) => compared(found, migrates)?,
+            None if !migrates => {
+                return Err(failed(StoreErrorKind::Closed, format!("the schema {name} does not exist")));
+            }
+            None => {}
+        }
+        session.begin().await?;
+        // The lock ends with the transaction. Its number is that of the name, so other schemas do not wait.
+        let sql = "SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('tourbillon: ' || $1, 0))";
+        session.query(sql, &[(&name, Type::TEXT)]).await?;
+        let is_same = match found {
+            None => !exists(session, name).await?,
+            Some(_) => version(session, name).await? == found,
+        };
+        if is_same {
+            break found;
+        }
+        // Another process was first. A new transaction sees all of its work.
+        session.roll_back().await;
+    };
+    if found.is_none() {
+        session.run(&format!("CREATE SCHEMA IF NOT EXISTS {name}")).await?;
+        let sql = "CREATE TABLE tourbillon.migration (
+                       number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp())";
+        session.run(sql).await?;
+    }
+    let found = found.unwrap_or(0);
+    for (number, parts) in (1_i32..).zip(MIGRATIONS) {
+        if number <= found {
+            continue;
+        }
+        for part in parts {
+            session.run(part).await?;
+        }
+        let sql = "INSERT INTO tourbillon.migration (number) VALUES ($1)";
+        session.query(sql, &[(&number, Type::INT4)]).await?;
+    }
+    session.commit().await
+}
+
+/// Checks that the deployment is on the wanted kind of clock. A deployment without timers takes the wanted kind.
+pub(crate) async fn agree_on_clock(pool: &Arc<Pool>, is_test: bool) -> Result<(), StoreError> {
+    let mut session = pool.session().await.map_err(Failure::into_error)?;
+    let agreed = async {
+        let sql = "SELECT s.test_clock FROM tourbillon.setting s";
+        let is_agreed =
+            |rows: &[tokio_postgres::Row]| rows.first().is_some_and(|row| row.get::<_, bool>(0) == is_test);
+        if is_agreed(&session.read(sql, &[]).await?) {
+            return Ok(true);
+        }
+        let sql = "UPDATE tourbillon.setting SET test_clock = $1
+                   WHERE NOT EXISTS (SELECT 1 FROM tourbillon.timer) RETURNING test_clock";
+        let rows = session.query(sql, &[(&is_test, Type::BOOL)]).await?;
+        Ok::<bool, Failure>(is_agreed(&rows))
+    };
+    if agreed.await.map_err(Failure::into_error)? {
+        return Ok(());
+    }
+    let message = "the deployment is on another kind of clock";
+    Err(StoreError::new(StoreErrorKind::Limit, message))
+}

@@ -1,0 +1,72 @@
+//! Opens a deployment, or creates it.
+
+use super::builder::PostgresBuilder;
+use super::postgres_store::PostgresStore;
+use crate::deployment::{Alarm, Deployment, Time};
+use crate::link::{Connect, Failure, Pool};
+use crate::node::Node;
+use crate::schema;
+use std::sync::Arc;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::TimerId;
+
+impl PostgresBuilder {
+    /// Opens the deployment on this server. Creates it if it does not exist. The future can be polled without a
+    /// runtime.
+    ///
+    /// Processes may open the same deployment at the same time: one of them creates it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::NewerSchema`] if a later version has created the schema, and with
+    /// [`StoreErrorKind::OlderSchema`] if an earlier version has, and [`migrate`](Self::migrate) is not set. Fails with
+    /// [`StoreErrorKind::ReadOnly`] if the user lacks a right, or the server takes no writes. Fails with
+    /// [`StoreErrorKind::Limit`] if the name of the schema is not valid, if the encoding of the database is not UTF-8,
+    /// or if the deployment is on another kind of clock. Also fails if the server cannot be reached.
+    pub async fn open(self, connect: &Connect) -> Result<PostgresStore, StoreError> {
+        if !schema::is_name(&self.schema) {
+            let message = "a schema has up to 63 small letters, digits and `_`, with a letter first";
+            return Err(StoreError::new(StoreErrorKind::Limit, message));
+        }
+        let pool = Pool::new(connect.clone(), &self.schema)?;
+        let is_test = self.clock.is_some();
+        let opening = {
+            let (pool, migrates) = (Arc::clone(&pool), self.migrates);
+            async move {
+                schema::prepare(&pool, migrates).await?;
+                schema::agree_on_clock(&pool, is_test).await
+            }
+        };
+        pool.spawn(opening).await?;
+        let time = self.clock.clone().map_or_else(Time::server, Time::Test);
+        let deployment = Arc::new(Deployment { pool: Arc::clone(&pool), time, alarm: Alarm::default() });
+        // The lower half of a fresh id is random.
+        let incarnation = TimerId::fresh().as_u128() & u128::from(u64::MAX);
+        let incarnation = u64::try_from(incarnation).unwrap_or(1);
+        let node = Node::new(Arc::clone(&deployment), incarnation, self.node.clone(), self.ttl);
+        let learning = {
+            let deployment = Arc::clone(&deployment);
+            async move {
+                let mut session = deployment.session().await?;
+                let sent = crate::deployment::instant();
+                let rows = session.read("SELECT tourbillon.now_ms()", &[]).await;
+                let rows = rows.map_err(Failure::into_error)?;
+                let now = crate::layout::moment(rows.first().map_or(0, |row| row.get(0)));
+                deployment.time.learn(sent, now);
+                Ok(())
+            }
+        };
+        pool.spawn(learning).await?;
+        let store = PostgresStore::assemble(deployment, Arc::new(node));
+        if let Some(clock) = self.clock {
+            let alarm = Arc::downgrade(&store.deployment);
+            clock.subscribe(Box::new(move || {
+                alarm.upgrade().inspect(|deployment| deployment.alarm.wake()).is_some()
+            }));
+        }
+        if let Some(pause) = self.poll {
+            store.start_upkeep(pause);
+        }
+        Ok(store)
+    }
+}

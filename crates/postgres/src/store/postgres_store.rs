@@ -1,0 +1,197 @@
+//! Defines the type of the store.
+
+use super::builder::PostgresBuilder;
+use crate::claim::{Claims, reap, renew};
+use crate::deployment::Deployment;
+use crate::node::{Node, nodes};
+use crate::operation::{Batches, Creations, Transactions, import};
+use crate::read::{check, counts, export, find, horizon, list, recover, upcoming};
+use crate::upkeep;
+use core::fmt;
+use core::future::Future;
+use core::time::Duration;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::state::Token;
+use tourbillon_durable::store::{
+    Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op,
+    Outcome, Page, Reaped, StoreError, TimerStore,
+};
+use tourbillon_durable::timer::{Address, Timer, TimerId};
+
+/// The number of timers that an export reads ahead.
+const AHEAD: usize = 256;
+
+/// A store of timers in PostgreSQL, for any number of processes.
+///
+/// Processes that open the same schema share its timers: a timer is claimed by one of them. The crate's documentation
+/// describes deployments, and the differences from a store in a file.
+pub struct PostgresStore {
+    pub(crate) deployment: Arc<Deployment>,
+    pub(crate) node: Arc<Node>,
+    batches: Arc<Batches>,
+    pub(crate) claims: Arc<Claims>,
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        // This ends the task. Unless the store has left before, its shards become free when their `ttl` is over.
+        self.node.bell.notify_one();
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("schema", &self.deployment.pool.schema())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresStore {
+    /// Returns a builder that opens a deployment. If it does not exist, the builder creates it.
+    ///
+    /// ```
+    /// use tourbillon_postgres::PostgresStore;
+    ///
+    /// let builder = PostgresStore::builder().schema("timers").node("one");
+    /// # let _ = builder;
+    /// ```
+    pub fn builder() -> PostgresBuilder {
+        PostgresBuilder::new()
+    }
+
+    pub(super) fn assemble(deployment: Arc<Deployment>, node: Arc<Node>) -> Self {
+        let transactions = Transactions { deployment: Arc::clone(&deployment) };
+        let creations = Arc::new(Creations::new(Arc::clone(&deployment)));
+        let batches = Arc::new(Batches { transactions, creations });
+        let claims = Arc::new(Claims {
+            deployment: Arc::clone(&deployment),
+            node: Arc::clone(&node),
+            batches: Arc::clone(&batches),
+        });
+        Self { deployment, node, batches, claims }
+    }
+
+    pub(super) fn start_upkeep(&self, pause: Duration) {
+        upkeep::start(&self.node, pause);
+    }
+
+    /// Returns the number that identifies this process among the nodes ([`Node::incarnation`]).
+    ///
+    /// [`Node::incarnation`]: tourbillon_durable::store::Node::incarnation
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.node.incarnation.cast_unsigned()
+    }
+
+    /// Runs a call on the runtime of the connections. The call ends even if the answer is dropped.
+    fn call<T, F>(&self, call: F) -> Answer<'static, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        Box::pin(self.deployment.pool.spawn(call))
+    }
+}
+
+impl TimerStore for PostgresStore {
+    fn now(&self) -> UtcMillis {
+        self.deployment.time.now()
+    }
+
+    fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>> {
+        let batches = Arc::clone(&self.batches);
+        self.call(async move { batches.apply(ops, durability).await })
+    }
+
+    fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
+        let claims = Arc::clone(&self.claims);
+        self.call(async move { claims.claim(by, claim, limit).await })
+    }
+
+    fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
+        let deployment = Arc::clone(&self.deployment);
+        let token = Token { incarnation: by.incarnation, claim };
+        self.call(async move { recover(&deployment, token).await })
+    }
+
+    fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>> {
+        let deployment = Arc::clone(&self.deployment);
+        self.call(async move { renew(&deployment, by, leases).await })
+    }
+
+    fn reap(&self, limit: u32) -> Answer<'_, Reaped> {
+        let batches = Arc::clone(&self.batches);
+        self.call(async move { reap(&batches.transactions, limit).await })
+    }
+
+    fn upcoming(
+        &self,
+        from: UtcMillis,
+        until: UtcMillis,
+        limit: u32,
+    ) -> Answer<'_, Vec<(UtcMillis, TimerId)>> {
+        let deployment = Arc::clone(&self.deployment);
+        self.call(async move { upcoming(&deployment, from, until, limit).await })
+    }
+
+    fn get(&self, at: Address) -> Answer<'_, Option<Timer>> {
+        let deployment = Arc::clone(&self.deployment);
+        self.call(async move { find(&deployment, &at).await })
+    }
+
+    fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page> {
+        let deployment = Arc::clone(&self.deployment);
+        self.call(async move { list(&deployment, &filter, cursor.as_ref(), limit).await })
+    }
+
+    fn counts(&self) -> Answer<'_, Counts> {
+        let deployment = Arc::clone(&self.deployment);
+        self.call(async move { counts(&deployment).await })
+    }
+
+    fn horizon(&self) -> Answer<'_, Horizon> {
+        let deployment = Arc::clone(&self.deployment);
+        self.call(async move { horizon(&deployment).await })
+    }
+
+    fn check(&self) -> Answer<'_, Vec<Fault>> {
+        let deployment = Arc::clone(&self.deployment);
+        self.call(async move { check(&deployment).await })
+    }
+
+    fn export<'a>(&'a self, mut each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()> {
+        let deployment = Arc::clone(&self.deployment);
+        let (to, mut timers) = mpsc::channel(AHEAD);
+        let exported = self.call(async move { export(&deployment, to).await });
+        Box::pin(async move {
+            while let Some(timer) = timers.recv().await {
+                if !each(&timer) {
+                    return Ok(());
+                }
+            }
+            exported.await
+        })
+    }
+
+    fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
+        let batches = Arc::clone(&self.batches);
+        self.call(async move { import(&batches.transactions, timers).await })
+    }
+
+    fn leave(&self) -> Answer<'_, ()> {
+        let node = Arc::clone(&self.node);
+        self.call(async move { node.leave().await })
+    }
+
+    fn nodes(&self) -> Answer<'_, Option<Nodes>> {
+        let node = Arc::clone(&self.node);
+        self.call(async move { nodes(&node).await.map(Some) })
+    }
+
+    fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.deployment.alarm.subscribe(wake);
+    }
+}

@@ -1,0 +1,161 @@
+//! Tests the runtime on a server, from creation to end, and through crashes of the server and of its sessions.
+
+use super::server::connect;
+use crate::PostgresStore;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon_durable::policy::Backoff;
+use tourbillon_durable::store::{StoreErrorKind, TimerStore};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_durable::{Cancelled, Delivery, Durable, Rejection, Spec, UtcMillis, Verdict};
+use tourbillon_fault::{Postgres, eventually};
+
+/// The deliveries of each payload: their moments by the store's time, and their due moments.
+type Seen = Arc<Mutex<BTreeMap<Vec<u8>, Vec<(UtcMillis, UtcMillis)>>>>;
+
+/// Starts a runtime whose handler records its deliveries. The first delivery of a payload that begins with `odd` fails.
+fn runtime(server: &Postgres, seen: &Seen) -> Durable {
+    let builder = PostgresStore::builder().ttl(Duration::from_secs(2));
+    let store = Arc::new(pollster::block_on(builder.open(&connect(server))).unwrap());
+    let (seen, clock) = (Arc::clone(seen), Arc::clone(&store));
+    let handler = move |payload: Box<[u8]>, delivery: Delivery| {
+        let fails = payload.starts_with(b"odd") && delivery.attempt == 1;
+        let moments = (clock.now(), delivery.due);
+        seen.lock().unwrap().entry(payload.into()).or_default().push(moments);
+        async move { if fails { Verdict::Retry { error: "odd\0".into(), after: None } } else { Verdict::Done } }
+    };
+    Durable::builder_on(store).bytes_handler("mail", handler).start().unwrap()
+}
+
+fn spec(payload: &str, after: Duration) -> Spec<Vec<u8>> {
+    Spec::new(payload.as_bytes().to_vec()).after(after).backoff(Backoff::Fixed(Duration::from_millis(30)))
+}
+
+fn await_end(durable: &Durable) {
+    eventually("all timers have ended", || {
+        let counts = pollster::block_on(durable.handle().counts());
+        counts.is_ok_and(|counts| counts.by_namespace.is_empty())
+    });
+}
+
+#[test]
+fn timers_of_the_library_and_of_sql_are_delivered_retried_and_cancelled() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let seen = Seen::default();
+    let durable = runtime(&server, &seen);
+    let timers = durable.handle();
+    for number in 0..20_u32 {
+        let name = if number % 2 == 1 { "odd" } else { "even" };
+        let spec = spec(&format!("{name} {number}"), Duration::from_millis(u64::from(number) * 10));
+        timers.schedule_bytes_blocking("mail", spec.key(format!("key {number}"))).unwrap();
+    }
+    let _ids = server.sql(
+        "SELECT count(tourbillon.schedule('mail', payload => convert_to('sql ' || n, 'UTF8'),
+             delay => make_interval(secs => n / 100.0))) FROM generate_series(0, 19) n",
+    );
+    let far = spec("far", Duration::from_secs(3_600)).key("far");
+    timers.schedule_bytes_blocking("mail", far).unwrap();
+    assert!(matches!(timers.cancel_blocking("far").unwrap(), Cancelled::Cancelled(_)));
+    await_end(&durable);
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 40);
+    for (payload, moments) in &*seen {
+        assert_eq!(moments.len(), if payload.starts_with(b"odd") { 2 } else { 1 }, "{payload:?}");
+        assert!(moments.iter().all(|(at, due)| at >= due), "{payload:?} was early");
+    }
+    assert_eq!(pollster::block_on(timers.check()).unwrap(), []);
+}
+
+#[test]
+fn a_timer_of_sql_is_delivered_within_a_second_of_its_moment() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let seen = Seen::default();
+    let durable = runtime(&server, &seen);
+    // Without a timer the node looks at its slowest.
+    thread::sleep(Duration::from_millis(600));
+    let begin = Instant::now();
+    let _id = server.sql("SELECT tourbillon.schedule('mail', payload => 'now')");
+    eventually("it is delivered", || !seen.lock().unwrap().is_empty());
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    await_end(&durable);
+}
+
+/// Kills the server while timers are created and delivered. Each acknowledged timer is delivered, and not early.
+#[test]
+fn nothing_is_lost_when_the_server_is_killed_and_comes_back() {
+    let Some(mut server) = Postgres::start(&["fsync=on"]) else { return };
+    let seen = Seen::default();
+    let durable = runtime(&server, &seen);
+    let timers = durable.handle();
+    let mut acknowledged = Vec::new();
+    for round in 0..3_u32 {
+        thread::scope(|scope| {
+            let creating = scope.spawn(|| {
+                let (mut stored, begin) = (Vec::new(), Instant::now());
+                for number in 0.. {
+                    if begin.elapsed() > Duration::from_millis(900) {
+                        break;
+                    }
+                    let payload = format!("round {round} number {number}");
+                    let id = TimerId::fresh();
+                    let spec = || spec(&payload, Duration::from_millis(300)).id(id);
+                    // A creation with a chosen id is safe to repeat.
+                    loop {
+                        match timers.schedule_bytes_blocking("mail", spec()) {
+                            Ok(_) => break,
+                            Err(error) => match &error.reason {
+                                Rejection::Store(error) if error.is_transient() => {}
+                                other => panic!("{other}"),
+                            },
+                        }
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                    stored.push(payload.into_bytes());
+                }
+                stored
+            });
+            thread::sleep(Duration::from_millis(400));
+            server.kill();
+            thread::sleep(Duration::from_millis(200));
+            server.run();
+            acknowledged.extend(creating.join().unwrap());
+        });
+    }
+    await_end(&durable);
+    let seen = seen.lock().unwrap();
+    let lost: Vec<_> = acknowledged.iter().filter(|payload| !seen.contains_key(*payload)).collect();
+    assert!(lost.is_empty(), "{} of {} are lost", lost.len(), acknowledged.len());
+    let early = seen.values().flatten().filter(|(at, due)| at < due).count();
+    assert_eq!(early, 0);
+    assert!(acknowledged.len() > 30, "only {} were created", acknowledged.len());
+    assert_eq!(pollster::block_on(timers.check()).unwrap(), []);
+}
+
+#[test]
+fn sessions_that_are_ended_fail_no_call_for_long() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let seen = Seen::default();
+    let durable = runtime(&server, &seen);
+    let timers = durable.handle();
+    let mut unknown = 0;
+    for number in 0..100 {
+        if number % 10 == 5 {
+            let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                       WHERE application_name = 'tourbillon'";
+            let _ended = server.sql(end);
+        }
+        let spec = spec(&format!("number {number}"), Duration::ZERO);
+        match timers.schedule_bytes_blocking("mail", spec) {
+            Ok(_) => {}
+            Err(error) => match &error.reason {
+                Rejection::Store(error) if error.kind() == StoreErrorKind::Unknown => unknown += 1,
+                other => panic!("{other}"),
+            },
+        }
+    }
+    await_end(&durable);
+    let delivered = seen.lock().unwrap().len();
+    assert!(delivered + unknown >= 100, "{delivered} were delivered, {unknown} are unknown");
+}

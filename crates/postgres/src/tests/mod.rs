@@ -1,0 +1,12 @@
+//! Tests on a server. Each test starts a server of its own, and is skipped with a message if PostgreSQL is not
+//! installed.
+
+mod conformance;
+mod functions;
+mod life;
+mod network;
+mod opening;
+mod plans;
+mod races;
+mod server;
+mod through_functions;

@@ -1,0 +1,199 @@
+//! Tests calls through a network that cuts connections, loses replies and falls silent, and deadlocks with callers.
+
+use super::server::open;
+use crate::{Connect, PostgresStore};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon_durable::state::Phase;
+use tourbillon_durable::store::{
+    Claimant, Durability, IfPresent, Limit, Op, Outcome, StoreError, StoreErrorKind, TimerStore,
+};
+use tourbillon_durable::timer::{Address, Timer, TimerId};
+use tourbillon_fault::{Fate, Postgres, Proxy};
+
+/// Opens a store whose connections pass a proxy. A call waits for an answer for a second.
+fn through_proxy(server: &Postgres) -> (Proxy, PostgresStore) {
+    let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())));
+    let address = format!("postgresql://postgres@{}/postgres", proxy.address());
+    let connect = Connect::to(&address).unwrap().response_timeout(Duration::from_secs(1));
+    let connect = connect.patience(Duration::from_secs(3));
+    let store = pollster::block_on(PostgresStore::builder().poll(None).open(&connect)).unwrap();
+    (proxy, store)
+}
+
+fn apply(store: &PostgresStore, op: Op) -> Result<Outcome, StoreError> {
+    pollster::block_on(store.apply(vec![op], Durability::PowerLoss)).map(|mut outcomes| outcomes.remove(0))
+}
+
+/// Repeats an operation until it has an answer. Returns the outcome, and how often the answer was unknown.
+fn insist(store: &PostgresStore, op: &Op) -> (Outcome, u32) {
+    let (begin, mut unknown) = (Instant::now(), 0);
+    loop {
+        match apply(store, op.clone()) {
+            Ok(outcome) => return (outcome, unknown),
+            Err(error) => {
+                assert!(error.is_transient(), "{error}");
+                assert!(begin.elapsed() < Duration::from_secs(60), "{error}");
+                unknown += u32::from(error.kind() == StoreErrorKind::Unknown);
+            }
+        }
+    }
+}
+
+#[test]
+fn replies_that_are_lost_make_no_second_timer_and_lose_none() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let (proxy, store) = through_proxy(&server);
+    let (mut unknown, mut outcomes) = (0, BTreeMap::<&str, u32>::new());
+    for number in 0..12_u128 {
+        if number % 3 == 1 {
+            proxy.lose_after(0);
+        }
+        let due = store.now() + Duration::from_secs(3_600);
+        let timer = Timer {
+            key: Some(format!("key {number}").into()),
+            has_chosen_id: true,
+            ..Timer::new(TimerId::from_u128(number + 1), "mail", due)
+        };
+        let (outcome, times) = insist(&store, &Op::Place(Box::new(timer), IfPresent::Reject));
+        unknown += times;
+        let name = match outcome {
+            Outcome::Created(_) => "created",
+            Outcome::Repeated(_) => "repeated",
+            other => panic!("{other:?}"),
+        };
+        *outcomes.entry(name).or_default() += 1;
+    }
+    assert!(unknown > 0 && outcomes["repeated"] > 0, "no reply of a commit was lost: {outcomes:?}");
+    assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "12");
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}
+
+#[test]
+fn a_claim_whose_reply_is_lost_is_recovered() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let (proxy, store) = through_proxy(&server);
+    let by = Claimant { incarnation: 7, lease: Duration::from_secs(60) };
+    let claim = |number| pollster::block_on(store.claim(by, number, Limit { timers: 9, bytes: u64::MAX }));
+    assert_eq!(claim(1).unwrap().leased.len(), 0);
+    let _ids = server.sql("SELECT count(tourbillon.schedule('mail')) FROM generate_series(1, 5)");
+    proxy.lose_after(0);
+    let error = claim(2).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
+    let recovered = pollster::block_on(store.recover(by, 2)).unwrap();
+    let again = claim(3).unwrap().leased;
+    assert_eq!((recovered.len(), again.len()), (5, 0));
+    for leased in recovered {
+        let ended = apply(&store, Op::Ack(leased.timer.id, leased.token)).unwrap();
+        assert!(matches!(ended, Outcome::Ended { phase: Phase::Done, .. }));
+    }
+}
+
+#[test]
+fn half_open_connections_are_given_up_and_replaced() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let (proxy, store) = through_proxy(&server);
+    let timer = |number: u128| {
+        let due = store.now() + Duration::from_secs(3_600);
+        Timer { has_chosen_id: true, ..Timer::new(TimerId::from_u128(number), "mail", due) }
+    };
+    let place = |number| Op::Place(Box::new(timer(number)), IfPresent::Reject);
+    apply(&store, place(1)).unwrap();
+    proxy.doom(Fate::Silence);
+    let begin = Instant::now();
+    let (_, unknown) = insist(&store, &place(2));
+    assert!(unknown == 1 && begin.elapsed() < Duration::from_secs(20), "{unknown}, {:?}", begin.elapsed());
+    proxy.cut();
+    thread::sleep(Duration::from_millis(50));
+    insist(&store, &place(3));
+    proxy.greet(Fate::Refuse);
+    proxy.cut();
+    thread::sleep(Duration::from_millis(50));
+    let error = pollster::block_on(store.counts()).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Io, "{error}");
+    proxy.greet(Fate::Pass);
+    assert_eq!(pollster::block_on(store.counts()).unwrap().of(Phase::Pending), 3);
+}
+
+/// The primary is lost, and its replica takes over. What was answered is there, and the mark of the node starts again.
+#[test]
+fn a_replica_that_takes_over_has_all_timers_and_delivers_them() {
+    let Some(mut primary) = Postgres::start(&[]) else { return };
+    let replica = primary.replica();
+    // A commit waits until the replica has it.
+    let _set = primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    let _set = primary.sql("SELECT pg_reload_conf()");
+    let address = format!(
+        "host=127.0.0.1,127.0.0.1 port={},{} user=postgres dbname=postgres",
+        primary.port(),
+        replica.port()
+    );
+    let connect = Connect::to(&address).unwrap().patience(Duration::from_secs(10));
+    let store = pollster::block_on(PostgresStore::builder().poll(None).open(&connect)).unwrap();
+    let by = Claimant { incarnation: 7, lease: Duration::from_secs(60) };
+    let claim = |number| {
+        let claimed = pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX }));
+        claimed.map(|claimed| claimed.leased.len())
+    };
+    let place = |due| Op::Place(Box::new(Timer::new(TimerId::fresh(), "mail", due)), IfPresent::Reject);
+    for _ in 0..20 {
+        apply(&store, place(store.now())).unwrap();
+    }
+    thread::sleep(Duration::from_millis(5));
+    assert_eq!(claim(1).unwrap(), 20);
+    for _ in 0..10 {
+        apply(&store, place(store.now())).unwrap();
+    }
+    primary.kill();
+    replica.promote();
+    // A claim does not wait for the disk or the replica. So its leases may be lost with the primary.
+    let (mut number, begin, mut claimed) = (2, Instant::now(), 0);
+    while claimed < 10 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "only {claimed} timers were claimed");
+        claimed += claim(number).unwrap_or(0);
+        number += 1;
+    }
+    assert_eq!(pollster::block_on(store.counts()).unwrap().of(Phase::Leased), 30);
+    insist(&store, &place(store.now()));
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}
+
+/// Callers lock timers in one order, and the store in the other order. PostgreSQL ends one of two transactions. The
+/// store repeats its own.
+#[test]
+fn deadlocks_with_transactions_of_callers_fail_no_call_of_the_store() {
+    let Some(server) = Postgres::start(&["deadlock_timeout=20ms"]) else { return };
+    let store = open(&server);
+    let keys = ["a", "b"];
+    for key in keys {
+        let _id =
+            server.sql(&format!("SELECT tourbillon.schedule('mail', key => '{key}', delay => '1 day')"));
+    }
+    thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            for round in 0..40 {
+                // The transaction that waits last is the victim.
+                let pause = if round % 2 == 0 { "0.03" } else { "0" };
+                let moved = format!(
+                    "SELECT tourbillon.move_to('a', delay => '2 days'), pg_sleep({pause}),
+                         tourbillon.move_to('b', delay => '2 days')"
+                );
+                if let Err(error) = server.try_sql("postgres", &moved) {
+                    assert!(error.contains("40P01"), "{error}");
+                }
+            }
+        });
+        let due = store.now() + Duration::from_secs(86_400);
+        while !caller.is_finished() {
+            let move_one = |key: &str| Op::Move(Address::from(key), due);
+            let ops = vec![move_one("b"), move_one("a")];
+            pollster::block_on(store.apply(ops, Durability::Volatile)).unwrap();
+        }
+        caller.join().unwrap();
+    });
+    let deadlocks = server.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'");
+    assert!(deadlocks.parse::<u32>().unwrap() > 0, "no transactions met");
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}

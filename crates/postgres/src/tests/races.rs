@@ -1,0 +1,155 @@
+//! Tests claims beside open transactions of callers: late commits, rollbacks, held locks and held snapshots.
+
+use super::server::{open, opened};
+use crate::PostgresStore;
+use std::io::Write;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use tourbillon_durable::store::{Claimant, Limit, TimerStore};
+use tourbillon_fault::{Postgres, eventually};
+
+/// A session of `psql` that a test sends statements.
+struct Psql(Child);
+
+impl Psql {
+    fn new(server: &Postgres) -> Self {
+        let child = server.psql("postgres").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        Self(child.expect("psql starts"))
+    }
+
+    fn send(&mut self, statements: &str) {
+        let input = self.0.stdin.as_mut().expect("it is piped");
+        writeln!(input, "{statements}").expect("psql reads");
+    }
+}
+
+impl Drop for Psql {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ended = self.0.wait();
+    }
+}
+
+/// Claims as a runtime does. Returns the keys of the claimed timers, in order.
+fn claim(store: &PostgresStore) -> Vec<String> {
+    static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
+    let claimed =
+        pollster::block_on(store.claim(by, number, Limit { timers: 100, bytes: u64::MAX })).unwrap();
+    claimed.leased.into_iter().map(|leased| leased.timer.key.unwrap_or_default().into()).collect()
+}
+
+fn schedule(key: &str) -> String {
+    format!("SELECT tourbillon.schedule('mail', key => '{key}');")
+}
+
+/// Waits until as many transactions are open as `count` says, and idle.
+fn await_idle(server: &Postgres, count: usize) {
+    eventually("the transaction is open", || {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND xact_start IS NOT NULL";
+        server.sql(sql) == count.to_string()
+    });
+}
+
+#[test]
+fn a_timer_that_is_committed_late_is_found_by_the_second_look() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open(&server);
+    let (mut late, mut back) = (Psql::new(&server), Psql::new(&server));
+    late.send(&format!("BEGIN; {}", schedule("late")));
+    back.send(&format!("BEGIN; {}", schedule("back")));
+    await_idle(&server, 2);
+    // The mark passes the due moments of both.
+    for round in 0..5 {
+        let key = format!("round {round}");
+        let _id = server.sql(&schedule(&key));
+        assert_eq!(claim(&store), [key]);
+    }
+    back.send("ROLLBACK;");
+    await_idle(&server, 1);
+    assert_eq!(claim(&store), [""; 0]);
+    late.send("COMMIT;");
+    await_idle(&server, 0);
+    assert_eq!(claim(&store), ["late"]);
+    assert_eq!(claim(&store), [""; 0], "once");
+}
+
+#[test]
+fn a_transaction_that_holds_a_due_timer_delays_this_timer_alone() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open(&server);
+    for key in ["kept", "gone", "other"] {
+        let _id = server.sql(&schedule(key));
+    }
+    let (mut kept, mut gone) = (Psql::new(&server), Psql::new(&server));
+    kept.send("BEGIN; SELECT tourbillon.cancel('kept');");
+    gone.send("BEGIN; SELECT tourbillon.cancel('gone');");
+    await_idle(&server, 2);
+    assert_eq!(claim(&store), ["other"]);
+    let begin = Instant::now();
+    assert_eq!(claim(&store), [""; 0]);
+    assert!(begin.elapsed() < Duration::from_secs(5), "a claim waits for nobody");
+    kept.send("ROLLBACK;");
+    gone.send("COMMIT;");
+    await_idle(&server, 0);
+    assert_eq!(claim(&store), ["kept"]);
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}
+
+#[test]
+fn a_held_snapshot_holds_up_no_claim() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open(&server);
+    let mut held = Psql::new(&server);
+    held.send("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tourbillon.timer;");
+    await_idle(&server, 1);
+    for round in 0..20 {
+        let keys = "SELECT count(tourbillon.schedule('mail', key => 'r' || n)) FROM generate_series(1, 50) n";
+        let _made = server.sql(keys);
+        assert_eq!(claim(&store).len(), 50, "round {round}");
+        let _ended = server.sql(
+            "SELECT count(tourbillon.done(l.id, lpad(to_hex(l.incarnation), 16, '0')
+            || lpad(to_hex(l.claim), 16, '0'))) FROM tourbillon.lease l",
+        );
+    }
+    held.send("COMMIT;");
+    assert_eq!(pollster::block_on(store.counts()).unwrap().by_namespace.len(), 0);
+}
+
+#[test]
+fn two_nodes_divide_the_shards_and_claim_each_timer_once() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let (one, other) = (opened(&server, Duration::from_secs(2)), opened(&server, Duration::from_secs(2)));
+    assert_eq!((claim(&one).len(), claim(&other).len()), (0, 0));
+    // A node releases the shards of the other node at its next sign.
+    eventually("both nodes have shards", || {
+        let _claims = (claim(&one), claim(&other));
+        let nodes = pollster::block_on(one.nodes()).unwrap().unwrap();
+        let owned_by = |store: &PostgresStore| {
+            nodes.shards.iter().filter(|shard| shard.owner == Some(store.incarnation())).count()
+        };
+        (owned_by(&one), owned_by(&other)) == (8, 8)
+    });
+    let keys = "SELECT count(tourbillon.schedule('mail', key => 'r' || n)) FROM generate_series(1, 200) n";
+    let _made = server.sql(keys);
+    let (mut all, begin) = (Vec::new(), Instant::now());
+    while all.len() < 200 && begin.elapsed() < Duration::from_secs(20) {
+        all.extend(claim(&one));
+        all.extend(claim(&other));
+    }
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 200);
+    // The other node dies without a word. Its shards come to this node after its time.
+    drop(other);
+    let _id = server
+        .sql("SELECT count(tourbillon.schedule('mail', key => 's' || n)) FROM generate_series(1, 50) n");
+    let mut after = Vec::new();
+    eventually("the node has taken over", || {
+        after.extend(claim(&one));
+        after.len() == 50
+    });
+    let nodes = pollster::block_on(one.nodes()).unwrap().unwrap();
+    assert_eq!(nodes.shards.iter().map(|shard| shard.takeovers).sum::<u64>(), 8);
+}

@@ -1,0 +1,183 @@
+//! Tests the program with its timers in PostgreSQL: timers of the HTTP interface and of SQL functions, kills of the
+//! program and of the server, and starts that are refused. Without PostgreSQL, the tests say that they were skipped.
+
+use crate::clients::{Http, far, timer};
+use crate::process::{Daemon, SOON, folder, program, run, text, until};
+use crate::receiver::Receiver;
+use rustix::process::Signal;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use tourbillon_fault::Postgres;
+
+/// Starts a service on the server. Its data folder is `data`.
+fn serve(folder: &Path, server: &Postgres, data: &str) -> Daemon {
+    let url = server.url();
+    let arguments = [
+        "--callbacks-allow-http",
+        "--callbacks-allow-private",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        data,
+        "--postgres-server",
+        &url,
+        "--postgres-ttl",
+        "1s",
+        "--deliveries-lease",
+        "2s",
+    ];
+    Daemon::spawn(program(folder, &arguments))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timers_of_http_and_of_sql_are_delivered_from_postgres() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let (folder, receiver) = (folder(), Receiver::start(Duration::ZERO).await);
+    let mut daemon = serve(folder.path(), &server, "one");
+    let http = Http::new(daemon.address);
+    let made = http.send("PUT", &timer("k"), &far()).await;
+    assert_eq!(made.status, 201, "{}", made.json);
+    let id = made.json["id"].as_str().unwrap();
+    let seen = server.sql("SELECT id, phase FROM tourbillon.look('k', 'default')");
+    assert_eq!(seen, format!("{id}|pending"));
+    let call = format!(
+        "SELECT tourbillon.schedule_callback('{}', json => '{{\"a\": 1}}', delay => '100 ms', key => 'c',
+             labels => '{{sql}}', policy => '{{\"attempts\": 3}}')",
+        receiver.url("/sql")
+    );
+    let called = server.sql(&call);
+    let shown = http.get(&timer("c")).await;
+    // The timer may have been delivered already.
+    if shown.status == 200 {
+        assert_eq!((&shown.json["policy"]["attempts"], &shown.json["labels"]), (&json!(3), &json!(["sql"])));
+        assert_eq!(shown.json["policy"]["timeout_ms"], 15_000, "{}", shown.json);
+    }
+    until("the callback of SQL arrives", || receiver.count() == 1).await;
+    let received = receiver.log().remove(0);
+    assert_eq!((received.path.as_str(), &received.id), ("/sql", &called));
+    let queued = server.sql("SELECT tourbillon.schedule_queue('q', json => '{\"b\": 2}')");
+    let wanted = json!({ "max": 1, "wait_ms": 10_000 });
+    let claims = http.send("POST", "/v1/namespaces/default/queues/q/claims", &wanted).await;
+    let claim = &claims.json["claims"][0];
+    assert_eq!(claim["timer"]["id"].as_str().or(claim["id"].as_str()), Some(&*queued), "{}", claims.json);
+    let end = format!("/v1/namespaces/default/claims/{}/ack", claim["claim"].as_str().unwrap());
+    assert!(http.send("POST", &end, &json!({})).await.status.is_success());
+    let nodes = http.get("/v1/nodes").await.json;
+    assert_eq!((&nodes["shared"], &nodes["nodes"][0]["shards"]), (&json!(true), &json!(16)), "{nodes}");
+    let again =
+        run(folder.path(), &["--postgres-server", &server.url(), "--data", "one", "--listen", "127.0.0.1:0"]);
+    assert!(text(&again.stderr).contains("another service uses this folder"), "{again:?}");
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(SOON).success(), "{}", daemon.log());
+    assert!(!folder.path().join("one/timers.redb").exists(), "no file has timers");
+    let check = run(folder.path(), &["check", "--data", "one", "--postgres-server", &server.url()]);
+    assert_eq!(text(&check.stdout), "the schema tourbillon (version 1): 1 timers, 0 faults\n", "{check:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_nodes_and_the_server_are_killed() {
+    let Some(mut server) = Postgres::start(&["fsync=on"]) else { return };
+    let (folder, receiver) = (folder(), Receiver::start(Duration::ZERO).await);
+    let mut stored = Vec::new();
+    for round in 0..4 {
+        let one = serve(folder.path(), &server, "one");
+        let two = serve(folder.path(), &server, "two");
+        for number in 0..40 {
+            let call = format!(
+                "SELECT tourbillon.schedule_callback('{}', delay => '{} ms', key => 'r{round} {number}')",
+                receiver.url("/sql"),
+                number * 20,
+            );
+            stored.push(server.sql(&call));
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if round % 2 == 1 {
+            server.kill();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            server.run();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        one.kill();
+        if round % 2 == 0 {
+            two.kill();
+        } else {
+            drop(two);
+        }
+    }
+    let last = serve(folder.path(), &server, "one");
+    let count = "SELECT count(*) FROM tourbillon.timer";
+    until("all timers have ended", || server.sql(count) == "0").await;
+    let mut times = BTreeMap::<String, u32>::new();
+    receiver.log().into_iter().for_each(|received| *times.entry(received.id).or_default() += 1);
+    let lost: Vec<_> = stored.iter().filter(|id| !times.contains_key(*id)).collect();
+    assert!(lost.is_empty(), "{} of {} are lost", lost.len(), stored.len());
+    last.kill();
+    let check = run(folder.path(), &["check", "--data", "one", "--postgres-server", &server.url()]);
+    assert!(check.status.success(), "{check:?}");
+}
+
+/// A node that stands still for longer than its time and its leases loses its shards and its timers to the other node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_stands_still_holds_up_no_timer_for_long() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let (folder, receiver) = (folder(), Receiver::start(Duration::ZERO).await);
+    let (one, two) = (serve(folder.path(), &server, "one"), serve(folder.path(), &server, "two"));
+    let mut stored = Vec::new();
+    for round in 0..3 {
+        for number in 0..20 {
+            let call = format!(
+                "SELECT tourbillon.schedule_callback('{}', delay => '{} ms', key => 'r{round} {number}')",
+                receiver.url("/sql"),
+                number * 100,
+            );
+            stored.push(server.sql(&call));
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        one.signal(Signal::STOP);
+        tokio::time::sleep(Duration::from_millis(3_000)).await;
+        one.signal(Signal::CONT);
+    }
+    let count = "SELECT count(*) FROM tourbillon.timer";
+    until("all timers have ended", || server.sql(count) == "0").await;
+    let seen: std::collections::BTreeSet<String> =
+        receiver.log().into_iter().map(|received| received.id).collect();
+    assert_eq!(stored.iter().filter(|id| !seen.contains(*id)).count(), 0, "timers are lost");
+    let takeovers = server.sql("SELECT sum(takeovers) FROM tourbillon.shard");
+    assert!(takeovers.parse::<u32>().unwrap() > 0, "the other node took no shard over");
+    one.kill();
+    two.kill();
+}
+
+#[test]
+fn a_start_on_a_schema_or_with_settings_that_do_not_fit_is_refused() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let (folder, url) = (folder(), server.url());
+    let refused = |arguments: &[&str], code: i32, words: &str| {
+        let refused = run(folder.path(), &[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
+        let error = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(code), "{arguments:?}: {error}");
+        assert!(error.contains(words) && !error.contains("hunter2"), "{arguments:?}: {error}");
+    };
+    refused(&["--postgres-server", "postgresql://u:hunter2@127.0.0.1/d"], 2, "must not have a password");
+    refused(&["--postgres-server", "redis://127.0.0.1"], 2, "the address is not one");
+    refused(&["--postgres-server", &url, "--redis-servers", "redis://127.0.0.1"], 2, "not set together");
+    refused(&["--postgres-server", &url, "--postgres-ttl", "1ms"], 2, "postgres.ttl");
+    refused(&["--postgres-server", &url, "--postgres-connections", "0"], 2, "postgres.connections");
+    refused(&["--postgres-password-file", "p"], 2, "names no server");
+    refused(&["--postgres-server", &url, "--postgres-schema", "A"], 2, "a schema has up to 63");
+    refused(&["--postgres-server", &url, "--postgres-migrate=false"], 1, "does not exist");
+    let check = run(folder.path(), &["check", "--postgres-server", &url]);
+    assert!(text(&check.stderr).contains("does not exist"), "{check:?}");
+    let _newer = server.sql(
+        "CREATE SCHEMA tourbillon; CREATE TABLE tourbillon.migration (number int, at timestamptz);
+         INSERT INTO tourbillon.migration VALUES (7, now())",
+    );
+    refused(&["--postgres-server", &url], 1, "the schema has version 7, and this program knows version 1");
+    for command in [&["mend"][..], &["restore", "b"]] {
+        let answer = run(folder.path(), &[command, &["--postgres-server", &url]].concat());
+        assert_eq!(answer.status.code(), Some(1), "{answer:?}");
+        assert!(text(&answer.stderr).contains("PostgreSQL"), "{answer:?}");
+    }
+}

@@ -20,14 +20,14 @@ const COALESCED: u64 = 256;
 const SCALE: u64 = 256;
 
 /// The first check of a timer may come before the deadline by at most the remaining time divided by this number.
-const PART_OF_DELAY: u64 = 64;
+const PART_OF_DELAY: u64 = 16;
 /// The greatest time by which the first check of a timer may come before the deadline, in nanoseconds.
-const LONGEST_LEAD: u64 = 1 << 22;
+const LONGEST_LEAD: u64 = 1 << 25;
 
 /// Returns the moment of the first check of a timer that is armed for `deadline` and may never fire. At each moment of
 /// checks the shard wakes and passes a heavy fence, so many checks should come together. The shard drains its lanes at
 /// `next`, which stands for the present moment: arming reads no clock. The thread that arms a timer does not know the
-/// rate of checks, so its grid is finer than that of [`Recheck`].
+/// rate of checks, so a longest lead keeps the checks of one moment few.
 pub(crate) fn first_check(next: Timestamp, deadline: Timestamp) -> Timestamp {
     let ahead = deadline.as_nanos().saturating_sub(next.as_nanos());
     match (ahead / PART_OF_DELAY).min(LONGEST_LEAD) {

@@ -78,7 +78,7 @@ impl Run {
         self.count += 1;
     }
 
-    /// Counts the noted times in `buckets`.
+    /// Adds the times that this value has collected to the shared histogram `buckets`.
     pub(crate) fn finish(&mut self, buckets: &AtomicBuckets) {
         if self.count > 0 {
             buckets.add(self);

@@ -22,7 +22,7 @@ impl Presence {
         })
     }
 
-    /// Returns the number of shards that still have a station of the engine, its part of the shard.
+    /// Returns the number of shards that still have a part (a station) of the engine.
     pub(crate) fn stations(&self) -> u64 {
         // Ordering: Acquire. Pairs with `leave`: the stations have dropped their references to the engine.
         self.stations.load(Ordering::Acquire)

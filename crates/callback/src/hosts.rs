@@ -262,7 +262,7 @@ impl Host {
 }
 
 impl Permit {
-    /// Ends the permitted callback. `shown` is the evidence that the callback gave about the receiver.
+    /// Ends the callback for which this permit was given. `shown` says whether the receiver works.
     pub(crate) fn settle(mut self, shown: Shown) {
         self.is_settled = true;
         self.hosts.settle(&self, shown, Instant::now());

@@ -82,8 +82,8 @@ pub(crate) struct Committer {
     every: Option<Duration>,
     last_look: Instant,
     data_version: i64,
-    /// The due moment of the first pending timer after the last claim. The outer `None` says that nothing is known, so
-    /// that each pending timer wakes the runtime.
+    /// The earliest due moment of the pending timers, as the last claim has left it. The inner `None` means that no
+    /// timer is pending. The outer `None` means that the moment is unknown: then each new timer wakes the runtime.
     first: Option<Option<UtcMillis>>,
     is_full_sync: bool,
     /// The moment since which changes are only with the system. `None` if the disk has all changes.

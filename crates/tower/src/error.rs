@@ -82,9 +82,10 @@ impl From<Elapsed> for io::Error {
 ///
 /// This error converts into the boxed error of tower's other layers, `Box<dyn Error + Send + Sync>`, if the inner error
 /// does. The box contains the inner error itself, or for a limit an [`Elapsed`], which `downcast_ref` finds. That
-/// conversion is possible only because this type does not implement [`Error`], as a boxed error does not.
+/// conversion is possible only because this type does not implement [`Error`].
 ///
-/// There is no third case. So a `match` on the error of a service that cannot fail is complete without another arm.
+/// A limited service fails in no other way. So a `match` on the error of a service that cannot fail is complete without
+/// another arm.
 ///
 /// # Examples
 ///

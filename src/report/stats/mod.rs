@@ -116,8 +116,9 @@ pub struct ShardStats {
     pub stalls: u64,
     /// The longest delay of the shard in a stall.
     pub worst_stall: Duration,
-    /// The time by which the shard is late at this moment with the beginning or the end of a turn (a pass of its loop).
-    /// The value is zero while the shard may sleep, in an engine without threads, and after a shutdown.
+    /// The present delay of the shard: the time by which the next pass of its loop should have begun, or the present
+    /// pass should have ended. The value is zero while the shard may sleep, in an engine without threads, and after a
+    /// shutdown.
     pub behind: Duration,
     /// The time that all threads together spent in handlers of this shard's timers. The time includes the time to claim
     /// the timers' tickets (requests to check timers).

@@ -275,7 +275,7 @@ pub struct LeftOut {
     pub id: TimerId,
     /// The key of the series. `None` for a series without a key.
     pub key: Option<Box<str>>,
-    /// The number of instants that the end of the occurrence has left out.
+    /// The number of instants of the series that were skipped when the occurrence ended.
     pub count: u64,
 }
 

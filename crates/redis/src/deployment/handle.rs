@@ -81,8 +81,8 @@ impl Deployment {
         self.id.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the keys that store the parts `parts` of each shard in `shards`. A script that reads many shards of one
-    /// server names all of their keys.
+    /// Returns the names of the Redis keys that store the parts `parts` of each shard in `shards`. A script must name
+    /// all keys that it reads, and one script may read many shards.
     pub(crate) fn keys<const N: usize>(&self, shards: &[Shard], parts: [Part; N]) -> Vec<Vec<u8>> {
         shards.iter().flat_map(|shard| self.layout.keys(*shard, parts)).collect()
     }

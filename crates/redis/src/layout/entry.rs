@@ -135,7 +135,8 @@ pub(crate) fn moment_bytes(moment: u64) -> [u8; 6] {
 }
 
 /// Encodes a namespace and the beginning of a key. A zero byte within a key is followed by the byte 255, and two zero
-/// bytes end a key. So the entries sort as the keys do, and no key is a prefix of another key.
+/// bytes follow the last byte of a key. So the encoded keys sort as the keys do, and no encoded key is a prefix of
+/// another.
 pub(crate) fn key_beginning(namespace: &str, key: &str) -> Vec<u8> {
     let mut bytes = part(namespace);
     for byte in key.bytes() {

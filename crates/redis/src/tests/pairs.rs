@@ -163,8 +163,8 @@ enum Before {
     Leased,
     /// The timer has ended.
     Ended,
-    /// A creation of the timer with the second key has stopped before its commit. The creation has already written the
-    /// redirect, which leads to the shard of the timer.
+    /// The creation of a timer has stopped before its commit. The creation has already written the redirect: the entry
+    /// that leads from the timer's key to its shard.
     Noted,
     /// The state [`Noted`](Self::Noted), after which another creation has made the redirect void and has stopped.
     Void,

@@ -72,8 +72,8 @@ impl Recovery {
         drop(catch_unwind(AssertUnwindSafe(|| drop(taken))));
     }
 
-    /// Returns whether the database is closed and may be opened now. Closes the database if a read has failed. During
-    /// the pause after a failed attempt, fails with the error that has closed the database.
+    /// Returns whether the database is closed and may be opened now. First closes the database if a read has failed.
+    /// After a failed opening there is a pause. During this pause, fails with the error that has closed the database.
     pub(super) fn must_open(&mut self) -> Result<bool, StoreError> {
         if self.outage.is_none() && self.common.take_read_error() {
             self.outage = Some(Outage { error: being_opened(), again: Instant::now(), pause: PAUSES.0 });

@@ -58,6 +58,7 @@ mod interval;
 mod many;
 mod resetting;
 mod sleep;
+mod spares;
 mod tasks;
 mod threads;
 mod timeout;

@@ -1,9 +1,9 @@
 //! The questions, in the order of their table within a family.
 
 use super::reasons::{
-    ALSO_A_TASK, EACH_CLAIMED, GUARDED, HANDED_OVER, IN_ORDER, IN_THE_KERNEL, KEY_MISSES, LINKS, LOCKED_PUSH,
-    LOCKS, NO_CASCADE, NO_TICK, NOT_POLLED_YET, ONE_LIST, OWN_PLACE, PREEMPTED, QUEUE_OF_ALL, READ_EACH_TIME,
-    REFRESHED, SHARED, TICK, TWO_WAKE_UPS, WATCHED,
+    ALSO_A_TASK, CHECKED_TOGETHER, EACH_CLAIMED, GUARDED, HANDED_OVER, IN_ORDER, KEY_MISSES, LINKS,
+    LOCKED_PUSH, LOCKS, NO_CASCADE, NO_TICK, NOT_POLLED_YET, ONE_LIST, OWN_PLACE, PREEMPTED, QUEUE_OF_ALL,
+    READ_EACH_TIME, REFRESHED, SHARED, TICK, TWO_WAKE_UPS, WATCHED,
 };
 use super::{Against, Question};
 use Against::{Best, Only};
@@ -167,7 +167,7 @@ pub(super) const QUESTIONS: &[Question] = &[
         ("requests", FEW, "cpu"),
         SERVER,
         Only(TOKIOS),
-        IN_THE_KERNEL,
+        CHECKED_TOGETHER,
     ),
     ask(
         "A proxy, three timeouts a request, 1,000 connections: an answer, p99",
@@ -181,7 +181,7 @@ pub(super) const QUESTIONS: &[Question] = &[
         ("requests", MANY_CLIENTS, "cpu"),
         SERVER,
         Only(TOKIOS),
-        IN_THE_KERNEL,
+        CHECKED_TOGETHER,
     ),
     ask(
         "A proxy, three timeouts a request, 10,000 connections: an answer, p99",

@@ -86,15 +86,11 @@ pub(super) const IN_ORDER: &str = "A tree stores its payloads side by side, in t
 pub(super) const OWN_PLACE: &str = "A cancel reads and writes the timer's own entry, both in the heap and in our \
     wheel. The heap leaves the timer's place in the order until the whole heap is rebuilt, which does not happen in \
     this workload. Our wheel sweeps some stale tickets every few cancels.";
-pub(super) const IN_THE_KERNEL: &str = "A timeout of ours takes a slot of the engine, posts a ticket to the shard of the \
-    runtime, and reads the clock twice. tokio's timeout reads the clock once, and links itself into a wheel behind a \
-    lock. This does not explain the difference: a `ReusableTimeout` for each wait makes no timer and reads the clock \
-    once, and a request takes \
-    {requests; 10,000 connections, 15,000 requests a second; engine, a reusable timeout each; cpu} with it. By a \
-    profile, most of the difference is in the kernel, with the sockets and the threads. Whether the task that turns \
-    the timers causes it is not known.";
+pub(super) const CHECKED_TOGETHER: &str = "A timeout of ours takes the timer that an earlier one has left, and mostly \
+    posts nothing. The shard checks the timers of many timeouts at once. Each such check interrupts the threads of the \
+    process (the system call `membarrier`), some hundred times a second here, and the runtime's task that turns the \
+    timers is woken for it. tokio's timeout links itself into a wheel behind a lock, and unlinks itself.";
 pub(super) const READ_EACH_TIME: &str = "hyper makes a sleep for each request, and drops it with the header. Our sleep \
     for hyper asks for the runtime's engine twice and reads its clock twice: for the deadline, and at the first poll. \
     Our layer does the same for a request. The sleep for silence reads the clock at the first poll after each move. \
-    tokio's sleeps read the system's clock once each, and not when they are polled. By a profile, these steps are the \
-    smaller part of the difference. What the rest is has not been found.";
+    tokio's sleeps read the system's clock once each, and not when they are polled.";

@@ -19,11 +19,6 @@ mod lock_free {
     /// page. Two threads share a cache line where the slots of their magazines meet, and smaller magazines meet more
     /// often (`src/DESIGN.md`, "Slots").
     pub(crate) const MAGAZINE_SLOTS: u32 = 256;
-    /// The capacity of an engine divided by the maximum number of its spares that a thread keeps. A spare is a timer of
-    /// a dropped future, and keeps its slot.
-    pub(crate) const CAPACITY_PER_SPARE: u32 = 4_096;
-    /// The maximum number of spares that a thread keeps, at any capacity.
-    pub(crate) const MOST_SPARES: u32 = 256;
     /// The divisor for scarce slots: while less than half of the capacity is left, a thread takes at most 1/256 of the
     /// remaining slots at a time.
     pub(crate) const PART_OF_SCARCE_SLOTS: u32 = 256;
@@ -37,8 +32,6 @@ mod lock_free {
     pub(crate) const SEGMENT_BYTES: usize = usize::MAX >> 8;
     pub(crate) const CAPACITY_PER_MAGAZINE_SLOT: u32 = 2;
     pub(crate) const MAGAZINE_SLOTS: u32 = 2;
-    pub(crate) const CAPACITY_PER_SPARE: u32 = 2;
-    pub(crate) const MOST_SPARES: u32 = 2;
     pub(crate) const PART_OF_SCARCE_SLOTS: u32 = 2;
 }
 

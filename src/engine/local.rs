@@ -9,6 +9,7 @@
 use super::admission::Admission;
 use super::anchors::Moored;
 use super::place::PLACES;
+#[cfg(feature = "async")]
 use super::spares::Spares;
 use crate::base::error::Refusal;
 use crate::base::sync::{StdArc, Weak};
@@ -46,6 +47,7 @@ pub(crate) struct Local {
     /// thread's first owned timer.
     pub(super) moored: Option<Moored>,
     /// The thread's spares: owned timers without a handle, for the next futures of the thread.
+    #[cfg(feature = "async")]
     pub(super) spares: Spares,
     slots: Weak<Slots>,
 }
@@ -63,6 +65,7 @@ impl Local {
             elsewhere: Vec::new(),
             magazines: Magazines::new(),
             moored: None,
+            #[cfg(feature = "async")]
             spares: Spares::new(),
             slots: StdArc::downgrade(admission.slots()),
         }
@@ -144,6 +147,7 @@ impl Local {
 impl Drop for Local {
     fn drop(&mut self) {
         if let Some(slots) = self.slots.upgrade() {
+            #[cfg(feature = "async")]
             self.spares.release_all(&slots, self.lane.lane(), &mut self.magazines);
             self.magazines.empty_into(&slots);
         }

@@ -49,6 +49,7 @@ mod owned;
 mod place;
 mod quiescence;
 mod shutdown;
+#[cfg(feature = "async")]
 mod spares;
 mod start;
 mod stations;

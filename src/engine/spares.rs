@@ -16,10 +16,14 @@
 //! - The thread ends: it releases its spares. A future that is dropped later, by a destructor of the thread, releases
 //!   its timer at the latest with the destructor's own [`Local`](super::Local).
 
-use crate::base::limits::{CAPACITY_PER_SPARE, MOST_SPARES};
 use crate::lockfree::inbox::Lane;
 use crate::lockfree::slab::{Magazines, Slots};
 use crate::lockfree::state::owned::Release;
+
+/// The maximum number of spares that a thread keeps, at any capacity of the engine.
+const MOST: u32 = 256;
+/// The capacity of an engine divided by the maximum number of its spares that a thread keeps.
+const CAPACITY_PER_SPARE: u32 = 4_096;
 
 /// The slots of a thread's spares.
 #[derive(Debug)]
@@ -32,16 +36,14 @@ impl Spares {
 
     /// Takes the spare that was kept last.
     #[inline]
-    #[cfg(feature = "async")]
     pub(super) fn take(&mut self) -> Option<u32> {
         self.0.pop()
     }
 
     /// Keeps the timer in slot `index` of an engine with this capacity. Returns false if the thread keeps enough.
     #[inline]
-    #[cfg(feature = "async")]
     pub(super) fn keep(&mut self, index: u32, capacity: u32) -> bool {
-        let most = (capacity / CAPACITY_PER_SPARE).min(MOST_SPARES);
+        let most = (capacity / CAPACITY_PER_SPARE).min(MOST);
         let has_room = self.0.len() < most as usize;
         if has_room {
             self.0.push(index);

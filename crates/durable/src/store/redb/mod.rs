@@ -352,7 +352,8 @@ impl RedbBuilder {
     ///
     /// # Errors
     ///
-    /// Fails at once with [`StoreErrorKind::Locked`] if the store is open elsewhere. Fails with
+    /// Fails at once with [`StoreErrorKind::Locked`] if the store is open elsewhere. If the process starts a program
+    /// while it closes the store, the lock may last until the program begins. Fails with
     /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version of this crate wrote the database, and leaves the
     /// database as it is. Fails with [`ReadOnly`](StoreErrorKind::ReadOnly) if the files cannot be written, and with
     /// [`Corrupt`](StoreErrorKind::Corrupt) if they are damaged or not a store. Fails with

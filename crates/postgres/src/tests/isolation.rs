@@ -231,3 +231,23 @@ fn an_id_that_was_used_after_the_snapshot_makes_no_second_timer() {
     }
     assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "0");
 }
+
+/// A sign of life changes the row of a node while its claim waits for the row. At another level than READ COMMITTED the
+/// claim would raise 40001.
+#[test]
+fn the_store_runs_at_read_committed_whatever_the_default_is() {
+    let Some(server) = Postgres::start(&["default_transaction_isolation=serializable"]) else { return };
+    let store = open(&server);
+    assert_eq!(claim(&store, 1), [""; 0]);
+    let id = schedule(&server, "key");
+    let mut holder = Psql::new(&server);
+    holder.send("BEGIN; UPDATE tourbillon.node SET seen = seen;");
+    await_idle(&server, 1);
+    std::thread::scope(|scope| {
+        let claiming = scope.spawn(|| claim(&store, 2));
+        await_sessions(&server, "wait_event_type = 'Lock'", 1);
+        holder.send("COMMIT;");
+        assert_eq!(claiming.join().unwrap(), [id]);
+    });
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}

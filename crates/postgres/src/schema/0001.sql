@@ -102,7 +102,8 @@ $$ SELECT (get_byte(uuid_send(p_id), 15) & 15)::smallint $$;
 
 -- The value of `timer.xid` for a row that this transaction writes. The call may have waited for a lock since `p_now`.
 CREATE FUNCTION tourbillon.xid_for(p_due bigint, p_now bigint) RETURNS xid8 LANGUAGE sql VOLATILE AS
-$$ SELECT CASE WHEN p_due < greatest(p_now, tourbillon.now_ms()) + 3600000 THEN pg_current_xact_id() END $$;
+$$ SELECT CASE WHEN p_due < greatest(p_now, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) + 3600000
+    THEN pg_current_xact_id() END $$;
 
 -- Keeps the numbers of timers, whoever writes.
 CREATE FUNCTION tourbillon.count_timers() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER

@@ -178,6 +178,16 @@ fn is_found(server: &Postgres, store: &PostgresStore) {
     assert_eq!(found, ["far"]);
 }
 
+/// A call reads the time, waits for a lock for an hour, and then writes the row.
+#[test]
+fn a_row_has_a_number_if_it_is_due_within_an_hour_of_its_writing() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    drop(open(&server));
+    let numbers = "SELECT tourbillon.xid_for(n + 59 * 60000, n - 3600000) IS NULL,
+                       tourbillon.xid_for(n + 61 * 60000, n - 3600000) IS NULL FROM tourbillon.now_ms() n";
+    assert_eq!(server.sql(numbers), "f|t");
+}
+
 #[test]
 fn a_long_transaction_that_is_the_oldest_for_a_short_time_loses_no_timer() {
     let Some(server) = Postgres::start(&[]) else { return };

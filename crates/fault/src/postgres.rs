@@ -253,6 +253,12 @@ impl Postgres {
         self.wait();
     }
 
+    /// Ends the server as `pg_ctl stop --mode=fast` does: open transactions are rolled back, and all files are written.
+    pub fn shut_down(&mut self) {
+        self.signal(Signal::INT);
+        self.wait();
+    }
+
     /// Sends a signal to the server's first process.
     pub fn signal(&self, signal: Signal) {
         let process = self.child.as_ref().and_then(|child| Pid::from_raw(child.id().cast_signed()));

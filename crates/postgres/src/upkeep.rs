@@ -65,7 +65,9 @@ async fn turn(node: &Node, sums: bool) -> Result<bool, Failure> {
     look(node, &mut session).await
 }
 
+/// Looks whether this node must claim. A claim that is under way is a look itself, and it changes the mark.
 async fn look(node: &Node, session: &mut Session) -> Result<bool, Failure> {
+    let Ok(_no_claim) = node.claims.try_lock() else { return Ok(true) };
     let Mark { owned, due, id, seen, held, .. } = node.mark();
     let deployment = &node.deployment;
     let now = deployment.time.argument();
@@ -86,11 +88,13 @@ async fn look(node: &Node, session: &mut Session) -> Result<bool, Failure> {
         )
         .await?;
     let Some(row) = rows.first() else { return Ok(false) };
-    let now = moment(row.get(0));
+    let (millis, snapshot): (i64, Option<&str>) = (row.get(0), row.get(4));
+    let now = moment(millis);
     let was_set = deployment.time.learn(sent, now);
     let (is_same, has_late): (bool, bool) = (row.get(1), row.get(3));
     let next = row.get::<_, Option<i64>>(2).map(moment);
-    if was_set || !is_same || has_late {
+    let restarts = snapshot.is_some_and(|seen| node.with_mark(|mark| mark.notice(seen, millis)));
+    if was_set || !is_same || has_late || restarts {
         deployment.alarm.wake();
     } else if let Some(next) = next {
         deployment.alarm.wake_for(next);

@@ -49,8 +49,9 @@
 //!
 //! # Isolation
 //! A statement of the cancel sees each lease that was committed before it, as at the level READ COMMITTED. At the level
-//! REPEATABLE READ a transaction sees those leases alone that its first statement saw. [`Fault::CancelBySnapshot`] is
-//! that level: a timer is cancelled, and is delivered all the same.
+//! REPEATABLE READ a transaction sees those leases alone that its first statement saw. The program raises an error
+//! there if a later lease is in the way (`check_no_hidden_lease`), so the transaction begins again.
+//! [`Fault::CancelBySnapshot`] leaves the check out: a timer is cancelled, and is delivered all the same.
 //!
 //! # Left out
 //! The moments of the clock, so that no timer is early; timers that are due in more than an hour, whose rows have no

@@ -148,9 +148,10 @@ async fn reap_some(
     for row in &rows {
         match read(row, 0) {
             Ok(timer) => draft.know(&timer),
-            // The row cannot be read: the next claim of the timer sets it aside.
+            // The row cannot be read: the next claim of the timer sets it aside. The second look finds it.
             Err(id) => {
-                let sql = "DELETE FROM tourbillon.lease l WHERE l.id = $1";
+                let sql = "WITH ended AS (DELETE FROM tourbillon.lease l WHERE l.id = $1)
+                           UPDATE tourbillon.timer t SET xid = pg_current_xact_id() WHERE t.id = $1";
                 session.query(sql, &[(&id, Type::UUID)]).await?;
             }
         }

@@ -50,9 +50,25 @@ impl Session {
         self.client.as_ref().expect("the connection goes back at the drop only")
     }
 
-    /// Runs a statement, and returns its rows. A statement outside a transaction commits by itself.
+    /// Runs a statement, and returns its rows. A statement outside a transaction is committed by this call.
     pub(crate) async fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Failure> {
-        self.ask(sql, params, !self.is_in_transaction).await
+        if self.is_in_transaction || !self.shelf.has_other_level() {
+            return self.ask(sql, params, !self.is_in_transaction).await;
+        }
+        self.begin().await?;
+        match self.ask(sql, params, false).await {
+            Ok(rows) => self.commit().await.map(|()| rows),
+            Err(failure) => {
+                self.roll_back().await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Sets the level of isolation at which the server runs a statement that is sent alone. All sessions of the pool
+    /// avoid another level than READ COMMITTED: they begin a transaction for the statement.
+    pub(crate) fn set_default_level(&self, level: &str) {
+        self.shelf.set_other_level(!matches!(level, "read committed" | "read uncommitted"));
     }
 
     /// Runs a statement that changes nothing, and returns its rows.

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tokio_postgres::Client;
 
@@ -13,11 +14,14 @@ pub(crate) struct Shelf {
     free: Mutex<Vec<Client>>,
     schema: Box<str>,
     response_timeout: Duration,
+    /// Whether a statement that is sent alone would run at another level than READ COMMITTED.
+    has_other_level: AtomicBool,
 }
 
 impl Shelf {
     pub(super) fn new(schema: &str, response_timeout: Duration) -> Self {
-        Self { free: Mutex::default(), schema: schema.into(), response_timeout }
+        let (free, has_other_level) = (Mutex::default(), AtomicBool::new(false));
+        Self { free, schema: schema.into(), response_timeout, has_other_level }
     }
 
     /// Takes a free connection. The connection may have ended since it was put back.
@@ -35,6 +39,14 @@ impl Shelf {
 
     pub(super) fn response_timeout(&self) -> Duration {
         self.response_timeout
+    }
+
+    pub(super) fn has_other_level(&self) -> bool {
+        self.has_other_level.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_other_level(&self, has_other: bool) {
+        self.has_other_level.store(has_other, Ordering::Relaxed);
     }
 
     /// Replaces the name of the schema in a statement.

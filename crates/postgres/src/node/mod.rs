@@ -1,6 +1,7 @@
 //! This process among the nodes that share a deployment.
 
 mod mark;
+mod open;
 mod registry;
 mod this_node;
 

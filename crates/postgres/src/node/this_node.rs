@@ -24,7 +24,7 @@ pub(crate) struct Node {
     pub(crate) name: Box<str>,
     pub(crate) ttl: Duration,
     state: Mutex<State>,
-    /// Lets one claim run at a time, because a claim begins at the mark of the claim before.
+    /// Lets one claim or look run at a time, because each begins at the mark that the last one has left.
     pub(crate) claims: tokio::sync::Mutex<()>,
     /// Calls the task of the node, because the node has entered or the store is dropped.
     pub(crate) bell: Notify,

@@ -100,9 +100,10 @@ $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
 CREATE FUNCTION tourbillon.shard_of(p_id uuid) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT (get_byte(uuid_send(p_id), 15) & 15)::smallint $$;
 
--- The value of `timer.xid` for a row that this transaction writes.
+-- The value of `timer.xid` for a row that this transaction writes. The call may have waited for a lock since `p_now`.
 CREATE FUNCTION tourbillon.xid_for(p_due bigint, p_now bigint) RETURNS xid8 LANGUAGE sql VOLATILE AS
-$$ SELECT CASE WHEN p_due < p_now + 3600000 THEN pg_current_xact_id() END $$;
+$$ SELECT CASE WHEN p_due < greatest(p_now, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) + 3600000
+    THEN pg_current_xact_id() END $$;
 
 -- Keeps the numbers of timers, whoever writes.
 CREATE FUNCTION tourbillon.count_timers() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
@@ -169,13 +170,63 @@ BEGIN
     ON CONFLICT (id) DO UPDATE SET until = excluded.until;
 END $$;
 
--- Withdraws a locked timer: removes it, or marks it if a delivery has begun. `p_mark` is c (cancelled) or r (replaced).
--- Returns whether a delivery has begun. The lease is looked for by a statement of its own, after the lock is held.
-CREATE FUNCTION tourbillon.withdraw_locked(p_id uuid, p_mark "char", p_now bigint) RETURNS boolean
-LANGUAGE plpgsql AS $$
+-- Returns whether the statements of this transaction have one snapshot. Then a row that was committed after the first of
+-- them is hidden from all.
+CREATE FUNCTION tourbillon.has_one_snapshot() RETURNS boolean LANGUAGE sql STABLE AS
+$$ SELECT current_setting('transaction_isolation') IN ('repeatable read', 'serializable') $$;
+
+-- Raises 40001 if a locked timer has a lease that is hidden from this transaction. A row with the timer's id is inserted
+-- and deleted: PostgreSQL raises 40001 if a hidden row is in its way.
+CREATE FUNCTION tourbillon.check_no_hidden_lease(p_id uuid) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_rows bigint;
+BEGIN
+    IF tourbillon.has_one_snapshot() THEN
+        INSERT INTO tourbillon.lease (id, until, incarnation, claim, namespace) VALUES (p_id, 0, 0, 0, '')
+        ON CONFLICT (id) DO NOTHING;
+        GET DIAGNOSTICS v_rows = ROW_COUNT;
+        IF v_rows = 1 THEN
+            DELETE FROM tourbillon.lease l WHERE l.id = p_id;
+        END IF;
+    END IF;
+END $$;
+
+-- Returns whether a locked timer has a lease. The lease is looked for by a statement of its own, after the lock is held.
+-- A visible lease is there still: whoever deletes a lease writes or deletes the timer, too.
+CREATE FUNCTION tourbillon.is_leased(p_id uuid) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM 1 FROM tourbillon.lease l WHERE l.id = p_id;
     IF FOUND THEN
+        RETURN true;
+    END IF;
+    PERFORM tourbillon.check_no_hidden_lease(p_id);
+    RETURN false;
+END $$;
+
+-- Raises 40001 if the id of a timer that this transaction has inserted is remembered. The timer was created and ended by
+-- others, after this transaction has looked for the id.
+CREATE FUNCTION tourbillon.check_not_remembered(p_id uuid, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE v_rows bigint;
+BEGIN
+    IF tourbillon.has_one_snapshot() THEN
+        INSERT INTO tourbillon.remembered (id, until) VALUES (p_id, 0) ON CONFLICT (id) DO NOTHING;
+        GET DIAGNOSTICS v_rows = ROW_COUNT;
+        IF v_rows = 1 THEN
+            DELETE FROM tourbillon.remembered r WHERE r.id = p_id;
+        END IF;
+        RETURN;
+    END IF;
+    PERFORM 1 FROM tourbillon.remembered r WHERE r.id = p_id AND r.until > p_now;
+    IF FOUND THEN
+        RAISE EXCEPTION 'others have stored and ended a timer with the id %', p_id USING ERRCODE = '40001';
+    END IF;
+END $$;
+
+-- Withdraws a locked timer: removes it, or marks it if a delivery has begun. `p_mark` is c (cancelled) or r (replaced).
+-- Returns whether a delivery has begun.
+CREATE FUNCTION tourbillon.withdraw_locked(p_id uuid, p_mark "char", p_now bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF tourbillon.is_leased(p_id) THEN
         UPDATE tourbillon.timer t SET phase = p_mark WHERE t.id = p_id;
         RETURN true;
     END IF;
@@ -186,7 +237,7 @@ END $$;
 -- Returns the word for the phase of a locked timer.
 CREATE FUNCTION tourbillon.phase_of_locked(p_id uuid) RETURNS text LANGUAGE sql AS $$
     SELECT CASE
-        WHEN EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id) THEN 'leased'
+        WHEN tourbillon.is_leased(t.id) THEN 'leased'
         WHEN t.phase = 'k' THEN 'parked' WHEN t.phase = 'd' THEN 'dead' ELSE 'pending' END
     FROM tourbillon.timer t WHERE t.id = p_id
 $$;

@@ -10,6 +10,9 @@
 -- | 0A000 | the function cannot do this: a jitter, the end of an occurrence of a series |
 -- | TB001 | the caller does not hold the lease of this token any more |
 -- | 40001 | others changed the same timer; repeat the transaction |
+--
+-- At the levels REPEATABLE READ and SERIALIZABLE a lease may have begun after the snapshot of the transaction. A function
+-- whose answer depends on the lease raises 40001 then.
 
 -- The outcome of `place`: created, repeated, kept, replaced, exists or not-found. `was` is the phase of the timer
 -- `old`.
@@ -77,6 +80,9 @@ BEGIN
         ON CONFLICT DO NOTHING;
         GET DIAGNOSTICS v_rows = ROW_COUNT;
         IF v_rows = 1 THEN
+            IF v_chosen THEN
+                PERFORM tourbillon.check_not_remembered(p_id, p_now);
+            END IF;
             IF v_due < p_now + 250 AND (SELECT s.notify FROM tourbillon.setting s) THEN
                 PERFORM pg_notify('tourbillon', tourbillon.shard_of(p_id)::text);
             END IF;
@@ -396,6 +402,8 @@ BEGIN
         AND l.incarnation = ('x' || left(done.token, 16))::bit(64)::bigint
         AND l.claim = ('x' || right(done.token, 16))::bit(64)::bigint;
     IF NOT FOUND THEN
+        -- A lease that is hidden from this transaction may have the token.
+        PERFORM tourbillon.is_leased(done.id);
         RAISE EXCEPTION 'the lease of the timer % is lost', done.id USING ERRCODE = 'TB001';
     END IF;
     IF v_extra ? 'series' AND v_phase = 'p' THEN

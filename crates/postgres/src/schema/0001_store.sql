@@ -73,7 +73,8 @@ BEGIN
     RETURN QUERY SELECT i FROM unnest(v_ids) i;
 END $$;
 
--- Returns the shards of a node, as text: the lifetime of the server's memory, and each shard with its epoch.
+-- Returns the shards of a node, as text: the lifetime of the server's memory with the start of its first process, and
+-- each shard with its epoch.
 CREATE FUNCTION tourbillon.owned_by(p_node bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE v_life uuid; v_owned text;
 BEGIN
@@ -84,7 +85,7 @@ BEGIN
     END IF;
     SELECT string_agg(s.number || ':' || s.epoch, ',' ORDER BY s.number) INTO v_owned
     FROM tourbillon.shard s WHERE s.owner = p_node;
-    RETURN v_life || ' ' || coalesce(v_owned, '');
+    RETURN v_life || '@' || floor(extract(epoch FROM pg_postmaster_start_time()) * 1000) || ' ' || coalesce(v_owned, '');
 END $$;
 
 -- Leases due timers in the shards of a node.
@@ -233,10 +234,11 @@ BEGIN
 END $$;
 
 -- Looks whether a node must claim, and leases nothing: returns the due moment of the first timer of its shards beyond
--- the mark, and whether a transaction has written a timer before the mark since the snapshot.
+-- the mark, and whether a transaction has written a timer before the mark since the snapshot. Also returns the snapshot
+-- of this look.
 CREATE FUNCTION tourbillon.peek(
     p_now bigint, p_node bigint, p_owned text, p_mark_due bigint, p_mark_id uuid, p_seen text, p_again uuid[]
-) RETURNS TABLE (now bigint, is_same boolean, next_due bigint, has_late boolean) LANGUAGE plpgsql
+) RETURNS TABLE (now bigint, is_same boolean, next_due bigint, has_late boolean, snapshot text) LANGUAGE plpgsql
 -- Each statement finds its rows by indexes, also while the statistics are of a time when the tables were empty. For the
 -- same reason a lease is looked up by a scalar subquery, which the planner cannot turn into a join.
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -250,7 +252,7 @@ BEGIN
     SELECT coalesce(array_agg(s.number), '{}') INTO v_shards FROM tourbillon.shard s WHERE s.owner = p_node;
     v_owned := tourbillon.owned_by(p_node);
     IF v_owned IS DISTINCT FROM p_owned OR v_seen IS NULL OR v_now < p_mark_due THEN
-        RETURN QUERY SELECT v_now, false, NULL::bigint, false;
+        RETURN QUERY SELECT v_now, false, NULL::bigint, false, NULL::text;
         RETURN;
     END IF;
     SELECT min(c.due) INTO v_next FROM unnest(v_shards) AS s (number), LATERAL (
@@ -266,7 +268,7 @@ BEGIN
         SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'p' AND t.xid >= pg_snapshot_xmax(v_seen)
             AND t.shard = ANY (v_shards) AND (t.due, t.id) <= (p_mark_due, p_mark_id)
             AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL);
-    RETURN QUERY SELECT v_now, true, v_next, v_late;
+    RETURN QUERY SELECT v_now, true, v_next, v_late, pg_current_snapshot()::text;
 END $$;
 
 -- Gives a sign of life of a node, and divides the shards: shard n belongs to the live node number n modulo their count,

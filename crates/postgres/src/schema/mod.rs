@@ -83,8 +83,12 @@ fn compared(found: i32, migrates: bool) -> Result<(), Failure> {
 }
 
 async fn prepare_in(session: &mut Session, name: &str, migrates: bool) -> Result<(), Failure> {
-    let encoding = session.read("SELECT current_setting('server_encoding')", &[]).await?;
-    if encoding.first().map(|row| row.get::<_, &str>(0)) != Some("UTF8") {
+    let sql = "SELECT current_setting('server_encoding'), current_setting('default_transaction_isolation')";
+    let settings = session.read(sql, &[]).await?;
+    if let Some(row) = settings.first() {
+        session.set_default_level(row.get(1));
+    }
+    if settings.first().map(|row| row.get::<_, &str>(0)) != Some("UTF8") {
         let message = "the encoding of the database is not UTF8".to_owned();
         return Err(failed(StoreErrorKind::Limit, message));
     }

@@ -3,10 +3,13 @@
 
 mod conformance;
 mod functions;
+mod isolation;
 mod life;
+mod marks;
 mod network;
 mod opening;
 mod plans;
 mod races;
 mod server;
+mod session;
 mod through_functions;

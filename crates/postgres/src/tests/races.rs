@@ -1,34 +1,11 @@
 //! Tests claims beside open transactions of callers: late commits, rollbacks, held locks and held snapshots.
 
 use super::server::{open, opened};
+use super::session::{Psql, await_idle};
 use crate::PostgresStore;
-use std::io::Write;
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::{Claimant, Limit, TimerStore};
 use tourbillon_fault::{Postgres, eventually};
-
-/// A session of `psql` that a test sends statements.
-struct Psql(Child);
-
-impl Psql {
-    fn new(server: &Postgres) -> Self {
-        let child = server.psql("postgres").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
-        Self(child.expect("psql starts"))
-    }
-
-    fn send(&mut self, statements: &str) {
-        let input = self.0.stdin.as_mut().expect("it is piped");
-        writeln!(input, "{statements}").expect("psql reads");
-    }
-}
-
-impl Drop for Psql {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ended = self.0.wait();
-    }
-}
 
 /// Claims as a runtime does. Returns the keys of the claimed timers, in order.
 fn claim(store: &PostgresStore) -> Vec<String> {
@@ -42,14 +19,6 @@ fn claim(store: &PostgresStore) -> Vec<String> {
 
 fn schedule(key: &str) -> String {
     format!("SELECT tourbillon.schedule('mail', key => '{key}');")
-}
-
-/// Waits until as many transactions are open as `count` says, and idle.
-fn await_idle(server: &Postgres, count: usize) {
-    eventually("the transaction is open", || {
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND xact_start IS NOT NULL";
-        server.sql(sql) == count.to_string()
-    });
 }
 
 #[test]
@@ -152,4 +121,35 @@ fn two_nodes_divide_the_shards_and_claim_each_timer_once() {
     });
     let nodes = pollster::block_on(one.nodes()).unwrap().unwrap();
     assert_eq!(nodes.shards.iter().map(|shard| shard.takeovers).sum::<u64>(), 8);
+}
+
+/// The server ends a claim that waits for too long, and a caller's transaction that is idle for too long.
+#[test]
+fn timeouts_of_the_server_lose_no_timer() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    drop(open(&server));
+    let _set = server.sql("ALTER ROLE postgres SET statement_timeout = '2s'");
+    let store = open(&server);
+    let _id = server.sql(&schedule("kept"));
+    assert_eq!(claim(&store), ["kept"]);
+    let _id = server.sql(&schedule("late"));
+    let mut holder = Psql::new(&server);
+    holder.send("BEGIN; SELECT FROM tourbillon.node FOR UPDATE;");
+    await_idle(&server, 1);
+    let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
+    let limit = Limit { timers: 100, bytes: u64::MAX };
+    let error = pollster::block_on(store.claim(by, 1_000_000, limit)).unwrap_err();
+    assert!(error.to_string().contains("57014") && error.is_transient(), "{error}");
+    holder.send("COMMIT;");
+    await_idle(&server, 0);
+    let mut idle = Psql::new(&server);
+    idle.send(
+        "SET idle_in_transaction_session_timeout = '1s'; BEGIN; SELECT tourbillon.cancel('late');
+         SELECT tourbillon.schedule('mail', key => 'never');",
+    );
+    await_idle(&server, 1);
+    assert_eq!(claim(&store), [""; 0], "the caller holds the timer");
+    await_idle(&server, 0);
+    assert_eq!(claim(&store), ["late"]);
+    assert_eq!(pollster::block_on(store.check()).unwrap(), []);
 }

@@ -255,7 +255,7 @@ async fn serve(mut stream: TcpStream, steps: &'static [Step]) {
                 return;
             }
             Hold => {
-                tokio::time::sleep(Duration::from_secs(5)).await;
+                tokio::time::sleep(Duration::from_secs(12)).await;
                 Ok(())
             }
             Reset => stream.set_zero_linger(),
@@ -283,7 +283,7 @@ async fn end_of(caller: Caller, name: &str, steps: &'static [Step]) -> End {
     let mut rules = Rules::default();
     rules.allow_http = true;
     let callback = Callback::new(&url, "POST", [], "{}", &rules).unwrap();
-    let attempt = Attempt { timeout: Duration::from_secs(3), ..ATTEMPT };
+    let attempt = Attempt { timeout: Duration::from_secs(8), ..ATTEMPT };
     match caller.send(&callback, attempt).await {
         Outcome::Delivered(_) => Delivered,
         Outcome::Gone(_) => Dead,

@@ -43,7 +43,9 @@ pub(super) fn await_sessions(server: &Postgres, condition: &str, count: usize) {
     });
 }
 
-/// Waits until as many transactions are open as `count` says, and idle.
+/// Waits until as many transactions are open as `count` says, and idle. psql sends the statement after `BEGIN` by
+/// itself, so a transaction that has only begun does not count.
 pub(super) fn await_idle(server: &Postgres, count: usize) {
-    await_sessions(server, "state = 'idle in transaction' AND xact_start IS NOT NULL", count);
+    let condition = "state = 'idle in transaction' AND xact_start IS NOT NULL AND query NOT LIKE 'BEGIN%'";
+    await_sessions(server, condition, count);
 }

@@ -15,6 +15,9 @@ use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::{Address, TimerId};
 use tourbillon_durable::{Cancelled, Changed, Kind, Placed, Rejection, ScheduleError, Spec, UtcMillis};
 
+/// SQLite's code for a statement that it cannot prepare, as sqlx shows it.
+const SQLITE_ERROR: &str = "1";
+
 fn failed(error: sqlx::Error) -> StoreError {
     StoreError::caused_by(StoreErrorKind::Io, error)
 }
@@ -25,8 +28,8 @@ async fn on<T>(connection: &mut SqliteConnection, act: impl FnOnce(&Connection) 
     // A write without rows waits for the lock of writers, and keeps it until the end of the transaction.
     let locks = sqlx::query("UPDATE tourbillon_meta SET value = value WHERE FALSE");
     match locks.execute(&mut *connection).await {
-        // The function says what a database without the tables lacks.
-        Err(sqlx::Error::Database(error)) if error.message().contains("no such table") => {}
+        // The statement is wrong for this database: it lacks the tables, and the function says so.
+        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(SQLITE_ERROR) => {}
         locked => {
             let _no_rows = locked.map_err(failed)?;
         }

@@ -2,6 +2,7 @@
 //! installed.
 
 mod conformance;
+mod figures;
 mod functions;
 mod isolation;
 mod life;

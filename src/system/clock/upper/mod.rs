@@ -17,7 +17,7 @@
 //! A piece is valid for at most [`PIECE_NANOS`]. A call that finds the piece ended reads the true clock. If calls are
 //! frequent, it also publishes the next piece. No thread runs and no thread wakes for the line.
 //!
-//! A piece costs five times as much as a reading of the true clock, so a piece has to serve some calls. A call
+//! A piece costs several readings of the true clock, so a piece has to serve some calls. A call
 //! publishes a piece if the last piece ended just before the call, or if it is the last of [`FREQUENT`] calls without a
 //! valid piece within the length of a piece. Other calls are *rare*: they return the true time and publish nothing.
 //!

@@ -60,8 +60,7 @@ impl Marked {
         }
     }
 
-    /// Handles the timer's ticket (a request to check the timer) at [`DUE`] as a shard and a worker do. Returns whether
-    /// the handler ran.
+    /// Handles the timer's ticket at [`DUE`] as a shard and a worker do. Returns whether the handler ran.
     fn fire(&self, stamp: u32) -> bool {
         if !self.timer().begin_check(stamp) {
             return false;

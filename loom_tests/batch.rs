@@ -88,8 +88,7 @@ fn take_job(jobs: &Mutex<Vec<Job>>) -> Job {
     jobs.lock().unwrap().pop().expect("a job was sent")
 }
 
-/// Two workers take tickets (due timers) from one chunk (a group of due tickets). Each ticket is fired once, by one
-/// worker.
+/// Two workers take tickets from one chunk (a group of due tickets). Each ticket is fired once, by one worker.
 #[test]
 fn two_workers_take_each_ticket_once() {
     model("two_workers_take_each_ticket_once", || {
@@ -155,9 +154,8 @@ fn a_job_that_ran_in_part_and_is_dropped_is_sent_again() {
     });
 }
 
-/// A shard has no room for some tickets (due timers), and goes to sleep. At the same time, a worker takes the last
-/// ticket of the batch that takes up the room. Legal endings: (a) the shard finds the ticket taken; (b) the shard is
-/// woken.
+/// A shard has no room for some tickets, and goes to sleep. At the same time, a worker takes the last ticket of the
+/// batch that takes up the room. Legal endings: (a) the shard finds the ticket taken; (b) the shard is woken.
 #[test]
 fn a_taken_batch_makes_room() {
     model("a_taken_batch_makes_room", || {

@@ -39,8 +39,8 @@ fn a_push_races_with_rest() {
     });
 }
 
-/// A due timer is pushed to a station (one engine's part of a shard) that has a timer ahead and rests until then. The
-/// station is called only for timers that are due earlier. The legal endings are those of `a_push_races_with_rest`.
+/// A due timer is pushed to a station that has a timer ahead and rests until then. The station is called only for
+/// timers that are due earlier. The legal endings are those of `a_push_races_with_rest`.
 #[test]
 fn a_push_races_with_rest_until_later() {
     model("a_push_races_with_rest_until_later", || {
@@ -54,7 +54,7 @@ fn a_push_races_with_rest_until_later() {
     });
 }
 
-/// A station (one engine's part of a shard) is called out of its rest, rests again, and is called again.
+/// A station is called out of its rest, rests again, and is called again.
 #[test]
 fn two_pushes_race_with_two_rests() {
     model("two_pushes_race_with_two_rests", || {
@@ -68,9 +68,8 @@ fn two_pushes_race_with_two_rests() {
     });
 }
 
-/// A station (one engine's part of a shard), with the parker and the calls of its shard. Two threads push to the
-/// station, and each thread has a word in place of a lane. A shard's leader (the thread that runs it) with a wheel
-/// would have too many steps for a model of three threads.
+/// A station, with the parker and the calls of its shard. Two threads push to the station, and each thread has a word
+/// in place of a lane. A shard's leader with a wheel would have too many steps for a model of three threads.
 struct Station {
     roster: StdArc<Roster>,
     calls: StdArc<Calls>,
@@ -96,7 +95,7 @@ impl Station {
         self.pushed.iter().map(|pushed| pushed.load(Ordering::Relaxed)).sum()
     }
 
-    /// Makes the station (an engine's part of a shard) rest, and sleeps, until this thread has drained both pushes.
+    /// Makes the station rest, and sleeps, until this thread has drained both pushes.
     fn lead(&self) {
         self.roster.enter_current_thread(0);
         let mut is_at_rest = false;
@@ -120,9 +119,9 @@ impl Station {
     }
 }
 
-/// Two threads push to one station (one engine's part of a shard) at rest. Legal endings: (a) one thread calls the
-/// station, and the other finds that call, or finds that the station no longer rests; (b) the station rests again
-/// between the pushes, and both threads call.
+/// Two threads push to one station at rest. Legal endings: (a) one thread calls the station, and the other finds that
+/// call, or finds that the station no longer rests; (b) the station rests again between the pushes, and both threads
+/// call.
 #[test]
 fn two_threads_push_to_one_station_at_rest() {
     model("two_threads_push_to_one_station_at_rest", || {
@@ -153,9 +152,9 @@ fn a_wanted_sweep_races_with_rest() {
     });
 }
 
-/// An engine is shut down while its station (the engine's part of a shard) begins to rest. Legal endings: (a) the
-/// station cannot announce its rest; (b) the shutdown calls the station, and the shard's leader (the thread that runs
-/// it) drops the station. If the station stays, the model reports a deadlock.
+/// An engine is shut down while its station begins to rest. Legal endings: (a) the station cannot announce its rest;
+/// (b) the shutdown calls the station, and the shard's leader drops the station. If the station stays, the model
+/// reports a deadlock.
 #[test]
 fn a_closing_races_with_rest() {
     model("a_closing_races_with_rest", || {
@@ -170,16 +169,15 @@ fn a_closing_races_with_rest() {
     });
 }
 
-/// Takes all calls that were put, and returns the numbers of the called stations (engines' parts of a shard).
+/// Takes all calls that were put, and returns the numbers of the called stations.
 fn take(calls: &Calls) -> Vec<usize> {
     let mut numbers = Vec::new();
     calls.take(|number| numbers.push(number));
     numbers
 }
 
-/// Two threads put a call for one station (an engine's part of a shard) while the leader (the thread that runs the
-/// shard) takes calls. Legal endings: (a) the leader has taken one call, and sees the changes of both threads; (b)
-/// another call is left, and the leader looks again.
+/// Two threads put a call for one station while the leader takes calls. Legal endings: (a) the leader has taken one
+/// call, and sees the changes of both threads; (b) another call is left, and the leader looks again.
 #[test]
 fn two_threads_call() {
     model("two_threads_call", || {

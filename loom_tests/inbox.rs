@@ -43,7 +43,7 @@ fn drain_all(reader: &mut InboxReader, count: usize) -> Vec<u32> {
     seen
 }
 
-/// Drains every lane (queue to the shard) once. Returns the indices of the insertions (tickets).
+/// Drains every lane once. Returns the indices of the insertions (tickets).
 fn drain(reader: &mut InboxReader) -> Vec<u32> {
     let mut seen = Vec::new();
     reader.walk(|lane| lane.drain(|insertion| seen.push(insertion.index)));
@@ -82,7 +82,7 @@ fn a_batch_is_seen_whole() {
     });
 }
 
-/// A block of a lane (a thread's queue to a shard) that was drained comes back to the writer, and holds new insertions.
+/// A block of a lane that was drained comes back to the writer, and holds new insertions.
 #[test]
 fn a_drained_block_is_reused() {
     model("a_drained_block_is_reused", || {
@@ -105,8 +105,7 @@ fn a_drained_block_is_reused() {
     });
 }
 
-/// Two threads register lanes (queues to the shard) and push while the shard drains. Each insertion (ticket) is drained
-/// exactly once.
+/// Two threads register lanes and push while the shard drains. Each insertion (ticket) is drained exactly once.
 #[test]
 fn two_producers_one_drain() {
     model("two_producers_one_drain", || {
@@ -128,7 +127,7 @@ fn two_producers_one_drain() {
     });
 }
 
-/// A thread ends and leaves its lane (queue to the shard), which was not drained. The next thread takes the lane over.
+/// A thread ends and leaves its lane, which was not drained. The next thread takes the lane over.
 #[test]
 fn a_lane_is_taken_over() {
     model("a_lane_is_taken_over", || {
@@ -150,8 +149,8 @@ fn a_lane_is_taken_over() {
     });
 }
 
-/// A thread ends while the reader walks over the lanes (the threads' queues). The thread's insertion (ticket) is
-/// drained before its lane leaves the walk, or when the lane leaves.
+/// A thread ends while the reader walks over the lanes. The thread's insertion (ticket) is drained before its lane
+/// leaves the walk, or when the lane leaves.
 #[test]
 fn a_lane_leaves_the_walk() {
     model("a_lane_leaves_the_walk", || {
@@ -178,8 +177,8 @@ fn a_lane_leaves_the_walk() {
     });
 }
 
-/// A thread takes over a lane (queue to the shard) that is leaving the reader's walk. A later walk finds the insertions
-/// (tickets) of the new writer. Legal endings: (a) the lane stays in the walk; (b) the lane leaves, and enters again.
+/// A thread takes over a lane that is leaving the reader's walk. A later walk finds the insertions (tickets) of the new
+/// writer. Legal endings: (a) the lane stays in the walk; (b) the lane leaves, and enters again.
 #[test]
 fn a_lane_is_taken_over_while_it_leaves() {
     model("a_lane_is_taken_over_while_it_leaves", || {
@@ -206,7 +205,7 @@ fn a_lane_is_taken_over_while_it_leaves() {
     });
 }
 
-/// A thread that counts the lanes (queues to the shard) finds a new lane complete.
+/// A thread that counts the lanes finds a new lane complete.
 #[test]
 fn a_new_lane_is_counted() {
     model("a_new_lane_is_counted", || {
@@ -278,8 +277,8 @@ fn cancel_races_with_drain() {
     });
 }
 
-/// The worker that claims a timer sees the payload that the producer wrote. Only the lane (queue to the shard) and the
-/// shard publish the write.
+/// The worker that claims a timer sees the payload that the producer wrote. Only the lane and the shard publish the
+/// write.
 #[test]
 fn worker_handover_publishes_the_payload() {
     use crate::lockfree::state::Claim;

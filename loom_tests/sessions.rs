@@ -63,9 +63,9 @@ impl Engine {
     }
 }
 
-/// A session (the firing of some timers) races with a shutdown. Legal endings: (a) the session fires, and the shutdown
-/// that finds the engine quiescent sees the session's write; (b) the session fires nothing. If a session fired after
-/// the stop, its write would race with the read here.
+/// A session races with a shutdown. Legal endings: (a) the session fires, and the shutdown that finds the engine
+/// quiescent sees the session's write; (b) the session fires nothing. If a session fired after the stop, its write
+/// would race with the read here.
 #[test]
 fn a_quiescent_engine_has_what_its_handlers_did() {
     model("a_quiescent_engine_has_what_its_handlers_did", || {
@@ -81,8 +81,7 @@ fn a_quiescent_engine_has_what_its_handlers_did() {
     });
 }
 
-/// A session (the firing of some timers) races with a shutdown. Another session changes the word of sessions in
-/// between.
+/// A session races with a shutdown. Another session changes the word of sessions in between.
 #[test]
 fn another_session_hides_nothing() {
     model("another_session_hides_nothing", || {

@@ -89,14 +89,13 @@ impl World {
         Self::with(last, |set| StationShared::new(64, &set.settings().roster))
     }
 
-    /// Makes an engine whose station (its part of the shard) rests whenever it may. The shard's leader, the thread that
-    /// runs it, leaves a resting station out.
+    /// Makes an engine whose station rests whenever it may. The shard's leader, the thread that runs it, leaves a
+    /// resting station out.
     pub(super) fn that_rests(last: u64) -> StdArc<Self> {
         Self::with(last, |set| set.station_for(0, 64))
     }
 
-    /// Makes an engine that ends when its shard first sleeps with a time limit. The engine's station (its part of the
-    /// shard) does not rest.
+    /// Makes an engine that ends when its shard first sleeps with a time limit. The engine's station does not rest.
     fn until_limited_sleep() -> StdArc<Self> {
         let clock = StdArc::new(UntilLimitedSleep(OnceLock::new()));
         let custom = EngineClock::Custom(StdArc::<UntilLimitedSleep>::clone(&clock));
@@ -124,7 +123,7 @@ impl World {
         })
     }
 
-    /// Adds the engine's station (its part of the shard) to the shard.
+    /// Adds the engine's station to the shard.
     fn join(self: &StdArc<Self>) {
         let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(self);
         let (shared, slots) = (StdArc::clone(&self.shared), StdArc::clone(&self.slots));
@@ -247,8 +246,8 @@ fn two_pushes_race_with_two_sleeps() {
 }
 
 /// A worker decides to queue an early ticket (a request to check a timer) again, and pushes the insertion into another
-/// thread's lane (queue to the shard). Before the push, that thread has cancelled the timer, armed another timer in the
-/// same slot, and ended. So the stale insertion comes after the live insertion.
+/// thread's lane. Before the push, that thread has cancelled the timer, armed another timer in the same slot, and
+/// ended. So the stale insertion comes after the live insertion.
 #[test]
 fn a_reissue_races_with_the_last_arming_of_a_lane() {
     model("a_reissue_races_with_the_last_arming_of_a_lane", || {

@@ -83,7 +83,7 @@ fn takers_and_a_giver_never_share_a_slot() {
     });
 }
 
-/// A magazine (stock of free slots) with two slots goes to another thread as a whole.
+/// A magazine with two slots goes to another thread as a whole.
 #[test]
 fn a_chain_changes_hands() {
     model("a_chain_changes_hands", || {
@@ -111,8 +111,8 @@ fn a_chain_changes_hands() {
     });
 }
 
-/// Two threads want a slot each. Only one magazine (stock of free slots) with two slots is left, so the magazine is
-/// split. If necessary, the second thread waits for the remaining slot.
+/// Two threads want a slot each. Only one magazine with two slots is left, so the magazine is split. If necessary, the
+/// second thread waits for the remaining slot.
 #[test]
 fn a_magazine_is_split() {
     model("a_magazine_is_split", || {

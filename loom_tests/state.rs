@@ -189,8 +189,7 @@ fn a_read_deadline_is_the_timers_own() {
     });
 }
 
-/// A ticket (entry in the wheel) that comes early is queued again under a new stamp, once. A cancel of the timer may
-/// succeed instead. (I1a)
+/// A ticket that comes early is queued again under a new stamp, once. A cancel of the timer may succeed instead. (I1a)
 #[test]
 fn cancel_races_with_reissue() {
     model("cancel_races_with_reissue", || {

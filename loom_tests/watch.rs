@@ -201,7 +201,7 @@ impl World {
         self.called.load(Ordering::Relaxed)
     }
 
-    /// Returns how often a waiting thread has taken the shard over from its leader (the thread that ran it).
+    /// Returns how often a waiting thread has taken the shard over from its leader.
     fn takeovers(&self) -> u64 {
         self.set.shards()[0].counters.takeovers.get()
     }
@@ -229,8 +229,7 @@ impl World {
         self.step(RUNS, HAS_RETURNED);
     }
 
-    /// Notes how the shard has found its next leader (the thread that runs it). Does nothing before the first leader
-    /// has let go of the shard.
+    /// Notes how the shard has found its next leader. Does nothing before the first leader has let go of the shard.
     fn note_leader(&self) {
         let stage = self.stage.load(Ordering::Relaxed);
         let is_again = if self.is_first() { stage == HAS_RETURNED } else { stage < IS_LED };

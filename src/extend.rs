@@ -110,8 +110,8 @@ pub struct Base<T: Send + 'static> {
 pub enum WhenFull {
     /// The call fails. Until another arming succeeds, the timer may fire for the new deadline late or not at all.
     Fail,
-    /// The ticket is posted to the lane (the thread's queue) beyond the lane's capacity. This variant is for a layer
-    /// whose deadline must be in force when the call returns.
+    /// The ticket is posted to the lane beyond the lane's capacity. This variant is for a layer whose deadline must be
+    /// in force when the call returns.
     Exceed,
 }
 

@@ -126,8 +126,8 @@ fn a_large_payload_takes_memory_for_few() {
     assert_eq!(engine.handle().stats().fired, 1);
 }
 
-/// An arming waited for room in its lane (a thread's queue), and was already in force. The old ticket (a request to
-/// check a timer) fired the timer, and then the new ticket fired it again.
+/// An arming waited for room in its lane (a thread's queue), and was already in force. The old ticket fired the timer,
+/// and then the new ticket fired it again.
 #[test]
 fn an_arming_that_waits_for_room_fires_once() {
     let stall = Gate::new();
@@ -243,8 +243,8 @@ fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
     lock(&second).take();
 }
 
-/// One-shots are cancelled and owned timers are dropped after their tickets (entries) have reached the wheel. These
-/// timers cost the shard hardly a turn, a pass of its loop.
+/// One-shots are cancelled and owned timers are dropped after their tickets have reached the wheel. These timers cost
+/// the shard hardly a turn, a pass of its loop.
 #[test]
 fn timers_that_end_in_the_wheel_cost_hardly_a_turn() {
     let mut engine = Builder::new().driven(|_| panic!("nothing is armed")).unwrap();

@@ -269,9 +269,8 @@ fn quick_handlers_run_on_the_shards_own_thread() {
     assert!(!is_disturbed, "the shard was taken over in every attempt");
 }
 
-/// The first leader (the thread that ran the shard first) has lost the shard to another thread, which runs a handler.
-/// Then the first leader's handler returns, and the first leader leads the shard again. From then on, armings wake the
-/// first leader.
+/// The first leader has lost the shard to another thread, which runs a handler. Then the first leader's handler
+/// returns, and the first leader leads the shard again. From then on, armings wake the first leader.
 #[test]
 fn a_leader_that_leads_again_is_woken() {
     for _ in 0..10 {

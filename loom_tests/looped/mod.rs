@@ -93,7 +93,7 @@ impl World {
         StdArc::new(Self { set, shared, slots, fired: AtomicU64::new(0) })
     }
 
-    /// Adds the engine's station (its part of the shard) to the shard.
+    /// Adds the engine's station to the shard.
     fn join(self: &StdArc<Self>, presence: &StdArc<Presence>) {
         let engine: StdArc<dyn Fire> = StdArc::<Self>::clone(self);
         let (shared, slots) = (StdArc::clone(&self.shared), StdArc::clone(&self.slots));
@@ -101,7 +101,7 @@ impl World {
         self.set.join(vec![Station::new(0, (engine, presence), shared, slots, time)]);
     }
 
-    /// Makes an engine whose station (its part of the shard) has joined the shard.
+    /// Makes an engine whose station has joined the shard.
     fn joined() -> StdArc<Self> {
         let world = Self::new();
         world.join(&Presence::of(1));
@@ -124,7 +124,7 @@ impl World {
         self.set.settings().roster.wake_by(0, Waking { function, is_of_task: false });
     }
 
-    /// Ends the engine, and takes its station (its part of the shard) out of the shard.
+    /// Ends the engine, and takes its station out of the shard.
     fn end(&self) {
         self.shared.parker.close();
         self.set.dismiss_if_without_threads(true);
@@ -250,9 +250,8 @@ fn a_task_arms_before_it_waits() {
     });
 }
 
-/// A loop knows one engine's station (part of the shard) when another engine joins. Another thread schedules a timer of
-/// the second engine while the loop turns and begins to wait. The legal endings are those of
-/// `an_arming_elsewhere_races_with_the_loop`.
+/// A loop knows one engine's station when another engine joins. Another thread schedules a timer of the second engine
+/// while the loop turns and begins to wait. The legal endings are those of `an_arming_elsewhere_races_with_the_loop`.
 #[test]
 fn an_arming_of_a_second_station_races_with_the_loop() {
     model("an_arming_of_a_second_station_races_with_the_loop", || {
@@ -312,7 +311,7 @@ fn two_armings_elsewhere_race_with_each_other() {
 }
 
 /// A push lowers the loop's word, the moment until which it waits. A loop that reads the lowered word finds the timer's
-/// ticket (a request to check the timer) in its next turn, without another fence.
+/// ticket in its next turn, without another fence.
 #[test]
 fn push_lowers_the_word() {
     model("push_lowers_the_word", || {
@@ -335,9 +334,9 @@ fn push_lowers_the_word() {
 }
 
 /// A thread whose lane (queue to the shard) is full drains the lanes in the loop's place. Then it wakes the loop for
-/// its timer. Legal endings: (a) the loop's turn finds the timer's ticket (a request to check the timer) in the wheel;
-/// (b) the turn has found the ticket in the lane, and the thread finds nothing; (c) the loop is in a turn, and the
-/// thread leaves the lane to the turn.
+/// its timer. Legal endings: (a) the loop's turn finds the timer's ticket in the wheel; (b) the turn has found the
+/// ticket in the lane, and the thread finds nothing; (c) the loop is in a turn, and the thread leaves the lane to the
+/// turn.
 #[test]
 fn a_drain_elsewhere_races_with_the_loop() {
     model("a_drain_elsewhere_races_with_the_loop", || {

@@ -52,9 +52,9 @@ fn a_move_races_with_fire() {
     });
 }
 
-/// A timer moves to another lane (queue to a shard) for a late deadline. At the same time another thread arms the timer
-/// for an earlier deadline, and relies on the queued ticket (a request to check the timer). Legal ending: the deadline
-/// that was stored last counts, and the timer fires at that deadline, once.
+/// A timer moves to another lane for a late deadline. At the same time another thread arms the timer for an earlier
+/// deadline, and relies on the queued ticket (a request to check the timer). Legal ending: the deadline that was stored
+/// last counts, and the timer fires at that deadline, once.
 #[test]
 fn a_move_races_with_an_arm() {
     model_of_three_deadlines("a_move_races_with_an_arm", |[early, due, later]| {
@@ -101,9 +101,9 @@ fn nothing_begins_before_the_last_acknowledged_deadline() {
     });
 }
 
-/// An arming of a timer races with a shard that queues an early ticket (a request to check the timer) again. Legal
-/// endings: the ticket is queued for the old deadline or for the new deadline. In the first case, if the new deadline
-/// is earlier, the arm queues another ticket. So a ticket is always due in time.
+/// An arming of a timer races with a shard that queues an early ticket again. Legal endings: the ticket is queued for
+/// the old deadline or for the new deadline. In the first case, if the new deadline is earlier, the arm queues another
+/// ticket. So a ticket is always due in time.
 #[test]
 fn arm_races_with_reissue() {
     model_of_three_deadlines("arm_races_with_reissue", |[early, due, later]| {
@@ -211,8 +211,8 @@ fn arm_races_with_shut() {
     });
 }
 
-/// A timer has one arming, and fires once for it. Legal endings: the timer fires (a) by the ticket (a request to check
-/// a timer) that was queued before, or (b) by a new ticket.
+/// A timer has one arming, and fires once for it. Legal endings: the timer fires (a) by the ticket that was queued
+/// before, or (b) by a new ticket.
 #[test]
 fn one_arming_fires_once() {
     model("one_arming_fires_once", || {

@@ -63,8 +63,8 @@ fn model_of_three_deadlines(name: &str, f: fn([Timestamp; 3])) {
 pub(super) struct World {
     pub(super) slab: Slab<u32>,
     pub(super) index: u32,
-    /// The ticket (a request to check the timer) that each thread posted last: the deadline in the high bits, and the
-    /// stamp in the low bits. 0 stands for none.
+    /// The ticket that each thread posted last: the deadline in the high bits, and the stamp in the low bits. 0 stands
+    /// for none.
     tickets: [AtomicU64; 2],
 }
 
@@ -95,8 +95,7 @@ impl World {
         self.timer().own();
     }
 
-    /// Makes a world whose timer is armed for `deadline`. Also returns the stamp of the timer's ticket (entry for the
-    /// wheel).
+    /// Makes a world whose timer is armed for `deadline`. Also returns the stamp of the timer's ticket.
     pub(super) fn armed(deadline: Timestamp) -> (StdArc<Self>, u32) {
         let world = Self::new();
         assert_eq!(
@@ -144,8 +143,8 @@ impl World {
         }
     }
 
-    /// Arms the timer by a new ticket (entry for the wheel), even if a ticket is queued. An arming that moves the timer
-    /// to another lane works in this way.
+    /// Arms the timer by a new ticket, even if a ticket is queued. An arming that moves the timer to another lane works
+    /// in this way.
     fn arm_anew(&self, party: usize, deadline: Timestamp) -> Arm {
         let _covered = self.timer().with_barrier(self.slab.slots().barrier()).postpone(deadline);
         match self.timer().queue_anew(deadline) {
@@ -161,7 +160,7 @@ impl World {
         self.timer().disarm().into()
     }
 
-    /// Handles a due ticket (entry in the wheel) as a shard does. Returns true if the timer is due.
+    /// Handles a due ticket as a shard does. Returns true if the timer is due.
     fn check(&self, party: usize, stamp: u32, now: Timestamp) -> bool {
         let mut due = vec![Ticket { tick: Tick(0), index: self.index, stamp }];
         let insert_again = |insertion: Insertion| self.post(party, insertion.stamp, insertion.deadline);
@@ -213,14 +212,14 @@ impl World {
         }
     }
 
-    /// Handles a due ticket (entry in the wheel): checks the timer, and fires the timer if it is due. Returns the
-    /// deadline for which the timer fired.
+    /// Handles a due ticket: checks the timer, and fires the timer if it is due. Returns the deadline for which the
+    /// timer fired.
     pub(super) fn turn(&self, party: usize, stamp: u32, now: Timestamp) -> Option<Timestamp> {
         if self.check(party, stamp, now) { self.fire(party, stamp, now, || {}) } else { None }
     }
 
-    /// Fires the timer if a posted ticket (entry for the wheel) is due at `now`. Only one thread may be left. Returns
-    /// the deadline for which the timer fired.
+    /// Fires the timer if a posted ticket is due at `now`. Only one thread may be left. Returns the deadline for which
+    /// the timer fired.
     pub(super) fn settle(&self, now: Timestamp) -> Option<Timestamp> {
         let mut fired = None;
         for party in [OWNER, OTHER] {
@@ -263,7 +262,7 @@ pub(super) fn assert_vacant_in(world: &World, generation: u64) {
 }
 
 /// Makes a timer that a shard is checking, after the heavy side of the barrier. From here on nothing depends on the
-/// light side. Also returns the stamp of the timer's ticket (a request to check the timer).
+/// light side. Also returns the stamp of the timer's ticket.
 pub(super) fn being_checked() -> (StdArc<World>, u32) {
     let (world, stamp) = World::armed(DUE);
     assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");

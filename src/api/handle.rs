@@ -224,8 +224,7 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Errors
     ///
-    /// Fails if the lane (this thread's queue to the shard) or the engine is full, or if the engine is shut down. The
-    /// error returns the payload.
+    /// Fails if the lane or the engine is full, or if the engine is shut down. The error returns the payload.
     #[inline(always)]
     pub fn try_schedule(&self, delay: Duration, payload: T) -> Result<TimerId, ScheduleError<T>> {
         self.try_schedule_at(self.now() + delay, payload)
@@ -304,8 +303,7 @@ impl<T: Send + 'static> Handle<T> {
     }
 
     /// Moves a pending timer to `delay` from now. Returns the timer's new id; the old id is stale. The payload is not
-    /// moved in memory. The call waits for room in the lane (this thread's queue to the shard) as
-    /// [`schedule`](Self::schedule) does.
+    /// moved in memory. The call waits for room in the lane as [`schedule`](Self::schedule) does.
     ///
     /// # Errors
     ///
@@ -329,8 +327,8 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Errors
     ///
-    /// Fails as [`reschedule`](Self::reschedule) does. If the lane (this thread's queue to the shard) is full, fails
-    /// with [`LaneFull`](RescheduleError::LaneFull); the timer is then unchanged.
+    /// Fails as [`reschedule`](Self::reschedule) does. If the lane is full, fails with
+    /// [`LaneFull`](RescheduleError::LaneFull); the timer is then unchanged.
     pub fn try_reschedule_at(&self, id: TimerId, deadline: Timestamp) -> Result<TimerId, RescheduleError<T>> {
         self.core.timers().reschedule(&mut lend(self.core.admission()), id, deadline)
     }
@@ -506,8 +504,8 @@ impl<T: Send + 'static> fmt::Debug for Handle<T> {
     }
 }
 
-/// Makes one attempt to schedule a timer, through the lane (the queue to a shard) of the calling thread. `local` is
-/// this thread's part of the engine. Does not wait.
+/// Makes one attempt to schedule a timer, through the lane of the calling thread. `local` is this thread's part of the
+/// engine. Does not wait.
 #[inline(always)]
 pub(crate) fn schedule<T: Send + 'static>(
     timers: &Timers<T>,
@@ -528,8 +526,8 @@ fn refused<T: Send + 'static>(timers: &Timers<T>, payload: T) -> ScheduleError<T
     ScheduleError { kind: timers.admission().why_closed(), payload }
 }
 
-/// Repeats `attempt` until the calling thread's lane (its queue to the shard) has room. After each failed attempt,
-/// wakes the shards to drain the lane. Fails at once if the calling thread would wait for itself.
+/// Repeats `attempt` until the calling thread's lane has room. After each failed attempt, wakes the shards to drain the
+/// lane. Fails at once if the calling thread would wait for itself.
 #[cold]
 pub(crate) fn wait_for_room<T: Send + 'static>(
     core: &Core<T>,
@@ -547,8 +545,8 @@ pub(crate) fn wait_for_room<T: Send + 'static>(
     Err(error)
 }
 
-/// Makes room in the calling thread's lane (its queue to the shard), or waits a little for the shards to make room.
-/// Returns false if the thread can neither make room nor wait.
+/// Makes room in the calling thread's lane, or waits a little for the shards to make room. Returns false if the thread
+/// can neither make room nor wait.
 pub(crate) fn gets_room<T: Send + 'static>(core: &Core<T>, round: u32) -> bool {
     if core.set().is_of_loops() {
         core.set().drain_loops();

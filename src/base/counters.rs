@@ -162,20 +162,18 @@ pub(crate) struct StationCounters {
     /// workers' queue empty.
     queued_from: Counter,
     pub(crate) tickets: Counter,
-    /// The number of due tickets (requests to check timers) that the shard holds back at present. The workers already
-    /// have enough tickets.
+    /// The number of due tickets that the shard holds back at present. The workers already have enough tickets.
     pub(crate) held_back: Counter,
-    /// The number of due tickets (requests to check timers) that were posted again because their owned timers had been
-    /// postponed.
+    /// The number of due tickets that were posted again because their owned timers had been postponed.
     pub(crate) postponed: Counter,
     fired: [CachePadded<Firings>; STRIPES],
     begun: CachePadded<Counter>,
-    /// The moment, in nanoseconds, at which the shard handed over a chunk (a group of due tickets). Of all chunks that
-    /// workers have begun, this chunk was handed over last.
+    /// The moment, in nanoseconds, at which the shard handed over a chunk. Of all chunks that workers have begun, this
+    /// chunk was handed over last.
     begun_from: Counter,
     pub(crate) stale_at_worker: Counter,
-    /// The number of tickets (requests to check timers) that workers took without firing a timer. The worker posted the
-    /// ticket again, or freed the ticket's owned timer.
+    /// The number of tickets that workers took without firing a timer. The worker posted the ticket again, or freed the
+    /// ticket's owned timer.
     pub(crate) passed_on: Counter,
     pub(crate) panics: Counter,
     pub(crate) busy_nanos: Counter,
@@ -241,7 +239,7 @@ impl StationCounters {
         self.busy_nanos.add(nanos(time));
     }
 
-    /// Counts a hand-over to the workers at `now`: `tickets` due tickets in `chunks` chunks (groups of due tickets).
+    /// Counts a hand-over to the workers at `now`: `tickets` due tickets in `chunks` chunks.
     pub(crate) fn hand_over(&self, chunks: u64, tickets: u64, now: Timestamp) {
         if self.waiting_tickets() == 0 {
             self.queued_from.set(now.as_nanos());
@@ -250,33 +248,31 @@ impl StationCounters {
         self.handed_tickets.add(tickets);
     }
 
-    /// Records that a worker begins a chunk (a group of due tickets). The shard handed the chunk over at the moment
-    /// `handed_over`.
+    /// Records that a worker begins a chunk. The shard handed the chunk over at the moment `handed_over`.
     #[inline]
     pub(crate) fn begin_chunk(&self, handed_over: Timestamp) {
         self.begun.add(1);
         self.begun_from.raise(handed_over.as_nanos());
     }
 
-    /// Returns the number of chunks (groups of due tickets) that the shard has handed over and no worker has begun.
+    /// Returns the number of chunks that the shard has handed over and no worker has begun.
     pub(crate) fn waiting_chunks(&self) -> u64 {
         // `begun` is read first: a chunk is handed over before it is begun.
         let begun = self.begun.get();
         self.handed_over.get().saturating_sub(begun)
     }
 
-    /// Returns the number of due tickets (requests to check timers) that no worker has taken. The number includes
-    /// tickets that the shard holds back.
+    /// Returns the number of due tickets that no worker has taken. The number includes tickets that the shard holds
+    /// back.
     pub(crate) fn waiting_tickets(&self) -> u64 {
         // The taken tickets are counted first, for the same reason as in `waiting_chunks`.
         let taken = self.fired() + self.owned_fired() + self.stale_at_worker.get() + self.passed_on.get();
         self.handed_tickets.get().saturating_sub(taken) + self.held_back.get()
     }
 
-    /// Returns for how long the oldest waiting ticket (a request to check a timer) has waited for a worker; zero if no
-    /// ticket waits. The method assumes that workers begin chunks in the order of their hand-over. If the chunk (group
-    /// of due tickets) before the oldest ticket's chunk also waited, the result is too long. The error is the time
-    /// between the hand-overs of the two chunks.
+    /// Returns for how long the oldest waiting ticket has waited for a worker; zero if no ticket waits. The method
+    /// assumes that workers begin chunks in the order of their hand-over. If the chunk before the oldest ticket's chunk
+    /// also waited, the result is too long. The error is the time between the hand-overs of the two chunks.
     pub(crate) fn waited(&self, now: Timestamp) -> Duration {
         if self.waiting_tickets() == 0 {
             return Duration::ZERO;

@@ -63,8 +63,8 @@ pub enum RescheduleError<T> {
     Running,
     /// The timer had ended before the call: it had fired, or was cancelled, or a shutdown had returned it.
     Gone,
-    /// The calling thread's lane (its queue to the shard) is full, and the call did not wait for room. Either the call
-    /// never waits, or the calling thread would wait for itself. The timer is unchanged.
+    /// The calling thread's lane is full, and the call did not wait for room. Either the call never waits, or the
+    /// calling thread would wait for itself. The timer is unchanged.
     LaneFull,
     /// The call cancelled the timer, and then the engine was shut down, so the timer was not armed again. The value is
     /// the timer's payload.

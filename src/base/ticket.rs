@@ -25,9 +25,8 @@ impl tourbillon_wheel::Ticket for Ticket {
 /// [`CHUNK_TICKETS`](crate::base::limits::CHUNK_TICKETS).
 pub(crate) type Chunk = Vec<Ticket>;
 
-/// A ticket (a request to check a timer) on its way from a thread that arms a timer to a shard's wheel. It has the
-/// deadline in place of the tick, to spare the thread a division. The shard computes the tick only if the timer is
-/// still armed, and most timers are not.
+/// A ticket on its way from a thread that arms a timer to a shard's wheel. It has the deadline in place of the tick, to
+/// spare the thread a division. The shard computes the tick only if the timer is still armed, and most timers are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Insertion {
     pub(crate) deadline: Timestamp,

@@ -31,12 +31,11 @@ pub(crate) trait Fire: Send + Sync + 'static {
     /// Returns the threads on which the handlers run.
     fn dispatcher(&self) -> &Dispatcher;
 
-    /// Fires the timers of the tickets (requests to check timers) in `batch` that no other worker has taken. Stops
-    /// after `most` calls of handlers, or when no ticket is left. Returns the number of calls.
+    /// Fires the timers of the tickets in `batch` that no other worker has taken. Stops after `most` calls of handlers,
+    /// or when no ticket is left. Returns the number of calls.
     fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize;
 
-    /// Tells `shard` that workers have taken tickets (requests to check timers) of a batch. The shard may then hand
-    /// over more tickets.
+    /// Tells `shard` that workers have taken tickets of a batch. The shard may then hand over more tickets.
     fn batch_taken(&self, shard: usize);
 
     /// Tells `shard` that an executor has dropped a job. The shard then checks its batches.
@@ -58,7 +57,7 @@ pub(crate) fn dispatch(engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool
 /// wake-up.
 pub(crate) const BATCH_CHUNKS: usize = 32;
 
-/// A chunk of due tickets (requests to check timers), and the number of its tickets that workers have taken.
+/// A chunk of due tickets, and the number of its tickets that workers have taken.
 #[derive(Debug)]
 pub(crate) struct DueChunk {
     tickets: Chunk,
@@ -71,7 +70,7 @@ impl DueChunk {
         Self { tickets, handed_over, cursor: AtomicU32::new(0) }
     }
 
-    /// Returns the moment at which the shard found the chunk (a group of due tickets) due.
+    /// Returns the moment at which the shard found the chunk due.
     pub(crate) fn handed_over(&self) -> Timestamp {
         self.handed_over
     }
@@ -80,14 +79,13 @@ impl DueChunk {
         &self.tickets
     }
 
-    /// Returns the tickets mutably, so that they can be sorted before the chunk (a group of due tickets) is handed
-    /// over.
+    /// Returns the tickets mutably, so that they can be sorted before the chunk is handed over.
     pub(crate) fn tickets_mut(&mut self) -> &mut [Ticket] {
         &mut self.tickets
     }
 
-    /// Takes the chunk's next ticket (a request to check a timer). No other worker gets this ticket. The returned flag
-    /// is true for the chunk's first ticket.
+    /// Takes the chunk's next ticket. No other worker gets this ticket. The returned flag is true for the chunk's first
+    /// ticket.
     pub(crate) fn take(&self) -> Option<(Ticket, bool)> {
         // Ordering: Relaxed [H1]. The tickets came with the job and do not change.
         let place = self.cursor.fetch_add(1, Ordering::Relaxed);
@@ -104,7 +102,7 @@ impl DueChunk {
     }
 }
 
-/// Due tickets (requests to check timers) of one shard, in chunks. Several workers may fire their timers together.
+/// Due tickets of one shard, in chunks. Several workers may fire their timers together.
 #[derive(Debug)]
 pub(crate) struct Batch {
     shard: usize,
@@ -124,14 +122,13 @@ impl Batch {
         self.shard
     }
 
-    /// Returns the chunks (groups of due tickets) that have tickets left. Workers have taken all tickets of the other
-    /// chunks.
+    /// Returns the chunks that have tickets left. Workers have taken all tickets of the other chunks.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &DueChunk> {
         self.chunks.iter().filter(|chunk| !chunk.is_taken())
     }
 
-    /// Fires the timers of tickets (requests to check timers) that no other worker has taken. Calls at most `most`
-    /// handlers, and returns the number of called handlers.
+    /// Fires the timers of tickets that no other worker has taken. Calls at most `most` handlers, and returns the
+    /// number of called handlers.
     fn run(&self, engine: &StdArc<dyn Fire>, most: usize) -> usize {
         let called = StdArc::clone(engine).fire(self, most);
         // Notify the shard even if tickets are left. The worker that took the last ticket may not have seen the tickets
@@ -169,7 +166,7 @@ enum Stage {
     Waits,
     /// A thread runs the job, or the job's last run has panicked.
     Runs,
-    /// The job is done: a run found no ticket (a request to check a timer) left, or found that the engine has ended.
+    /// The job is done: a run found no ticket left, or found that the engine has ended.
     Done,
 }
 
@@ -248,12 +245,12 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Returns whether the shard may send another batch (a group of due timers) to the workers.
+    /// Returns whether the shard may send another batch to the workers.
     pub(crate) fn has_room(&self) -> bool {
         self.batches.len() < MOST_IN_FLIGHT
     }
 
-    /// Returns whether the workers have finished all batches (groups of due timers) of the shard.
+    /// Returns whether the workers have finished all batches of the shard.
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
@@ -267,15 +264,15 @@ impl InFlight {
         self.batches.push_back(batch);
     }
 
-    /// Removes the batches (groups of due timers) whose tickets workers have all taken, to make room for further
-    /// batches. A ticket is a request to check a timer.
+    /// Removes the batches whose tickets workers have all taken, to make room for further batches. A ticket is a
+    /// request to check a timer.
     pub(crate) fn forget_taken(&mut self) {
         self.batches.retain(|batch| !batch.is_taken());
     }
 
-    /// Sends another job for each batch (a group of due timers) that has tickets left but no waiting job. The workers
-    /// of such a batch are slow, or its job was dropped. The shard calls this method rarely, so that the workers have
-    /// finished quick batches before the call.
+    /// Sends another job for each batch that has tickets left but no waiting job. The workers of such a batch are slow,
+    /// or its job was dropped. The shard calls this method rarely, so that the workers have finished quick batches
+    /// before the call.
     pub(crate) fn check(&mut self, engine: &StdArc<dyn Fire>) {
         self.forget_taken();
         for batch in self.batches.iter().filter(|batch| !batch.has_waiting_jobs()) {
@@ -284,8 +281,8 @@ impl InFlight {
         }
     }
 
-    /// Returns whether the shard should check the batches soon. A slow handler may hold up other tickets (requests to
-    /// check timers), or a job may have been dropped.
+    /// Returns whether the shard should check the batches soon. A slow handler may hold up other tickets, or a job may
+    /// have been dropped.
     pub(crate) fn wants_check(&self) -> bool {
         self.batches.iter().any(|batch| !batch.is_taken() && (batch.len() > 1 || !batch.has_waiting_jobs()))
     }

@@ -31,7 +31,7 @@ pub(crate) struct Admission {
 struct RefusalCounts {
     /// Counts calls that were refused because all slots were taken.
     engine_full: Refusals,
-    /// Counts calls that were refused because the calling thread's lane (its queue to the shard) was full.
+    /// Counts calls that were refused because the calling thread's lane was full.
     lane_full: Refusals,
 }
 
@@ -114,8 +114,8 @@ impl Admission {
         if self.is_forked() { Refusal::Forked } else { Refusal::ShutDown }
     }
 
-    /// Refuses a timer because a lane (a thread's queue) to `shard` is full. `capacity` is the number of tickets that
-    /// the lane can hold. If the shard sleeps, wakes it to drain the lane.
+    /// Refuses a timer because a lane to `shard` is full. `capacity` is the number of tickets that the lane can hold.
+    /// If the shard sleeps, wakes it to drain the lane.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, shard: usize, capacity: u64) -> Refusal {
         self.stations.at(shard).parker.wake_if_asleep();

@@ -131,8 +131,8 @@ impl<T: Send + 'static> Core<T> {
         self.shut_if_refused(index, outcome)
     }
 
-    /// Arms an owned timer with a new ticket (a request to check the timer) for `shard`. The timer's present ticket may
-    /// be at another shard. The caller must have stored the deadline by [`postpone`](super::postpone).
+    /// Arms an owned timer with a new ticket for `shard`. The timer's present ticket may be at another shard. The
+    /// caller must have stored the deadline by [`postpone`](super::postpone).
     pub(crate) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let outcome = self.timers.queue_on(shard, index, deadline, insist);
         self.shut_if_refused(index, outcome)
@@ -156,8 +156,8 @@ impl<T: Send + 'static> Core<T> {
         Some(remains)
     }
 
-    /// Makes an owned timer refuse every arming. The caller has posted a ticket (a request to check the timer) to an
-    /// engine that is shut down. The shutdown may have missed the timer.
+    /// Makes an owned timer refuse every arming. The caller has posted a ticket to an engine that is shut down. The
+    /// shutdown may have missed the timer.
     pub(super) fn shut_late_timer(&self, index: u32) {
         if let Some(remains) = self.shut_timer(index) {
             self.settle(remains);

@@ -114,7 +114,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         }
     }
 
-    /// Fires a one-shot, if its ticket (a request to check the timer) is still valid. Returns true if the handler ran.
+    /// Fires a one-shot, if its ticket is still valid. Returns true if the handler ran.
     #[inline]
     fn fire_scheduled(self, results: &mut Results, ticket: Ticket, due_at: DueAt) -> bool {
         let Ticket { index, stamp, .. } = ticket;
@@ -196,15 +196,14 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         self.core.guarded.run(|| drop(payload));
     }
 
-    /// Sends another ticket (a request to check the timer) for a one-shot. The present ticket came due before the
-    /// timer's deadline.
+    /// Sends another ticket for a one-shot. The present ticket came due before the timer's deadline.
     #[cold]
     fn reissue(self, index: u32, stamp: u32, deadline: Timestamp) {
         // If the engine is closed, it returns the timer by its state word, whatever ticket it has.
         let _ = self.send_ticket(Insertion { deadline, index, stamp });
     }
 
-    /// Sends a ticket (a request to check a timer) for the next check of an owned timer, at the moment `check`.
+    /// Sends a ticket for the next check of an owned timer, at the moment `check`.
     fn reissue_owned(self, index: u32, stamp: u32, check: Timestamp) {
         if self.send_ticket(Insertion { deadline: check, index, stamp }) == Notified::Closed {
             // The shutdown may have reached this timer while this worker held it.
@@ -212,8 +211,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         }
     }
 
-    /// Posts a ticket (a request to check the timer) for a timer that exists already. The ticket does not count as a
-    /// scheduled timer.
+    /// Posts a ticket for a timer that exists already. The ticket does not count as a scheduled timer.
     fn send_ticket(self, insertion: Insertion) -> Notified {
         let admission = self.core.admission();
         let mut local = lend(admission);
@@ -240,7 +238,7 @@ impl<T: Send + 'static> Drop for OpenSession<'_, T> {
     }
 }
 
-/// Two moments: they decide whether the timer of a ticket (a request to check it) fires, and how late the timer is.
+/// Two moments: they decide whether the timer of a ticket fires, and how late the timer is.
 #[derive(Clone, Copy)]
 struct DueAt {
     /// The moment from which the lateness is computed. It is read from the fast clock, which may be a little ahead.

@@ -71,8 +71,8 @@ impl Local {
         }
     }
 
-    /// Reserves a slot for a timer that the caller is about to schedule. Fails if this thread's lane (its queue to the
-    /// shard) or the engine is full.
+    /// Reserves a slot for a timer that the caller is about to schedule. Fails if this thread's lane or the engine is
+    /// full.
     #[inline(always)]
     pub(crate) fn reserve(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
         if !self.lane.has_room() {
@@ -81,7 +81,7 @@ impl Local {
         self.take_slot(admission)
     }
 
-    /// Reserves a slot for a timer, even if this thread's lane (its queue to the shard) is full.
+    /// Reserves a slot for a timer, even if this thread's lane is full.
     #[inline(always)]
     pub(super) fn take_slot(&mut self, admission: &Admission) -> Result<Slot, Refusal> {
         match self.magazines.take(admission.slots()) {
@@ -90,14 +90,13 @@ impl Local {
         }
     }
 
-    /// Refuses a timer because this thread's lane (its queue to the shard) is full. Returns the reason.
+    /// Refuses a timer because this thread's lane is full. Returns the reason.
     #[cold]
     pub(super) fn refuse_for_want_of_room(&self, admission: &Admission) -> Refusal {
         admission.refuse_for_want_of_room(self.home, self.lane.lane().capacity())
     }
 
-    /// Notifies the shard that reads this thread's lane (its queue to the shard) about a pushed ticket (a request to
-    /// check a timer).
+    /// Notifies the shard that reads this thread's lane about a pushed ticket (a request to check a timer).
     #[inline]
     pub(super) fn notify(&self, admission: &Admission, pushed: Pushed, deadline: Timestamp) -> Notified {
         admission.stations().notify(self.home, pushed, deadline)
@@ -108,8 +107,8 @@ impl Local {
         self.slots.strong_count() == 0
     }
 
-    /// Replaces this thread's lane (its queue to the shard) by a lane to the shard `home`. The thread keeps its vacant
-    /// slots and its owned timers.
+    /// Replaces this thread's lane by a lane to the shard `home`. The thread keeps its vacant slots and its owned
+    /// timers.
     pub(crate) fn use_shard(&mut self, admission: &Admission, home: usize) {
         if self.home != home {
             self.home = home;
@@ -117,7 +116,7 @@ impl Local {
         }
     }
 
-    /// Calls `f` while this thread's lane (its queue) leads to `shard` instead of the home shard.
+    /// Calls `f` while this thread's lane leads to `shard` instead of the home shard.
     pub(crate) fn on_shard<R>(
         &mut self,
         admission: &Admission,

@@ -68,14 +68,12 @@ impl Membership {
         self.set.join(stations);
     }
 
-    /// Drops the engine's stations (its parts of the shards), if the set has no threads that do so. The caller has
-    /// closed the stations before.
+    /// Drops the engine's stations, if the set has no threads that do so. The caller has closed the stations before.
     pub(super) fn dismiss(&self) {
         self.set.dismiss_if_without_threads(!self.must_not_wait_here());
     }
 
-    /// Waits until the shards have dropped the engine's stations (its parts of them). Returns at once if the calling
-    /// thread must not wait.
+    /// Waits until the shards have dropped the engine's stations. Returns at once if the calling thread must not wait.
     pub(super) fn await_dismissal(&self) {
         if self.may_wait_for_shards() {
             self.presence.await_end();

@@ -179,7 +179,7 @@ impl<T: Send + 'static> Timers<T> {
     }
 
     /// Moves a pending timer: cancels it, and schedules its payload again in the same slot, under a new id. Does not
-    /// wait for room in the lane (a thread's queue to a shard).
+    /// wait for room in the lane.
     pub(crate) fn reschedule(
         &self,
         local: &mut Local,

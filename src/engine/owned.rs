@@ -47,16 +47,14 @@ pub enum Armed {
 /// arming. The shard that gets the ticket fires the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// The ticket (a request to check the timer) may be in any lane (a thread's queue to a shard). So the timer's
-    /// present ticket suffices if it is due early enough.
+    /// The ticket may be in any lane. So the timer's present ticket suffices if it is due early enough.
     Any,
-    /// The ticket (a request to check the timer) must be in the lane (a thread's queue to a shard) that the caller has
-    /// chosen. So a new ticket replaces the timer's present ticket.
+    /// The ticket must be in the lane that the caller has chosen. So a new ticket replaces the timer's present ticket.
     Anew,
 }
 
-/// The outcome of an arming that does not wait. `None` if the arming needs a ticket (a request to check the timer) and
-/// the thread's lane is full. Then the caller waits and arms again, or exceeds the lane's capacity.
+/// The outcome of an arming that does not wait. `None` if the arming needs a ticket and the thread's lane is full. Then
+/// the caller waits and arms again, or exceeds the lane's capacity.
 pub(crate) type Rearmed = Result<Option<Armed>, ArmError>;
 
 /// The payload and the waker that a shutdown has found in an owned timer. The caller must drop the payload and wake the
@@ -91,8 +89,8 @@ impl<T> Remains<T> {
     }
 }
 
-/// Arms a timer for `deadline`, if its present ticket (a request to check the timer) comes early enough. Otherwise
-/// returns false, and the caller must call [`Core::queue`](super::Core::queue).
+/// Arms a timer for `deadline`, if its present ticket comes early enough. Otherwise returns false, and the caller must
+/// call [`Core::queue`](super::Core::queue).
 #[inline(always)]
 pub(crate) fn postpone(slots: &Slots, index: u32, deadline: Timestamp) -> bool {
     slots.owned(index).postpone(deadline)
@@ -139,15 +137,15 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Queues a ticket (a request to check) for an owned timer in the calling thread's lane (its queue to the shard).
-    /// If `insist` is true, does so even beyond the lane's capacity.
+    /// Queues a ticket for an owned timer in the calling thread's lane. If `insist` is true, does so even beyond the
+    /// lane's capacity.
     pub(super) fn queue(&self, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         let mut local = lend(&self.admission);
         self.queue_if_there_is_room(&mut local, index, (deadline, Place::Any), insist)
     }
 
-    /// Queues a ticket (a request to check) for an owned timer in the calling thread's lane to `shard`, its queue to
-    /// that shard. The timer's present ticket may be at another shard.
+    /// Queues a ticket for an owned timer in the calling thread's lane to `shard`, its queue to that shard. The timer's
+    /// present ticket may be at another shard.
     pub(super) fn queue_on(&self, shard: usize, index: u32, deadline: Timestamp, insist: bool) -> Rearmed {
         lend(&self.admission).on_shard(&self.admission, shard, |local| {
             self.queue_if_there_is_room(local, index, (deadline, Place::Anew), insist)
@@ -185,8 +183,7 @@ impl<T: Send + 'static> Timers<T> {
         }
     }
 
-    /// Pushes a ticket (a request to check a timer) into the lane (a thread's queue to a shard) of `local`, and
-    /// notifies the shard that reads the lane.
+    /// Pushes a ticket into the lane of `local`, and notifies the shard that reads the lane.
     fn push(&self, local: &mut Local, insertion: Insertion) -> Rearmed {
         let pushed = local.lane.push(insertion);
         if local.lane.lane().count_posted_arm().is_multiple_of(CANCELS_PER_CHECK) {

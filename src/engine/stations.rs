@@ -53,8 +53,7 @@ impl Stations {
         }
     }
 
-    /// Closes the stations (the engine's parts of the shards) in the child of a fork. Unlike [`close`](Self::close),
-    /// wakes no thread.
+    /// Closes the stations in the child of a fork. Unlike [`close`](Self::close), wakes no thread.
     pub(super) fn close_in_child(&self) {
         for station in &self.all {
             station.parker.close_in_child();
@@ -82,7 +81,7 @@ impl Stations {
         self.all.iter().flat_map(|station| station.inbox.lanes())
     }
 
-    /// Returns the number of armings of owned timers that have posted a ticket (a request to check a timer) to a shard.
+    /// Returns the number of armings of owned timers that have posted a ticket to a shard.
     pub(crate) fn posted_arms(&self) -> u64 {
         self.lanes().map(Lane::posted_arms).sum()
     }
@@ -110,8 +109,7 @@ impl Stations {
         totals
     }
 
-    /// Asks the shards to drop stale tickets (requests to check timers) from their wheels, if stale tickets outnumber
-    /// the live timers.
+    /// Asks the shards to drop stale tickets from their wheels, if stale tickets outnumber the live timers.
     #[cold]
     pub(super) fn consider_a_sweep(&self) {
         let tickets: u64 = self.all.iter().map(|station| station.counters.tickets.get()).sum();

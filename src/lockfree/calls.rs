@@ -54,14 +54,14 @@ impl Call {
         StdArc::new(Self { is_out: AtomicBool::new(false), next: UnsafeCell::new(ptr::null()) })
     }
 
-    /// Returns the number of the call, the request of a station (an engine's part of the shard) for a turn. No two
-    /// calls that live at the same time have equal numbers.
+    /// Returns the number of the call, the request of a station for a turn. No two calls that live at the same time
+    /// have equal numbers.
     pub(crate) fn number(self: &StdArc<Self>) -> usize {
         StdArc::as_ptr(self).addr()
     }
 }
 
-/// The list of stations (engines' parts of one shard) that have called the thread that leads the shard.
+/// The list of stations that have called the thread that leads the shard.
 #[derive(Debug)]
 pub(crate) struct Calls {
     latest: AtomicPtr<Call>,
@@ -72,8 +72,8 @@ impl Calls {
         StdArc::new(Self { latest: AtomicPtr::new(ptr::null_mut()) })
     }
 
-    /// Adds a call, the request of a station (an engine's part of the shard) for a turn, to the list. Returns false if
-    /// the list already has the call. If it returns true, the caller must wake the shard afterwards.
+    /// Adds a call, the request of a station for a turn, to the list. Returns false if the list already has the call.
+    /// If it returns true, the caller must wake the shard afterwards.
     pub(crate) fn put(&self, call: &StdArc<Call>) -> bool {
         // Ordering: AcqRel. Release [C5]: the caller's changes. Acquire [C7]: the link was read.
         if call.is_out.swap(true, Ordering::AcqRel) {

@@ -104,10 +104,9 @@ const NOBODY: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Notified {
-    /// The engine takes timers. The shard will drain its lanes (threads' queues to it) before the ticket (a request to
-    /// check a timer) is due.
+    /// The engine takes timers. The shard will drain its lanes before the ticket is due.
     Open,
-    /// The engine is shut down. The shard may never drain the engine's lanes (threads' queues to a shard) again.
+    /// The engine is shut down. The shard may never drain the engine's lanes again.
     Closed,
 }
 
@@ -120,8 +119,7 @@ pub(crate) trait Parkers {
 /// A sleep of a thread that several parkers announce. A parker is a word on which the thread sleeps. Each of these
 /// parkers can end the sleep.
 pub(crate) trait Sleep: Parkers {
-    /// Drains the lanes (threads' queues to a shard) once more. Returns false if a drained ticket is due before the
-    /// announced end of the sleep (K1).
+    /// Drains the lanes once more. Returns false if a drained ticket is due before the announced end of the sleep (K1).
     fn may_sleep(&mut self) -> bool;
 
     /// Sleeps by a call of [`park`]. Returns false without sleeping if the announced end of the sleep has come.
@@ -140,8 +138,7 @@ pub(crate) fn sleep(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) 
 }
 
 /// Lets thread `n` take a nap, a sleep of a millisecond at most. Works like [`sleep`], but without the fence and
-/// without another drain of the lanes (threads' queues to the shard). A missed ticket (a request to check a timer) is
-/// due only after the nap (K4).
+/// without another drain of the lanes. A missed ticket is due only after the nap (K4).
 pub(crate) fn nap(sleep: &mut impl Sleep, n: usize, until: Option<Timestamp>) -> bool {
     let slept = announce_quietly(sleep, n, until) && sleep.park();
     withdraw(sleep);
@@ -159,7 +156,7 @@ pub(crate) fn announce(parkers: &impl Parkers, n: usize, until: Option<Timestamp
 }
 
 /// Passes the heavy fence between two steps of the caller. Before the call, the caller has announced that some stations
-/// (engines' parts of the shard) rest. After the call, the caller drains the lanes (threads' queues) of these stations.
+/// (engines' parts of the shard) rest. After the call, the caller drains the lanes of these stations.
 pub(crate) fn fence_rests() {
     // Ordering: heavy fence [F1]: the announcements are before the drains that follow.
     Barrier::new().heavy();
@@ -177,7 +174,7 @@ pub(crate) fn withdraw(parkers: &impl Parkers) {
 }
 
 /// Parks the calling thread until another thread changes a parker's word, or for `timeout`. The call may return early,
-/// so the caller drains the lanes (threads' queues to the shard) again.
+/// so the caller drains the lanes again.
 pub(crate) fn park(sleep: &impl Sleep, timeout: Option<Duration>) {
     let mut is_disturbed = false;
     sleep.visit(|parker| is_disturbed |= parker.is_disturbed());
@@ -196,19 +193,19 @@ pub(crate) fn lower(parkers: &impl Parkers, until: Timestamp) {
     parkers.visit(|parker| parker.lower(until));
 }
 
-/// The moment at which a shard will drain its lanes (threads' queues to it) next. Earlier moments compare as less.
+/// The moment at which a shard will drain its lanes next. Earlier moments compare as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Look {
-    /// The shard drains its lanes (threads' queues to it) in its next turn. The shard is awake or closed, or another
-    /// thread has asked for a turn.
+    /// The shard drains its lanes in its next turn. The shard is awake or closed, or another thread has asked for a
+    /// turn.
     AtOnce,
-    /// The shard drains its lanes (threads' queues to it) at this moment, or earlier.
+    /// The shard drains its lanes at this moment, or earlier.
     At(Timestamp),
 }
 
 impl Look {
-    /// Returns the moment at which the shard drains its lanes (threads' queues to the shard). The moment is the start
-    /// of the tick at which tickets for the announced moment are due.
+    /// Returns the moment at which the shard drains its lanes. The moment is the start of the tick at which tickets for
+    /// the announced moment are due.
     pub(crate) fn moment(self, tick: TickLength) -> Timestamp {
         match self {
             Self::AtOnce => Timestamp::ZERO,
@@ -216,7 +213,7 @@ impl Look {
         }
     }
 
-    /// Returns by how much the shard is late to drain its lanes (threads' queues) at the moment `now`. Returns zero for
+    /// Returns by how much the shard is late to drain its lanes at the moment `now`. Returns zero for
     /// [`AtOnce`](Self::AtOnce).
     pub(crate) fn overdue(self, tick: TickLength, now: Timestamp) -> Duration {
         match self {
@@ -226,8 +223,8 @@ impl Look {
     }
 }
 
-/// Connects the parker (the word on which a thread sleeps) of a station (one engine's part of a shard) to its shard.
-/// Through it, a producer calls the resting station and wakes the shard's leader.
+/// Connects the parker (the word on which a thread sleeps) of a station to its shard. Through it, a producer calls the
+/// resting station and wakes the shard's leader.
 #[derive(Debug)]
 struct Door {
     call: StdArc<Call>,
@@ -263,22 +260,21 @@ impl Parker {
         }
     }
 
-    /// Makes the parker of a station (one engine's part of a shard). A parker is the word on which a thread sleeps. The
-    /// station may rest: then the shard's turns leave it out, see [`rest`](Self::rest).
+    /// Makes the parker of a station. A parker is the word on which a thread sleeps. The station may rest: then the
+    /// shard's turns leave it out, see [`rest`](Self::rest).
     pub(crate) fn of_station(roster: StdArc<Roster>, calls: &StdArc<Calls>, shard: &StdArc<Self>) -> Self {
         let (calls, shard) = (StdArc::clone(calls), StdArc::clone(shard));
         Self { door: Some(Door { call: Call::new(), calls, shard }), ..Self::new(roster) }
     }
 
-    /// Returns the number by which the station (an engine's part of a shard) calls its shard. Returns `None` if the
-    /// station never rests.
+    /// Returns the number by which the station calls its shard. Returns `None` if the station never rests.
     pub(crate) fn call_number(&self) -> Option<usize> {
         self.door.as_ref().map(|door| door.call.number())
     }
 
-    /// Announces that the shard's leader (the thread that runs it) will drain the lanes (queues) of this station at
-    /// `until`. A call of the station makes the leader drain its lanes earlier. The caller then passes [`fence_rests`]
-    /// and drains the lanes once more (K1). Returns false if the engine was shut down.
+    /// Announces that the shard's leader will drain the lanes of this station at `until`. A call of the station makes
+    /// the leader drain its lanes earlier. The caller then passes [`fence_rests`] and drains the lanes once more (K1).
+    /// Returns false if the engine was shut down.
     pub(crate) fn rest(&self, until: Option<Timestamp>) -> bool {
         self.announce(usize::MAX, until)
     }
@@ -310,8 +306,8 @@ impl Parker {
         }
     }
 
-    /// Makes the announced sleep of a loop end at `until`, because the loop itself has found tickets (requests to check
-    /// timers) after the announcement.
+    /// Makes the announced sleep of a loop end at `until`, because the loop itself has found tickets after the
+    /// announcement.
     fn lower(&self, until: Timestamp) {
         let until = until.as_nanos().clamp(AT_ONCE + 1, UNTIL_WOKEN);
         // Ordering: Relaxed. A hint for the CAS.
@@ -325,8 +321,8 @@ impl Parker {
         }
     }
 
-    /// Returns the moment at which the shard drains its lanes (threads' queues to it) at the latest. Returns `None` if
-    /// the shard sleeps until it is woken.
+    /// Returns the moment at which the shard drains its lanes at the latest. Returns `None` if the shard sleeps until
+    /// it is woken.
     pub(crate) fn looks_at(&self) -> Option<Look> {
         // Ordering: Relaxed. A loop's own thread reads its own word, or the word of a thread that wakes the loop
         // afterwards (W1 of `roster`). For other threads the result is a hint.
@@ -344,8 +340,7 @@ impl Parker {
         matches!(self.wake_at.load(Ordering::Relaxed), AWAKE | CLOSED)
     }
 
-    /// Wakes the shard if it would sleep beyond `deadline`. The caller has pushed a ticket (a request to check a timer)
-    /// for that deadline.
+    /// Wakes the shard if it would sleep beyond `deadline`. The caller has pushed a ticket for that deadline.
     #[inline]
     pub(crate) fn notify(&self, deadline: Timestamp) -> Notified {
         // Ordering: light fence [F1, F2]: the push is before the load.
@@ -423,15 +418,15 @@ impl Parker {
         self.wake_at.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Puts the call of the station (an engine's part of the shard), its request for a turn, into the shard's list of
-    /// calls. Does nothing if the station never rests. Returns true if the list did not have the call. Then the caller
-    /// must wake the shard afterwards.
+    /// Puts the call of the station, its request for a turn, into the shard's list of calls. Does nothing if the
+    /// station never rests. Returns true if the list did not have the call. Then the caller must wake the shard
+    /// afterwards.
     fn call(&self) -> bool {
         self.door.as_ref().is_some_and(|door| door.calls.put(&door.call))
     }
 
-    /// Wakes the thread that sleeps on this parker. If the parker belongs to a station (an engine's part of a shard),
-    /// first asks the shard for a turn of the station. The caller has changed the parker's word before.
+    /// Wakes the thread that sleeps on this parker. If the parker belongs to a station, first asks the shard for a turn
+    /// of the station. The caller has changed the parker's word before.
     fn unpark(&self) {
         if let Some(door) = &self.door {
             // The call is put out once more: the leader may have taken the earlier call in, and the station may rest

@@ -149,8 +149,8 @@ pub(crate) struct Checks {
     /// The shards whose leader (the thread that runs the shard) was stuck in a handler at the last check, and that no
     /// thread has taken over yet.
     stuck: Vec<usize>,
-    /// The number of checks after the last check that found a leader (the thread that runs the shard) stuck. Only
-    /// checks that found a leader at work count.
+    /// The number of checks after the last check that found a leader stuck. Only checks that found a leader at work
+    /// count.
     quick: u32,
     next: Alarm,
 }
@@ -204,8 +204,7 @@ impl Checks {
         if self.quick >= QUICK_CHECKS && !is_any_at_work { RARELY } else { PATIENCE }
     }
 
-    /// Returns a shard whose leader (the thread that runs it) ran the same handlers at the last two checks, and still
-    /// runs them.
+    /// Returns a shard whose leader ran the same handlers at the last two checks, and still runs them.
     pub(crate) fn next_stuck(&mut self, watch: &Watch) -> Option<usize> {
         let seen = &self.seen;
         core::iter::from_fn(|| self.stuck.pop()).find(|&shard| watch.number(shard) == seen[shard])

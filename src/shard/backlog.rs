@@ -33,7 +33,7 @@ pub(super) struct Backlog {
     swept: VecDeque<Waiting>,
     rest: VecDeque<Waiting>,
     tickets: usize,
-    /// The number of tickets (requests to check timers) that have come after the last check of waiting tickets.
+    /// The number of tickets that have come after the last check of waiting tickets.
     unpaid: usize,
 }
 
@@ -62,8 +62,8 @@ impl Backlog {
         Some(waiting)
     }
 
-    /// Checks two waiting tickets (requests to check timers) for each ticket that has come after the last call. Drops
-    /// the stale tickets among the checked tickets. Returns the number of dropped tickets.
+    /// Checks two waiting tickets for each ticket that has come after the last call. Drops the stale tickets among the
+    /// checked tickets. Returns the number of dropped tickets.
     pub(super) fn sweep(&mut self, mut is_live: impl FnMut(&Ticket) -> bool) -> usize {
         let before = self.tickets;
         let mut looks = (2 * core::mem::take(&mut self.unpaid)).min(before);
@@ -78,8 +78,7 @@ impl Backlog {
         before - self.tickets
     }
 
-    /// Returns the next waiting chunk (a group of due tickets) to check for stale tickets. At the end of a pass, starts
-    /// a new pass.
+    /// Returns the next waiting chunk to check for stale tickets. At the end of a pass, starts a new pass.
     fn next_to_sweep(&mut self) -> Option<Waiting> {
         if self.rest.is_empty() {
             core::mem::swap(&mut self.rest, &mut self.swept);
@@ -88,8 +87,7 @@ impl Backlog {
     }
 }
 
-/// Appends `waiting` to `queue`. Merges it with the last chunk (a group of due tickets) if the tickets of both fit into
-/// one chunk.
+/// Appends `waiting` to `queue`. Merges it with the last chunk if the tickets of both fit into one chunk.
 fn append(queue: &mut VecDeque<Waiting>, mut waiting: Waiting) {
     if waiting.tickets.is_empty() {
         return;

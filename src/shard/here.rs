@@ -25,7 +25,7 @@ thread_local! {
 /// The value of `Firing::engine` in an entry for the turn (one pass) of a loop.
 const TURN: u64 = u64::MAX;
 
-/// A guard for the turn (one pass) of a loop on the calling thread. Dropping the guard ends the turn.
+/// A guard for the turn of a loop on the calling thread. Dropping the guard ends the turn.
 pub(super) struct TurnHere(());
 
 impl Drop for TurnHere {
@@ -34,14 +34,14 @@ impl Drop for TurnHere {
     }
 }
 
-/// Records that the calling thread runs a turn (one pass) of a loop of the set numbered `set`. Dropping the returned
-/// guard ends the turn.
+/// Records that the calling thread runs a turn of a loop of the set numbered `set`. Dropping the returned guard ends
+/// the turn.
 pub(super) fn begin_turn(set: u64) -> TurnHere {
     begin_firing(TURN, set, false);
     TurnHere(())
 }
 
-/// Returns whether the calling thread runs a turn (one pass) of a loop of the set numbered `set`.
+/// Returns whether the calling thread runs a turn of a loop of the set numbered `set`.
 pub(super) fn is_turning(set: u64) -> bool {
     first_firing(|firing| firing.set == set && firing.engine == TURN).is_some()
 }
@@ -58,14 +58,14 @@ pub(crate) fn end_firing() {
 }
 
 /// Returns the outermost entry on the calling thread's stack for which `condition` returns true. An entry is a running
-/// handler, or a turn (one pass) of a loop.
+/// handler, or a turn of a loop.
 fn first_firing(condition: impl Fn(&Firing) -> bool) -> Option<Firing> {
     let first = |firing: &RefCell<Vec<Firing>>| firing.borrow().iter().copied().find(condition);
     FIRING.try_with(first).ok().flatten()
 }
 
 /// Returns the outermost entry on this thread's stack that belongs to the set numbered `set`. An entry is a running
-/// handler, or a turn (one pass) of a loop.
+/// handler, or a turn of a loop.
 pub(super) fn first_firing_of(set: u64) -> Option<Firing> {
     first_firing(|firing| firing.set == set)
 }

@@ -24,7 +24,7 @@ impl Led {
         Self { stations: Vec::new(), resting: Resting::default(), stalls, trust: Trust::default() }
     }
 
-    /// Takes out the stations (engines' parts of the shard) that may rest, each with the end of its rest.
+    /// Takes out the stations that may rest, each with the end of its rest.
     pub(super) fn take_idle(&mut self, now: Timestamp) -> Vec<(Box<Station>, Option<Wake>)> {
         if !self.stations.iter_mut().any(Station::may_rest) {
             return Vec::new();
@@ -33,7 +33,7 @@ impl Led {
         idle.map(|mut station| (station.wake(now), station)).map(|(wake, station)| (station, wake)).collect()
     }
 
-    /// Keeps a station (an engine's part of the shard) at rest until `wake`. A resting station takes part in no turn.
+    /// Keeps a station at rest until `wake`. A resting station takes part in no turn.
     pub(super) fn keep_resting(&mut self, station: Box<Station>, wake: Option<Wake>) {
         match station.call_number() {
             Some(number) => self.resting.put(number, station, wake),
@@ -42,48 +42,47 @@ impl Led {
         }
     }
 
-    /// Ends the rest of the station (an engine's part of the shard) whose call has this number. Does nothing if that
-    /// station does not rest.
+    /// Ends the rest of the station whose call has this number. Does nothing if that station does not rest.
     pub(super) fn rouse(&mut self, number: usize) {
         if let Some(station) = self.resting.take(number) {
             self.return_to_work(station);
         }
     }
 
-    /// Ends the rest of each station (an engine's part of the shard) whose rest lasts until `now` or earlier.
+    /// Ends the rest of each station whose rest lasts until `now` or earlier.
     pub(super) fn rouse_due(&mut self, now: Timestamp) {
         while let Some(station) = self.resting.take_due(now) {
             self.return_to_work(station);
         }
     }
 
-    /// Ends the rest of a station (an engine's part of the shard), so that it takes part in turns again.
+    /// Ends the rest of a station, so that it takes part in turns again.
     pub(super) fn return_to_work(&mut self, mut station: Box<Station>) {
         station.end_rest();
         self.stations.push(*station);
     }
 
-    /// Takes out all stations (engines' parts of the shard), including resting stations.
+    /// Takes out all stations, including resting stations.
     pub(super) fn take_all(&mut self) -> Vec<Station> {
         let mut stations = core::mem::take(&mut self.stations);
         stations.extend(self.resting.take_all().map(|station| *station));
         stations
     }
 
-    /// Drops the stations (parts of the shard) of engines that were shut down.
+    /// Drops the stations of engines that were shut down.
     pub(super) fn drop_closed(&mut self) {
         if self.stations.iter().any(Station::is_closed) {
             self.stations.retain(|station| !station.is_closed());
         }
     }
 
-    /// Takes out the stations (parts of the shard) of engines that were shut down.
+    /// Takes out the stations of engines that were shut down.
     pub(super) fn take_closed(&mut self) -> Vec<Station> {
         self.stations.extract_if(.., |station| station.is_closed()).collect()
     }
 
-    /// Runs a turn, a pass of the shard's loop. The turn visits each station (an engine's part of the shard) that does
-    /// not rest. Returns the next step of the shard.
+    /// Runs a turn, a pass of the shard's loop. The turn visits each station that does not rest. Returns the next step
+    /// of the shard.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Output) -> Next {
         let turns = self.stations.iter_mut().map(|station| station.turn(now, out));
         turns.fold(Next::Sleep(self.resting.first_end()), Next::sooner)
@@ -105,30 +104,27 @@ impl Led {
         self.stations.iter_mut().filter_map(Station::next_due).min()
     }
 
-    /// Drains the lanes (threads' queues to a shard) once more, after the shard has announced its sleep until `wake`.
-    /// Returns the next step of the shard: see [`Station::look_again`].
+    /// Drains the lanes once more, after the shard has announced its sleep until `wake`. Returns the next step of the
+    /// shard: see [`Station::look_again`].
     pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         let looks = self.stations.iter_mut().map(|station| station.look_again(wake));
         looks.fold(Next::Sleep(wake), Next::sooner)
     }
 
-    /// Moves the tickets (requests to check timers) in the lanes (threads' queues to the shard) into the wheels of
-    /// their engines.
+    /// Moves the tickets in the lanes into the wheels of their engines.
     pub(super) fn drain(&mut self) {
         self.stations.iter_mut().for_each(|station| {
             station.drain();
         });
     }
 
-    /// Returns the start of the first tick whose due timers some station (an engine's part of the shard) has not handed
-    /// out.
+    /// Returns the start of the first tick whose due timers some station has not handed out.
     pub(super) fn due(&self) -> Timestamp {
         let at_rest = self.resting.first_end().map(|wake| wake.at);
         self.stations.iter().map(Station::due).chain(at_rest).min().unwrap_or(Timestamp::MAX)
     }
 
-    /// Returns the parkers (the words that announce a sleep) of the stations (engines' parts of a shard) that do not
-    /// rest.
+    /// Returns the parkers (the words that announce a sleep) of the stations that do not rest.
     pub(super) fn parkers(&self) -> impl Iterator<Item = &Parker> {
         self.stations.iter().map(|station| &station.shared.parker)
     }
@@ -139,25 +135,22 @@ impl Led {
 /// batches grows with each takeover.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
-    /// The number of batches (groups of due timers) that must still go to the workers. After that, the leader (the
-    /// thread that runs the shard) may run a batch itself.
+    /// The number of batches that must still go to the workers. After that, the leader (the thread that runs the shard)
+    /// may run a batch itself.
     withheld: u32,
-    /// The number of batches (groups of due timers) that the last takeover of the shard has sent to the workers. Each
-    /// takeover doubles the number.
+    /// The number of batches that the last takeover of the shard has sent to the workers. Each takeover doubles the
+    /// number.
     penalty: u32,
-    /// The number of batches (groups of due timers) that leaders (threads that run the shard) have run after the last
-    /// change of `penalty`.
+    /// The number of batches that leaders (threads that run the shard) have run after the last change of `penalty`.
     kept: u32,
 }
 
 impl Trust {
     const PENALTIES: RangeInclusive<u32> = if cfg!(tourbillon_loom) { 0..=0 } else { 16..=1_024 };
-    /// The number of batches (groups of due timers) after which `Trust::penalty` is halved, if no takeover comes
-    /// between.
+    /// The number of batches after which `Trust::penalty` is halved, if no takeover comes between.
     const FORGIVEN_AFTER: u32 = 256;
 
-    /// Records that a handler held up the thread that leads the shard. The next batches (groups of due timers) go to
-    /// the workers.
+    /// Records that a handler held up the thread that leads the shard. The next batches go to the workers.
     pub(super) fn lose(&mut self) {
         self.penalty = (2 * self.penalty).clamp(*Self::PENALTIES.start(), *Self::PENALTIES.end());
         (self.withheld, self.kept) = (self.penalty, 0);

@@ -93,8 +93,8 @@ pub(crate) struct Seat {
     index: usize,
     /// The thread that ran the loop last; `None` before the first run.
     runs_on: Cell<Option<ThreadKey>>,
-    /// The stations (engines' parts of the shard) after the last turn (a pass of its loop) that had work (W5). `None`
-    /// if the loop must lock the shard to read them.
+    /// The stations (engines' parts of the shard) after the last turn that had work (W5). `None` if the loop must lock
+    /// the shard to read them.
     stations: Option<Vec<StdArc<StationShared>>>,
     /// The moment at which the last turn planned the next turn. `None` if the last turn planned no turn. A planned
     /// moment may lie within a tick; an announced moment does not.
@@ -124,7 +124,7 @@ impl Seat {
         self.planned.is_some_and(|planned| planned <= now)
     }
 
-    /// Stores which stations (engines' parts of the shard) the shard has after a turn, one pass of the loop.
+    /// Stores which stations the shard has after a turn, one pass of the loop.
     fn keep(&mut self, led: &Led) {
         let present = || led.stations.iter().map(|station| &station.shared);
         let is_known = |known: &Vec<StdArc<StationShared>>| {
@@ -147,9 +147,8 @@ impl Seat {
         }
     }
 
-    /// Returns the moment at which the loop must drain its lanes (threads' queues to it). Returns `None` if the loop
-    /// may wait until it is woken. Calls `moved` first if the loop runs on another thread than before. `set` is the set
-    /// of the loop's shard.
+    /// Returns the moment at which the loop must drain its lanes. Returns `None` if the loop may wait until it is
+    /// woken. Calls `moved` first if the loop runs on another thread than before. `set` is the set of the loop's shard.
     pub(crate) fn next_look(&self, set: &ShardSet, moved: impl FnOnce()) -> Option<Timestamp> {
         // In the child of a fork, a thread that no longer exists may hold the locks.
         if set.is_forked() {
@@ -166,8 +165,8 @@ impl Seat {
     }
 
     /// Runs a turn of the loop at `now`. Hands out or moves at most `budget` tickets (requests to check timers) of each
-    /// engine. Does nothing if the loop need not drain its lanes (threads' queues to it) yet.
-    /// [`next_look`](Self::next_look) explains `set` and `moved`.
+    /// engine. Does nothing if the loop need not drain its lanes yet. [`next_look`](Self::next_look) explains `set` and
+    /// `moved`.
     pub(crate) fn turn(
         &mut self,
         set: &ShardSet,
@@ -224,8 +223,7 @@ impl Seat {
     }
 }
 
-/// The parkers (words that announce the next turn) of a shard that a loop leads, and of the shard's stations (engines'
-/// parts of a shard).
+/// The parkers (words that announce the next turn) of a shard that a loop leads, and of the shard's stations.
 struct Words<'a>(&'a Shard, &'a Led);
 
 impl Parkers for Words<'_> {
@@ -235,17 +233,17 @@ impl Parkers for Words<'_> {
 }
 
 impl Words<'_> {
-    /// Returns the first moment at which the loop announced to drain its lanes (threads' queues to it). Returns `None`
-    /// if the loop may wait until it is woken.
+    /// Returns the first moment at which the loop announced to drain its lanes. Returns `None` if the loop may wait
+    /// until it is woken.
     fn first(&self) -> Option<Look> {
         self.0.parkers(self.1).filter_map(Parker::looks_at).min()
     }
 }
 
 impl Shard {
-    /// Announces that the loop `n` sleeps until `wake` (W3). If a ticket (a request to check a timer) that came after
-    /// the turn is due earlier, announces that ticket's moment instead. Returns the announced sleep. If there is work
-    /// for another turn, withdraws the announcement and returns [`Next::Turn`].
+    /// Announces that the loop `n` sleeps until `wake` (W3). If a ticket that came after the turn is due earlier,
+    /// announces that ticket's moment instead. Returns the announced sleep. If there is work for another turn,
+    /// withdraws the announcement and returns [`Next::Turn`].
     fn fall_asleep(&self, led: &mut Led, n: usize, wake: Option<Wake>) -> Next {
         let announced = parker::announce(&Words(self, led), n, wake.map(|wake| wake.not_before));
         if announced && !self.has_newcomers() {

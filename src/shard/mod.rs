@@ -114,15 +114,13 @@ pub(crate) struct Shard {
     /// `None` if no leader will admit any more.
     newcomers: ForkLock<Option<Vec<Station>>>,
     has_newcomers: AtomicBool,
-    /// The list of resting stations (engines' parts of the shard) that have asked the leader (the thread that runs the
-    /// shard) for a turn.
+    /// The list of resting stations that have asked the leader for a turn.
     calls: StdArc<Calls>,
-    /// The word on which the thread that leads the shard sleeps. A new station (an engine's part of the shard) or a
-    /// station's call wakes the thread through this word. Closing this parker ends the shard.
+    /// The word on which the thread that leads the shard sleeps. A new station or a station's call wakes the thread
+    /// through this word. Closing this parker ends the shard.
     pub(crate) parker: StdArc<Parker>,
     pub(crate) counters: StdArc<ShardCounters>,
-    /// The core to which the shard's leader (the thread that runs the shard) is pinned; `None` if the shard is not
-    /// pinned.
+    /// The core to which the shard's leader is pinned; `None` if the shard is not pinned.
     core: Option<usize>,
 }
 
@@ -162,8 +160,7 @@ impl Shard {
         if self.made_in.is_past() { lock_patiently(&self.led).ok() } else { self.led.lock().ok() }
     }
 
-    /// Makes the shared part of a station (an engine's part of the shard) that can rest. Only a shard with threads of
-    /// its own has such stations.
+    /// Makes the shared part of a station that can rest. Only a shard with threads of its own has such stations.
     pub(crate) fn station_that_rests(&self, lane_capacity: u64, roster: &StdArc<Roster>) -> StationShared {
         StationShared::with(
             lane_capacity,
@@ -171,8 +168,7 @@ impl Shard {
         )
     }
 
-    /// Adds a station (an engine's part of the shard) for the leader (the thread that runs the shard) to admit. If no
-    /// thread will lead the shard any more, drops the station.
+    /// Adds a station for the leader to admit. If no thread will lead the shard any more, drops the station.
     pub(crate) fn join(&self, station: Station) {
         let mut station = Some(station);
         if let Some(Some(newcomers)) = self.newcomers.lock().as_deref_mut() {
@@ -194,14 +190,14 @@ impl Shard {
         self.counters.behind(now).max(by_word)
     }
 
-    /// Returns the parkers (words) on which the leader (the thread that runs the shard) announces its sleep: the
-    /// shard's own parker, and the parkers of the stations (engines' parts of a shard) that do not rest.
+    /// Returns the parkers (words) on which the leader announces its sleep: the shard's own parker, and the parkers of
+    /// the stations that do not rest.
     fn parkers<'a>(&'a self, led: &'a Led) -> impl Iterator<Item = &'a Parker> {
         core::iter::once(&*self.parker).chain(led.parkers())
     }
 
-    /// Returns whether a new station or a station's call waits for the leader (the thread that runs the shard). A
-    /// station is an engine's part of the shard.
+    /// Returns whether a new station or a station's call waits for the leader. A station is an engine's part of the
+    /// shard.
     fn has_arrivals(&self) -> bool {
         self.has_newcomers() || !self.calls.is_empty()
     }
@@ -211,17 +207,17 @@ impl Shard {
         self.has_newcomers.load(Ordering::Relaxed)
     }
 
-    /// Admits the stations (engines' parts of the shard) that have joined, and ends the rest of stations that have
-    /// called. Drops the stations of engines that were shut down.
+    /// Admits the stations that have joined, and ends the rest of stations that have called. Drops the stations of
+    /// engines that were shut down.
     pub(crate) fn admit_and_dismiss(&self, led: &mut Led) {
         self.admit(led);
         self.calls.take(|number| led.rouse(number));
         led.drop_closed();
     }
 
-    /// Lets stations (engines' parts of the shard) rest that had nothing to do for some turns. Announces the rests, and
-    /// then drains the stations' lanes (threads' queues) once more. Returns false if a lane has a ticket (a request to
-    /// check a timer) that is due, so that the shard must turn again.
+    /// Lets stations rest that had nothing to do for some turns. Announces the rests, and then drains the stations'
+    /// lanes (threads' queues) once more. Returns false if a lane has a ticket (a request to check a timer) that is
+    /// due, so that the shard must turn again.
     fn lay_to_rest(&self, led: &mut Led, now: Timestamp) -> bool {
         let idle = led.take_idle(now);
         if idle.is_empty() {
@@ -253,17 +249,16 @@ impl Shard {
         }
     }
 
-    /// Drops all stations (engines' parts of the shard) if a leader (the thread that runs the shard) has panicked.
-    /// After a panic, no thread can lead the shard any more.
+    /// Drops all stations if a leader has panicked. After a panic, no thread can lead the shard any more.
     fn bury_if_its_leader_panicked(&self) {
         if let Err(TryLockError::Poisoned(poisoned)) = self.led.try_lock() {
             drop(self.take_all(&mut poisoned.into_inner()));
         }
     }
 
-    /// Takes out all stations (engines' parts of the shard) for good. From now on, a station that joins is dropped at
-    /// once. The method does not read the flag `has_newcomers`, because the last leader (the thread that ran the shard)
-    /// may see an old value. Only the lock orders this call after an earlier `join` (R7).
+    /// Takes out all stations for good. From now on, a station that joins is dropped at once. The method does not read
+    /// the flag `has_newcomers`, because the last leader may see an old value. Only the lock orders this call after an
+    /// earlier `join` (R7).
     fn take_all(&self, led: &mut Led) -> Vec<Station> {
         let mut stations = led.take_all();
         let newcomers = self.newcomers.lock().and_then(|mut newcomers| newcomers.take());

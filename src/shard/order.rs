@@ -24,8 +24,8 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Sorts the tickets (requests to check timers) of `chunks`, which are due at `now`, by the deadlines of their
-    /// timers. The ticket of a timer that has ended may end up anywhere.
+    /// Sorts the tickets of `chunks`, which are due at `now`, by the deadlines of their timers. The ticket of a timer
+    /// that has ended may end up anywhere.
     pub(super) fn sort(&mut self, chunks: &mut [DueChunk], slots: &Slots, tick: TickLength, now: Timestamp) {
         let Self { tickets, parts, sorted } = self;
         tickets.clear();

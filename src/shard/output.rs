@@ -11,10 +11,9 @@ use crate::dispatch::{BATCH_CHUNKS, Batch, BatchJob, DueChunk, Fire, InFlight, d
 /// hundred µs of work. Then the shard drains its lanes (threads' queues to it) again.
 const TURN_BUDGET: usize = 16_384;
 
-/// Collects the due tickets (requests to check timers) of a shard's turn in batches, and sends the batches to workers.
+/// Collects the due tickets of a shard's turn in batches, and sends the batches to workers.
 pub(crate) struct Output {
-    /// The greatest number of tickets (requests to check timers) that the turn hands out or moves for one station, an
-    /// engine's part of the shard.
+    /// The greatest number of tickets that the turn hands out or moves for one station, an engine's part of the shard.
     budget: usize,
     /// The only batch (group of due timers) of the turn so far. The thread that leads the shard may run it. `None` if
     /// the turn has no batch or several.
@@ -33,9 +32,9 @@ impl Output {
         Self { budget, own: None, has_sent: false }
     }
 
-    /// Takes a batch (a group of due timers) of the turn, and sends it to workers. If a turn has a single batch and the
-    /// set's workers run the handlers, keeps the batch for the leader (the thread that runs the shard). Returns false
-    /// if the executor panicked.
+    /// Takes a batch of the turn, and sends it to workers. If a turn has a single batch and the set's workers run the
+    /// handlers, keeps the batch for the leader (the thread that runs the shard). Returns false if the executor
+    /// panicked.
     fn send(&mut self, engine: &StdArc<dyn Fire>, batch: &StdArc<Batch>) -> bool {
         if engine.dispatcher().own_workers().is_none() {
             self.has_sent = true;
@@ -50,24 +49,23 @@ impl Output {
         dispatch(engine, batch) && first
     }
 
-    /// Returns the greatest number of tickets (requests to check timers) that the turn hands out or moves for one
-    /// station, an engine's part of the shard.
+    /// Returns the greatest number of tickets that the turn hands out or moves for one station, an engine's part of the
+    /// shard.
     pub(super) fn budget(&self) -> usize {
         self.budget
     }
 
-    /// Returns whether a batch (a group of due timers) of the turn is kept for the thread that leads the shard to run.
+    /// Returns whether a batch of the turn is kept for the thread that leads the shard to run.
     pub(super) fn has_own(&self) -> bool {
         self.own.is_some()
     }
 
-    /// Returns whether the turn (a pass of the shard's loop) has produced no batch (group of due timers) yet.
+    /// Returns whether the turn (a pass of the shard's loop) has produced no batch yet.
     fn is_unused(&self) -> bool {
         self.own.is_none() && !self.has_sent
     }
 
-    /// Returns the batch (group of due timers) that is kept for the thread that leads the shard to run; `None` if no
-    /// batch is kept.
+    /// Returns the batch that is kept for the thread that leads the shard to run; `None` if no batch is kept.
     pub(super) fn into_own(self) -> Option<BatchJob> {
         self.own
     }
@@ -85,7 +83,7 @@ pub(super) struct Batching<'a> {
 }
 
 impl<'a> Batching<'a> {
-    /// Starts to gather the due chunks (groups of due tickets) of `engine` at the shard numbered `shard`.
+    /// Starts to gather the due chunks of `engine` at the shard numbered `shard`.
     pub(super) fn new(
         shard: usize,
         shared: &'a StationShared,
@@ -96,12 +94,12 @@ impl<'a> Batching<'a> {
         Self { shard, shared, engine, out, in_flight, due: Vec::new() }
     }
 
-    /// Returns whether another chunk (a group) of due tickets (requests to check timers) may go to the workers.
+    /// Returns whether another chunk of due tickets may go to the workers.
     pub(super) fn has_room(&self) -> bool {
         !self.due.is_empty() || self.in_flight.has_room()
     }
 
-    /// Adds the due tickets (requests to check timers) of one-shots. Moves the tickets of owned timers to `to_check`.
+    /// Adds the due tickets of one-shots. Moves the tickets of owned timers to `to_check`.
     pub(super) fn add_scheduled(&mut self, mut waiting: Waiting, to_check: &mut Vec<Ticket>) {
         if waiting.tickets.iter().any(Ticket::is_owned) {
             to_check.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
@@ -119,8 +117,8 @@ impl<'a> Batching<'a> {
         }
     }
 
-    /// Hands over the last chunks (groups of due tickets) of a turn. If these chunks are the turn's only batch, a
-    /// single thread fires them, and `sort` puts their tickets (requests to check timers) in order first.
+    /// Hands over the last chunks of a turn. If these chunks are the turn's only batch, a single thread fires them, and
+    /// `sort` puts their tickets in order first.
     pub(super) fn flush_in_order(&mut self, now: Timestamp, sort: impl FnOnce(&mut [DueChunk])) {
         if self.due.len() > 1 && self.out.is_unused() {
             sort(&mut self.due);

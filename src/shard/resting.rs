@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Resting {
     stations: BTreeMap<usize, Rest>,
-    /// The moments at which the rests of stations (engines' parts of the shard) end by themselves. Each moment has the
-    /// number of the station's call. The value is the first deadline that is due at the moment (`Wake::not_before`).
+    /// The moments at which the rests of stations end by themselves. Each moment has the number of the station's call.
+    /// The value is the first deadline that is due at the moment (`Wake::not_before`).
     ends: BTreeMap<(Timestamp, usize), Timestamp>,
 }
 
@@ -22,7 +22,7 @@ struct Rest {
 }
 
 impl Resting {
-    /// Puts a station (an engine's part of the shard) to rest until `wake`.
+    /// Puts a station to rest until `wake`.
     pub(super) fn put(&mut self, number: usize, station: Box<Station>, wake: Option<Wake>) {
         if let Some(Wake { at, not_before }) = wake {
             self.ends.insert((at, number), not_before);
@@ -30,8 +30,7 @@ impl Resting {
         self.stations.insert(number, Rest { station, wake });
     }
 
-    /// Takes out the resting station (an engine's part of the shard) whose call has this number. Returns `None` if that
-    /// station does not rest.
+    /// Takes out the resting station whose call has this number. Returns `None` if that station does not rest.
     pub(super) fn take(&mut self, number: usize) -> Option<Box<Station>> {
         let Rest { station, wake } = self.stations.remove(&number)?;
         if let Some(wake) = wake {
@@ -40,7 +39,7 @@ impl Resting {
         Some(station)
     }
 
-    /// Takes out a station (an engine's part of the shard) whose rest has ended by `now`.
+    /// Takes out a station whose rest has ended by `now`.
     pub(super) fn take_due(&mut self, now: Timestamp) -> Option<Box<Station>> {
         let (&(at, number), _) = self.ends.first_key_value()?;
         if at > now { None } else { self.take(number) }
@@ -52,7 +51,7 @@ impl Resting {
         Some(Wake { at, not_before })
     }
 
-    /// Takes out all resting stations (engines' parts of the shard).
+    /// Takes out all resting stations.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Box<Station>> {
         let Self { stations, ends } = core::mem::take(self);
         drop(ends);

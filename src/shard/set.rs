@@ -192,9 +192,8 @@ impl ShardSet {
         }
     }
 
-    /// Drops the stations (parts of the shards) of engines that were shut down, at each shard that `lead` locks. The
-    /// stations are dropped after the shard is unlocked: a station's drop may drop a handler, and another thread may
-    /// wait for the lock.
+    /// Drops the stations of engines that were shut down, at each shard that `lead` locks. The stations are dropped
+    /// after the shard is unlocked: a station's drop may drop a handler, and another thread may wait for the lock.
     pub(super) fn dismiss(&self, lead: impl Fn(&Shard) -> Option<Leading<'_>>) {
         for shard in &self.shards {
             let closed = lead(shard).map(|mut led| {
@@ -223,8 +222,7 @@ impl ShardSet {
     }
 
     /// Returns whether the calling thread may lead a shard of this set at present. A thread of the set may lead one,
-    /// unless it runs a handler for the set's workers. A loop's thread leads a shard only inside a turn (a pass of its
-    /// loop).
+    /// unless it runs a handler for the set's workers. A loop's thread leads a shard only inside a turn.
     pub(crate) fn is_led_here(&self) -> bool {
         match self.settings.leaders {
             Leaders::Loops => self.is_turned_here(),
@@ -232,7 +230,7 @@ impl ShardSet {
         }
     }
 
-    /// Returns whether the calling thread is in a turn (one pass) of an event loop of this set.
+    /// Returns whether the calling thread is in a turn of an event loop of this set.
     pub(crate) fn is_turned_here(&self) -> bool {
         self.is_of_loops() && here::is_turning(self.id)
     }

@@ -80,14 +80,13 @@ pub(super) struct IdleSleep {
 }
 
 impl IdleSleep {
-    /// Begins a turn (a pass of the shard's loop) of the shard. Forgets the chosen end of the sleep if that end has
-    /// passed.
+    /// Begins a turn of the shard. Forgets the chosen end of the sleep if that end has passed.
     pub(super) fn begin_turn(&mut self, now: Timestamp) {
         self.now = now;
         self.until = self.until.filter(|until| *until > now);
     }
 
-    /// Records the deadline of a timer whose stale ticket (a request to check a timer) was dropped.
+    /// Records the deadline of a timer whose stale ticket was dropped.
     #[inline]
     pub(super) fn note(&mut self, deadline: Timestamp) {
         if deadline > self.now && self.until.is_none_or(|until| deadline < until) {

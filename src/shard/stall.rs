@@ -79,7 +79,7 @@ impl StallDetector {
         self.set_overdue_since(now.min(due));
     }
 
-    /// Records that the shard sleeps from `now` on. Its next turn (a pass of the shard's loop) should begin at `until`.
+    /// Records that the shard sleeps from `now` on. Its next turn should begin at `until`.
     pub(super) fn begin_sleep(&mut self, now: Timestamp, until: Timestamp) {
         self.check(now);
         if now < until {
@@ -186,8 +186,7 @@ mod tests {
         assert_eq!(seen(&detector, 100_000), (1, 250, 0));
     }
 
-    /// If a shard does not sleep, the delay of its next turn (a pass of the shard's loop) does not include the delay of
-    /// the last turn.
+    /// If a shard does not sleep, the delay of its next turn does not include the delay of the last turn.
     #[test]
     fn without_a_sleep_the_next_tick_is_overdue() {
         let mut detector = detector();

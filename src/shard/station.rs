@@ -45,7 +45,7 @@ const RESTS_AFTER: u32 = if cfg!(tourbillon_loom) { 0 } else { 8 };
 /// An engine's part of a shard: it keeps the engine's timing wheel at the shard, and reads the engine's inbox there.
 /// Only the thread that leads the shard uses a station.
 pub(crate) struct Station {
-    /// The number of the shard to which this station (the engine's part of the shard) belongs.
+    /// The number of the shard to which this station belongs.
     shard: usize,
     engine: EngineRef,
     pub(super) shared: StdArc<StationShared>,
@@ -55,29 +55,29 @@ pub(crate) struct Station {
     tick: TickLength,
     /// Insertions that are on their way from a lane (a thread's queue to a shard) to the wheel.
     drained: Vec<Insertion>,
-    /// Due tickets (requests to check timers) of owned timers that have left the wheel. The tickets wait until the
-    /// shard checks the timers' deadlines.
+    /// Due tickets of owned timers that have left the wheel. The tickets wait until the shard checks the timers'
+    /// deadlines.
     to_check: Vec<Ticket>,
     recheck: Recheck,
     order: Order,
-    /// Whether the last turn put off the spreading of coarse slots, the move of their tickets (requests to check
-    /// timers) to finer slots. A turn does so to let due timers fire first.
+    /// Whether the last turn put off the spreading of coarse slots, the move of their tickets to finer slots. A turn
+    /// does so to let due timers fire first.
     put_spreading_off: bool,
     idle_sleep: IdleSleep,
     in_flight: InFlight,
     backlog: Backlog,
     checked_at: Timestamp,
-    /// Whether the shard's next sleep ends for a check of batches. The check concerns the batches (groups of due
-    /// timers) that workers are running.
+    /// Whether the shard's next sleep ends for a check of batches. The check concerns the batches that workers are
+    /// running.
     check_is_planned: bool,
     sweeping: bool,
-    /// The number of successive turns in which the station (the engine's part of the shard) found nothing to do.
+    /// The number of successive turns in which the station found nothing to do.
     idle_turns: u32,
 }
 
 impl Station {
-    /// Makes the station (the engine's part of the shard) of `engine` at `shard`. An engine may have only one station
-    /// at a shard, because an inbox may have only one reader.
+    /// Makes the station of `engine` at `shard`. An engine may have only one station at a shard, because an inbox may
+    /// have only one reader.
     pub(crate) fn new(
         shard: usize,
         engine: (StdArc<dyn Fire>, &StdArc<Presence>),
@@ -108,15 +108,14 @@ impl Station {
         }
     }
 
-    /// Returns the number by which the station (the engine's part of the shard) calls the shard's leader, the thread
-    /// that runs the shard; `None` if the station never rests.
+    /// Returns the number by which the station calls the shard's leader, the thread that runs the shard; `None` if the
+    /// station never rests.
     pub(super) fn call_number(&self) -> Option<usize> {
         self.shared.parker.call_number()
     }
 
-    /// Returns whether the station (the engine's part of the shard) may rest, so that turns leave it out. A station may
-    /// rest if it had nothing to do for some turns, and if only its lanes (threads' queues) and its wheel can give it
-    /// work.
+    /// Returns whether the station may rest, so that turns leave it out. A station may rest if it had nothing to do for
+    /// some turns, and if only its lanes and its wheel can give it work.
     pub(super) fn may_rest(&mut self) -> bool {
         if self.idle_turns < RESTS_AFTER || self.call_number().is_none() || !self.backlog.is_empty() {
             return false;
@@ -128,33 +127,31 @@ impl Station {
             && !self.shared.is_check_wanted()
     }
 
-    /// Announces that the station (the engine's part of the shard) rests until `wake`: the shard's turns leave it out.
-    /// Returns false if the engine was shut down.
+    /// Announces that the station rests until `wake`: the shard's turns leave it out. Returns false if the engine was
+    /// shut down.
     pub(super) fn announce_rest(&self, wake: Option<Wake>) -> bool {
         self.shared.parker.rest(wake.map(|wake| wake.not_before))
     }
 
-    /// Ends the rest of the station (the engine's part of the shard): turns of the shard visit it again. Withdraws the
-    /// announcement that [`announce_rest`](Self::announce_rest) made.
+    /// Ends the rest of the station: turns of the shard visit it again. Withdraws the announcement that
+    /// [`announce_rest`](Self::announce_rest) made.
     pub(super) fn end_rest(&mut self) {
         self.shared.parker.withdraw();
         self.idle_turns = 0;
     }
 
-    /// Returns the number of tickets (timers to check) in the wheel.
+    /// Returns the number of tickets in the wheel.
     #[cfg(all(test, not(tourbillon_loom)))]
     pub(super) fn tickets(&self) -> usize {
         self.wheel.len()
     }
 
-    /// Returns whether the engine was shut down, so that the shard must drop the station (the engine's part of the
-    /// shard).
+    /// Returns whether the engine was shut down, so that the shard must drop the station.
     pub(super) fn is_closed(&self) -> bool {
         self.shared.parker.is_closed()
     }
 
-    /// Does the work of this station (the engine's part of the shard) in a turn of the shard: drains the lanes
-    /// (threads' queues to the shard), and processes the tickets.
+    /// Does the work of this station in a turn of the shard: drains the lanes, and processes the tickets.
     pub(super) fn turn(&mut self, now: Timestamp, out: &mut Output) -> Next {
         self.idle_sleep.begin_turn(now);
         let is_idle = self.drain() == 0;
@@ -165,8 +162,7 @@ impl Station {
         next
     }
 
-    /// Processes the tickets (requests to check timers) in the wheel at `now`. Handlers that run inline are called
-    /// here.
+    /// Processes the tickets in the wheel at `now`. Handlers that run inline are called here.
     pub(super) fn work(&mut self, now: Timestamp, out: &mut Output) -> Next {
         self.hand_over_backlog(now, out);
         let tick = self.tick.current_tick(now);
@@ -211,8 +207,7 @@ impl Station {
         })
     }
 
-    /// Drops the stale tickets (requests to check timers) before the first live ticket, so that the shard does not wake
-    /// for stale tickets.
+    /// Drops the stale tickets before the first live ticket, so that the shard does not wake for stale tickets.
     fn drop_stale_first(&mut self) {
         let Self { slots, wheel, tick, idle_sleep, shared, .. } = self;
         let before = wheel.len();
@@ -230,10 +225,10 @@ impl Station {
         self.wheel.wake_tick().into_iter().chain(idle).min()
     }
 
-    /// Drains the lanes (threads' queues to the shard) once more (K1), after the shard has announced its sleep until
-    /// `wake`. Returns the next step of the shard that this station asks for. The shard may sleep as announced under
-    /// three conditions. No ticket that came after the turn is due earlier. No held-back ticket can be handed over now.
-    /// Neither a sweep of stale tickets nor a check of batches is wanted.
+    /// Drains the lanes once more (K1), after the shard has announced its sleep until `wake`. Returns the next step of
+    /// the shard that this station asks for. The shard may sleep as announced under three conditions. No ticket that
+    /// came after the turn is due earlier. No held-back ticket can be handed over now. Neither a sweep of stale tickets
+    /// nor a check of batches is wanted.
     pub(super) fn look_again(&mut self, wake: Option<Wake>) -> Next {
         self.drain();
         let check_is_missing = self.shared.is_check_wanted() && !self.check_is_planned;
@@ -243,29 +238,27 @@ impl Station {
         Next::Sleep(wake).sooner(Next::Sleep(self.due_wake()))
     }
 
-    /// Returns the end of the shard's sleep by the tickets (requests to check timers) in the wheel alone. Returns
-    /// `None` if no ticket ends the sleep.
+    /// Returns the end of the shard's sleep by the tickets in the wheel alone. Returns `None` if no ticket ends the
+    /// sleep.
     fn due_wake(&self) -> Option<Wake> {
         let tick = self.wake_tick()?;
         Some(Wake { at: self.tick.start_of(tick), not_before: self.tick.first_deadline_of(tick) })
     }
 
-    /// Returns the start of the first tick whose timers the station (the engine's part of the shard) has not handed
-    /// out.
+    /// Returns the start of the first tick whose timers the station has not handed out.
     pub(super) fn due(&self) -> Timestamp {
         self.tick.start_of(self.wheel.position().saturating_add(1))
     }
 
-    /// Returns the moment at which the wheel must advance next; `None` if the wheel holds no ticket (a request to check
-    /// a timer).
+    /// Returns the moment at which the wheel must advance next; `None` if the wheel holds no ticket.
     pub(super) fn next_due(&mut self) -> Option<Timestamp> {
         self.drain();
         self.drop_stale_first();
         self.wheel.wake_tick().map(|tick| self.tick.start_of(tick))
     }
 
-    /// Moves tickets (requests to check timers) from the lanes (threads' queues to the shard) into the wheel, and drops
-    /// tickets of ended timers. Returns the number of tickets that were in the lanes.
+    /// Moves tickets from the lanes into the wheel, and drops tickets of ended timers. Returns the number of tickets
+    /// that were in the lanes.
     pub(super) fn drain(&mut self) -> u64 {
         let before = self.wheel.len();
         let Self { shared, reader, slots, wheel, tick, drained, idle_sleep, .. } = self;
@@ -322,8 +315,7 @@ impl Station {
         shared.counters.stale.add((before - wheel.len()) as u64);
     }
 
-    /// Returns whether the station holds due tickets (requests to check timers) back and may hand them over to the
-    /// workers now.
+    /// Returns whether the station holds due tickets back and may hand them over to the workers now.
     fn may_hand_over_backlog(&mut self) -> bool {
         if self.backlog.is_empty() {
             return false;
@@ -332,7 +324,7 @@ impl Station {
         self.in_flight.has_room()
     }
 
-    /// Hands held-back tickets (requests to check timers) over to the workers, until the workers have enough work.
+    /// Hands held-back tickets over to the workers, until the workers have enough work.
     fn hand_over_backlog(&mut self, now: Timestamp, out: &mut Output) {
         if !self.may_hand_over_backlog() {
             return;
@@ -349,15 +341,15 @@ impl Station {
         out.flush(now);
     }
 
-    /// Drops tickets (requests to check timers) that became stale while they were held back.
+    /// Drops tickets that became stale while they were held back.
     fn sweep_backlog(&mut self) {
         let Self { shared, slots, backlog, .. } = self;
         let stale = backlog.sweep(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
         shared.counters.stale.add(stale as u64);
     }
 
-    /// Checks the owned timers whose tickets (requests to check timers) are due, and hands over the timers that are
-    /// due. Most of the checked timers were postponed or disarmed.
+    /// Checks the owned timers whose tickets are due, and hands over the timers that are due. Most of the checked
+    /// timers were postponed or disarmed.
     fn check_owned(&mut self, now: Timestamp, out: &mut Output) {
         let Self { shard, engine, shared, slots, wheel, tick, in_flight, to_check, recheck, order, .. } =
             self;
@@ -382,8 +374,8 @@ impl Station {
         out.flush_in_order(now, |chunks| order.sort(chunks, slots, *tick, now));
     }
 
-    /// Checks a part of the wheel for stale tickets (requests to check timers), if such a sweep is wanted. Returns
-    /// false while a part of the sweep remains.
+    /// Checks a part of the wheel for stale tickets, if such a sweep is wanted. Returns false while a part of the sweep
+    /// remains.
     fn sweep(&mut self) -> bool {
         if !self.sweeping {
             if !self.shared.is_sweep_wanted() {

@@ -20,7 +20,7 @@ pub(crate) struct StationShared {
 }
 
 impl StationShared {
-    /// Makes the shared data of a station (an engine's part of a shard) that never rests.
+    /// Makes the shared data of a station that never rests.
     pub(crate) fn new(lane_capacity: u64, roster: &StdArc<Roster>) -> Self {
         Self::with(lane_capacity, Parker::new(StdArc::clone(roster)))
     }
@@ -77,8 +77,8 @@ impl StationShared {
         self.check_wanted.load(Ordering::Relaxed)
     }
 
-    /// Clears the request for a check of batches. The leader (the thread that runs the shard) must call this before the
-    /// check begins. A job that is dropped during the check then asks for another check.
+    /// Clears the request for a check of batches. The leader must call this before the check begins. A job that is
+    /// dropped during the check then asks for another check.
     pub(crate) fn take_check_wanted(&self) {
         // Ordering: Acquire [H3 of `dispatch::batch`]. Pairs with `want_check`.
         self.check_wanted.swap(false, Ordering::Acquire);

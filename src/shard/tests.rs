@@ -107,8 +107,8 @@ impl Rig {
         }
     }
 
-    /// Turns the station (an engine's part of a shard) at `wake` and at each later moment that it asks for, until
-    /// `end`. Returns the number of turns, and the number of timers that fired.
+    /// Turns the station at `wake` and at each later moment that it asks for, until `end`. Returns the number of turns,
+    /// and the number of timers that fired.
     fn run(&mut self, mut wake: Timestamp, end: Timestamp) -> (usize, u64) {
         let before = self.fire.fired.load(Ordering::Relaxed);
         let mut turns = 0;

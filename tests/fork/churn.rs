@@ -41,9 +41,8 @@ impl Engines {
     }
 }
 
-/// Does all the work of a short-lived thread. The thread's first call on each engine takes a lane (a queue to the
-/// shard). The engine also lists the thread's owned timer. The end of the thread gives back the lane and the list
-/// entry.
+/// Does all the work of a short-lived thread. The thread's first call on each engine takes a lane. The engine also
+/// lists the thread's owned timer. The end of the thread gives back the lane and the list entry.
 fn use_once(engines: [&Engine<u32>; 3]) {
     for engine in engines {
         if let Ok(id) = engine.handle().schedule(HOUR, 0) {

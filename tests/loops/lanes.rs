@@ -59,8 +59,7 @@ fn a_full_lane_waits_for_no_loop_that_does_not_turn() {
     assert_eq!(log.len(), 8 * 500);
 }
 
-/// A layer calls `await_room` to wait for room in a full lane (a thread's queue to a shard). On a loop's own thread
-/// this call makes the room itself.
+/// A layer calls `await_room` to wait for room in a full lane. On a loop's own thread this call makes the room itself.
 #[test]
 fn a_layer_gets_room_in_a_full_lane_of_the_loops_own_thread() {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(1).unwrap();
@@ -79,8 +78,8 @@ fn a_layer_gets_room_in_a_full_lane_of_the_loops_own_thread() {
     assert!(!base.await_room(&mut 0));
 }
 
-/// A lane (a thread's queue to a shard) fills up inside a turn (a pass of its loop) of its own loop. No thread can make
-/// room during the turn, so the lane refuses.
+/// A lane fills up inside a turn (a pass of its loop) of its own loop. No thread can make room during the turn, so the
+/// lane refuses.
 #[test]
 fn a_lane_that_fills_up_inside_of_its_loops_turn_refuses() {
     let (shards, mut loops) = Builder::new().clock(ManualClock::new()).loops(1).unwrap();

@@ -64,8 +64,7 @@ struct Model {
     pending: BTreeMap<u64, (TimerId, Timestamp)>,
     /// All ids so far, each with its timer's payload. Most ids are stale.
     ids: Vec<(TimerId, u64)>,
-    /// For each shard, the number of timers scheduled there after the last drain of the lanes (threads' queues to the
-    /// shards).
+    /// For each shard, the number of timers scheduled there after the last drain of the lanes.
     posted: Vec<u64>,
     payloads: u64,
     scheduled: u64,
@@ -163,8 +162,7 @@ impl Model {
         outcome
     }
 
-    /// Returns the largest possible number of tickets (requests to check timers) in the lane (the queue) to a caller's
-    /// shard.
+    /// Returns the largest possible number of tickets in the lane to a caller's shard.
     fn in_lane(&self, caller: usize) -> u64 {
         let lane = self.lane(caller);
         // Owned timers use the first shard.

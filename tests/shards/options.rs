@@ -82,7 +82,7 @@ fn on_the_spot(job: Job) {
     job.run();
 }
 
-/// While a shard's own thread waits in an executor, no thread makes room in the shard's lanes (threads' queues to it).
+/// While a shard's own thread waits in an executor, no thread makes room in the shard's lanes.
 #[test]
 fn a_handler_of_an_executor_on_the_shards_thread_does_not_wait_for_room() {
     within_patience(|| {

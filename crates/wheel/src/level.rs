@@ -58,8 +58,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
-    /// Adds a ticket (a request to check a timer) to the level's slot for the ticket's tick. Returns the first tick of
-    /// that slot.
+    /// Adds a ticket to the level's slot for the ticket's tick. Returns the first tick of that slot.
     #[inline]
     pub(super) fn push(&mut self, ticket: T) -> u64 {
         let number = ticket.tick().0 >> self.shift;
@@ -121,15 +120,15 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         number << self.shift
     }
 
-    /// Returns the tick at which the wheel starts to move the tickets (requests to check timers) of coarse slot
-    /// `number` to the next finer level. The tick is `turns` ticks before the slot begins, but never more than the
-    /// slot's width before. Still earlier, the finer level cannot hold the slot's tickets.
+    /// Returns the tick at which the wheel starts to move the tickets of coarse slot `number` to the next finer level.
+    /// The tick is `turns` ticks before the slot begins, but never more than the slot's width before. Still earlier,
+    /// the finer level cannot hold the slot's tickets.
     pub(super) fn spread_from(&self, number: u64, turns: u64) -> u64 {
         self.start_of(number) - turns.min(1 << self.shift)
     }
 
-    /// Returns whether the next finer level can already hold the tickets (requests to check timers) of the whole slot.
-    /// The finer level can if the slot begins within one revolution of that level.
+    /// Returns whether the next finer level can already hold the tickets of the whole slot. The finer level can if the
+    /// slot begins within one revolution of that level.
     pub(super) fn fits_finer_level(&self, number: u64, position: u64) -> bool {
         let finer = self.shift - BITS;
         (number << BITS) - (position >> finer) <= 1 << BITS

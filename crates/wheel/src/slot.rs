@@ -11,8 +11,7 @@ use alloc::vec::Vec;
 pub(super) struct Slot<T> {
     open: Vec<T>,
     full: Vec<Vec<T>>,
-    /// A lower bound for the ticks of all tickets (requests to check timers) in the slot; `u64::MAX` if the slot is
-    /// empty.
+    /// A lower bound for the ticks of all tickets in the slot; `u64::MAX` if the slot is empty.
     earliest: u64,
 }
 
@@ -36,7 +35,7 @@ impl<T: Ticket> Slot<T> {
         self.full.push(filled);
     }
 
-    /// Takes a chunk (a group) of at most `limit` tickets out of the slot. Returns `None` if the slot is empty.
+    /// Takes a chunk of at most `limit` tickets out of the slot. Returns `None` if the slot is empty.
     pub(super) fn take(&mut self, limit: usize) -> Option<Vec<T>> {
         let mut chunk = match self.full.pop() {
             Some(chunk) => chunk,
@@ -96,7 +95,7 @@ impl<T: Ticket> Slot<T> {
         step
     }
 
-    /// Drops the ticket that [`Slot::drop_stale_first`] checked: the last ticket of the last chunk (group of tickets).
+    /// Drops the ticket that [`Slot::drop_stale_first`] checked: the last ticket of the last chunk.
     fn pop(&mut self) {
         if self.open.pop().is_some() {
             return;
@@ -151,7 +150,7 @@ impl<T: Ticket> Slot<T> {
     }
 }
 
-/// Moves the earliest ticket to the end of the chunk (a group of tickets), and returns the ticket's tick.
+/// Moves the earliest ticket to the end of the chunk, and returns the ticket's tick.
 fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
     let Some(last) = chunk.len().checked_sub(1) else { return u64::MAX };
     let first = (0..=last).min_by_key(|&at| chunk[at].tick()).unwrap_or(last);
@@ -159,24 +158,23 @@ fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
     chunk[last].tick().0
 }
 
-/// The result of [`Slot::drop_stale_first`]: the numbers of checked and dropped tickets (requests to check timers).
+/// The result of [`Slot::drop_stale_first`]: the numbers of checked and dropped tickets.
 #[derive(Debug)]
 pub(super) struct FirstStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// Whether the slot's first ticket (request to check a timer) is live after the call. If not, stale tickets may
-    /// still stand first.
+    /// Whether the slot's first ticket is live after the call. If not, stale tickets may still stand first.
     pub(super) is_live: bool,
 }
 
-/// The result of [`Slot::sweep_step`]: the numbers of checked and dropped tickets, and the number of chunks (groups of
-/// tickets) that are left to check.
+/// The result of [`Slot::sweep_step`]: the numbers of checked and dropped tickets, and the number of chunks that are
+/// left to check.
 #[derive(Debug)]
 pub(super) struct SweepStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// The number of the slot's full chunks (groups of tickets) that the sweep has not checked yet. At 0, the sweep
-    /// goes on with the next slot.
+    /// The number of the slot's full chunks that the sweep has not checked yet. At 0, the sweep goes on with the next
+    /// slot.
     pub(super) unswept: usize,
 }
 

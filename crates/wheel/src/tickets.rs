@@ -53,8 +53,8 @@ use alloc::vec::Vec;
 pub enum Progress {
     /// All due tickets (requests to check timers) have been handed out.
     Settled,
-    /// The budget was spent before all due tickets (requests to check timers) were handed out. The next advance
-    /// continues where this advance stopped.
+    /// The budget was spent before all due tickets were handed out. The next advance continues where this advance
+    /// stopped.
     BudgetSpent,
 }
 
@@ -89,8 +89,8 @@ impl<N: Copy> Ticket for (Tick, N) {
 struct SweepCursor {
     depth: usize,
     ring_index: u64,
-    /// The number of the slot's full chunks (groups of tickets) that the sweep has not checked yet. `None` before the
-    /// sweep has begun the slot.
+    /// The number of the slot's full chunks that the sweep has not checked yet. `None` before the sweep has begun the
+    /// slot.
     unswept: Option<usize>,
 }
 
@@ -140,12 +140,12 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     position: u64,
     /// Tickets that were inserted after the last advance, and were already due when they were inserted.
     overdue: Slot<T>,
-    /// Overdue tickets (requests to check timers) that earlier advances left over. The next advance hands them out
-    /// before the tickets in `overdue`.
+    /// Overdue tickets that earlier advances left over. The next advance hands them out before the tickets in
+    /// `overdue`.
     late: Slot<T>,
     levels: Vec<Level<T, BITS>>,
-    /// A lower bound for the ticks of the finest level's tickets (requests to check timers). The wheel advances up to
-    /// this tick without a search of the finest level.
+    /// A lower bound for the ticks of the finest level's tickets. The wheel advances up to this tick without a search
+    /// of the finest level.
     fine_from: u64,
     /// A lower bound for the ticks at which occupied coarse slots begin. The wheel advances up to this tick without a
     /// search of the coarse levels.
@@ -161,30 +161,29 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     sweep: SweepCursor,
 }
 
-/// Chooses which chunks (groups of tickets) are searched for stale tickets when they move to a finer level. A search
-/// reads a word of each timer, and that word is rarely in the cache. So if hardly any ticket is stale, only one of
-/// eight chunks is searched.
+/// Chooses which chunks are searched for stale tickets when they move to a finer level. A search reads a word of each
+/// timer, and that word is rarely in the cache. So if hardly any ticket is stale, only one of eight chunks is searched.
 #[derive(Debug, Default)]
 struct Sampling {
-    /// The number of chunks (groups of tickets) that are skipped after each search, as chosen by the last search.
+    /// The number of chunks that are skipped after each search, as chosen by the last search.
     skips: u32,
-    /// The number of chunks (groups of tickets) that remain to skip before the next search.
+    /// The number of chunks that remain to skip before the next search.
     left: u32,
 }
 
 impl Sampling {
     const MOST_SKIPS: u32 = 7;
 
-    /// Returns whether the caller must search the next chunk (group of tickets) for stale tickets. After the search,
-    /// the caller must call [`note`](Self::note).
+    /// Returns whether the caller must search the next chunk for stale tickets. After the search, the caller must call
+    /// [`note`](Self::note).
     fn takes_next(&mut self) -> bool {
         let left = self.left.checked_sub(1);
         self.left = left.unwrap_or(0);
         left.is_none()
     }
 
-    /// Records how many tickets of a searched chunk (group of tickets) were stale. The more tickets were stale, the
-    /// sooner the next search comes.
+    /// Records how many tickets of a searched chunk were stale. The more tickets were stale, the sooner the next search
+    /// comes.
     fn note(&mut self, stale: usize, searched: usize) {
         self.skips = if 8 * stale > searched { 0 } else { (2 * self.skips + 1).min(Self::MOST_SKIPS) };
         self.left = self.skips;
@@ -331,8 +330,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         first_dropped
     }
 
-    /// Finds the slot with the earliest ticket (request to check a timer). Returns that ticket's tick, and the slot's
-    /// level and number.
+    /// Finds the slot with the earliest ticket. Returns that ticket's tick, and the slot's level and number.
     fn first_slot(&self) -> Option<(u64, usize, u64)> {
         let first = |(depth, level): (usize, &Level<T, BITS>)| {
             let number = level.first_occupied(self.position)?;
@@ -445,8 +443,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         fine.into_iter().chain(coarse).min().filter(|&tick| tick <= to)
     }
 
-    /// Moves the tickets (requests to check timers) of the coarse slots that begin at `tick` to finer levels. Returns
-    /// false if the budget ran out before the end.
+    /// Moves the tickets of the coarse slots that begin at `tick` to finer levels. Returns false if the budget ran out
+    /// before the end.
     fn cascade_into(&mut self, tick: u64, budget: &mut usize, is_live: &mut impl FnMut(&T) -> bool) -> bool {
         if tick < self.coarse_from {
             return true;
@@ -466,8 +464,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         true
     }
 
-    /// Moves a chunk (a group) of at most `limit` tickets of a coarse slot to the slots where the tickets belong now.
-    /// If [`Sampling`] chooses the chunk, drops its stale tickets first. Returns the number of tickets in the chunk.
+    /// Moves a chunk of at most `limit` tickets of a coarse slot to the slots where the tickets belong now. If
+    /// [`Sampling`] chooses the chunk, drops its stale tickets first. Returns the number of tickets in the chunk.
     fn cascade_chunk(
         &mut self,
         depth: usize,
@@ -488,8 +486,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         looked_at
     }
 
-    /// Hands out the tickets (requests to check timers) of `tick`. Returns false if the budget ran out before the last
-    /// ticket.
+    /// Hands out the tickets of `tick`. Returns false if the budget ran out before the last ticket.
     fn expire(&mut self, tick: u64, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
         let Some(level) = self.levels.first_mut() else { return true };
         let mut slot = level.with_slot(tick, |slot| core::mem::replace(slot, Slot::new()));
@@ -520,8 +517,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         slot.is_empty()
     }
 
-    /// Moves a part of the next coarse slots' tickets (requests to check timers) to finer levels, ahead of time.
-    /// `passed` is the number of ticks that have passed after the last such move.
+    /// Moves a part of the next coarse slots' tickets to finer levels, ahead of time. `passed` is the number of ticks
+    /// that have passed after the last such move.
     fn spread_ahead(&mut self, passed: u64, is_live: &mut impl FnMut(&T) -> bool) {
         self.crowded = false;
         for depth in 1..self.levels.len() {
@@ -572,8 +569,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         false
     }
 
-    /// Checks a chunk (a group of tickets) of the cursor's slot, or of the first occupied slot after it, and drops
-    /// stale tickets. Returns `None` when the sweep has passed the whole wheel.
+    /// Checks a chunk of the cursor's slot, or of the first occupied slot after it, and drops stale tickets. Returns
+    /// `None` when the sweep has passed the whole wheel.
     fn sweep_step(&mut self, is_live: &mut impl FnMut(&T) -> bool) -> Option<SweepStep> {
         let cursor = &mut self.sweep;
         while let Some(level) = self.levels.get_mut(cursor.depth) {

@@ -127,8 +127,7 @@ impl<T> Timer<T> {
     }
 }
 
-/// The number of stale tickets (requests to check ended timers) that the wheel tolerates in addition to a share of the
-/// pending timers.
+/// The number of stale tickets that the wheel tolerates in addition to a share of the pending timers.
 const STALE_SLACK: usize = 1_024;
 /// The number of timers that end or are moved before the wheel sweeps a chunk of tickets. So the wheel sweeps eight
 /// tickets for each such timer. While a sweep checks `n` live tickets, at most `n / 8` of them become stale behind the
@@ -355,8 +354,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         self.tickets.len()
     }
 
-    /// Returns the tick at which the wheel of tickets (requests to check timers) has work to do next. Stale tickets
-    /// count as work, too.
+    /// Returns the tick at which the wheel of tickets has work to do next. Stale tickets count as work, too.
     #[cfg(test)]
     pub(crate) fn wake_tick(&self) -> Option<Tick> {
         self.tickets.wake_tick()

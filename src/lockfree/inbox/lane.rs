@@ -71,30 +71,30 @@ fn cell_of(number: u64) -> usize {
 #[derive(Debug)]
 struct Writer {
     tail: *mut Block,
-    /// A chain of drained blocks of the lane (a thread's queue) that the writer may use again.
+    /// A chain of drained blocks of the lane that the writer may use again.
     spare: *mut Block,
 }
 
-/// The data of a lane (a thread's queue to a shard) that only the lane's reader accesses.
+/// The data of a lane that only the lane's reader accesses.
 #[derive(Debug)]
 struct Reader {
     head: *mut Block,
-    /// The number of insertions (tickets) that the reader has taken out of the lane (a thread's queue) so far.
+    /// The number of insertions (tickets) that the reader has taken out of the lane so far.
     taken: u64,
 }
 
-/// The result of a push into a lane (a thread's queue to a shard). It says whether the writer must wake the shard.
+/// The result of a push into a lane. It says whether the writer must wake the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// The push gives the writer no reason to wake the shard, because the lane (a thread's queue) is not crowded.
+    /// The push gives the writer no reason to wake the shard, because the lane is not crowded.
     Quietly,
-    /// The push filled a block, and a quarter of the capacity waits in the lane (a thread's queue). The writer should
-    /// wake the shard if it sleeps, so that the shard drains the lane.
+    /// The push filled a block, and a quarter of the capacity waits in the lane. The writer should wake the shard if it
+    /// sleeps, so that the shard drains the lane.
     Crowding,
 }
 
-/// Adds `by` to a counter that only the owner of the lane (a thread's queue) writes. Returns the sum. Because the
-/// counter has one writer, a plain load and store suffice.
+/// Adds `by` to a counter that only the owner of the lane writes. Returns the sum. Because the counter has one writer,
+/// a plain load and store suffice.
 #[inline(always)]
 fn count(counter: &AtomicU64, by: u64) -> u64 {
     // Ordering: Relaxed. A counter with one writer.
@@ -106,29 +106,29 @@ fn count(counter: &AtomicU64, by: u64) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Lane {
     writer: CachePadded<UnsafeCell<Writer>>,
-    /// The number of insertions (tickets) that all writers of the lane (a thread's queue) have published so far.
+    /// The number of insertions (tickets) that all writers of the lane have published so far.
     published: AtomicU64,
     /// The number of published insertions that schedule no new timer. They are tickets (requests to check timers) that
     /// were sent again, and timers that were withdrawn.
     not_scheduled: AtomicU64,
-    /// The number of timers that were cancelled so far by threads that had this lane (a thread's queue).
+    /// The number of timers that were cancelled so far by threads that had this lane.
     cancelled: AtomicU64,
-    /// The number of owned timers that the owners of the lane (a thread's queue) have created. `destroyed` counts the
-    /// owned timers that they have destroyed.
+    /// The number of owned timers that the owners of the lane have created. `destroyed` counts the owned timers that
+    /// they have destroyed.
     created: AtomicU64,
     destroyed: AtomicU64,
-    /// The number of armings of owned timers that needed a new ticket in this lane (a thread's queue).
+    /// The number of armings of owned timers that needed a new ticket in this lane.
     posted_arms: AtomicU64,
     state: AtomicU32,
     capacity: u64,
-    /// The next older lane (a thread's queue) in the inbox's list of all lanes. It is set before this lane is listed.
+    /// The next older lane in the inbox's list of all lanes. It is set before this lane is listed.
     older: AtomicPtr<Lane>,
-    /// The next older lane (a thread's queue) among the arrivals (lanes that the reader will start to drain). It is set
-    /// before this lane arrives.
+    /// The next older lane among the arrivals (lanes that the reader will start to drain). It is set before this lane
+    /// arrives.
     next_arrival: AtomicPtr<Lane>,
     reader: CachePadded<UnsafeCell<Reader>>,
     /// The number of insertions (tickets) that the reader has drained. From it, the writer estimates how full the lane
-    /// (a thread's queue) is.
+    /// is.
     drained: AtomicU64,
     /// A stack of drained blocks on their way back to the writer. The reader pushes one block at a time, and the writer
     /// takes the whole stack: no ABA.
@@ -141,7 +141,7 @@ unsafe impl Send for Lane {}
 unsafe impl Sync for Lane {}
 
 impl Lane {
-    /// Makes an empty lane (a thread's queue) that has no writer.
+    /// Makes an empty lane that has no writer.
     pub(super) fn new(capacity: u64) -> Self {
         let block = Block::new();
         Self {
@@ -182,9 +182,9 @@ impl Lane {
         self.next_arrival.load(Ordering::Relaxed)
     }
 
-    /// Makes the caller the lane's writer (X2). The caller has made the lane (a thread's queue), or has taken it from
-    /// the vacant lanes. Returns true if the reader does not drain the lane at present. Then the caller must add the
-    /// lane to the arrivals.
+    /// Makes the caller the lane's writer (X2). The caller has made the lane, or has taken it from the vacant lanes.
+    /// Returns true if the reader does not drain the lane at present. Then the caller must add the lane to the
+    /// arrivals.
     #[must_use]
     pub(super) fn take_over(&self) -> bool {
         // Ordering: Acquire. The reader read the link of arrivals before it left the lane (`leave_walk`). The lock of
@@ -212,16 +212,16 @@ impl Lane {
         self.state.compare_exchange(WALKED, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns the number of insertions (tickets) that the writer has published. Only the writer of the lane (a
-    /// thread's queue) may call this method.
+    /// Returns the number of insertions (tickets) that the writer has published. Only the writer of the lane may call
+    /// this method.
     #[inline(always)]
     fn written(&self) -> u64 {
         // Ordering: Relaxed. The caller wrote the count, or another writer before the caller took the lane over (L3).
         self.published.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the lane (a thread's queue) has room for another insertion (ticket). The method checks the
-    /// capacity only at the start of a block.
+    /// Returns whether the lane has room for another insertion (ticket). The method checks the capacity only at the
+    /// start of a block.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         let written = self.written();
@@ -360,13 +360,13 @@ impl Lane {
         }
     }
 
-    /// Counts an insertion (ticket) in this lane (a thread's queue) that schedules no new timer.
+    /// Counts an insertion (ticket) in this lane that schedules no new timer.
     #[cold]
     pub(crate) fn count_not_scheduled(&self) {
         count(&self.not_scheduled, 1);
     }
 
-    /// Counts a timer that the thread with this lane (a thread's queue) has cancelled. Returns the new count.
+    /// Counts a timer that the thread with this lane has cancelled. Returns the new count.
     #[inline(always)]
     pub(crate) fn count_cancelled(&self) -> u64 {
         count(&self.cancelled, 1)
@@ -382,33 +382,31 @@ impl Lane {
         count(&self.destroyed, 1)
     }
 
-    /// Counts an arming of an owned timer that needed a new ticket (a request to check a timer). Returns the new count.
+    /// Counts an arming of an owned timer that needed a new ticket. Returns the new count.
     pub(crate) fn count_posted_arm(&self) -> u64 {
         count(&self.not_scheduled, 1);
         count(&self.posted_arms, 1)
     }
 
-    /// Returns two counts of owned timers: the created timers, and the timers destroyed by threads that had this lane
-    /// (a thread's queue).
+    /// Returns two counts of owned timers: the created timers, and the timers destroyed by threads that had this lane.
     pub(crate) fn created_and_destroyed(&self) -> (u64, u64) {
         // Ordering: Relaxed. Counters.
         (self.created.load(Ordering::Relaxed), self.destroyed.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of armings of owned timers for which the owners of the lane (a thread's queue) pushed a
-    /// ticket (a request to check a timer).
+    /// Returns the number of armings of owned timers for which the owners of the lane pushed a ticket.
     pub(crate) fn posted_arms(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.posted_arms.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of timers that were cancelled so far by threads that had this lane (a thread's queue).
+    /// Returns the number of timers that were cancelled so far by threads that had this lane.
     pub(crate) fn cancelled(&self) -> u64 {
         // Ordering: Relaxed. A counter.
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of timers that were scheduled so far by threads that had this lane (a thread's queue).
+    /// Returns the number of timers that were scheduled so far by threads that had this lane.
     pub(crate) fn scheduled(&self) -> u64 {
         // Ordering: Relaxed. Counters.
         let not_scheduled = self.not_scheduled.load(Ordering::Relaxed);

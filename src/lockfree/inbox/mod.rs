@@ -47,11 +47,10 @@ use core::ptr;
 /// All lanes (the queues of threads) to one station, an engine's part of a shard.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// The newest lane (a thread's queue) of the list of all lanes. Each lane points to the next older lane. Each entry
-    /// owns a reference to its lane.
+    /// The newest lane of the list of all lanes. Each lane points to the next older lane. Each entry owns a reference
+    /// to its lane.
     newest: AtomicPtr<Lane>,
-    /// The latest of the arrivals: lanes (threads' queues) that the reader will start to drain. Each entry owns a
-    /// reference to its lane.
+    /// The latest of the arrivals: lanes that the reader will start to drain. Each entry owns a reference to its lane.
     arrivals: AtomicPtr<Lane>,
     vacant: StdArc<Vacant>,
     has_reader: AtomicBool,
@@ -60,8 +59,7 @@ pub(crate) struct Inbox {
     lane_capacity: u64,
 }
 
-/// The lanes (threads' queues) whose threads have ended. A thread that ends takes this lock, in the child of a fork,
-/// too.
+/// The lanes whose threads have ended. A thread that ends takes this lock, in the child of a fork, too.
 #[derive(Debug)]
 struct Vacant(ForkLock<Vec<Arc<Lane>>>);
 
@@ -70,8 +68,8 @@ impl Vacant {
         Self(ForkLock::new(Vec::new()))
     }
 
-    /// Adds a lane (a thread's queue) whose thread has ended. In the child of a fork the lock may be held for ever (M1
-    /// of `fork`). Then no thread of the child takes the lane over.
+    /// Adds a lane whose thread has ended. In the child of a fork the lock may be held for ever (M1 of `fork`). Then no
+    /// thread of the child takes the lane over.
     fn put(&self, lane: Arc<Lane>) {
         self.0.lock().into_iter().for_each(|mut lanes| lanes.push(Arc::clone(&lane)));
     }
@@ -81,8 +79,7 @@ impl Vacant {
     }
 }
 
-/// Puts a lane (a thread's queue) at the front of the chain that begins at `top`. The chain keeps a reference to the
-/// lane.
+/// Puts a lane at the front of the chain that begins at `top`. The chain keeps a reference to the lane.
 fn chain(top: &AtomicPtr<Lane>, lane: &Arc<Lane>, link: fn(&Lane, *mut Lane)) {
     let entry = Arc::into_raw(Arc::clone(lane)).cast_mut();
     // Ordering: Relaxed. A hint for the CAS.
@@ -98,7 +95,7 @@ fn chain(top: &AtomicPtr<Lane>, lane: &Arc<Lane>, link: fn(&Lane, *mut Lane)) {
     }
 }
 
-/// Takes all lanes (threads' queues) of a chain. The chain's references to the lanes move to the caller.
+/// Takes all lanes of a chain. The chain's references to the lanes move to the caller.
 fn unchain(first: *mut Lane, next: fn(&Lane) -> *const Lane) -> impl Iterator<Item = Arc<Lane>> {
     let mut at = first.cast_const();
     core::iter::from_fn(move || {
@@ -129,7 +126,7 @@ impl Inbox {
         InboxReader { inbox: StdArc::clone(self), walk: Vec::new() }
     }
 
-    /// Gives the calling thread a lane: a vacant lane (a thread's queue) if there is any, else a new lane.
+    /// Gives the calling thread a lane: a vacant lane if there is any, else a new lane.
     pub(crate) fn register(&self) -> LaneWriter {
         // Ordering: Relaxed. A counter.
         self.registered.fetch_add(1, Ordering::Relaxed);
@@ -146,14 +143,14 @@ impl Inbox {
         self.registered.load(Ordering::Relaxed)
     }
 
-    /// Makes a lane (a thread's queue) and adds it to the list of all lanes.
+    /// Makes a lane and adds it to the list of all lanes.
     fn list(&self) -> Arc<Lane> {
         let lane = Arc::new(Lane::new(self.lane_capacity));
         chain(&self.newest, &lane, Lane::set_older);
         lane
     }
 
-    /// Returns all lanes (threads' queues) that were ever made.
+    /// Returns all lanes that were ever made.
     pub(crate) fn lanes(&self) -> impl Iterator<Item = &Lane> {
         // Ordering: Acquire [L4]. The lane and its link.
         let mut next = self.newest.load(Ordering::Acquire).cast_const();
@@ -175,7 +172,7 @@ impl Drop for Inbox {
     }
 }
 
-/// The reading end of an inbox. Through it, the thread that leads the shard drains the inbox's lanes (threads' queues).
+/// The reading end of an inbox. Through it, the thread that leads the shard drains the inbox's lanes.
 #[derive(Debug)]
 pub(crate) struct InboxReader {
     inbox: StdArc<Inbox>,
@@ -183,8 +180,7 @@ pub(crate) struct InboxReader {
 }
 
 impl InboxReader {
-    /// Calls `visit` with each lane (a thread's queue) of the walk, the list of lanes to drain. Other lanes have no
-    /// insertions (tickets).
+    /// Calls `visit` with each lane of the walk, the list of lanes to drain. Other lanes have no insertions (tickets).
     pub(crate) fn walk(&mut self, mut visit: impl FnMut(&mut LaneReader<'_>)) {
         self.take_arrivals();
         self.walk.retain(|lane| {
@@ -207,7 +203,7 @@ impl InboxReader {
     }
 }
 
-/// The reading end of one lane (a thread's queue) while [`InboxReader::walk`] visits the lane.
+/// The reading end of one lane while [`InboxReader::walk`] visits the lane.
 #[derive(Debug)]
 pub(crate) struct LaneReader<'a> {
     lane: &'a Lane,
@@ -223,8 +219,7 @@ impl LaneReader<'_> {
     }
 }
 
-/// The writing end of a lane (a thread's queue to a shard). After its drop, the next thread that registers may take the
-/// lane over.
+/// The writing end of a lane. After its drop, the next thread that registers may take the lane over.
 #[derive(Debug)]
 pub(crate) struct LaneWriter {
     lane: Arc<Lane>,
@@ -237,7 +232,7 @@ impl LaneWriter {
         &self.lane
     }
 
-    /// Returns whether the lane (a thread's queue) has room for another insertion (ticket).
+    /// Returns whether the lane has room for another insertion (ticket).
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.lane.has_room()
@@ -272,8 +267,7 @@ mod tests {
 
     const THREADS: u32 = 4_000;
 
-    /// Drains all lanes (threads' queues). Returns the number of visited lanes, and the number of insertions (tickets)
-    /// in them.
+    /// Drains all lanes. Returns the number of visited lanes, and the number of insertions (tickets) in them.
     fn drain(reader: &mut InboxReader) -> (usize, usize) {
         let (mut lanes, mut insertions) = (0, 0);
         reader.walk(|lane| {

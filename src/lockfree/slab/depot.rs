@@ -115,8 +115,8 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct Depot {
     top: AtomicU64,
-    /// The number of slots in the depot's magazines (stocks of vacant slots) and in magazines that are being split. The
-    /// number may be too high, but is never too low.
+    /// The number of slots in the depot's magazines and in magazines that are being split. The number may be too high,
+    /// but is never too low.
     slots: AtomicU64,
 }
 
@@ -217,7 +217,7 @@ impl Slots {
         Some(magazine)
     }
 
-    /// Puts a magazine (a stock of vacant slots) into the depot, from which any thread may take it.
+    /// Puts a magazine into the depot, from which any thread may take it.
     pub(crate) fn give(&self, magazine: Magazine) {
         if magazine.is_empty() {
             return;
@@ -228,8 +228,7 @@ impl Slots {
         self.publish(magazine);
     }
 
-    /// Puts a magazine (a stock of vacant slots) into the depot. The caller has already added its slots to the depot's
-    /// count.
+    /// Puts a magazine into the depot. The caller has already added its slots to the depot's count.
     fn publish(&self, magazine: Magazine) {
         if magazine.is_empty() {
             return;
@@ -262,8 +261,8 @@ impl Slots {
         }
     }
 
-    /// Takes a magazine (a stock of vacant slots) out of the depot. While slots are scarce, takes only a part of the
-    /// magazine, and gives the rest back.
+    /// Takes a magazine out of the depot. While slots are scarce, takes only a part of the magazine, and gives the rest
+    /// back.
     fn take(&self) -> Option<Magazine> {
         let mut magazine = self.take_magazine()?;
         let rest = magazine.split(self, self.share());
@@ -273,8 +272,8 @@ impl Slots {
         Some(magazine)
     }
 
-    /// Takes a magazine (a stock of vacant slots) when all slots have been used. Waits a little if the depot is empty,
-    /// because another thread may be splitting the last magazine.
+    /// Takes a magazine when all slots have been used. Waits a little if the depot is empty, because another thread may
+    /// be splitting the last magazine.
     fn take_late(&self) -> Option<Magazine> {
         for _ in 0..LOOKS {
             // Ordering: Relaxed. A hint.
@@ -348,8 +347,7 @@ impl Magazine {
         Some(index)
     }
 
-    /// Keeps `most` slots in this magazine (a stock of vacant slots), and returns the other slots as another magazine.
-    /// `most` is at least one.
+    /// Keeps `most` slots in this magazine, and returns the other slots as another magazine. `most` is at least one.
     fn split(&mut self, slots: &Slots, most: u32) -> Self {
         if self.len <= most {
             return Self::new();
@@ -366,8 +364,7 @@ impl Magazine {
     }
 }
 
-/// A thread's two magazines (stocks of vacant slots). The thread exchanges a magazine with the depot only when both are
-/// empty or both are full.
+/// A thread's two magazines. The thread exchanges a magazine with the depot only when both are empty or both are full.
 #[derive(Debug)]
 pub(crate) struct Magazines {
     loaded: Magazine,
@@ -380,7 +377,7 @@ impl Magazines {
     }
 
     /// Takes a vacant slot, which the caller holds from then on. Returns `None` if all `capacity` slots are in use or
-    /// in the magazines (stocks of vacant slots) of other threads.
+    /// in the magazines of other threads.
     #[inline(always)]
     pub(crate) fn take(&mut self, slots: &Slots) -> Option<u32> {
         if let Some(index) = self.loaded.pop(slots) {

@@ -88,17 +88,15 @@ pub(crate) enum Cancel {
     Gone,
 }
 
-/// The outcome of claiming a one-shot whose ticket (a request to check a timer) is due. It says what the holder of the
-/// ticket does next.
+/// The outcome of claiming a one-shot whose ticket is due. It says what the holder of the ticket does next.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Claim {
     /// The timer is due. The caller owns the payload, runs the handler and calls `finish`.
     Won { generation: u64, deadline: Timestamp },
-    /// The deadline has not come. The caller issues a ticket (a request to check a timer) with `stamp` for `deadline`
-    /// (I2).
+    /// The deadline has not come. The caller issues a ticket with `stamp` for `deadline` (I2).
     Early { stamp: u32, deadline: Timestamp },
-    /// The ticket (a request to check a timer) is stale. The caller drops it.
+    /// The ticket is stale. The caller drops it.
     Stale,
 }
 
@@ -119,8 +117,7 @@ const fn stamp_of(state: u64) -> u32 {
         | ((state & OWNED) as u32) << (31 - OWNED.trailing_zeros())
 }
 
-/// Returns `state` with the next sequence number. All existing tickets (requests to check timers) of the slot are stale
-/// then.
+/// Returns `state` with the next sequence number. All existing tickets of the slot are stale then.
 const fn next_sequence(state: u64) -> u64 {
     state & !SEQUENCE | state.wrapping_add(1 << SEQUENCE_SHIFT) & SEQUENCE
 }
@@ -149,7 +146,7 @@ impl Control {
     }
 
     /// Arms a vacant slot. The caller holds the slot and has written the payload. Returns the timer's id and the stamp
-    /// for its ticket (a request to check the timer).
+    /// for its ticket.
     #[inline]
     pub(crate) fn arm(&self, index: u32, deadline: Timestamp) -> (TimerId, u32) {
         // Ordering: Relaxed. We hold the vacant slot, and no other thread writes its words.
@@ -162,15 +159,14 @@ impl Control {
         (TimerId::new(index, generation_of(state)), stamp_of(state))
     }
 
-    /// Returns whether a ticket (a request to check a timer) with this stamp may still lead to a firing. This holds for
-    /// one-shots and for owned timers.
+    /// Returns whether a ticket with this stamp may still lead to a firing. This holds for one-shots and for owned
+    /// timers.
     #[inline]
     pub(crate) fn is_live(&self, stamp: u32) -> bool {
         self.live_stamp() == Some(stamp)
     }
 
-    /// Returns the stamp of the only ticket (a request to check a timer) that may still make the timer fire. Returns
-    /// `None` if no ticket may.
+    /// Returns the stamp of the only ticket that may still make the timer fire. Returns `None` if no ticket may.
     #[inline]
     pub(crate) fn live_stamp(&self) -> Option<u32> {
         // Ordering: Relaxed. A ticket was posted after its arming, so this load reads the state of that arming or a
@@ -193,8 +189,8 @@ impl Control {
         if is_running(state, id) { Cancel::Running } else { Cancel::Gone }
     }
 
-    /// Takes a one-shot whose ticket (a request to check a timer) is due, so that the caller may run the handler. `now`
-    /// is the moment at which the handler would begin.
+    /// Takes a one-shot whose ticket is due, so that the caller may run the handler. `now` is the moment at which the
+    /// handler would begin.
     #[inline]
     pub(crate) fn claim(&self, stamp: u32, now: Timestamp) -> Claim {
         // Ordering: Acquire [T1]. The deadline of this arming.

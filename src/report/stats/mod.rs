@@ -71,8 +71,7 @@ pub struct OwnedStats {
     pub fired: u64,
     /// The number of armings of owned timers that posted a ticket (a request to check a timer) to a shard.
     pub posted: u64,
-    /// The number of due tickets (requests to check timers) that the shard posted again because their timers had been
-    /// postponed.
+    /// The number of due tickets that the shard posted again because their timers had been postponed.
     pub postponed: u64,
 }
 
@@ -88,10 +87,9 @@ pub struct ShardStats {
     pub fired: u64,
     /// The number of handlers that panicked.
     pub panics: u64,
-    /// The number of tickets (requests to check timers) in the engine's wheel at the shard's last turn, including
-    /// tickets of ended timers.
+    /// The number of tickets in the engine's wheel at the shard's last turn, including tickets of ended timers.
     pub tickets: u64,
-    /// The number of tickets (requests to check timers) of ended timers that were dropped.
+    /// The number of tickets of ended timers that were dropped.
     pub stale_tickets: u64,
     /// The number of passes of the shard's loop.
     pub turns: u64,
@@ -121,7 +119,7 @@ pub struct ShardStats {
     /// shutdown.
     pub behind: Duration,
     /// The time that all threads together spent in handlers of this shard's timers. The time includes the time to claim
-    /// the timers' tickets (requests to check timers).
+    /// the timers' tickets.
     pub handler_time: Duration,
     /// The number of shards whose threads run unpinned, because the system refused to pin them to their cores.
     pub pins_refused: u64,

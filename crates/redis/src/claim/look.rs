@@ -68,8 +68,7 @@ pub(super) struct Looks {
     deployment: Arc<Deployment>,
     node: Arc<Node>,
     /// For each shard, the first slices that the last answer named. A slice is the set of pending timers of one lane
-    /// (group of namespaces) that are due in one period of two hours. The next script must name the keys of these
-    /// slices.
+    /// that are due in one period of two hours. The next script must name the keys of these slices.
     slices: Mutex<Vec<Vec<Slice>>>,
 }
 

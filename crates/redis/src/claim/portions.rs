@@ -15,9 +15,9 @@ pub(super) struct Portion {
 }
 
 /// Computes how many timers to lease from each group of shards (all shards that one script can read). Chooses the
-/// timers that have been due for longest, within the shares of the lanes (groups of namespaces). A group that has more
-/// due timers than it has named may have a timer that is due right after its last named timer. So no chosen timer is
-/// due after the last named timer of such a group.
+/// timers that have been due for longest, within the shares of the lanes. A group that has more due timers than it has
+/// named may have a timer that is due right after its last named timer. So no chosen timer is due after the last named
+/// timer of such a group.
 pub(super) fn portions(looked: Vec<(Vec<Shard>, Looked)>, wish: Wish<'_>) -> Vec<(Vec<Shard>, Portion)> {
     let ends =
         looked.iter().filter(|(_, looked)| looked.is_cut).map(|(_, looked)| match looked.named.last() {

@@ -25,11 +25,11 @@ pub(crate) struct Turns {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lane {
-    /// The number of deliveries under way for timers of this lane (a group of namespaces).
+    /// The number of deliveries under way for timers of this lane.
     has: usize,
-    /// The number of timers that the claim has taken from this lane (a group of namespaces).
+    /// The number of timers that the claim has taken from this lane.
     taken: usize,
-    /// The number of late timers that this lane (a group of namespaces) may still take.
+    /// The number of late timers that this lane may still take.
     late: usize,
 }
 
@@ -59,8 +59,7 @@ impl Turns {
         self.late.is_some_and(|(after, _)| lateness > after)
     }
 
-    /// Returns whether the lane (a group of namespaces) may take one more timer with the lateness `lateness`. If so,
-    /// counts the timer.
+    /// Returns whether the lane may take one more timer with the lateness `lateness`. If so, counts the timer.
     pub(crate) fn take(&mut self, lane: u64, lateness: Duration) -> bool {
         let (is_late, free, left) = (self.is_late(lateness), self.free, self.left);
         let known = *self.lane(lane);
@@ -86,18 +85,18 @@ impl Turns {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Returns whether a lane (a group of namespaces) must wait for the next claim. The lane has used up its share of
-    /// this claim, although the runtime has room for more of its timers.
+    /// Returns whether a lane must wait for the next claim. The lane has used up its share of this claim, although the
+    /// runtime has room for more of its timers.
     pub(crate) fn leaves(&self) -> bool {
         let leaves = |lane: &Lane| free_for(lane.taken, self.left) == 0 && free_for(lane.has, self.free) > 0;
         self.lanes.values().any(leaves)
     }
 
-    /// Returns the number of a lane's deliveries under way, as an argument of the script. Two rules limit a lane (a
-    /// group of namespaces): its part of the runtime's free places, and its part of the claim. The script applies a
-    /// single rule, `3 * left > has`, with the `left` of the claim. So the number is reduced by [`SHARE`] for each free
-    /// place that the claim leaves. The script's rule then permits the same timers as both rules. Each timer that the
-    /// script takes changes both rules alike.
+    /// Returns the number of a lane's deliveries under way, as an argument of the script. Two rules limit a lane: its
+    /// part of the runtime's free places, and its part of the claim. The script applies a single rule, `3 * left >
+    /// has`, with the `left` of the claim. So the number is reduced by [`SHARE`] for each free place that the claim
+    /// leaves. The script's rule then permits the same timers as both rules. Each timer that the script takes changes
+    /// both rules alike.
     fn argument(&self, lane: &Lane) -> usize {
         let beyond = SHARE.saturating_mul(self.free - self.left.min(self.free));
         lane.taken.max(lane.has.saturating_sub(beyond))
@@ -108,17 +107,16 @@ impl Turns {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PerLane<'t> {
     Any,
-    /// Each lane (a group of namespaces) may take its share, its part of the claim. [`Turns`] computes the shares.
+    /// Each lane may take its share, its part of the claim. [`Turns`] computes the shares.
     InTurn(&'t Turns),
-    /// Each lane (a group of namespaces) may take the number of timers that this map has for the lane. A lane without
-    /// an entry takes no timers. In a cluster, each group of shards gets its part of the lanes' shares as such a map.
+    /// Each lane may take the number of timers that this map has for the lane. A lane without an entry takes no timers.
+    /// In a cluster, each group of shards gets its part of the lanes' shares as such a map.
     Exactly(&'t BTreeMap<u64, u64>),
 }
 
 impl PerLane<'_> {
-    /// Encodes the limits of lanes (groups of namespaces) as arguments of the claim's script. First come the number of
-    /// lanes, the free places, and the limits of late timers and of all timers for each lane. Then come the limits of
-    /// single lanes.
+    /// Encodes the limits of lanes as arguments of the claim's script. First come the number of lanes, the free places,
+    /// and the limits of late timers and of all timers for each lane. Then come the limits of single lanes.
     pub(crate) fn arguments(self) -> Vec<Vec<u8>> {
         let number = |number: usize| decimal(number as u64);
         let mut arguments = vec![decimal(LANES)];
@@ -207,7 +205,7 @@ mod tests {
     }
 
     /// Takes timers as the script does, by the rule and the arguments that the script gets. Returns how many timers
-    /// each lane (a group of namespaces) has got.
+    /// each lane has got.
     fn script_takes(turns: &Turns, asked: &[u64]) -> Vec<u64> {
         let argument = |lane: &u64| turns.lanes.get(lane).map_or(0, |known| turns.argument(known));
         let mut has: BTreeMap<u64, usize> = asked.iter().map(|lane| (*lane, argument(lane))).collect();

@@ -8,7 +8,7 @@ pub(crate) const PERIOD: u64 = 7_200_000;
 /// same lane divide the lane's share: this is *stochastic fairness queueing* (McKenney, 1990).
 pub(crate) const LANES: u64 = 64;
 
-/// Names the set of pending timers of one lane (group of namespaces) that are due in one period of two hours.
+/// Names the set of pending timers of one lane that are due in one period of two hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slice(u64);
 
@@ -34,7 +34,7 @@ impl Slice {
     }
 }
 
-/// Returns the lane (group of namespaces) to which a namespace belongs.
+/// Returns the lane to which a namespace belongs.
 pub(crate) fn lane_of(namespace: &str) -> u64 {
     u64::from(crc32fast::hash(namespace.as_bytes())) % LANES
 }

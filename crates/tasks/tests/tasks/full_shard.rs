@@ -20,13 +20,13 @@ fn engines() -> (TaskEngine, TaskEngine) {
     (tasks, inline)
 }
 
-/// Fills the calling thread's lane (its queue to the shard), while a handler holds up the shard.
+/// Fills the calling thread's lane, while a handler holds up the shard.
 fn fill(tasks: &Tasks) {
     while tasks.try_at(Timestamp::MAX, || {}).is_ok() {}
 }
 
-/// Makes `call` on a thread whose lane (its queue to the shard) is full. During the call, a handler holds up the shard
-/// and calls `look`. Returns the results of `call` and `look`.
+/// Makes `call` on a thread whose lane is full. During the call, a handler holds up the shard and calls `look`. Returns
+/// the results of `call` and `look`.
 fn look_while_the_lane_is_full<C: Send + 'static, L: Send + 'static>(
     call: impl FnOnce(&Tasks) -> C + Send + 'static,
     look: impl FnOnce() -> L + Send + 'static,

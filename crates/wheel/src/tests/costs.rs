@@ -17,8 +17,8 @@ struct Turns<const BITS: u32> {
     handed_out: usize,
 }
 
-/// The number of tickets (requests to check timers) that a turn may move between levels. On each of two levels, a turn
-/// spreads a part of a coarse slot ahead, and moves the rest of another slot.
+/// The number of tickets that a turn may move between levels. On each of two levels, a turn spreads a part of a coarse
+/// slot ahead, and moves the rest of another slot.
 const FAIR_TURN: u64 = 4 * SPREAD_CHUNKS * CHUNK_TICKETS as u64;
 
 impl<const BITS: u32> Turns<BITS> {

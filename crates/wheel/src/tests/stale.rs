@@ -89,7 +89,7 @@ fn the_sweep_bound_holds_when_timers_fire_and_only_the_dead_remain() {
     every_radix!(body);
 }
 
-/// The timers are due when they are inserted, so their tickets (requests to check timers) are in no level's slot.
+/// The timers are due when they are inserted, so their tickets are in no level's slot.
 #[test]
 fn the_sweep_bound_holds_for_timers_that_were_due_when_they_came() {
     let mut wheel = Wheel::<(), 8>::new(Tick(10));

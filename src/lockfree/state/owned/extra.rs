@@ -67,7 +67,7 @@ impl Origin {
         state & FLAGS == OWNED | QUEUED && check_of(state) <= self.unit_of(deadline).min(CHECK_MAX - 1)
     }
 
-    /// Returns the next state of a timer in `state` when a ticket (a request to check a timer) for `check` is queued.
+    /// Returns the next state of a timer in `state` when a ticket for `check` is queued.
     pub(super) fn queued(self, state: u64, check: u64) -> u64 {
         let sequence = next_sequence(state) & SEQUENCE;
         self.unit_after(check) << CHECK_SHIFT | sequence | OWNED | QUEUED
@@ -118,7 +118,7 @@ fn check_of(state: u64) -> u64 {
 }
 
 /// Returns the first sequence number for a slot's new owner. The number is far from the numbers of earlier owners,
-/// because earlier owners' tickets (requests to check timers) may still be in a wheel.
+/// because earlier owners' tickets may still be in a wheel.
 pub(super) fn first_sequence(generation: u64) -> u64 {
     // The factor is 2^16 divided by the golden ratio, rounded to an odd number.
     generation.wrapping_mul(40_503) << SEQUENCE_SHIFT & SEQUENCE
@@ -157,9 +157,8 @@ impl Extra {
         vacant(self.generation() + 1)
     }
 
-    /// Stores the exact moment of the next check, after the caller has queued the timer's ticket (a request to check
-    /// the timer). If another thread has queued a later ticket, the stored tag differs from the state's tag. Then the
-    /// exact moment counts as unknown.
+    /// Stores the exact moment of the next check, after the caller has queued the timer's ticket. If another thread has
+    /// queued a later ticket, the stored tag differs from the state's tag. Then the exact moment counts as unknown.
     pub(super) fn note(&self, state: u64, deadline: u64) {
         self.check.store(tag_of(state) | offset_of(deadline.saturating_sub(1)), Ordering::Relaxed);
     }
@@ -172,9 +171,8 @@ mod tests {
     const UNIT: u64 = 1 << UNIT_SHIFT;
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
 
-    /// A timer's state shows for which deadlines the timer's ticket (a request to check the timer) is in time. These
-    /// are all deadlines one unit or more after the ticket's check, and no deadline before the check. This holds for 36
-    /// years from any start.
+    /// A timer's state shows for which deadlines the timer's ticket is in time. These are all deadlines one unit or
+    /// more after the ticket's check, and no deadline before the check. This holds for 36 years from any start.
     #[test]
     fn looks_are_known_for_decades_from_the_start_on() {
         let ahead = [0, 1, UNIT - 1, UNIT, UNIT + 1, 2 * UNIT, YEAR, 35 * YEAR];
@@ -198,8 +196,8 @@ mod tests {
         }
     }
 
-    /// A ticket (a request to check a timer) more than 36 years after the start is shown as in time for no deadline. A
-    /// ticket at the last moment that the count can express is in time for every later deadline.
+    /// A ticket more than 36 years after the start is shown as in time for no deadline. A ticket at the last moment
+    /// that the count can express is in time for every later deadline.
     #[test]
     fn looks_beyond_are_unknown() {
         for start in [0, 57 * YEAR, 560 * YEAR] {

@@ -208,9 +208,9 @@ impl Owned<'_> {
         })
     }
 
-    /// Replaces the timer's present ticket by a new ticket (a request to check the timer), whose lane (a thread's
-    /// queue) the caller can choose. The caller has called `postpone`, with any result. The new ticket is not later
-    /// than the old ticket, because other threads may rely on the old ticket (O3).
+    /// Replaces the timer's present ticket by a new ticket, whose lane (a thread's queue) the caller can choose. The
+    /// caller has called `postpone`, with any result. The new ticket is not later than the old ticket, because other
+    /// threads may rely on the old ticket (O3).
     pub(crate) fn queue_anew(&self, deadline: Timestamp) -> Arm {
         let deadline = word_of(deadline);
         self.queue_by(|state| {
@@ -219,9 +219,8 @@ impl Owned<'_> {
         })
     }
 
-    /// Queues a ticket (a request to check a timer) for the moment that `check_for` returns. `check_for` returns `None`
-    /// if the timer's present ticket suffices. If a thread checks the timer or runs its handler, only sets the flag
-    /// `changed`.
+    /// Queues a ticket for the moment that `check_for` returns. `check_for` returns `None` if the timer's present
+    /// ticket suffices. If a thread checks the timer or runs its handler, only sets the flag `changed`.
     fn queue_by(&self, check_for: impl Fn(u64) -> Option<u64>) -> Arm {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);

@@ -62,8 +62,7 @@ impl From<Withdrawn> for Disarm {
 pub(crate) enum Check {
     /// The timer is due, or its handle was dropped. The caller calls `begin`, or makes another thread call `begin`.
     Due,
-    /// The timer was postponed. The caller must queue a ticket (a request to check a timer) with `stamp` for the moment
-    /// `check` (O2).
+    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check` (O2).
     Later { stamp: u32, check: Timestamp },
     /// The caller has nothing left to do. Other threads may change the timer again.
     AtRest,
@@ -75,8 +74,7 @@ pub(crate) enum Check {
 pub(crate) enum Begin {
     /// The caller runs the handler and then calls `end_with`.
     Run { deadline: Timestamp },
-    /// The timer was postponed. The caller must queue a ticket (a request to check a timer) with `stamp` for the moment
-    /// `check`.
+    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check`.
     Later { stamp: u32, check: Timestamp },
     /// The caller has nothing left to do. Other threads may change the timer again.
     AtRest,
@@ -97,8 +95,7 @@ pub(crate) struct End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum AfterRun {
-    /// The timer was postponed. The caller must queue a ticket (a request to check a timer) with `stamp` for the moment
-    /// `check`.
+    /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check`.
     Later { stamp: u32, check: Timestamp },
     /// The worker has nothing left to do. Other threads may change the timer again.
     AtRest,

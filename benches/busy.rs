@@ -54,7 +54,7 @@ fn round(builder: Builder, burners: usize, sizes: Sizes) -> Figures {
 fn lateness(builder: Builder, sizes: Sizes) -> Figures {
     let all = Arc::new(Mutex::new(Vec::with_capacity(sizes.timers)));
     let noted = Arc::clone(&all);
-    let note = move |fired: Fired<'_, ()>| noted.lock().expect("no panic").push(fired.lateness);
+    let note = move |fired: Fired<'_, ()>| noted.lock().expect("no panic").push(fired.lateness());
     let engine = builder.start(note).expect("an engine");
     let first = Instant::now() + sizes.lead;
     let window = u64::try_from(sizes.window.as_nanos()).expect("some seconds");

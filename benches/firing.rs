@@ -122,7 +122,7 @@ fn wait(sizes: Sizes, first: Instant, record: &Record, before: Usage) -> Figures
 
 fn handler(record: &Arc<Record>) -> impl Fn(Fired<'_, usize>) + Send + Sync + 'static {
     let record = Arc::clone(record);
-    move |fired| record.note(fired.payload, u64::try_from(fired.lateness.as_nanos()).expect("short"))
+    move |fired| record.note(fired.payload, u64::try_from(fired.lateness().as_nanos()).expect("short"))
 }
 
 fn one_shots(sizes: Sizes) -> Figures {
@@ -149,7 +149,7 @@ fn in_turn(sizes: Sizes) -> Figures {
     let (for_handler, next) = (Arc::clone(&record), AtomicUsize::new(0));
     let handler = move |fired: Fired<'_, usize>| {
         let at = next.fetch_add(1, Ordering::Relaxed);
-        for_handler.note(at, u64::try_from(fired.lateness.as_nanos()).expect("short"));
+        for_handler.note(at, u64::try_from(fired.lateness().as_nanos()).expect("short"));
     };
     fire_one_shots(sizes, &record, handler)
 }

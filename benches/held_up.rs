@@ -38,7 +38,7 @@ fn longest_lateness(quick: Duration) -> Option<f64> {
         Part::Quick => {}
         Part::Blocks => std::thread::sleep(BLOCKED),
         Part::Meanwhile => {
-            let lateness = u64::try_from(fired.lateness.as_nanos()).expect("short");
+            let lateness = u64::try_from(fired.lateness().as_nanos()).expect("short");
             for_handler.fetch_max(lateness, Ordering::Relaxed);
         }
     };

@@ -21,6 +21,7 @@ mod barrier;
 mod batch;
 mod calls;
 mod canary;
+mod counters;
 mod inbox;
 #[cfg(feature = "async")]
 mod last_run;

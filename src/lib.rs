@@ -10,7 +10,7 @@
 //! use std::time::Duration;
 //! use tourbillon::{Cancel, Engine};
 //!
-//! let engine = Engine::new(|timer| println!("{} is {:?} late", timer.payload, timer.lateness))?;
+//! let engine = Engine::new(|timer| println!("{} is {:?} late", timer.payload, timer.lateness()))?;
 //! let id = engine.handle().schedule(Duration::from_secs(30), "request 17 timed out")?;
 //! // ... the answer comes ...
 //! assert_eq!(engine.handle().cancel(id), Cancel::Cancelled("request 17 timed out"));

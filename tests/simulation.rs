@@ -255,13 +255,13 @@ impl World {
         let engine = timer.engine();
         let now = engine.now();
         assert!(now >= timer.deadline, "timer {} is early", timer.payload);
-        assert_eq!(timer.lateness, now - timer.deadline);
+        assert_eq!(timer.lateness(), now - timer.deadline);
         match timer.timer() {
             None => {
                 let live = self.live.get(&timer.payload).expect("it fires once, and not when cancelled");
                 assert_eq!((timer.id(), timer.deadline), *live);
                 // A timer that a handler schedules without delay fires at the next tick.
-                assert!(timer.lateness <= self.tick || self.stalled, "timer {} is late", timer.payload);
+                assert!(timer.lateness() <= self.tick || self.stalled, "timer {} is late", timer.payload);
                 self.end(timer.payload, End::Fired, now);
             }
             Some(by_ref) => {

@@ -66,7 +66,7 @@ const DEFAULT_STALL_TICKS: u32 = 10;
 ///     .shards(2)
 ///     .workers(2)
 ///     .capacity(1 << 20)
-///     .start(|timer| println!("{:?} is {:?} late", timer.payload, timer.lateness))?;
+///     .start(|timer| println!("{:?} is {:?} late", timer.payload, timer.lateness()))?;
 /// engine.handle().schedule(Duration::from_secs(5), 17)?;
 ///
 /// let error = Builder::new().tick(Duration::ZERO).start(|_: tourbillon::Fired<'_, ()>| {}).unwrap_err();

@@ -93,8 +93,6 @@ impl<T: Send + 'static> fmt::Debug for Engine<T> {
 pub struct Fired<'a, T: Send + 'static> {
     /// The moment for which the timer was armed.
     pub deadline: Timestamp,
-    /// How long after the deadline the handler began.
-    pub lateness: Duration,
     /// The payload that was scheduled with the timer. For a [`Timer`](crate::Timer), it is a clone of the timer's
     /// payload.
     pub payload: T,
@@ -104,12 +102,19 @@ pub struct Fired<'a, T: Send + 'static> {
 
 impl<'a, T: Send + 'static> Fired<'a, T> {
     pub(crate) fn new(due: engine::Due<'a, T>, core: &'a StdArc<Core<T>>) -> Self {
-        let engine::Due { id, deadline, lateness, payload } = due;
+        let engine::Due { id, deadline, payload, .. } = due;
         let payload = match payload {
             Payload::Taken(payload) => payload,
             Payload::Kept(payload) => core.timers().clone_payload(payload),
         };
-        Self { deadline, lateness, payload, id, core }
+        Self { deadline, payload, id, core }
+    }
+
+    /// Returns the time that has passed since the deadline: at the start of the handler, how late the timer fires.
+    /// Reads the engine's clock, so a handler that does not call this method saves the reading.
+    #[must_use]
+    pub fn lateness(&self) -> Duration {
+        self.core.clock().now() - self.deadline
     }
 
     /// Returns the timer's id. The id of a one-shot is stale once the handler has returned.
@@ -133,7 +138,6 @@ impl<T: Send + fmt::Debug + 'static> fmt::Debug for Fired<'_, T> {
         f.debug_struct("Fired")
             .field("id", &self.id())
             .field("deadline", &self.deadline)
-            .field("lateness", &self.lateness)
             .field("payload", &self.payload)
             .finish_non_exhaustive()
     }

@@ -2,7 +2,7 @@
 //! the counters of a snapshot are from slightly different moments.
 
 use crate::base::buckets::{AtomicBuckets, Buckets, Run};
-use crate::base::sync::{AtomicU64, Ordering, number_of_this_thread};
+use crate::base::sync::{AtomicBool, AtomicU64, Ordering, number_of_this_thread};
 use crate::base::tick::Timestamp;
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
@@ -20,6 +20,12 @@ impl Counter {
     #[inline]
     pub(crate) fn add(&self, by: u64) {
         self.0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Adds to a counter to which no other thread adds now. Spares the processor a locked instruction.
+    #[inline]
+    fn add_alone(&self, by: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
     pub(crate) fn set(&self, value: u64) {
@@ -140,12 +146,70 @@ impl Stripe {
     }
 }
 
-/// The counts of timers that some threads have fired: the threads that count on one cache line.
+/// The counts of timers that some threads have fired, on a cache line of their own.
 #[derive(Debug)]
 struct Firings {
+    /// Whether a session holds this line. Then only that session counts here.
+    is_held: AtomicBool,
     one_shots: Counter,
     /// The number of runs of owned timers' handlers.
     owned: Counter,
+}
+
+impl Firings {
+    fn new() -> CachePadded<Self> {
+        CachePadded::new(Self {
+            is_held: AtomicBool::new(false),
+            one_shots: Counter::new(),
+            owned: Counter::new(),
+        })
+    }
+
+    fn try_hold(&self) -> bool {
+        // Ordering: Acquire [CN1]. Pairs with the drop of `Tally`: the counts of the sessions before.
+        !self.is_held.swap(true, Ordering::Acquire)
+    }
+}
+
+/// Counts the timers that a session fires, before their handlers begin. A session that holds its line counts by plain
+/// stores. If another session holds the line, the session counts by read-modify-writes, on a line for all such
+/// sessions.
+///
+/// # Synchronisation
+/// | pair | release side    | acquire side | handed over                     | model |
+/// |------|-----------------|--------------|---------------------------------|-------|
+/// | CN1  | `Tally`'s drop  | `try_hold`   | the counts of the session before | `counters::sessions_count_each_firing_once` |
+#[derive(Debug)]
+pub(crate) struct Tally<'a> {
+    firings: &'a Firings,
+    is_held: bool,
+}
+
+impl Tally<'_> {
+    #[inline]
+    pub(crate) fn count_one_shot(&self) {
+        self.add_to(&self.firings.one_shots);
+    }
+
+    /// Counts a run of an owned timer's handler.
+    #[inline]
+    pub(crate) fn count_owned(&self) {
+        self.add_to(&self.firings.owned);
+    }
+
+    #[inline]
+    fn add_to(&self, counter: &Counter) {
+        if self.is_held { counter.add_alone(1) } else { counter.add(1) }
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        if self.is_held {
+            // Ordering: Release [CN1]. Pairs with `try_hold`.
+            self.firings.is_held.store(false, Ordering::Release);
+        }
+    }
 }
 
 /// The counters of one station, an engine's part of a shard. The thread that leads the shard writes some counters, and
@@ -167,6 +231,8 @@ pub(crate) struct StationCounters {
     /// The number of due tickets that were posted again because their owned timers had been postponed.
     pub(crate) postponed: Counter,
     fired: [CachePadded<Firings>; STRIPES],
+    /// The counts of sessions whose line another session held.
+    fired_elsewhere: CachePadded<Firings>,
     begun: CachePadded<Counter>,
     /// The moment, in nanoseconds, at which the shard handed over a chunk. Of all chunks that workers have begun, this
     /// chunk was handed over last.
@@ -191,9 +257,8 @@ impl StationCounters {
             tickets: Counter::new(),
             held_back: Counter::new(),
             postponed: Counter::new(),
-            fired: core::array::from_fn(|_| {
-                CachePadded::new(Firings { one_shots: Counter::new(), owned: Counter::new() })
-            }),
+            fired: core::array::from_fn(|_| Firings::new()),
+            fired_elsewhere: Firings::new(),
             begun: CachePadded::new(Counter::new()),
             begun_from: Counter::new(),
             stale_at_worker: Counter::new(),
@@ -204,31 +269,32 @@ impl StationCounters {
         }
     }
 
-    #[inline]
-    pub(crate) fn count_fired(&self, Stripe(stripe): Stripe) {
-        self.fired[stripe].one_shots.add(1);
+    /// Begins to count the firings of a session, whose thread counts on `stripe`.
+    pub(crate) fn tally(&self, Stripe(stripe): Stripe) -> Tally<'_> {
+        let own = &self.fired[stripe];
+        let is_held = own.try_hold();
+        Tally { firings: if is_held { own } else { &self.fired_elsewhere }, is_held }
     }
 
-    #[inline]
-    pub(crate) fn count_owned_fired(&self, Stripe(stripe): Stripe) {
-        self.fired[stripe].owned.add(1);
+    fn firings(&self) -> impl Iterator<Item = &Firings> {
+        self.fired.iter().chain([&self.fired_elsewhere]).map(|firings| &**firings)
     }
 
     /// Returns the number of one-shot timers that were fired.
     pub(crate) fn fired(&self) -> u64 {
-        self.fired.iter().map(|firings| firings.one_shots.get()).sum()
+        self.firings().map(|firings| firings.one_shots.get()).sum()
     }
 
     /// Returns the number of runs of owned timers' handlers.
     pub(crate) fn owned_fired(&self) -> u64 {
-        self.fired.iter().map(|firings| firings.owned.get()).sum()
+        self.firings().map(|firings| firings.owned.get()).sum()
     }
 
-    /// Notes the lateness of a timer in `run`, a row of similar latenesses. The histogram counts the noted latenesses
-    /// when `run` ends.
+    /// Notes the lateness of a timer, in nanoseconds, in `run`, a row of similar latenesses. The histogram counts the
+    /// noted latenesses when `run` ends.
     #[inline]
-    pub(crate) fn note_lateness(&self, run: &mut Run, lateness: Duration) {
-        run.note(nanos(lateness), &self.lateness);
+    pub(crate) fn note_lateness(&self, run: &mut Run, nanos: u64) {
+        run.note(nanos, &self.lateness);
     }
 
     pub(crate) fn count_lateness(&self, run: &mut Run) {
@@ -321,12 +387,12 @@ mod tests {
             |now| (counters.waiting_chunks(), counters.waiting_tickets(), counters.waited(at(now)).as_secs());
         assert_eq!(seen(15), (2, 3, 5));
         counters.begin_chunk(at(10));
-        counters.count_fired(Stripe::of_this_thread());
+        counters.tally(Stripe::of_this_thread()).count_one_shot();
         assert_eq!(seen(15), (1, 2, 5));
         counters.stale_at_worker.add(1);
         counters.begin_chunk(at(12));
         assert_eq!(seen(15), (0, 1, 3));
-        counters.count_owned_fired(Stripe::of_this_thread());
+        counters.tally(Stripe::of_this_thread()).count_owned();
         assert_eq!(seen(15), (0, 0, 0));
         counters.hand_over(1, 1, at(20));
         assert_eq!(seen(21), (1, 1, 1));

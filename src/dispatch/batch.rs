@@ -4,14 +4,15 @@
 //! If each chunk had a job of its own, every 32 timers would wake a worker.
 //!
 //! # Invariants
-//! H1. Each ticket is taken by exactly one worker: the cursor of its chunk passes over each place once.
+//! H1. Each ticket is taken by exactly one worker: the cursor of its chunk passes over each place once. A batch whose
+//!     handlers run inline stays with one thread, which moves the cursor by plain stores.
 //! H2. A batch with tickets that were not taken is in `InFlight`. The shard sends it again if no job for the batch is
 //!     waiting. A job that was run in part waits again.
 //!
 //! # Synchronisation
-//! The cursor and the count of waiting jobs are changed by read-modify-writes. They publish nothing, since the tickets
-//! come with the job and do not change. So their orderings are Relaxed. Other words carry the facts that a shard must
-//! not miss when it goes to sleep:
+//! The cursor of a shared chunk and the count of waiting jobs are changed by read-modify-writes. They publish nothing,
+//! since the tickets come with the job and do not change. So their orderings are Relaxed. Other words carry the facts
+//! that a shard must not miss when it goes to sleep:
 //!
 //! | pair | one side                          | other side                    | handed over or ruled out         | model |
 //! |------|-----------------------------------|-------------------------------|----------------------------------|-------|
@@ -86,9 +87,24 @@ impl DueChunk {
 
     /// Takes the chunk's next ticket. No other worker gets this ticket. The returned flag is true for the chunk's first
     /// ticket.
+    #[inline]
     pub(crate) fn take(&self) -> Option<(Ticket, bool)> {
         // Ordering: Relaxed [H1]. The tickets came with the job and do not change.
-        let place = self.cursor.fetch_add(1, Ordering::Relaxed);
+        self.ticket_at(self.cursor.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Works like [`take`](Self::take), for a chunk that no other worker has, because its handlers run inline.
+    #[inline]
+    pub(crate) fn take_alone(&self) -> Option<(Ticket, bool)> {
+        // Ordering: Relaxed. One thread changes the cursor.
+        let place = self.cursor.load(Ordering::Relaxed);
+        // Ordering: Relaxed. As above.
+        self.cursor.store(place.saturating_add(1), Ordering::Relaxed);
+        self.ticket_at(place)
+    }
+
+    #[inline]
+    fn ticket_at(&self, place: u32) -> Option<(Ticket, bool)> {
         self.tickets.get(place as usize).map(|&ticket| (ticket, place == 0))
     }
 

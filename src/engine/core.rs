@@ -109,8 +109,8 @@ impl<T: Send + 'static> Core<T> {
     /// If the handler of the one-shot `id` runs, waits until the handler has ended.
     pub(crate) fn wait_for_end(&self, id: TimerId) {
         let Some(control) = self.timers.control(id) else { return };
-        if control.await_end(id) {
-            self.quiescence.wait_until(|| control.has_ended(id));
+        if control.is_running(id) {
+            self.quiescence.wait_for_end(|| control.has_ended(id));
         }
     }
 

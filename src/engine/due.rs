@@ -3,21 +3,48 @@
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::lockfree::slab::Slots;
+use crate::system::clock::EngineClock;
 use core::fmt;
 use core::time::Duration;
 
 /// A timer that fires: the argument of the handler of a layer, code that builds on `extend`.
-#[derive(Debug)]
 #[non_exhaustive]
 pub struct Due<'a, T> {
     /// The timer's id.
     pub id: DueId<'a>,
     /// The moment for which the timer was armed.
     pub deadline: Timestamp,
-    /// The time between the deadline and the start of the handler.
-    pub lateness: Duration,
     /// The payload of the timer: the payload itself for a one-shot, a reference for an owned timer.
     pub payload: Payload<'a, T>,
+    pub(crate) clock: &'a EngineClock,
+}
+
+impl<'a, T> Due<'a, T> {
+    #[inline(always)]
+    pub(super) fn new(
+        id: DueId<'a>,
+        deadline: Timestamp,
+        payload: Payload<'a, T>,
+        clock: &'a EngineClock,
+    ) -> Self {
+        Self { id, deadline, payload, clock }
+    }
+
+    /// Returns the time that has passed since the deadline. Reads the engine's clock, so the time counts to this call.
+    #[must_use]
+    pub fn lateness(&self) -> Duration {
+        self.clock.now() - self.deadline
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Due<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Due")
+            .field("id", &self.id)
+            .field("deadline", &self.deadline)
+            .field("payload", &self.payload)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The id of a timer that fires. For an owned timer, [`get`](Self::get) reads memory that the firing does not need

@@ -1,10 +1,13 @@
 //! Fires the timers of due chunks, on the thread of a worker.
+//!
+//! A *session* is the time in which a worker fires tickets of one batch. A session is passed by value, so that its
+//! references stay in registers while the worker changes the [`Results`].
 
 use super::core::Core;
 use super::due::{Due, DueId, Payload};
 use super::local::lend;
-use crate::base::buckets::Run;
-use crate::base::counters::{StationCounters, Stripe};
+use super::pace::Pace;
+use crate::base::counters::{StationCounters, Stripe, Tally};
 use crate::base::sync::StdArc;
 use crate::base::tick::Timestamp;
 use crate::base::ticket::{Insertion, Ticket, TimerId};
@@ -15,28 +18,25 @@ use crate::lockfree::state::Claim;
 use crate::lockfree::state::owned::{AfterRun, Begin, End};
 use crate::shard::here;
 
-/// A worker's session in an engine: the time in which the worker fires one chunk, a group of due tickets. A session is
-/// passed by value, so that its references stay in registers while the worker changes the [`Results`].
+/// A worker's session in an engine.
 struct Session<'a, T: Send + 'static> {
     core: &'a StdArc<Core<T>>,
     slab: &'a Slab<T>,
     counters: &'a StationCounters,
-    stripe: Stripe,
 }
 
-/// Collects the slots and the latenesses of the timers that a session fires. A session is a worker's time with one
-/// chunk (a group of due tickets). At its end, the slots and latenesses go to the engine.
-struct Results {
+/// What a session collects, and gives to the engine at its end.
+struct Results<'a> {
     /// The slots of timers that have fired.
     vacated: Magazine,
-    lateness: Run,
+    tally: Tally<'a>,
+    pace: Pace,
 }
 
-/// A session that has begun. A session is a worker's time with one chunk, a group of due tickets. Dropping this guard
-/// ends the session and gives its results to the engine.
+/// A session that has begun. Dropping this guard ends the session and gives its results to the engine.
 struct OpenSession<'a, T: Send + 'static> {
     session: Session<'a, T>,
-    results: Results,
+    results: Results<'a>,
 }
 
 impl<T: Send + 'static> Clone for Session<'_, T> {
@@ -55,84 +55,104 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
             core,
             slab: &core.timers.slab,
             counters: &core.admission().stations().at(shard).counters,
-            stripe: Stripe::of_this_thread(),
         };
-        Self { session, results: Results { vacated: Magazine::new(), lateness: Run::default() } }
+        let tally = session.counters.tally(Stripe::of_this_thread());
+        Self {
+            session,
+            results: Results { vacated: Magazine::new(), tally, pace: Pace::begin(core.clock()) },
+        }
     }
 
-    /// Returns the session, and the results to fill. Both borrow from this guard. The guard's drop ends the session.
+    /// Returns the session, and the results to fill. Both borrow from this guard.
     #[inline(always)]
-    fn parts(&mut self) -> (Session<'_, T>, &mut Results) {
+    fn parts(&mut self) -> (Session<'a, T>, &mut Results<'a>) {
         (self.session, &mut self.results)
+    }
+
+    /// Fires tickets of `chunk` until it has called `most` handlers or no ticket is left. Returns the number of called
+    /// handlers.
+    fn fire_chunk(&mut self, chunk: &DueChunk, most: usize) -> usize {
+        let (session, results) = self.parts();
+        let Session { core, slab, counters } = session;
+        let (tick, is_alone) = (core.tick(), core.membership.dispatcher().is_inline());
+        for ticket in chunk.tickets() {
+            slab.prefetch(ticket.index);
+        }
+        let begin = results.pace.now();
+        let mut called = 0;
+        while called < most && !core.quiescence.is_stopping() {
+            let next = if is_alone { chunk.take_alone() } else { chunk.take() };
+            let Some((ticket, is_first)) = next else { break };
+            if is_first {
+                counters.begin_chunk(chunk.handed_over());
+            }
+            let verdict = results.pace.verdict();
+            let ran = if ticket.is_owned() {
+                session.fire_owned(results, ticket, verdict)
+            } else {
+                // The ticket's tick has begun, even if the clock has stepped back after that.
+                session.fire_scheduled(results, ticket, verdict.max(tick.start_of(ticket.tick)))
+            };
+            if ran {
+                called += 1;
+                results.pace.count_handler(core.clock(), counters);
+            }
+        }
+        counters.add_busy(results.pace.now() - begin);
+        called
+    }
+
+    /// Ends the session. Only then does the histogram of lateness have all its timers.
+    fn end(mut self) {
+        let (session, results) = self.parts();
+        results.pace.end_row(session.core.clock(), session.counters);
     }
 }
 
 impl<'a, T: Send + 'static> Session<'a, T> {
-    /// Fires tickets (requests to check timers) of `chunk` until it has called `most` handlers or no ticket is left.
-    /// Returns the number of called handlers.
-    fn fire_chunk(core: &'a StdArc<Core<T>>, shard: usize, chunk: &DueChunk, most: usize) -> usize {
-        let (tick, clock) = (core.tick(), core.clock());
-        let mut open = OpenSession::begin(core, shard);
-        let (session, results) = open.parts();
-        let counters = session.counters;
-        for ticket in chunk.tickets() {
-            session.slab.prefetch(ticket.index);
-        }
-        let mut verdict = clock.true_now();
-        let begin = clock.now();
-        let mut now = begin;
-        let mut called = 0;
-        while called < most && !core.quiescence.is_stopping() {
-            let Some((ticket, is_first)) = chunk.take() else { break };
-            if is_first {
-                counters.begin_chunk(chunk.handed_over());
-            }
-            let come = verdict.max(tick.start_of(ticket.tick));
-            let due_at = DueAt { now, verdict, come };
-            let ran = if ticket.is_owned() {
-                session.fire_owned(results, ticket, due_at)
-            } else {
-                session.fire_scheduled(results, ticket, due_at)
-            };
-            if ran {
-                called += 1;
-                now = clock.now();
-                // `now` is less than the earlier reading only if the clock has stepped back.
-                verdict = verdict.min(now);
-            }
-        }
-        counters.add_busy(now - begin);
-        called
-    }
-
-    /// Calls the handler of a timer. Counts the timer's lateness, and a panic of the handler.
-    fn call(self, results: &mut Results, due: Due<'a, T>) {
-        self.counters.note_lateness(&mut results.lateness, due.lateness);
+    /// Calls the handler of a timer with what `due` returns, and counts a panic of the handler.
+    ///
+    /// `due` is called where the handler is called. If the timer were passed through the guard instead, it would be
+    /// copied, and the processor would wait for the copy.
+    #[inline(always)]
+    fn call(self, results: &mut Results<'a>, deadline: Timestamp, due: impl FnOnce() -> Due<'a, T>) {
+        results.pace.note(deadline);
         let core = self.core;
-        if !core.guarded.run(|| (core.handler)(due, core)) {
+        let mut due = Some(due);
+        let called = core.guarded.run(|| {
+            if let Some(due) = due.take() {
+                (core.handler)(due(), core);
+            }
+        });
+        if !called {
             self.counters.panics.add(1);
         }
     }
 
-    /// Fires a one-shot, if its ticket is still valid. Returns true if the handler ran.
+    /// Fires a one-shot, if its ticket is still valid. `come` is a moment that has come. Returns true if the handler
+    /// ran.
     #[inline]
-    fn fire_scheduled(self, results: &mut Results, ticket: Ticket, due_at: DueAt) -> bool {
+    fn fire_scheduled(self, results: &mut Results<'a>, ticket: Ticket, come: Timestamp) -> bool {
         let Ticket { index, stamp, .. } = ticket;
         let (core, counters) = (self.core, self.counters);
         let slots = core.timers.slots();
         let control = slots.control(index);
-        match control.claim(stamp, due_at.come) {
+        match control.claim(stamp, come) {
             Claim::Won { generation, deadline } => {
-                // SAFETY: I3: the claim made the payload ours.
-                let payload = Payload::Taken(unsafe { self.slab.take(index) });
-                counters.count_fired(self.stripe);
-                let id = DueId::one_shot(TimerId::new(index, generation));
-                let lateness = due_at.now - deadline;
-                self.call(results, Due { id, deadline, lateness, payload });
-                if control.finish(generation) {
-                    core.quiescence.announce();
-                }
-                slots.vacate(&mut results.vacated, index);
+                results.tally.count_one_shot();
+                self.call(results, deadline, || {
+                    // SAFETY: I3: the claim made the payload ours, and this closure is called once.
+                    let payload = Payload::Taken(unsafe { self.slab.take(index) });
+                    Due::new(
+                        DueId::one_shot(TimerId::new(index, generation)),
+                        deadline,
+                        payload,
+                        core.clock(),
+                    )
+                });
+                control.finish(generation);
+                core.quiescence.announce_end();
+                slots.vacate(&mut results.vacated, control, index);
                 return true;
             }
             Claim::Early { stamp, deadline } => {
@@ -145,21 +165,22 @@ impl<'a, T: Send + 'static> Session<'a, T> {
     }
 
     /// Fires an owned timer, unless the timer was postponed, disarmed or dropped after its shard had checked it.
-    /// Returns true if the handler ran.
-    fn fire_owned(self, results: &mut Results, ticket: Ticket, due_at: DueAt) -> bool {
+    /// Returns true if the handler ran. `verdict` decides, not the start of the ticket's tick: the deadline may have
+    /// been set after the clock had stepped back.
+    fn fire_owned(self, results: &mut Results<'a>, ticket: Ticket, verdict: Timestamp) -> bool {
         let Ticket { index, stamp, .. } = ticket;
         let (core, counters) = (self.core, self.counters);
         let timer = core.timers.slots().owned(index);
-        // `verdict` decides, not the start of the ticket's tick: the deadline may have been set after the clock had
-        // stepped back.
-        match timer.begin(stamp, due_at.verdict) {
+        match timer.begin(stamp, verdict) {
             Begin::Run { deadline } => {
                 // SAFETY: O5: the slot is not vacated before we end the run, and the handle shares only a payload that
                 // is `Sync`.
                 let payload = unsafe { self.slab.peek(index) };
-                counters.count_owned_fired(self.stripe);
-                let (id, lateness) = (DueId::owned(index, core.timers.slots()), due_at.now - deadline);
-                self.call(results, Due { id, deadline, lateness, payload: Payload::Kept(payload) });
+                results.tally.count_owned();
+                self.call(results, deadline, || {
+                    let id = DueId::owned(index, core.timers.slots());
+                    Due::new(id, deadline, Payload::Kept(payload), core.clock())
+                });
                 let mut waker = None;
                 let End { waited, then } = timer.end_with(|| waker = core.timers.take_waker(payload));
                 match then {
@@ -188,10 +209,11 @@ impl<'a, T: Send + 'static> Session<'a, T> {
 
     /// Drops the payload of an owned timer, and gives the slot back. The timer's handle was dropped while this worker
     /// fired the timer.
-    fn free_owned(self, results: &mut Results, index: u32) {
+    fn free_owned(self, results: &mut Results<'a>, index: u32) {
         // SAFETY: O5: we vacated the slot, and it is in no magazine yet.
         let payload = unsafe { self.slab.take(index) };
-        self.core.timers.slots().vacate(&mut results.vacated, index);
+        let slots = self.core.timers.slots();
+        slots.vacate(&mut results.vacated, slots.control(index), index);
         self.core.timers.count_destroyed();
         self.core.guarded.run(|| drop(payload));
     }
@@ -225,7 +247,7 @@ impl<T: Send + 'static> Drop for OpenSession<'_, T> {
     fn drop(&mut self) {
         let Self { session: Session { core, counters, .. }, results } = self;
         here::end_firing();
-        counters.count_lateness(&mut results.lateness);
+        results.pace.flush(counters);
         let vacated = core::mem::replace(&mut results.vacated, Magazine::new());
         let slots = core.timers.slots();
         if core.membership.is_turned_here() {
@@ -236,19 +258,6 @@ impl<T: Send + 'static> Drop for OpenSession<'_, T> {
         }
         core.quiescence.end_session();
     }
-}
-
-/// Two moments: they decide whether the timer of a ticket fires, and how late the timer is.
-#[derive(Clone, Copy)]
-struct DueAt {
-    /// The moment from which the lateness is computed. It is read from the fast clock, which may be a little ahead.
-    now: Timestamp,
-    /// The moment that decides whether an owned timer's deadline has come. It is read from the true clock, which is
-    /// never ahead.
-    verdict: Timestamp,
-    /// The later of `verdict` and the start of the tick in which the timer's ticket is due. The tick has begun, even if
-    /// the clock has stepped back after that.
-    come: Timestamp,
 }
 
 impl<T: Send + 'static> Fire for Core<T> {
@@ -265,13 +274,15 @@ impl<T: Send + 'static> Fire for Core<T> {
     }
 
     fn fire(self: StdArc<Self>, batch: &Batch, most: usize) -> usize {
+        let mut open = OpenSession::begin(&self, batch.shard());
         let mut called = 0;
         for chunk in batch.chunks() {
             if called == most {
                 break;
             }
-            called += Session::fire_chunk(&self, batch.shard(), chunk, most - called);
+            called += open.fire_chunk(chunk, most - called);
         }
+        open.end();
         called
     }
 }

@@ -28,9 +28,9 @@
 //! # Files
 //!
 //! ```text
-//! hooks, anchors, totals, due, place ──► stations ──► admission ──► local ──► timers ──► one_shot, owned ─┐
-//! spares ─────────────────────────────────────────────────────────┘                                        │
-//!                                        quiescence, membership ──────────────────────────────────────────┴► core
+//! hooks, anchors, totals, due, pace, place ──► stations ──► admission ──► local ──► timers ──► one_shot, owned ─┐
+//! spares ───────────────────────────────────────────────────────────────┘                                        │
+//!                                              quiescence, membership ──────────────────────────────────────────┴► core
 //! core ──► anchor, fire, shutdown, start
 //! ```
 //! Each file uses only files to its left, or files of an earlier line.
@@ -46,6 +46,7 @@ mod local;
 mod membership;
 mod one_shot;
 mod owned;
+mod pace;
 mod place;
 mod quiescence;
 mod shutdown;

@@ -4,10 +4,13 @@
 use crate::base::fork::Generation;
 use crate::base::sync::{Condvar, Mutex, ignore_poison};
 use crate::lockfree::sessions::{EvictionRight, Sessions};
+use crate::lockfree::waiters::Waiters;
 
 /// The sessions of an engine, and the condition variable on which threads wait for their end. A session is the time in
 /// which a worker fires one chunk (a group of due tickets).
 pub(crate) struct Quiescence {
+    /// The threads that wait for the end of a one-shot's handler.
+    waiters: Waiters,
     /// The number of sessions (workers that are firing a chunk), and the progress of a shutdown.
     sessions: Sessions,
     made_in: Generation,
@@ -20,7 +23,12 @@ impl Quiescence {
     /// Makes the record of running sessions for an engine. The engine's shards were made in the process generation
     /// (number of forks) `made_in`.
     pub(super) fn new(made_in: Generation) -> Self {
-        Self { sessions: Sessions::new(), made_in, changed: (Mutex::new(()), Condvar::new()) }
+        Self {
+            waiters: Waiters::new(),
+            sessions: Sessions::new(),
+            made_in,
+            changed: (Mutex::new(()), Condvar::new()),
+        }
     }
 
     /// Begins a session, in which the caller fires timers. The caller may fire until [`is_stopping`](Self::is_stopping)
@@ -74,6 +82,21 @@ impl Quiescence {
         let mut guard = ignore_poison(lock.lock());
         while !condition() {
             guard = ignore_poison(changed.wait(guard));
+        }
+    }
+
+    /// Waits until `has_ended` returns true: until the handler of a one-shot has ended. The worker that ends the
+    /// handler then calls [`announce_end`](Self::announce_end).
+    pub(super) fn wait_for_end(&self, has_ended: impl Fn() -> bool) {
+        let _waiter = self.waiters.enter();
+        self.wait_until(has_ended);
+    }
+
+    /// Wakes the threads that wait for the end of a one-shot's handler. The caller has just ended such a handler.
+    #[inline]
+    pub(super) fn announce_end(&self) {
+        if self.waiters.are_there() {
+            self.announce();
         }
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod sessions;
 pub(crate) mod slab;
 pub(crate) mod sleepers;
 pub(crate) mod state;
+pub(crate) mod waiters;
 #[cfg(feature = "async")]
 pub(crate) mod waker;
 pub(crate) mod watch;

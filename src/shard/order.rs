@@ -5,7 +5,7 @@
 //! fires are sorted by deadline into [`BUCKETS`] parts: a counting sort, as in D. E. Knuth, "The Art of Computer
 //! Programming", volume 3, algorithm 5.2D. Tickets of the same part stay in no order.
 
-use crate::base::tick::{TickLength, Timestamp};
+use crate::base::tick::{Tick, TickLength, Timestamp};
 use crate::base::ticket::Ticket;
 use crate::dispatch::DueChunk;
 use crate::lockfree::slab::Slots;
@@ -14,11 +14,9 @@ use crate::lockfree::slab::Slots;
 /// differ by less than two parts, the timer with the later deadline may fire first.
 const BUCKETS: usize = 64;
 
-/// The buffers in which a shard sorts its due tickets (requests to check timers). They are kept between turns to save
-/// allocations.
+/// The buffers in which a shard sorts its due tickets. They are kept between turns to save allocations.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    tickets: Vec<Ticket>,
     parts: Vec<u8>,
     sorted: Vec<Ticket>,
 }
@@ -27,40 +25,48 @@ impl Order {
     /// Sorts the tickets of `chunks`, which are due at `now`, by the deadlines of their timers. The ticket of a timer
     /// that has ended may end up anywhere.
     pub(super) fn sort(&mut self, chunks: &mut [DueChunk], slots: &Slots, tick: TickLength, now: Timestamp) {
-        let Self { tickets, parts, sorted } = self;
-        tickets.clear();
-        tickets.extend(chunks.iter().flat_map(DueChunk::tickets));
-        for ticket in &*tickets {
-            slots.prefetch(ticket.index);
+        let mut first_tick = Tick::MAX;
+        for chunk in &*chunks {
+            for ticket in chunk.tickets() {
+                slots.prefetch(ticket.index);
+                first_tick = first_tick.min(ticket.tick);
+            }
         }
-        let Some(first_tick) = tickets.iter().map(|ticket| ticket.tick).min() else { return };
         let first = tick.first_deadline_of(first_tick).as_nanos();
         let last = now.as_nanos().max(first);
         let shift = u64::BITS.saturating_sub((last - first).leading_zeros() + BUCKETS.ilog2());
-        let part_of = |ticket: &Ticket| {
-            let deadline = slots.control(ticket.index).deadline_as_a_hint();
-            u8::try_from((deadline.clamp(first, last) - first) >> shift).unwrap_or(u8::MAX)
-        };
+        let Self { parts, sorted } = self;
         parts.clear();
-        parts.extend(tickets.iter().map(part_of));
+        sorted.clear();
         let mut places = [0_usize; BUCKETS];
-        for &part in &*parts {
-            places[usize::from(part)] += 1;
+        for chunk in &*chunks {
+            sorted.extend_from_slice(chunk.tickets());
+            parts.extend(chunk.tickets().iter().map(|ticket| {
+                let deadline = slots.control(ticket.index).deadline_as_a_hint();
+                let part = u8::try_from((deadline.clamp(first, last) - first) >> shift).unwrap_or(u8::MAX);
+                // Below `BUCKETS` in any case, which the remainder tells the compiler.
+                places[usize::from(part) % BUCKETS] += 1;
+                part
+            }));
         }
         let mut sum = 0;
         for place in &mut places {
             sum += core::mem::replace(place, sum);
         }
-        sorted.clear();
-        sorted.extend_from_slice(tickets);
-        for (&ticket, &part) in tickets.iter().zip(&*parts) {
-            let place = &mut places[usize::from(part)];
-            sorted[*place] = ticket;
-            *place += 1;
+        let mut parts = &parts[..];
+        for chunk in &*chunks {
+            for (&ticket, &part) in chunk.tickets().iter().zip(parts) {
+                let place = &mut places[usize::from(part) % BUCKETS];
+                sorted[*place] = ticket;
+                *place += 1;
+            }
+            parts = &parts[chunk.tickets().len()..];
         }
-        let mut sorted = sorted.iter();
+        let mut sorted = &sorted[..];
         for chunk in chunks {
-            chunk.tickets_mut().iter_mut().zip(&mut sorted).for_each(|(place, &ticket)| *place = ticket);
+            let (tickets, rest) = sorted.split_at(chunk.tickets().len());
+            chunk.tickets_mut().copy_from_slice(tickets);
+            sorted = rest;
         }
     }
 }

@@ -9,7 +9,7 @@ use tourbillon::{Builder, Lateness, Timestamp};
 fn buckets_count_what_handlers_saw() {
     let (log, mut rng) = (Log::new(), Rng::new(11));
     let seen = log.clone();
-    let mut engine = Builder::new().tick(50 * MS).driven(move |timer| seen.push(timer.lateness)).unwrap();
+    let mut engine = Builder::new().tick(50 * MS).driven(move |timer| seen.push(timer.lateness())).unwrap();
     for round in 0..2_000 {
         // The lateness is spread over the orders of magnitude below a tick.
         let late = rng.nanos_below(Duration::from_nanos(5 * 10_u64.pow(2 + round % 6)));

@@ -252,10 +252,11 @@ impl Slots {
         }
     }
 
-    /// Adds a slot that the caller has vacated to `magazine`, a stock of vacant slots. A full magazine then goes to the
-    /// depot.
-    pub(crate) fn vacate(&self, magazine: &mut Magazine, index: u32) {
-        magazine.push(self, index);
+    /// Adds a slot that the caller has vacated to `magazine`. `control` has the slot's words. A full magazine then goes
+    /// to the depot.
+    #[inline]
+    pub(crate) fn vacate(&self, magazine: &mut Magazine, control: &Control, index: u32) {
+        magazine.add(control, index);
         if magazine.len >= self.magazine_slots {
             self.give(mem::replace(magazine, Magazine::new()));
         }
@@ -331,7 +332,13 @@ impl Magazine {
     /// Adds a slot that the caller has vacated to this magazine, a stock of vacant slots.
     #[inline(always)]
     pub(crate) fn push(&mut self, slots: &Slots, index: u32) {
-        slots.control(index).link(links(self.first, NIL));
+        self.add(slots.control(index), index);
+    }
+
+    /// Adds a slot that the caller has vacated. `control` has the slot's words.
+    #[inline(always)]
+    fn add(&mut self, control: &Control, index: u32) {
+        control.link(links(self.first, NIL));
         self.first = index;
         self.len += 1;
     }

@@ -13,8 +13,8 @@
 //! flags      7 shut | 6 dropped | 5 changed | 4 checking | 3 owned | 2 waited | 1 running | 0 queued
 //! stamp      31 owned | 30 16 the low bits above the sequence | 15 0 sequence
 //! ```
-//! In this protocol a timer is `queued` or `running`, or its slot is vacant. All flags other than these two and
-//! `waited` are zero. `queued` means the same as armed. A ticket carries the stamp of the arming that it stands for.
+//! In this protocol a timer is `queued` or `running`, or its slot is vacant. All other flags are zero. `queued` means
+//! the same as armed. A ticket carries the stamp of the arming that it stands for.
 //!
 //! # Invariants
 //! I1. A handler runs at most once for each arming, only after a successful `claim`, and not before the deadline.
@@ -29,7 +29,7 @@
 //! # Access
 //! | word     | may be read by          | may be written by                                              |
 //! |----------|-------------------------|----------------------------------------------------------------|
-//! | state    | any thread              | queued: any CAS; running: the claimer, and `waited` by any thread; vacant: the slot's holder |
+//! | state    | any thread              | queued: any CAS; running: the claimer; vacant: the slot's holder |
 //! | deadline | any thread; valid while the state does not change | the holder of the vacant slot        |
 //! | payload  | its current owner       | its current owner                                              |
 //!
@@ -40,7 +40,6 @@
 //! | `cancel`   | queued g -> vacant g+1                    | running g: `Running`; else `Gone`              |
 //! | `claim`    | queued g, deadline passed -> running g    | early: queued g, sequence + 1; else `Stale`    |
 //! | `finish`   | running g -> vacant g+1                   | only the claimer calls it                      |
-//! | `await_end`| running g -> running g, waited            | not running g: false                           |
 //! | `evict`    | queued -> vacant g+1                      | else `None`                                    |
 //!
 //! # Races and their legal endings
@@ -227,34 +226,20 @@ impl Control {
         self.state.compare_exchange_weak(from, to, Ordering::Release, Ordering::Acquire).map(drop)
     }
 
-    /// Ends the handler's run. The caller owns the slot from then on. Returns true if a thread waits for the end of the
-    /// run.
+    /// Ends the handler's run. The caller owns the slot from then on. A thread may wait for the end, so the caller
+    /// announces it afterwards.
     #[inline]
-    pub(crate) fn finish(&self, generation: u64) -> bool {
-        // Ordering: Release [T2]. The handler's effects.
-        let state = self.state.swap(vacant(generation + 1), Ordering::Release);
-        debug_assert_eq!(state & !WAITED, vacant(generation) | RUNNING);
-        state & WAITED != 0
+    pub(crate) fn finish(&self, generation: u64) {
+        debug_assert_eq!(self.state.load(Ordering::Relaxed), vacant(generation) | RUNNING);
+        // Ordering: Release [T2]. The handler's effects. A store suffices: while a handler runs, only its claimer
+        // changes the state.
+        self.state.store(vacant(generation + 1), Ordering::Release);
     }
 
-    /// Makes `finish` report that a thread waits for the end of the running handler. Returns false if the handler has
-    /// already ended.
-    pub(crate) fn await_end(&self, id: TimerId) -> bool {
-        // Ordering: Relaxed. A hint for the CAS.
-        let mut state = self.state.load(Ordering::Relaxed);
-        while is_running(state, id) {
-            // Ordering: Relaxed. `finish` needs only the flag.
-            match self.state.compare_exchange_weak(
-                state,
-                state | WAITED,
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return true,
-                Err(newer) => state = newer,
-            }
-        }
-        false
+    /// Returns whether the handler of the timer with this id runs.
+    pub(crate) fn is_running(&self, id: TimerId) -> bool {
+        // Ordering: Relaxed. A hint.
+        is_running(self.state.load(Ordering::Relaxed), id)
     }
 
     /// Returns whether the timer with this id has ended.
@@ -355,7 +340,9 @@ mod tests {
                     let (id, stamp) = control.arm(index, at(1));
                     let Claim::Won { generation, .. } = control.claim(stamp, at(1)) else { panic!("{id:?}") };
                     assert_eq!(control.cancel(id), Cancel::Running);
-                    assert!(control.await_end(id) && control.finish(generation) && control.has_ended(id));
+                    assert!(control.is_running(id) && !control.has_ended(id));
+                    control.finish(generation);
+                    assert!(control.has_ended(id));
                 }
             }
         }

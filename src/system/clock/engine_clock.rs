@@ -27,6 +27,11 @@ impl EngineClock {
         self.as_dyn().true_now()
     }
 
+    /// Returns whether this is the default clock, which follows the system's clock and moves steadily.
+    pub(crate) fn is_of_the_system(&self) -> bool {
+        matches!(self, Self::Monotonic(_))
+    }
+
     /// Returns whether `deadline` has come. First reads the fast clock, because it is never behind the true clock. If
     /// the fast clock shows a moment before the deadline, the deadline has not come.
     #[inline]

@@ -66,9 +66,9 @@ impl Moment<'_> {
 }
 
 /// Runs the job of a due timer. This is the handler of every task engine.
-pub(super) fn do_job(Due { id, deadline, lateness, payload, .. }: Due<'_, Job>) {
-    let moment = Moment { id, deadline, lateness };
-    match payload {
+pub(super) fn do_job(due: Due<'_, Job>) {
+    let moment = Moment { id: due.id, deadline: due.deadline, lateness: due.lateness() };
+    match due.payload {
         Payload::Taken(job) => job.fire(&moment),
         Payload::Kept(job) => job.call_owner(&moment),
     }

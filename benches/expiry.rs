@@ -1,0 +1,91 @@
+//! The cost of one expiry, from the wheel to the vacant slot, in ticks of the processor's time stamp counter.
+//!
+//! Timers that are due in one tick fire in one turn of an event loop, on the loop's own thread. Their number is 4,096,
+//! whose words stay in the cache, or a million. The handler does nothing in one row. In the other row it adds the
+//! payload to a sum.
+//!
+//! `cargo bench --bench expiry` prints the median and the range of the rounds; with `-- 4096` only for that number.
+//! `cargo bench --bench instructions` counts the instructions of the same path.
+#![expect(clippy::print_stdout, reason = "the figures are the output")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tourbillon::{Builder, Fired, LoopLeft, Timestamp};
+
+const BUDGET: usize = 16_384;
+/// The time from the first arming of a round to the deadline: more than the arming takes, and within the reach of the
+/// finest level.
+const LEAD: Duration = Duration::from_millis(400);
+/// The numbers of timers that are due at once, each with its number of rounds.
+const POPULATIONS: [(u64, usize); 2] = [(4_096, 201), (1_000_000, 7)];
+
+/// Reads the processor's time stamp counter. Other processors count nanoseconds instead.
+fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: each processor of this kind has the instruction.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        static BEGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        BEGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    }
+}
+
+/// Fires `timers` timers in each of `rounds` rounds. Returns the ticks for one timer in each round, sorted.
+fn rounds(timers: u64, rounds: usize, handler: impl Fn(Fired<'_, u64>) + Send + Sync + 'static) -> Vec<f64> {
+    let (shards, mut loops) = Builder::new().loops(1).expect("a loop");
+    let engine = shards.engine().start(handler).expect("an engine");
+    let shard = &mut loops[0];
+    let mut round = || {
+        let due = Instant::now() + LEAD;
+        for number in 0..timers {
+            let _ = engine.handle().schedule_at(due.into(), number).expect("room");
+            if number % 1_024 == 0 {
+                let _ = shard.turn(Instant::now(), BUDGET);
+            }
+        }
+        let _ = shard.turn(Instant::now(), BUDGET);
+        // The turn gets a moment at which the timers are due. A wait would let other programs empty the cache.
+        let now = Timestamp::from(due + Duration::from_millis(1));
+        let begin = ticks();
+        while black_box(shard.turn(now, BUDGET)) == LoopLeft::More {}
+        (ticks() - begin) as f64 / timers as f64
+    };
+    let mut all: Vec<f64> = (0..rounds).map(|_| round()).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+fn main() {
+    let is_measured = std::env::args().any(|argument| argument == "--bench");
+    println!("{:>9} {:24} {:>8} {:>8} {:>8}", "timers", "handler", "median", "least", "most");
+    let chosen = std::env::args().find_map(|argument| argument.parse::<u64>().ok());
+    for (timers, count) in POPULATIONS {
+        if chosen.is_some_and(|chosen| chosen != timers) {
+            continue;
+        }
+        let (timers, count) = if is_measured { (timers, count) } else { (timers.min(4_096), 2) };
+        let sum = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&sum);
+        let add = move |fired: Fired<'_, u64>| {
+            let next = sum.load(Ordering::Relaxed).wrapping_add(fired.payload);
+            sum.store(next, Ordering::Relaxed);
+        };
+        for (name, figures) in
+            [("none", rounds(timers, count, |_| {})), ("adds the payload", rounds(timers, count, add))]
+        {
+            let (least, most) = (figures[0], figures[figures.len() - 1]);
+            println!("{timers:9} {name:24} {:8.1} {least:8.1} {most:8.1}", figures[figures.len() / 2]);
+        }
+        let each = timers * (timers - 1) / 2;
+        assert_eq!(
+            seen.load(Ordering::Relaxed),
+            each.wrapping_mul(count as u64),
+            "a timer fired twice or never"
+        );
+    }
+}

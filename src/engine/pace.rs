@@ -1,0 +1,106 @@
+//! The moments at which a session reads the clock.
+//!
+//! A reading of the clock takes as long as the rest of an expiry. So a session reads the clock once for a *row* of
+//! handlers. While handlers are quick, a row becomes longer, up to [`LONGEST_ROW`] handlers. After a row that was not
+//! quick, each handler is a row by itself.
+//!
+//! The histogram of lateness needs the moment at which each handler began. The handlers of a quick row count as begun
+//! at the row's start, which is less than [`QUICK_NANOS`] too early. In another row any handler may have been the slow
+//! one, so all but the first count as begun at the row's end. So the histogram never hides a delay: it may have up to
+//! seven timers as too late after a handler that suddenly takes long.
+//!
+//! A clock of the user's own is read after each handler. It may move in steps, and then its moments matter.
+
+use crate::base::buckets::Run;
+use crate::base::counters::StationCounters;
+use crate::base::tick::Timestamp;
+use crate::system::clock::EngineClock;
+
+/// The greatest number of handlers for which a session reads the clock once.
+const LONGEST_ROW: usize = 8;
+/// The time in which a quick row of handlers ends, in nanoseconds. A tick is fifty times as long by default.
+const QUICK_NANOS: u64 = 20_000;
+
+/// The clock of a session, which is read once for each row of handlers, and the latenesses that wait to be counted.
+pub(super) struct Pace {
+    /// The last reading of the fast clock: the start of the present row.
+    now: Timestamp,
+    /// A moment that has come by the true clock. It decides whether a deadline has come.
+    verdict: Timestamp,
+    /// The deadlines of the timers whose handlers the present row has called.
+    deadlines: [Timestamp; LONGEST_ROW],
+    called: usize,
+    /// The number of handlers after which the present row ends.
+    length: usize,
+    lateness: Run,
+}
+
+impl Pace {
+    pub(super) fn begin(clock: &EngineClock) -> Self {
+        Self {
+            verdict: clock.true_now(),
+            now: clock.now(),
+            deadlines: [Timestamp::ZERO; LONGEST_ROW],
+            called: 0,
+            length: 1,
+            lateness: Run::default(),
+        }
+    }
+
+    /// Returns the start of the present row of handlers, by the fast clock.
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Returns a moment that has come, by the true clock.
+    pub(super) fn verdict(&self) -> Timestamp {
+        self.verdict
+    }
+
+    /// Notes the deadline of a timer whose handler begins now.
+    #[inline(always)]
+    pub(super) fn note(&mut self, deadline: Timestamp) {
+        // The index is in range: a row ends before it has more handlers.
+        self.deadlines[self.called % LONGEST_ROW] = deadline;
+        self.called += 1;
+    }
+
+    /// Ends the row of handlers if it is long enough. Called after each handler.
+    #[inline(always)]
+    pub(super) fn count_handler(&mut self, clock: &EngineClock, counters: &StationCounters) {
+        if self.called >= self.length {
+            self.end_row(clock, counters);
+        }
+    }
+
+    /// Ends the row of handlers: reads the clock, and counts the latenesses of the row.
+    pub(super) fn end_row(&mut self, clock: &EngineClock, counters: &StationCounters) {
+        let end = clock.now();
+        let is_quick = end.as_nanos().saturating_sub(self.now.as_nanos()) < QUICK_NANOS;
+        self.count_row(if is_quick { self.now } else { end }, counters);
+        self.length =
+            if is_quick && clock.is_of_the_system() { (2 * self.length).min(LONGEST_ROW) } else { 1 };
+        // `end` is less than the earlier reading only if the clock has stepped back.
+        self.verdict = self.verdict.min(end);
+        self.now = end;
+    }
+
+    /// Counts the latenesses of the row. The first handler began with the row, and the others count as begun at
+    /// `others`.
+    fn count_row(&mut self, others: Timestamp, counters: &StationCounters) {
+        let mut began = self.now;
+        for deadline in &self.deadlines[..self.called.min(LONGEST_ROW)] {
+            let lateness = began.as_nanos().saturating_sub(deadline.as_nanos());
+            counters.note_lateness(&mut self.lateness, lateness);
+            began = others;
+        }
+        self.called = 0;
+    }
+
+    /// Counts all latenesses that are left, without a reading of the clock. The clock's own panic may have ended the
+    /// session.
+    pub(super) fn flush(&mut self, counters: &StationCounters) {
+        self.count_row(self.now, counters);
+        counters.count_lateness(&mut self.lateness);
+    }
+}

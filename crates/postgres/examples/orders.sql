@@ -1,5 +1,6 @@
--- An order and its timeout of 30 days. `psql -f orders.sql` runs it where the schema `tourbillon` is.
-CREATE TABLE IF NOT EXISTS orders (number bigint PRIMARY KEY, state text NOT NULL);
+-- An order and its timeout of 30 days: psql -f orders.sql URL
+--
+-- The table: CREATE TABLE orders (number bigint PRIMARY KEY, state text NOT NULL)
 
 -- The order and its timeout are stored in one transaction.
 BEGIN;

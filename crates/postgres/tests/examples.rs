@@ -1,11 +1,11 @@
 //! Runs the examples on a server: with sqlx, in SQL, in Python and in Node.js, and the SQL of the README.
 //!
 //! The examples in Python and Node.js get their libraries from the registries, in a temporary folder. If Python, npm or
-//! the network is missing, a line says that the test was skipped. `TOURBILLON_NO_REGISTRIES` skips both.
+//! the network is missing, a line says that the test was skipped. `TOURBILLON_NO_REGISTRIES` skips both tests.
 #![cfg(unix)]
 
-#[path = "../examples/orders.rs"]
-mod orders;
+#[path = "../examples/orders/shop.rs"]
+mod shop;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -58,16 +58,18 @@ fn output(command: &mut Command) -> String {
 #[test]
 fn the_example_with_sqlx_closes_an_order_once() {
     let Some(server) = Postgres::start(&[]) else { return };
-    orders::run(&server.url()).unwrap();
+    shop::run(&server.url()).unwrap();
     assert_eq!(left(&server), "17 paid, 18 closed\n0");
 }
 
 #[test]
 fn the_example_in_sql_leaves_a_paid_order_and_no_timer() {
     let Some(server) = server() else { return };
-    // The user of the server may not read this folder.
-    let script = std::fs::read_to_string(example("orders.sql")).unwrap();
-    let answers = server.try_sql("app", &script).unwrap();
+    // The user of the server may not read this folder, so psql reads the script from its input.
+    let script = std::fs::File::open(example("orders.sql")).unwrap();
+    let ran = server.psql("app").stdin(script).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let answers = String::from_utf8(ran.stdout).unwrap();
     let words: Vec<_> = answers.lines().filter(|line| !line.contains('-')).collect();
     assert_eq!(words, ["moved", "cancelled"]);
     assert_eq!(left(&server), "17 paid\n0");

@@ -89,6 +89,10 @@ impl Place<'_> {
         block_on(self.store.get(key.into())).unwrap()
     }
 
+    fn create(&mut self, spec: &Spec<Job>) -> TimerId {
+        self.driver.call(&self.timers.schedule(spec).unwrap()).unwrap().id()
+    }
+
     /// Claims the timers that are due.
     fn claim(&self, number: u64) -> Vec<Leased> {
         std::thread::sleep(Duration::from_millis(5));
@@ -206,9 +210,7 @@ fn a_timer_of_a_call_is_the_timer_that_the_store_makes() {
         at.driver.sql("SET TimeZone = 'America/New_York'");
         let year = Duration::from_secs(365 * 86_400) + Duration::from_nanos(1);
         let before = at.store.now();
-        drop(
-            at.driver.call(&at.timers.schedule(&Spec::new(Job(1)).key("year").after(year)).unwrap()).unwrap(),
-        );
+        let _id = at.create(&Spec::new(Job(1)).key("year").after(year));
         let due = at.timer("year").unwrap().due;
         let minute = Duration::from_secs(60);
         assert!(due + minute >= before + year && due <= at.store.now() + year + minute, "{due}");
@@ -216,7 +218,7 @@ fn a_timer_of_a_call_is_the_timer_that_the_store_makes() {
         assert_eq!(seen.due, due);
         // A moment that has passed stays the scheduled moment.
         let past = UtcMillis::from_millis(1_000);
-        drop(at.driver.call(&at.timers.schedule(&Spec::new(Job(1)).key("past").at(past)).unwrap()).unwrap());
+        let _id = at.create(&Spec::new(Job(1)).key("past").at(past));
         let timer = at.timer("past").unwrap();
         assert_eq!((timer.scheduled, timer.due), (past, timer.created));
         assert_eq!(at.driver.call(&at.timers.cancel(address).unwrap()).unwrap(), CancelResult::Cancelled);
@@ -251,7 +253,7 @@ fn the_five_modes_of_a_key_have_their_answers_and_the_transaction_goes_on() {
 #[test]
 fn a_timer_in_delivery_is_in_flight() {
     with_each_driver(|mut at| {
-        drop(at.driver.call(&at.timers.schedule(&Spec::new(Job(1)).key("k")).unwrap()).unwrap());
+        let _id = at.create(&Spec::new(Job(1)).key("k"));
         assert_eq!(at.claim(1).len(), 1);
         let moved = at.driver.call(&at.timers.move_to("k", Due::After(HOUR)).unwrap()).unwrap();
         assert_eq!(moved, Changed::Refused(Phase::Leased));
@@ -268,7 +270,7 @@ fn a_timer_in_delivery_is_in_flight() {
 #[test]
 fn an_effect_and_the_end_of_its_delivery_happen_once_together() {
     with_each_driver(|mut at| {
-        drop(at.driver.call(&at.timers.schedule(&Spec::new(Job(1)).key("k")).unwrap()).unwrap());
+        let _id = at.create(&Spec::new(Job(1)).key("k"));
         let leased = at.claim(1).remove(0);
         let (id, token) = (leased.timer.id, leased.token);
         let old = Token { claim: token.claim + 1, ..token };
@@ -291,7 +293,7 @@ fn an_effect_and_the_end_of_its_delivery_happen_once_together() {
 #[test]
 fn a_delivery_that_has_begun_after_the_snapshot_is_a_conflict() {
     with_each_driver(|mut at| {
-        drop(at.driver.call(&at.timers.schedule(&Spec::new(Job(1)).key("k")).unwrap()).unwrap());
+        let _id = at.create(&Spec::new(Job(1)).key("k"));
         at.driver.sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM effects");
         assert_eq!(at.claim(1).len(), 1);
         let cancel = at.timers.cancel("k").unwrap();

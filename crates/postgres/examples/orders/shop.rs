@@ -4,10 +4,6 @@
 //! - The payment marks the order and cancels the timeout in one transaction.
 //! - The handler of the timeout closes the order and ends the timer in one transaction. If the handler has lost the
 //!   timer, the transaction rolls back. So an order is closed once.
-//!
-//! `cargo run --example orders --features sqlx -- postgresql://app@127.0.0.1/shop` creates a table `orders` and the
-//! schema `tourbillon`. The 30 days pass at once: the example moves a timer.
-#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use sqlx::PgPool;
 use std::sync::mpsc::channel;
@@ -104,11 +100,5 @@ pub(crate) fn run(url: &str) -> Result<()> {
     assert_eq!(tokio.block_on(shop.state(17))?, "paid");
     assert_eq!(tokio.block_on(shop.state(18))?, "closed");
     let _numbers = durable.shutdown(Duration::from_secs(10));
-    println!("order 17 was paid, and order 18 was closed");
     Ok(())
-}
-
-#[cfg_attr(test, expect(dead_code, reason = "the test calls `run`"))]
-fn main() -> Result<()> {
-    run(&std::env::args().nth(1).ok_or("the URL of a database is needed")?)
 }

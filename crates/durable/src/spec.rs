@@ -356,7 +356,8 @@ impl<P> Spec<P> {
         Ok(Op::Place(Box::new(timer), self.if_present))
     }
 
-    /// Returns the moment at which the timer is due. `None` means at once, or for a series the first instant of its plan.
+    /// Returns the moment at which the timer is due. `None` means at once, or for a series the first instant of its
+    /// plan.
     ///
     /// ```
     /// use std::time::Duration;

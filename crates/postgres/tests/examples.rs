@@ -38,8 +38,8 @@ fn left(server: &Postgres) -> String {
 }
 
 /// Writes a line to standard error, past the tests' captured output.
-fn skipped(what: &str, reason: &str) {
-    drop(writeln!(std::io::stderr(), "skipped the example in {what}: {reason}"));
+fn skipped(language: &str, reason: &str) {
+    drop(writeln!(std::io::stderr(), "skipped the example in {language}: {reason}"));
 }
 
 /// Runs a command that fetches libraries. Returns whether it has succeeded.

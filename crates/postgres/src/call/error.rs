@@ -83,7 +83,8 @@ impl CallError {
         Self { sqlstate: Some(sqlstate.into()), ..Self::new(kind, message) }
     }
 
-    /// Makes the error of a driver. `answer` has the SQLSTATE and the message of the server, if the server has answered.
+    /// Makes the error of a driver. `answer` has the SQLSTATE and the message of the server. `None` if the server has
+    /// not answered.
     #[cfg(any(feature = "sqlx", feature = "tokio-postgres", feature = "diesel"))]
     pub(super) fn of_driver(
         source: impl Error + Send + Sync + 'static,

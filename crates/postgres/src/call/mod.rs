@@ -17,6 +17,7 @@ mod statement;
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres;
 mod transactional;
+mod values;
 
 pub use answer::Seen;
 pub use error::{CallError, CallErrorKind};

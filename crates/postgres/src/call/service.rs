@@ -3,7 +3,7 @@
 use super::error::{CallError, CallErrorKind};
 use super::policy;
 use super::statement::{Value, zero_byte};
-use super::transactional::{labels, moment};
+use super::values::{labels, moment};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use core::time::Duration;
 use tourbillon_api::{Callback, IfPresent, NewTimer, RawJson};

@@ -4,7 +4,8 @@ use super::answer::{self, Seen};
 use super::error::{CallError, CallErrorKind};
 use super::policy;
 use super::service;
-use super::statement::{Call, Value, zero_byte};
+use super::statement::{Call, Value};
+use super::values::{labels, moment, named};
 use crate::deployment::Deployment;
 use crate::schema::is_name;
 use core::fmt;
@@ -91,52 +92,6 @@ const LOOK: &str = "SELECT (to_jsonb(s) || jsonb_build_object(\
                     FROM tourbillon.look(key => $1::text, namespace => $2::text, id => $3::text::uuid) s";
 
 const DONE: &str = "SELECT 'done' AS answer FROM tourbillon.done(id => $1::text::uuid, token => $2::text)";
-
-/// The delays that the functions take are shorter than this.
-const LONGEST_DELAY: Duration = Duration::from_secs(101 * 366 * 86_400);
-
-/// Returns the values `due` and `delay`. A delay is a number of hours, minutes and seconds: a day of PostgreSQL may have
-/// 23 hours.
-///
-/// # Errors
-///
-/// Fails with [`CallErrorKind::DueTooFar`] if the delay is too long.
-pub(super) fn moment(due: Option<Due>) -> Result<[Value; 2], CallError> {
-    Ok(match due {
-        None => [Value::Text(None), Value::Text(None)],
-        Some(Due::At(moment)) => [Value::text(moment.to_string()), Value::Text(None)],
-        Some(Due::After(delay)) if delay > LONGEST_DELAY => return Err(Rejection::DueTooFar.into()),
-        Some(Due::After(delay)) => {
-            let micros = delay.as_nanos().div_ceil(1_000);
-            let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
-            let (hours, minutes, seconds) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-            let delay = format!("{hours}:{minutes:02}:{seconds:02}.{micros:06}");
-            [Value::Text(None), Value::text(delay)]
-        }
-    })
-}
-
-/// Returns the labels as a JSON list. NULL if there are none.
-///
-/// # Errors
-///
-/// Fails if a label has a zero byte.
-pub(super) fn labels<T: AsRef<str> + serde::Serialize>(labels: &[T]) -> Result<Value, CallError> {
-    if labels.iter().any(|label| label.as_ref().contains('\0')) {
-        return Err(zero_byte());
-    }
-    // A list of texts can always be written.
-    let list = || serde_json::to_string(labels).unwrap_or_default();
-    Ok(Value::Text((!labels.is_empty()).then(list)))
-}
-
-/// Returns the values by which the functions find a timer: the key, the namespace and the id.
-fn named(at: Address) -> [Value; 3] {
-    match at {
-        Address::Id(id) => [Value::Text(None), Value::text(""), Value::text(id.to_string())],
-        Address::Key(at) => [Value::text(at.key), Value::text(at.namespace), Value::Text(None)],
-    }
-}
 
 impl Transactional {
     pub(crate) fn of(deployment: &Arc<Deployment>) -> Self {

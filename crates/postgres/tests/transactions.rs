@@ -39,7 +39,10 @@ enum Driver {
     Diesel(Box<AsyncConnectionWrapper<AsyncPgConnection>>),
 }
 
-const DRIVERS: [(&str, fn(&str) -> Driver); 3] = [
+/// A schema for the tests of a driver, and a function that connects by it.
+type Entry = (&'static str, fn(&str) -> Driver);
+
+const DRIVERS: [Entry; 3] = [
     ("sqlx", |url| Driver::Sqlx(TOKIO.block_on(PgConnection::connect(url)).unwrap())),
     ("tokio_postgres", |url| {
         let connect = async {
@@ -67,7 +70,7 @@ impl Driver {
         match self {
             Self::Sqlx(connection) => {
                 let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
-                drop(TOKIO.block_on(sql.execute(connection)).unwrap());
+                let _done = TOKIO.block_on(sql.execute(connection)).unwrap();
             }
             Self::TokioPostgres(client) => TOKIO.block_on(client.batch_execute(sql)).unwrap(),
             Self::Diesel(connection) => connection.batch_execute(sql).unwrap(),

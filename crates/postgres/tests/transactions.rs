@@ -55,11 +55,16 @@ const DRIVERS: [Entry; 3] = [
     ("diesel", |url| Driver::Diesel(Box::new(AsyncConnectionWrapper::establish(url).unwrap()))),
 ];
 
+/// Returns the future, which may run in a task of any thread.
+fn send<F: Future + Send>(future: F) -> F {
+    future
+}
+
 impl Driver {
     fn call<A>(&mut self, call: &Call<A>) -> Result<A, CallError> {
         match self {
-            Self::Sqlx(connection) => TOKIO.block_on(call.with_sqlx(connection)),
-            Self::TokioPostgres(client) => TOKIO.block_on(call.with_tokio_postgres(client)),
+            Self::Sqlx(connection) => TOKIO.block_on(send(call.with_sqlx(connection))),
+            Self::TokioPostgres(client) => TOKIO.block_on(send(call.with_tokio_postgres(client))),
             Self::Diesel(connection) => call.with_diesel(&mut **connection),
         }
     }

@@ -81,7 +81,7 @@ fn the_roles_of_the_page_may_do_what_the_page_says_and_no_more() {
     }
     // The node delivers, and changes no schema.
     let node = open(&server, "node");
-    let op = Spec::new(Vec::new()).operation("mail", Vec::new(), node.now(), &Default::default()).unwrap();
+    let op = Spec::new(()).operation("mail", Vec::new(), node.now(), &Default::default()).unwrap();
     let _outcomes = pollster::block_on(node.apply(vec![op], Durability::PowerLoss)).unwrap();
     std::thread::sleep(Duration::from_millis(10));
     let by = Claimant { incarnation: node.incarnation(), lease: Duration::from_secs(30) };

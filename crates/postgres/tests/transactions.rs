@@ -17,7 +17,7 @@ use tourbillon_durable::state::{Phase, Token};
 use tourbillon_durable::store::{Claimant, IfPresent, Leased, Limit, TimerStore};
 use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 use tourbillon_durable::{Changed, Due, Kind, Limits, Placed, Spec, UtcMillis};
-use tourbillon_fault::Postgres;
+use tourbillon_fault::{Postgres, eventually};
 use tourbillon_postgres::tourbillon_api::{self as api, CancelResult, NewTimer};
 use tourbillon_postgres::{Call, CallError, CallErrorKind, Connect, PostgresStore, Transactional};
 
@@ -310,6 +310,34 @@ fn a_delivery_that_has_begun_after_the_snapshot_is_a_conflict() {
         at.driver.sql("ROLLBACK; BEGIN");
         assert_eq!(at.driver.call(&cancel).unwrap(), CancelResult::InFlight, "the same call, repeated");
         at.driver.sql("COMMIT");
+    });
+}
+
+#[test]
+fn a_deadlock_is_a_conflict() {
+    with_each_driver(|mut at| {
+        for key in ["a", "b"] {
+            let _id = at.create(&Spec::new(Job(1)).key(key).after(HOUR));
+        }
+        let (cancel, schema) = (at.timers.cancel("a").unwrap(), at.schema);
+        let other = format!(
+            "BEGIN; SELECT {schema}.cancel('a'); SELECT pg_sleep(0.5); SELECT {schema}.cancel('b'); COMMIT"
+        );
+        at.driver.sql(&format!("BEGIN; SELECT {schema}.cancel('b')"));
+        let server = at.server;
+        std::thread::scope(|scope| {
+            let other = scope.spawn(move || server.try_sql("app", &other));
+            eventually("the other transaction holds a timer", || {
+                let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+                server.sql(asleep) == "1"
+            });
+            // PostgreSQL ends this transaction or the other.
+            match at.driver.call(&cancel) {
+                Ok(_) => assert!(other.join().unwrap().unwrap_err().contains("40P01")),
+                Err(error) => assert_eq!(error.kind(), CallErrorKind::Conflict, "{error}"),
+            }
+            at.driver.sql("ROLLBACK");
+        });
     });
 }
 

@@ -6,7 +6,8 @@ use sqlx::{AssertSqlSafe, Error, PgConnection, Postgres};
 
 impl<A> Call<A> {
     /// Runs the call in the connection's transaction. A `&mut Transaction<'_, Postgres>` becomes a `&mut PgConnection`
-    /// by itself. The statement is not prepared under a name, so a pool in transaction mode may be between.
+    /// by itself. The statement is not prepared under a name. So a pool in transaction mode may stand between, if the
+    /// connection is in a transaction.
     ///
     /// # Errors
     ///

@@ -87,8 +87,10 @@ fn the_example_in_python_leaves_a_paid_order_and_no_timer() {
     if !make.is_ok_and(|made| made.status.success()) {
         return skipped("Python", "there is no python3 with venv and pip");
     }
-    let install = ["-m", "pip", "install", "--quiet", "--only-binary", ":all:", "psycopg[binary]==3.*"];
-    if !fetches(Command::new(&python).args(install)) {
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20"]);
+    install.args(["--only-binary", ":all:", "psycopg[binary]==3.*"]);
+    if !fetches(&mut install) {
         return skipped("Python", "psycopg cannot be fetched");
     }
     let said = output(Command::new(&python).arg(example("orders.py")).arg(server.url_of("app")));
@@ -105,8 +107,18 @@ fn the_example_in_node_leaves_a_paid_order_and_no_timer() {
         return skipped("Node.js", "TOURBILLON_NO_REGISTRIES is set");
     }
     let folder = tempfile::tempdir().unwrap();
-    let install = ["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"];
-    if !fetches(Command::new("npm").args(install).arg(folder.path()).arg("pg@8")) {
+    let mut install = Command::new("npm");
+    install.args([
+        "install",
+        "--silent",
+        "--no-audit",
+        "--no-fund",
+        "--ignore-scripts",
+        "--fetch-retries",
+        "1",
+    ]);
+    install.arg("--prefix").arg(folder.path()).arg("pg@8");
+    if !fetches(&mut install) {
         return skipped("Node.js", "there is no npm, or pg cannot be fetched");
     }
     // Node.js looks for libraries beside the program.

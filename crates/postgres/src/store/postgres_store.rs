@@ -64,7 +64,8 @@ impl PostgresStore {
     }
 
     /// Returns a handle that creates, cancels, moves and ends timers of this deployment in the program's own
-    /// transactions. Each call runs on a connection of the program, and on none of the store. The server's clock decides.
+    /// transactions. Each call runs on a connection of the program, and on none of the store. The server's clock
+    /// decides.
     #[must_use]
     pub fn transactional(&self) -> Transactional {
         Transactional::of(&self.deployment)

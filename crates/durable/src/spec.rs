@@ -356,6 +356,21 @@ impl<P> Spec<P> {
         Ok(Op::Place(Box::new(timer), self.if_present))
     }
 
+    /// Returns the moment at which the timer is due. `None` means at once, or for a series the first instant of its
+    /// plan.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_durable::{Due, Spec};
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// assert_eq!(Spec::new(()).after(minute).due(), Some(Due::After(minute)));
+    /// assert_eq!(Spec::new(()).due(), None);
+    /// ```
+    pub fn due(&self) -> Option<Due> {
+        self.due
+    }
+
     /// Returns the payload.
     pub fn payload(&self) -> &P {
         &self.payload

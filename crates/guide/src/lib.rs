@@ -22,6 +22,7 @@ pages! {
     choosing = "choosing.md",
     timeouts = "timeouts.md",
     durable = "durable.md",
+    postgres = "postgres.md",
     service = "service.md",
     receivers = "receivers.md",
     schedules = "schedules.md",

@@ -10,7 +10,8 @@ mod link;
 mod schema;
 // Floor 3: an open deployment.
 mod deployment;
-// Floor 4: this process among the nodes; reads.
+// Floor 4: calls in the transactions of others; this process among the nodes; reads.
+mod call;
 mod node;
 mod read;
 // Floor 5: operations.
@@ -24,6 +25,8 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use call::{Call, CallError, CallErrorKind, Seen, Transactional, Value};
 pub use link::{Connect, ConnectError};
 pub use schema::VERSION;
 pub use store::{POLL, PostgresBuilder, PostgresStore, TTL};
+pub use tourbillon_api;

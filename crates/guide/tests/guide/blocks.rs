@@ -32,6 +32,9 @@ pub(crate) enum Use {
     /// program's name.
     OutputOf(String),
     PartOf(String),
+    Sql,
+    /// The block shows the rows of the statements in the block before it.
+    Rows,
     Settings,
     C,
     /// The block is a configuration of Prometheus.
@@ -44,13 +47,16 @@ impl Block {
     /// Returns the way in which a test checks the block. `before` is the preceding block of the page. `None` if no test
     /// checks the block.
     pub(crate) fn usage(&self, before: Option<&Self>) -> Option<Use> {
-        let follows_commands = before.is_some_and(|block| ["sh", "sh until"].contains(&&*block.info));
+        let follows = |infos: &[&str]| before.is_some_and(|block| infos.contains(&&*block.info));
         match self.info.split_once(' ').map_or((&*self.info, ""), |(language, rest)| (language, rest)) {
             ("rust" | "rust,no_run", "") => Some(Use::DocTest),
             ("sh", "") => Some(Use::Run),
             ("sh", "until") => Some(Use::Until),
             ("sh", "background") => Some(Use::Background),
-            ("json" | "text", "") => follows_commands.then_some(Use::Output),
+            ("sql", "") => Some(Use::Sql),
+            ("text", "") if follows(&["sql"]) => Some(Use::Rows),
+            ("json" | "text", "") => follows(&["sh", "sh until"]).then_some(Use::Output),
+            ("python" | "js", rest) => rest.strip_prefix("from ").map(|path| Use::PartOf(path.to_owned())),
             ("text", rest) => {
                 let output = rest.strip_prefix("of ").map(|name| Use::OutputOf(name.to_owned()));
                 output.or_else(|| rest.strip_prefix("from ").map(|path| Use::PartOf(path.to_owned())))
@@ -155,6 +161,9 @@ fn a_block_that_no_test_looks_at_is_found() {
     assert_eq!(usage("```json\n1\n```"), None);
     assert_eq!(usage("```toml\n```\n```text\n1\n```"), None);
     assert_eq!(usage("```sh\n```\n```json\n1\n```"), Some(Use::Output));
+    assert_eq!(usage("```sql\n```\n```json\n1\n```"), None);
+    assert_eq!(usage("```sql\n```\n```text\n1\n```"), Some(Use::Rows));
+    assert_eq!(usage("```python\n```"), None);
     assert_eq!(usage("```text from a/b\n```"), Some(Use::PartOf("a/b".to_owned())));
     let block = Block { line: 2, info: "sh until".to_owned(), text: "c\n\nd\n".to_owned() };
     assert_eq!(blocks("a\n```sh until\nc\n\nd\n```\ne"), [block]);

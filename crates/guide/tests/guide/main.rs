@@ -9,7 +9,9 @@
 //! | `sh background` | is started, and runs until the end of the page |
 //! | `json`, `text` after `sh` | the output has each of the parts that `...` separates, in their order |
 //! | `text of NAME` | so does the output of the program that a `sh background` started |
-//! | `text from PATH` | its lines stand in that file of the repository, one after the other |
+//! | `text from PATH`, `python from PATH`, `js from PATH` | its lines stand in that file of the repository, one after the other |
+//! | `sql` | runs on a PostgreSQL server with the schema of the timers, after the blocks before it on the page |
+//! | `text` after `sql` | the rows have each of the parts that `...` separates, in their order |
 //! | `toml` | `tourbillond config` reads it as its file of settings |
 //! | `yaml prometheus` | `promtool` reads it as a configuration of Prometheus |
 //! | `nginx`, `caddyfile` | a test of the service, `tests/daemon/proxies.rs`, starts the proxy with it |
@@ -21,6 +23,7 @@ mod blocks;
 mod compiled;
 mod session;
 mod shell;
+mod sql;
 mod states;
 
 use std::path::{Path, PathBuf};

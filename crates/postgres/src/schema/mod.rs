@@ -25,6 +25,12 @@ pub const VERSION: i32 = 1;
 const _: () =
     assert!(MIGRATIONS.len() == 1 && VERSION == 1, "the version is the number of the last migration");
 
+/// Returns the statements of all migrations.
+#[cfg(feature = "diesel")]
+pub(crate) fn sources() -> impl Iterator<Item = &'static str> {
+    MIGRATIONS.into_iter().flatten().copied()
+}
+
 /// Returns whether a text can be the name of the schema: up to 63 small letters, digits and `_`, with a letter first.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';

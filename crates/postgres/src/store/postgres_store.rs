@@ -1,6 +1,7 @@
 //! Defines the type of the store.
 
 use super::builder::PostgresBuilder;
+use crate::call::Transactional;
 use crate::claim::{Claims, reap, renew};
 use crate::deployment::Deployment;
 use crate::node::{Node, nodes};
@@ -60,6 +61,14 @@ impl PostgresStore {
     /// ```
     pub fn builder() -> PostgresBuilder {
         PostgresBuilder::new()
+    }
+
+    /// Returns a handle that creates, cancels, moves and ends timers of this deployment in the program's own
+    /// transactions. Each call runs on a connection of the program, and on none of the store. The server's clock
+    /// decides.
+    #[must_use]
+    pub fn transactional(&self) -> Transactional {
+        Transactional::of(&self.deployment)
     }
 
     pub(super) fn assemble(deployment: Arc<Deployment>, node: Arc<Node>) -> Self {

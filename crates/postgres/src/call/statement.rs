@@ -1,0 +1,104 @@
+//! Defines a statement with its values, and the reading of its answer.
+
+use super::error::{CallError, CallErrorKind};
+use core::fmt;
+
+/// A value of a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Value {
+    /// A value of the type `text`, or NULL.
+    Text(Option<String>),
+    /// A value of the type `bytea`.
+    Bytes(Vec<u8>),
+}
+
+impl Value {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self::Text(Some(text.into()))
+    }
+}
+
+/// A call of a function in a transaction: a statement, and its answer of the type `A`.
+///
+/// The statement is one `SELECT`. A call may be run again, for example after a conflict, in a new transaction.
+///
+/// The features `sqlx`, `tokio-postgres` and `diesel` run a call. Any other driver runs it like this: it sends
+/// [`text`](Self::text) with the [`values`](Self::values) for `$1`, `$2` and so on, and passes the answer to
+/// [`answer`](Self::answer). It passes an error of the server to [`CallError::of_sqlstate`].
+///
+/// ```
+/// use tourbillon_postgres::{Transactional, Value};
+/// use tourbillon_postgres::tourbillon_api::CancelResult;
+///
+/// let cancel = Transactional::default().cancel("order 17")?;
+/// assert!(cancel.text().starts_with("SELECT tourbillon.cancel("));
+/// assert_eq!(cancel.values()[0], Value::Text(Some("order 17".into())));
+/// // The driver sends both. The server answers with a row, whose only column is a text.
+/// assert_eq!(cancel.answer(Some("cancelled"))?, CancelResult::Cancelled);
+/// # Ok::<(), tourbillon_postgres::CallError>(())
+/// ```
+#[must_use = "a call has no effect until it is run on a connection"]
+pub struct Call<A> {
+    text: Box<str>,
+    values: Vec<Value>,
+    read: fn(Option<&str>) -> Option<Result<A, CallError>>,
+}
+
+impl<A> fmt::Debug for Call<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("text", &self.text).finish_non_exhaustive()
+    }
+}
+
+impl<A> Call<A> {
+    /// Makes a call. `read` returns `None` if the answer is not one of this function.
+    pub(super) fn new(
+        schema: &str,
+        text: &str,
+        values: Vec<Value>,
+        read: fn(Option<&str>) -> Option<Result<A, CallError>>,
+    ) -> Self {
+        Self { text: text.replace("tourbillon.", &format!("{schema}.")).into(), values, read }
+    }
+
+    /// Checks that PostgreSQL takes the values.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a text has a zero byte.
+    pub(super) fn admit(self) -> Result<Self, CallError> {
+        let has_zero = |value: &Value| matches!(value, Value::Text(Some(text)) if text.contains('\0'));
+        if self.values.iter().any(has_zero) { Err(zero_byte()) } else { Ok(self) }
+    }
+
+    /// Returns the statement.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the values in the order in which the statement numbers them.
+    #[must_use]
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// Reads the answer: the text in the only column of the only row, or `None` without a row.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the answer means that nothing was done, as [`CallErrorKind`] says. Fails with
+    /// [`CallErrorKind::Database`] if the answer is not one of this call.
+    pub fn answer(&self, answer: Option<&str>) -> Result<A, CallError> {
+        (self.read)(answer).unwrap_or_else(|| {
+            let message = format!("the answer cannot be read: {answer:?}");
+            Err(CallError::new(CallErrorKind::Database, message))
+        })
+    }
+}
+
+/// Returns the error of a text that PostgreSQL cannot store.
+pub(super) fn zero_byte() -> CallError {
+    CallError::new(CallErrorKind::Invalid, "a text in PostgreSQL has no zero byte")
+}

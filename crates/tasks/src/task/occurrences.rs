@@ -65,15 +65,16 @@ impl Occurrences {
     }
 
     /// Returns the moment at which a task that waits for `instant` must wake up. For a calendar, the moment may be
-    /// before the instant, because the task must read the wall clock again.
+    /// before the instant, because the task must read the wall clock again. Only a calendar asks for `now`.
     #[cfg_attr(not(feature = "calendar"), expect(unused_variables, reason = "of the wall clock"))]
-    pub(super) fn deadline(&self, instant: Instant, now: Timestamp) -> Timestamp {
+    pub(super) fn deadline(&self, instant: Instant, now: impl FnOnce() -> Timestamp) -> Timestamp {
         match self.cadence {
             Cadence::Rate(_) | Cadence::Pause(_) => {
                 Timestamp::from_nanos(u64::try_from(instant.max(0)).unwrap_or(u64::MAX))
             }
             #[cfg(feature = "calendar")]
             Cadence::Calendar(_) => {
+                let now = now();
                 let wait = u128::try_from(instant - self.instant(now)).unwrap_or(0);
                 let wait = nanoseconds(wait);
                 let stride = by_the_calendar::STRIDE;

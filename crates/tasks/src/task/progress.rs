@@ -215,6 +215,9 @@ mod tests {
         let occurrences = Occurrences::new(Cadence::Rate(Duration::MAX), Wall::System);
         let mut progress = Progress::new(occurrences, 0, None, Missed::Skip, Overlap::Skip);
         assert!(run(&mut progress, 5, Instant::from(u64::MAX)).2.is_some());
-        assert_eq!(progress.occurrences.deadline(progress.next().unwrap(), Timestamp::ZERO), Timestamp::MAX);
+        assert_eq!(
+            progress.occurrences.deadline(progress.next().unwrap(), || Timestamp::ZERO),
+            Timestamp::MAX
+        );
     }
 }

@@ -138,17 +138,18 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
     }
 }
 
-/// A run that has begun. Dropping this value ends the run.
+/// A run that has begun. Dropping this value ends the run, unless [`end`](Self::end) has.
 struct UnderWay<B: Body, T: Deref<Target = Repeating<B>>> {
     task: T,
     run: Run,
     /// Whether the run has called the task's closure.
     is_made: bool,
+    has_ended: bool,
 }
 
 impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
     fn new(task: T, run: Run) -> Self {
-        Self { task, run, is_made: false }
+        Self { task, run, is_made: false, has_ended: false }
     }
 
     /// Calls the task's closure by `call`. If the closure panics, returns the payload of the panic.
@@ -157,7 +158,7 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
         catch_unwind(AssertUnwindSafe(|| call(&self.run))).err()
     }
 
-    fn end(self, panic: Option<Box<dyn Any + Send>>) {
+    fn end(mut self, panic: Option<Box<dyn Any + Send>>) {
         let task = &*self.task;
         let is_over = {
             let mut state = task.lock();
@@ -168,13 +169,18 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
                 state.progress.end(instant);
                 task.arm(&mut state);
             }
-            state.has_ended() && (state.is_stopped || state.running == 1)
+            let is_over = state.has_ended() && (state.is_stopped || state.running == 1);
+            if !is_over {
+                task.count_end(&mut state, self.is_made);
+            }
+            is_over
         };
         if is_over {
             // The closure is dropped before the run counts as ended, so that a thread that waits for the run's end
             // finds the closure gone.
             task.retire();
         }
+        self.has_ended = !is_over;
         drop(self);
         if let Some(panic) = panic {
             // The engine counts and reports the panic.
@@ -185,12 +191,12 @@ impl<B: Body, T: Deref<Target = Repeating<B>>> UnderWay<B, T> {
 
 impl<B: Body, T: Deref<Target = Repeating<B>>> Drop for UnderWay<B, T> {
     fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
         let is_over = {
             let mut state = self.task.lock();
-            state.running -= 1;
-            // The closure was not called if the task was stopped or the engine shut down. Then the run does not count.
-            state.progress.report.runs -= u64::from(!self.is_made);
-            self.task.run_ended.notify_all();
+            self.task.count_end(&mut state, self.is_made);
             // A parallel run that has begun but not called the closure must still find the closure.
             state.has_ended() && (state.is_stopped || state.running == 0)
         };
@@ -215,6 +221,8 @@ struct State {
     is_stopped: bool,
     /// The number of the task's runs that are under way.
     running: usize,
+    /// The number of threads that wait for the end of the runs under way.
+    waiting: usize,
 }
 
 impl State {
@@ -244,7 +252,7 @@ impl<B: Body> Repeating<B> {
             timer: OnceLock::new(),
             tasks: tasks.clone(),
             on_panic: plan.on_panic,
-            state: Mutex::new(State { progress, is_stopped: false, running: 0 }),
+            state: Mutex::new(State { progress, is_stopped: false, running: 0, waiting: 0 }),
             run_ended: Condvar::new(),
             body,
             itself: Weak::clone(itself),
@@ -263,7 +271,7 @@ impl<B: Body> Repeating<B> {
         let first = {
             let state = self.lock();
             let next = state.progress.next().filter(|_| !state.is_stopped);
-            next.map(|next| state.progress.occurrences.deadline(next, self.tasks.now()))
+            next.map(|next| state.progress.occurrences.deadline(next, || self.tasks.now()))
         };
         // No lock is held here, since arming may wait for a shard. The shard's thread may run a handler that needs the
         // lock.
@@ -296,11 +304,22 @@ impl<B: Body> Repeating<B> {
         ignore_poison(self.state.lock())
     }
 
+    /// Counts the end of a run. A run that has not called the closure does not count: the task was stopped, or the
+    /// engine shut down.
+    fn count_end(&self, state: &mut State, is_made: bool) {
+        state.running -= 1;
+        state.progress.report.runs -= u64::from(!is_made);
+        // A call of `notify_all` is a system call, even if no thread waits.
+        if state.waiting > 0 {
+            self.run_ended.notify_all();
+        }
+    }
+
     /// Arms the task's timer for the coming run, if a further run comes. Never waits.
     fn arm(&self, state: &mut State) {
         let next = state.progress.next().filter(|_| !state.is_stopped);
         let (Some(next), Some(timer)) = (next, self.timer.get()) else { return };
-        let deadline = state.progress.occurrences.deadline(next, self.tasks.now());
+        let deadline = state.progress.occurrences.deadline(next, || self.tasks.now());
         let armed = self.tasks.try_arm(timer, deadline, WhenFull::Exceed);
         // If the engine refuses, no further run is possible.
         state.is_stopped |= armed.is_err();
@@ -367,9 +386,11 @@ impl<B: Body> Repeats for Repeating<B> {
             return outcome;
         }
         let mut state = self.lock();
+        state.waiting += 1;
         while state.running > 0 {
             state = ignore_poison(self.run_ended.wait(state));
         }
+        state.waiting -= 1;
         Stopped::Stopped
     }
 

@@ -7,7 +7,8 @@
 //! slept and woke.
 //!
 //! `cargo bench --bench firing` prints the median and the range of five rounds. The rows take turns in each round.
-//! `--rounds N` makes N rounds, and `--only NAME` measures only that row.
+//! `--rounds N` makes N rounds, and `--only NAME` measures only that row. With `--at-once` all timers are due at one
+//! moment.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
 use std::collections::BTreeMap;
@@ -272,6 +273,12 @@ fn main() {
     } else {
         Sizes { timers: 300, lead: Duration::from_millis(50), window: Duration::from_millis(100) }
     };
+    let window = if arguments.iter().any(|argument| argument == "--at-once") {
+        Duration::from_nanos(1)
+    } else {
+        sizes.window
+    };
+    let sizes = Sizes { window, ..sizes };
     let rounds =
         after("--rounds").map_or(if is_measured { 5 } else { 1 }, |rounds| rounds.parse().expect("a number"));
     let only = after("--only");

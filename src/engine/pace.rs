@@ -32,17 +32,24 @@ pub(super) struct Pace {
     called: usize,
     /// The number of handlers after which the present row ends.
     length: usize,
+    /// The greatest length of a row.
+    longest: usize,
     lateness: Run,
 }
 
 impl Pace {
     pub(super) fn begin(clock: &EngineClock) -> Self {
+        Self::with_rows_of(if clock.is_of_the_system() { LONGEST_ROW } else { 1 }, clock)
+    }
+
+    fn with_rows_of(longest: usize, clock: &EngineClock) -> Self {
         Self {
             verdict: clock.true_now(),
             now: clock.now(),
             deadlines: [Timestamp::ZERO; LONGEST_ROW],
             called: 0,
             length: 1,
+            longest,
             lateness: Run::default(),
         }
     }
@@ -78,8 +85,7 @@ impl Pace {
         let end = clock.now();
         let is_quick = end.as_nanos().saturating_sub(self.now.as_nanos()) < QUICK_NANOS;
         self.count_row(if is_quick { self.now } else { end }, counters);
-        self.length =
-            if is_quick && clock.is_of_the_system() { (2 * self.length).min(LONGEST_ROW) } else { 1 };
+        self.length = if is_quick { (2 * self.length).min(self.longest) } else { 1 };
         // `end` is less than the earlier reading only if the clock has stepped back.
         self.verdict = self.verdict.min(end);
         self.now = end;
@@ -102,5 +108,86 @@ impl Pace {
     pub(super) fn flush(&mut self, counters: &StationCounters) {
         self.count_row(self.now, counters);
         counters.count_lateness(&mut self.lateness);
+    }
+}
+
+#[cfg(all(test, not(tourbillon_loom)))]
+mod tests {
+    use super::*;
+    use crate::base::sync::StdArc;
+    use crate::system::clock::ManualClock;
+    use core::time::Duration;
+
+    /// A session on a manual clock, whose rows may be as long as with the system's clock.
+    struct Session {
+        time: StdArc<ManualClock>,
+        clock: EngineClock,
+        counters: StationCounters,
+        pace: Pace,
+        /// The number of handlers after which the session has read the clock.
+        readings: usize,
+    }
+
+    impl Session {
+        fn begin() -> Self {
+            let time = StdArc::new(ManualClock::new());
+            let clock = EngineClock::Custom(StdArc::<ManualClock>::clone(&time));
+            let pace = Pace::with_rows_of(LONGEST_ROW, &clock);
+            Self { time, clock, counters: StationCounters::new(), pace, readings: 0 }
+        }
+
+        /// Fires a timer that is due at the origin of time, and whose handler takes `time`.
+        fn fire(&mut self, time: Duration) {
+            self.pace.note(Timestamp::ZERO);
+            self.time.advance(time);
+            self.pace.count_handler(&self.clock, &self.counters);
+            self.readings += usize::from(self.pace.called == 0);
+        }
+
+        /// Returns the number of timers that the histogram has as at least as late as `least`.
+        fn counted(&mut self, least: Duration) -> u64 {
+            self.pace.end_row(&self.clock, &self.counters);
+            self.pace.flush(&self.counters);
+            let least = u64::try_from(least.as_nanos()).expect("short");
+            let lateness = self.counters.lateness();
+            lateness.occupied().filter(|bucket| bucket.greatest >= least).map(|bucket| bucket.count).sum()
+        }
+    }
+
+    #[test]
+    fn quick_handlers_share_readings_of_the_clock() {
+        let mut session = Session::begin();
+        (0..1_000).for_each(|_| session.fire(Duration::from_nanos(10)));
+        assert!(session.readings <= 1_000 / LONGEST_ROW + 4, "{} readings", session.readings);
+        assert_eq!(session.counted(Duration::ZERO), 1_000);
+    }
+
+    #[test]
+    fn a_handler_that_suddenly_takes_long_hides_no_delay() {
+        for quick in 0..40 {
+            let mut session = Session::begin();
+            (0..quick).for_each(|_| session.fire(Duration::from_nanos(10)));
+            session.fire(Duration::from_secs(1));
+            (0..20).for_each(|_| session.fire(Duration::from_nanos(10)));
+            let late = session.counted(Duration::from_secs(1));
+            assert!((20..20 + LONGEST_ROW as u64).contains(&late), "{late} of 20 after {quick}");
+            assert_eq!(session.counted(Duration::ZERO), quick + 21);
+        }
+    }
+
+    #[test]
+    fn slow_handlers_are_measured_one_by_one() {
+        let mut session = Session::begin();
+        (0..100).for_each(|_| session.fire(Duration::from_millis(1)));
+        assert_eq!(session.readings, 100);
+        assert_eq!(session.counted(Duration::from_millis(50)), 50);
+    }
+
+    #[test]
+    fn a_clock_of_the_users_own_is_read_after_each_handler() {
+        let mut session = Session::begin();
+        session.pace = Pace::begin(&session.clock);
+        (0..100).for_each(|_| session.fire(Duration::ZERO));
+        assert_eq!(session.readings, 100);
     }
 }

@@ -51,6 +51,7 @@ fn set_of_one_shard(clock: EngineClock, dispatcher: Dispatcher) -> SetSettings {
         tick: TickLength::from_nanos(10),
         shards: 1,
         cores: Box::new([]),
+        may_leave_cores: false,
         clock,
         dispatcher,
         roster: Roster::new(2),

@@ -44,12 +44,15 @@ fn values_at_their_bounds_are_taken() {
 #[cfg(target_os = "linux")]
 mod on_linux {
     use super::*;
-    use crate::support::{MS, wait_until};
+    use crate::support::{MS, PATIENCE, wait_until};
     use std::env;
     use std::fs;
+    use std::hint::spin_loop;
     use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
     use std::thread;
+    use std::time::Instant;
 
     const CHILD: &str = "TOURBILLON_SCHEDULING_CHILD";
     const SKIPPED: i32 = 77;
@@ -131,6 +134,64 @@ mod on_linux {
         assert_eq!(of_its_child, slice_of(0), "scheduled as the test's own thread is");
         let stats = engine.handle().stats();
         assert_eq!((stats.slices_refused, stats.priorities_refused), (0, 0));
+    }
+
+    fn pin_this_thread(core: usize) {
+        // SAFETY: a set of cores is an array of bits, for which zero is valid.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the core is one that this thread may use, so it is within the set.
+        unsafe { libc::CPU_SET(core, &mut set) };
+        // SAFETY: the kernel reads `set`, whose size is given.
+        let outcome = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+        assert_eq!(outcome, 0, "the test may use this core");
+    }
+
+    fn allowed_cores() -> Vec<usize> {
+        // SAFETY: as above.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes at most as many bytes as `set` has.
+        let outcome = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+        assert_eq!(outcome, 0);
+        // SAFETY: the number is within the set.
+        (0..libc::CPU_SETSIZE as usize).filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect()
+    }
+
+    /// Starts an engine with a shard that wakes in each millisecond.
+    fn ticking(builder: Builder) -> Engine<()> {
+        let again = |fired: Fired<'_, ()>| drop(fired.engine().schedule(MS, ()));
+        let engine = builder.shards(1).workers(1).start(again).unwrap();
+        engine.handle().schedule(MS, ()).unwrap();
+        engine
+    }
+
+    /// A thread computes on the core of a shard for the whole test.
+    #[test]
+    fn a_shard_leaves_a_busy_core_unless_the_program_has_chosen_it() {
+        let cores = allowed_cores();
+        if cores.len() < 2 || fs::read("/proc/thread-self/schedstat").is_err() {
+            eprintln!("skipped: one core, or no statistics of the scheduler");
+            return;
+        }
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                pin_this_thread(cores[0]);
+                let begin = Instant::now();
+                // The limit lets a failing test end.
+                while !is_over.load(Ordering::Relaxed) && begin.elapsed() < PATIENCE {
+                    spin_loop();
+                }
+            });
+            let (placed, chosen) = (ticking(Builder::new()), ticking(Builder::new().cores([cores[0]])));
+            let departures = |engine: &Engine<()>| engine.handle().stats().total.departures;
+            wait_until("the shard leaves", || departures(&placed) > 0);
+            let wakes = chosen.handle().stats().total.wakes;
+            wait_until("the other shard has woken as often", || {
+                chosen.handle().stats().total.wakes > wakes + 500
+            });
+            assert_eq!(departures(&chosen), 0);
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

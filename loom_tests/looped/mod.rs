@@ -70,6 +70,7 @@ impl World {
             tick: TickLength::from_nanos(10),
             shards: 1,
             cores: Box::new([]),
+            may_leave_cores: false,
             clock: EngineClock::Custom(StdArc::new(ManualClock::new())),
             dispatcher: Dispatcher::Inline,
             roster: Roster::of_loops(1),

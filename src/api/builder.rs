@@ -151,10 +151,14 @@ impl Builder {
         self
     }
 
-    /// Sets the cores to which shards are pinned, in turn. If the system refuses to pin a shard,
-    /// [`Stats`](crate::Stats) counts the refusal in [`pins_refused`](crate::ShardStats::pins_refused), and an event
-    /// reports it. The thread then runs unpinned. The builder accepts the number of a core that does not exist, because
-    /// cores may come and go. The system then refuses to pin the shard.
+    /// Sets the cores to which shards are pinned, in turn. By default, shards are pinned to the cores that the process
+    /// may use. A shard's thread that has to wait for such a core again and again leaves it for some seconds or
+    /// minutes: see [`departures`](crate::ShardStats::departures). A thread never leaves a core that this method set.
+    ///
+    /// If the system refuses to pin a shard, [`Stats`](crate::Stats) counts the refusal in
+    /// [`pins_refused`](crate::ShardStats::pins_refused), and an event reports it. The thread then runs unpinned. The
+    /// builder accepts the number of a core that does not exist, because cores may come and go. The system then refuses
+    /// to pin the shard.
     pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
         self.shards_option = Some("cores");
         self.pinning = Pinning::To(cores.into_iter().collect());
@@ -163,7 +167,7 @@ impl Builder {
 
     /// Leaves the shards' threads unpinned: the system's scheduler places them. If the program's own threads keep a
     /// core busy while another core is idle, the scheduler may move a shard's thread to the idle core. This mode is for
-    /// machines that the engine shares with busy threads. The tables of `busy` in `benches/results/firing.md` show the
+    /// machines on which other threads are always busy. The tables of `busy` in `benches/results/firing.md` show the
     /// lateness of both modes.
     pub fn unpinned(mut self) -> Self {
         self.shards_option = Some("unpinned");
@@ -491,6 +495,7 @@ impl Builder {
             tick: TickLength::from_nanos(nanos),
             shards,
             cores: cores.iter().copied().cycle().take(if cores.is_empty() { 0 } else { shards }).collect(),
+            may_leave_cores: matches!(self.pinning, Pinning::ToAllowed),
             clock,
             dispatcher,
             roster,

@@ -92,6 +92,8 @@ fn is_within_episode(last: u64, now: u64) -> bool {
 pub(crate) struct ShardCounters {
     pub(crate) wakes: Counter,
     pub(crate) pin_refused: Counter,
+    /// The number of times that the shard's thread left its core, because it had to wait there.
+    pub(crate) departures: Counter,
     /// The moment from which the shard counts as overdue, in nanoseconds. The module `shard::stall` sets it. While the
     /// shard may sleep, this moment is in the future.
     pub(crate) overdue_since: Counter,
@@ -109,6 +111,7 @@ impl ShardCounters {
         Self {
             wakes: Counter::new(),
             pin_refused: Counter::new(),
+            departures: Counter::new(),
             overdue_since,
             stalls: Counter::new(),
             takeovers: Counter::new(),

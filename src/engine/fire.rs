@@ -99,6 +99,7 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
             }
         }
         counters.add_busy(results.pace.now() - begin);
+        results.pace.publish(counters);
         called
     }
 

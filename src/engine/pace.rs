@@ -103,11 +103,16 @@ impl Pace {
         self.called = 0;
     }
 
+    /// Counts the latenesses of the rows that have ended.
+    pub(super) fn publish(&mut self, counters: &StationCounters) {
+        counters.count_lateness(&mut self.lateness);
+    }
+
     /// Counts all latenesses that are left, without a reading of the clock. The clock's own panic may have ended the
     /// session.
     pub(super) fn flush(&mut self, counters: &StationCounters) {
         self.count_row(self.now, counters);
-        counters.count_lateness(&mut self.lateness);
+        self.publish(counters);
     }
 }
 

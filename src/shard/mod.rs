@@ -62,6 +62,7 @@
 mod backlog;
 mod check;
 pub(crate) mod here;
+mod home;
 mod leader_sleep;
 mod led;
 mod loop_shard;

@@ -12,6 +12,7 @@
 //!          └── its leader is held up by a handler ──── watch, or run jobs from the queue ◄────────────┘
 //! ```
 
+use super::home::Home;
 use super::leader_sleep::LeaderSleep;
 use super::output::Output;
 use super::set::{SetSettings, ShardSet};
@@ -47,7 +48,7 @@ impl<'s> ShardThread<'s> {
         affinity::tighten_timer_slack();
         let allowed = AllowedCores::of_current_thread();
         if let Some(leading) = set.shards().get(me).and_then(Shard::try_lead) {
-            self.lead(me, leading);
+            self.lead(me, leading, &allowed);
         }
         let Some(workers) = set.own_workers() else { return };
         let was_pinned = |shard: usize| set.shards().get(shard).is_some_and(|shard| shard.core.is_some());
@@ -55,7 +56,7 @@ impl<'s> ShardThread<'s> {
             allowed.restore();
         }
         while let Some((shard, leading)) = self.stand_by(workers) {
-            self.lead(shard, leading);
+            self.lead(shard, leading, &allowed);
             if was_pinned(shard) {
                 allowed.restore();
             }
@@ -64,24 +65,19 @@ impl<'s> ShardThread<'s> {
     }
 
     /// Leads the shard `index` until another thread leads it, or the set is closed.
-    fn lead(&self, index: usize, leading: Leading<'s>) {
+    fn lead(&self, index: usize, leading: Leading<'s>, allowed: &AllowedCores) {
         // A leader unwinds only if the user's clock panics.
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.turn_and_sleep(index, leading)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.turn_and_sleep(index, leading, allowed)));
         if let Err(panic) = outcome {
             self.set.shards()[index].bury_if_its_leader_panicked();
             resume_unwind(panic);
         }
     }
 
-    fn turn_and_sleep(&self, index: usize, mut leading: Leading<'s>) {
+    fn turn_and_sleep(&self, index: usize, mut leading: Leading<'s>, allowed: &AllowedCores) {
         let shard = &self.set.shards()[index];
         let SetSettings { tick, clock, .. } = self.set.settings();
-        if let Some(core) = shard.core
-            && affinity::pin_current_thread(core) == Pin::Refused
-        {
-            shard.counters.pin_refused.set(1);
-            trace::pin_refused(self.set.id(), index, core);
-        }
+        let mut home = shard.core.and_then(|core| self.enter_home(index, core, allowed));
         while !shard.parker.is_closed() {
             shard.admit_and_dismiss(&mut leading);
             let now = clock.true_now();
@@ -106,10 +102,26 @@ impl<'s> ShardThread<'s> {
             let fall_asleep = if is_nap { parker::nap } else { parker::sleep };
             if fall_asleep(&mut sleep, self.me, until) {
                 shard.counters.wakes.add(1);
+                if home.as_mut().is_some_and(Home::count_wake) {
+                    shard.counters.departures.add(1);
+                }
             }
         }
         drop(shard.take_all(&mut leading));
         leading.stalls.end();
+    }
+
+    /// Pins the calling thread to the core of the shard that it leads. Returns `None` if it stays unpinned.
+    fn enter_home<'a>(&self, shard: usize, core: usize, allowed: &'a AllowedCores) -> Option<Home<'a>> {
+        match Home::enter(core, allowed) {
+            Ok(home) => Some(home).filter(|_| self.set.settings().may_leave_cores),
+            Err(Pin::Refused) => {
+                self.set.shards()[shard].counters.pin_refused.set(1);
+                trace::pin_refused(self.set.id(), shard, core);
+                None
+            }
+            Err(_) => None,
+        }
     }
 
     /// Runs a batch of due timers of the shard that the calling thread leads. Unlocks the shard during the run. Returns

@@ -5,3 +5,4 @@ pub(crate) mod clock;
 pub(crate) mod forks;
 pub(crate) mod scheduling;
 pub(crate) mod signals;
+pub(crate) mod waits;

@@ -43,6 +43,7 @@ fn a_known_history_gives_its_numbers() {
         ("queue_age_seconds{shard=\"0\"}", 0.0),
         ("handler_seconds_total{shard=\"1\"}", 0.0),
         ("pin_refused{shard=\"1\"}", 0.0),
+        ("departures_total{shard=\"1\"}", 0.0),
         ("lateness_seconds_count{shard=\"0\"}", 1.0),
         ("lateness_seconds_count{shard=\"1\"}", 2.0),
         ("lateness_seconds_bucket{shard=\"1\",le=\"0.0001\"}", 1.0),

@@ -78,8 +78,9 @@ pub struct OwnedStats {
 /// The counters of one engine at one shard.
 ///
 /// If engines share the shard, [`wakes`](Self::wakes), [`takeovers`](Self::takeovers), [`stalls`](Self::stalls),
-/// [`worst_stall`](Self::worst_stall), [`behind`](Self::behind) and [`pins_refused`](Self::pins_refused) describe the
-/// shard itself, for all engines and since the shard was started. A sum over engines counts them several times.
+/// [`worst_stall`](Self::worst_stall), [`behind`](Self::behind), [`pins_refused`](Self::pins_refused) and
+/// [`departures`](Self::departures) describe the shard itself, for all engines and since the shard was started. A sum
+/// over engines counts them several times.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ShardStats {
@@ -123,8 +124,11 @@ pub struct ShardStats {
     pub handler_time: Duration,
     /// The number of shards whose threads run unpinned, because the system refused to pin them to their cores.
     pub pins_refused: u64,
+    /// How often the shard's thread left the core to which it was pinned, because it had to wait there for a busy
+    /// thread. It comes back some seconds later, or some minutes if it finds the core busy again and again.
+    pub departures: u64,
     /// How late handlers began after their deadlines. A thread records the latenesses in groups. So while a thread runs
-    /// a handler, the latenesses of this handler and of up to 31 handlers before it may be missing.
+    /// a handler, the latenesses of this handler and of up to 38 handlers before it may be missing.
     pub lateness: Lateness,
 }
 
@@ -155,6 +159,7 @@ impl ShardStats {
             behind: now.map_or(Duration::ZERO, |now| shard.behind(station, tick, now)),
             handler_time: Duration::from_nanos(counters.busy_nanos.get()),
             pins_refused: leader.pin_refused.get(),
+            departures: leader.departures.get(),
             lateness: Lateness::of(lateness),
         }
     }
@@ -179,6 +184,7 @@ impl ShardStats {
             behind: worst(|shard| shard.behind),
             handler_time: shards.iter().map(|shard| shard.handler_time).sum(),
             pins_refused: sum(|shard| shard.pins_refused),
+            departures: sum(|shard| shard.departures),
             lateness: Lateness::of(lateness),
         }
     }

@@ -47,7 +47,7 @@ impl Series {
 }
 
 /// All series. A series whose name ends in `_total` is a counter.
-pub(super) const SERIES: [Series; 34] = [
+pub(super) const SERIES: [Series; 35] = [
     Series::new(
         "tourbillon_scheduled_total",
         "Timers scheduled, rescheduled ones again.",
@@ -200,6 +200,11 @@ pub(super) const SERIES: [Series; 34] = [
         "tourbillon_pin_refused",
         "Whether the system would not pin the shard's thread.",
         Shard(|shard| Count(shard.pins_refused)),
+    ),
+    Series::new(
+        "tourbillon_departures_total",
+        "How often the shard's thread left its core, because that core was busy.",
+        Shard(|shard| Count(shard.departures)),
     ),
     Series::new(
         "tourbillon_lateness_seconds",

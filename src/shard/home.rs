@@ -11,9 +11,9 @@
 //!      ▲                                                                        │
 //!      └──────────────── `away_for` windows have passed ◄───────────────────────┘
 //! ```
-//! A *window* is a number of wake-ups. The first stay away is some seconds if timers are due in each tick of a
-//! millisecond. Each further stay is twice as long, up to some minutes, until the thread has found its home free for a
-//! while. So a home that stays crowded costs the program 64 of tens of thousands of wake-ups.
+//! A *window* is a number of wake-ups. If timers are due in each tick of a millisecond, the first stay away lasts eight
+//! seconds. Each further stay is twice as long, up to four minutes, until the thread has found its home free for a
+//! while. A visit to a home that stays crowded takes three windows.
 
 use crate::system::affinity::{self, AllowedCores, Pin};
 use crate::system::waits::{WaitMeter, Waits};
@@ -26,8 +26,8 @@ const LONGEST_WAIT: u64 = 4_000;
 /// The number of crowded windows in a row after which the thread leaves its home. A single one may be an accident.
 const CROWDED_WINDOWS: u32 = 2;
 /// The number of windows that the first stay away lasts.
-const SHORTEST_STAY: u32 = 32;
-const LONGEST_STAY: u32 = 2_048;
+const SHORTEST_STAY: u32 = 128;
+const LONGEST_STAY: u32 = 4_096;
 /// The number of windows without a crowd after which the next stay away is the shortest again.
 const CALM_WINDOWS: u32 = 64;
 
@@ -201,7 +201,7 @@ mod tests {
         thread.wake(1 + CROWDED_WINDOWS, 8_000);
         assert!(thread.is_away);
         let at_home = thread.wake(100_000, 8_000);
-        assert!(at_home < 200, "{at_home} of 100,000 windows in a crowd");
+        assert!(at_home < 120, "{at_home} of 100,000 windows in a crowd");
     }
 
     #[test]

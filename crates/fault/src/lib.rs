@@ -5,7 +5,7 @@
 //! value is dropped, also if the test panics. [`Proxy`] stands between a client and a server. It delays data, cuts or
 //! silences connections, or loses replies.
 //!
-//! [`Postgres`] is a PostgreSQL server.
+//! [`Postgres`] is a PostgreSQL server. [`Bouncer`] is a pool of sessions before it.
 //!
 //! If the server is not installed, each `start` writes a line to standard error and returns `None`.
 //!
@@ -33,6 +33,7 @@ mod postgres;
 mod server;
 
 // Floor 2: servers together.
+mod bouncer;
 mod cluster;
 mod watched;
 
@@ -40,6 +41,7 @@ mod watched;
 #[cfg(feature = "runner")]
 pub mod run;
 
+pub use bouncer::Bouncer;
 pub use cluster::Cluster;
 pub use ports::free_port;
 pub use postgres::Postgres;

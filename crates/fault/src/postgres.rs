@@ -44,7 +44,7 @@ fn programs() -> Option<PathBuf> {
 }
 
 /// Returns the ids of the user `postgres` and of its group, if this process runs as root.
-fn other_user() -> Option<(u32, u32)> {
+pub(crate) fn other_user() -> Option<(u32, u32)> {
     if !getuid().is_root() {
         return None;
     }
@@ -82,6 +82,12 @@ fn installed() -> Option<PathBuf> {
 }
 
 impl Postgres {
+    /// Returns whether tests may start servers. If they may not, the first call says so on standard error.
+    #[must_use]
+    pub fn is_installed() -> bool {
+        installed().is_some()
+    }
+
     /// Starts a server with the given settings, such as `["fsync=on"]`. By default it does not synchronise its files.
     /// Returns `None` if PostgreSQL is not installed.
     #[must_use]

@@ -10,6 +10,7 @@ mod marks;
 mod network;
 mod opening;
 mod plans;
+mod pooled;
 mod races;
 mod server;
 mod session;

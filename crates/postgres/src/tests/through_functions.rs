@@ -23,7 +23,7 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_fault::Postgres;
 
-struct ThroughFunctions(Arc<PostgresStore>);
+pub(super) struct ThroughFunctions(Arc<PostgresStore>);
 
 /// The functions refuse a moment that is farther away. The longest year has 366 days.
 const FAR: Duration = Duration::from_secs(99 * 366 * 86_400);

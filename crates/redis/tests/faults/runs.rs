@@ -124,7 +124,7 @@ fn learned_too_late() -> Option<u64> {
     let mut stage = Stage::new(slow, 8, &PROGRAM);
     (stage.lease, stage.ttl) = (Duration::from_secs(1), Duration::from_secs(2));
     stage.start_nodes(1);
-    stage.target = Target::single(server.url());
+    stage.target = Some(Target::single(server.url()));
     let store = stage.store().unwrap();
     eventually("the node has all shards", || {
         let nodes = pollster::block_on(store.nodes()).unwrap().unwrap();

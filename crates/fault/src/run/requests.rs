@@ -88,7 +88,7 @@ impl Requests {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
         let text = format!(
-            "{method} /v1/namespaces/default/{path} HTTP/1.1\r\nhost: node\r\n{kind}{header}content-length: {}\r\n\r\n\
+            "{method} /v1/namespaces/default/{path} HTTP/1.1\r\nhost: localhost\r\n{kind}{header}content-length: {}\r\n\r\n\
              {body}",
             body.len()
         );

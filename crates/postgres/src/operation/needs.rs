@@ -88,6 +88,30 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &O
     Ok(known)
 }
 
+/// Reads the timer whose delivery an operation ends, and does not lock it.
+pub(crate) async fn look_at(session: &mut Session, act: &Act, op: &Op) -> Result<Known, Failure> {
+    let timers = read_all(session, &ids_of(core::slice::from_ref(op))).await?;
+    Ok(Known { now: now(session, act).await?, timers, remembered: None })
+}
+
+fn ids_of(ops: &[Op]) -> BTreeSet<Id> {
+    let id = |at| if let Address::Id(id) = at { Some(Id(id)) } else { None };
+    ops.iter().flat_map(|op| named(op).0).filter_map(id).collect()
+}
+
+/// Locks the timers whose deliveries the operations end. Passes over the timers that other transactions hold, and
+/// returns their ids.
+pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<Id>, Failure> {
+    let ids: Vec<Id> = ids_of(ops).into_iter().collect();
+    let sql =
+        "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id FOR UPDATE SKIP LOCKED";
+    let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
+    let free: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
+    let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1)";
+    let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).filter(|id| !free.contains(id)).collect())
+}
+
 /// Returns the time by which the transaction decides.
 pub(crate) async fn now(session: &mut Session, act: &Act) -> Result<UtcMillis, Failure> {
     if let Some(now) = act.deployment.time.argument() {

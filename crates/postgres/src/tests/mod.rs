@@ -4,6 +4,7 @@
 mod conformance;
 mod figures;
 mod functions;
+mod held;
 mod isolation;
 mod life;
 mod marks;

@@ -27,6 +27,7 @@ fn connect(pool: &Bouncer) -> Connect {
 }
 
 #[test]
+#[ignore = "it takes a minute; the CI runs it beside the runs under faults"]
 fn the_store_conforms_behind_a_pool() {
     let Some((_server, pool)) = start() else { return };
     let make = maker_at(connect(&pool), "pooled");
@@ -42,8 +43,7 @@ fn the_store_conforms_behind_a_pool() {
 fn the_functions_have_the_outcomes_of_the_store_in_memory_behind_a_pool() {
     let Some((_server, pool)) = start() else { return };
     let make = maker_at(connect(&pool), "pooled");
-    let make =
-        move |clock: ManualClock| Arc::new(ThroughFunctions::new(make(clock))) as Arc<dyn TimerStore>;
+    let make = move |clock: ManualClock| Arc::new(ThroughFunctions::new(make(clock))) as Arc<dyn TimerStore>;
     let in_memory = |clock: ManualClock| Arc::new(MemoryStore::new(clock)) as Arc<dyn TimerStore>;
     conformance::differential(&in_memory, &make, 0..4, &Life::default());
 }
@@ -106,7 +106,8 @@ fn timers_behind_a_pool_are_delivered_while_sessions_change_and_the_pool_and_the
     assert_eq!(pollster::block_on(timers.check()).unwrap(), []);
 }
 
-/// The commit's answer is lost with the pool's session. Whether it had an effect is not known, and the store says so.
+/// The server has a commit, and the pool loses the session before the answer. So the outcome is not known, and the store
+/// says so.
 #[test]
 fn a_commit_whose_session_ends_behind_a_pool_is_unknown() {
     let Some((server, pool)) = start() else { return };
@@ -120,13 +121,11 @@ fn a_commit_whose_session_ends_behind_a_pool_is_unknown() {
         let applied = scope.spawn(|| {
             pollster::block_on(store.apply(vec![op], tourbillon_durable::store::Durability::PowerLoss))
         });
-        let waits = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        let waits =
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
         eventually("a commit waits", || server.sql(waits) != "0");
-        // PostgreSQL ends the wait, and says so in a warning. The commit has had its effect.
-        let answer = applied.join().unwrap();
-        if let Err(error) = &answer {
-            assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
-        }
+        let error = applied.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
     });
     assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "1");
 }
@@ -153,7 +152,8 @@ fn callers_behind_a_pool_prepare_statements_in_their_transactions() {
                 let row = transaction.query_one(&create, &[&key.as_bytes(), &key, &0.05_f64]).await.unwrap();
                 sessions.insert(row.get::<_, i32>(0));
                 let cancel = transaction.prepare("SELECT tourbillon.cancel($1)").await.unwrap();
-                let change = transaction.prepare("SELECT tourbillon.move_to($1, delay => $2::text::interval)");
+                let change =
+                    transaction.prepare("SELECT tourbillon.move_to($1, delay => $2::text::interval)");
                 let change = change.await.unwrap();
                 match number % 3 {
                     0 => {

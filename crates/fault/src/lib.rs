@@ -21,7 +21,8 @@
 
 // Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
 
-// Floor 0: ports, waits, proxies, clocks, and histories of timers.
+// Floor 0: ports, waits, proxies, clocks, disks, and histories of timers.
+mod disk;
 pub mod history;
 mod ports;
 mod proxy;
@@ -43,6 +44,7 @@ pub mod run;
 
 pub use bouncer::Bouncer;
 pub use cluster::Cluster;
+pub use disk::SmallDisk;
 pub use ports::free_port;
 pub use postgres::Postgres;
 pub use proxy::{Fate, Proxy};

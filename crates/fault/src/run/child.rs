@@ -156,7 +156,8 @@ impl Daemons {
             "10ms",
         ]);
         // Each timer has a policy of its own. The receiver refuses some callbacks on purpose.
-        command.args(["--deliveries-host-failures", "1000000", "--postgres-server", &self.server]);
+        command.args(["--deliveries-host-failures", "1000000", "--deliveries-host-concurrency", "1024"]);
+        command.args(["--deliveries-prompt-host-concurrency", "1024", "--postgres-server", &self.server]);
         command.args([
             "--deliveries-concurrency",
             &workers.to_string(),

@@ -10,6 +10,7 @@ use std::env;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio, exit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -100,6 +101,14 @@ impl Part {
     pub(super) fn lines(&self) -> Vec<String> {
         let lines = self.read();
         lines[lines.len().saturating_sub(20)..].iter().map(|(_, line)| line.clone()).collect()
+    }
+
+    /// Writes all lines of the process's output to a file.
+    pub(super) fn write_lines(&self, file: &Path) {
+        let lines = self.read();
+        let text: String = lines.iter().map(|(_, line)| format!("{line}\n")).collect();
+        // The lines only help to explain a failed run.
+        drop(std::fs::write(file, text));
     }
 
     /// Finds the first line of the process's output that begins with `word`. Returns the rest of this line.

@@ -394,6 +394,7 @@ impl Stage {
     pub fn kill(&mut self, node: usize) {
         let mut node = self.nodes.remove(node);
         node.part.kill();
+        node.part.write_lines(&self.folder.path().join(format!("{}.log", node.name())));
         // The node is dead now, so everything that it did happened before.
         self.note(Cause::Kill, Some(node.name()), moment(), moment());
         if let Some(daemons) = &self.daemons {
@@ -416,6 +417,7 @@ impl Stage {
     pub fn end_node(&mut self, node: usize) -> Option<u64> {
         let mut node = self.nodes.remove(node);
         let delivered = node.end();
+        node.part.write_lines(&self.folder.path().join(format!("{}.log", node.name())));
         if delivered.is_none() {
             let lines = node.part.lines();
             self.problems.push(format!("node {} did not stop in order: {lines:?}", node.name()));

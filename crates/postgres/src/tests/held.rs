@@ -2,7 +2,7 @@
 
 use super::life::{await_end, spec};
 use super::server::connect;
-use super::session::{Psql, await_idle, await_sessions};
+use super::session::{Psql, await_sessions};
 use crate::PostgresStore;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,6 +11,12 @@ use std::time::{Duration, Instant};
 use tourbillon_durable::store::{Durability, IfPresent};
 use tourbillon_durable::{Delivery, Durable, Verdict};
 use tourbillon_fault::{Postgres, eventually};
+
+/// Waits until the transaction of the caller is open and idle. Sessions of the store do not count.
+fn await_caller(server: &Postgres) {
+    let idle = "state = 'idle in transaction' AND xact_start IS NOT NULL AND query NOT LIKE 'BEGIN%'";
+    await_sessions(server, &format!("application_name = 'psql' AND {idle}"), 1);
+}
 
 /// A runtime whose handler waits at payloads that begin with `wait`, until the test lets them end.
 struct Runtime {
@@ -71,7 +77,7 @@ fn a_transaction_that_holds_a_timer_during_its_delivery_delays_its_end_alone() {
         eventually("its delivery has begun", || runtime.begun.load(Ordering::Relaxed) == 1);
         let mut caller = Psql::new(&server);
         caller.send("BEGIN; SELECT tourbillon.cancel('wait');");
-        await_idle(&server, 1);
+        await_caller(&server);
         runtime.ends.store(true, Ordering::Relaxed);
         eventually("its delivery has ended", || runtime.count("wait") == 1);
         let begin = Instant::now();
@@ -104,7 +110,7 @@ fn a_failed_delivery_whose_timer_is_held_is_repeated_after_the_transaction() {
     eventually("its delivery has begun", || begun.load(Ordering::Relaxed) == 1);
     let mut caller = Psql::new(&server);
     caller.send("BEGIN; SELECT tourbillon.move_to('k', delay => '1 hour');");
-    await_idle(&server, 1);
+    await_caller(&server);
     thread::sleep(Duration::from_secs(1));
     assert_eq!(begun.load(Ordering::Relaxed), 1, "the timer is held");
     caller.send("COMMIT;");
@@ -123,7 +129,7 @@ fn calls_that_wait_for_a_transaction_leave_connections_to_the_node() {
         "BEGIN; SELECT count(tourbillon.schedule('mail', key => 'held ' || n, delay => '1 hour'))
          FROM generate_series(1, 12) n;",
     );
-    await_idle(&server, 1);
+    await_caller(&server);
     thread::scope(|scope| {
         let waiting = (1..=12).map(|number| {
             let handle = runtime.durable.handle();

@@ -2,6 +2,7 @@
 //! installed.
 
 mod conformance;
+mod disk;
 mod figures;
 mod functions;
 mod held;

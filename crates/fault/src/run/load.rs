@@ -195,8 +195,8 @@ impl Client {
 }
 
 impl Clients {
-    /// Starts a client for each of `doors`. The clients have the numbers from `first` on. Each client writes its history
-    /// to its own file in `folder`.
+    /// Starts a client for each of `doors`. The clients have the numbers from `first` on. Each client writes its
+    /// history to its own file in `folder`.
     ///
     /// # Errors
     ///

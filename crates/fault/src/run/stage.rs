@@ -303,8 +303,8 @@ impl Stage {
         }
     }
 
-    /// Starts clients that put `load` on the store. `seed` determines their random choices. If the nodes are processes of
-    /// `tourbillond`, the clients send requests to the nodes.
+    /// Starts clients that put `load` on the store. `seed` determines their random choices. If the nodes are processes
+    /// of `tourbillond`, the clients send requests to the nodes.
     ///
     /// # Panics
     ///
@@ -425,7 +425,8 @@ impl Stage {
         delivered
     }
 
-    /// Ends the load, and returns the records of the clients that call the store or its nodes, and of those that use SQL.
+    /// Ends the load, and returns the records of the clients that call the store or its nodes, and of those that use
+    /// SQL.
     fn end_clients(&mut self) -> [Vec<Record>; 2] {
         let clients = [self.clients.take(), self.clients_of_sql.take()];
         clients.iter().flatten().for_each(Clients::stop);

@@ -1,5 +1,6 @@
-//! Scenarios with the timers in PostgreSQL. The nodes are processes of `tourbillond`. Half of the operations are requests
-//! to the nodes. The other half are calls of SQL functions, in transactions that stay open for up to five seconds.
+//! Scenarios with the timers in PostgreSQL. The nodes are processes of `tourbillond`. Half of the operations are
+//! requests to the nodes. The other half are calls of SQL functions, in transactions that stay open for up to five
+//! seconds.
 
 use super::given::{Given, Outcome};
 use std::thread;
@@ -73,8 +74,8 @@ fn go_on(stage: &mut Stage, still: &mut Still) {
     stage.note(Cause::Pause, Some(&name), since, moment());
 }
 
-/// Hits one of three nodes every ten seconds, at about 1,000 timers a second. Three times in four the node is killed. The
-/// fourth time it stands still, for longer than a lease. Every 25 s, the server is killed and started again.
+/// Hits one of three nodes every ten seconds, at about 1,000 timers a second. Three times in four the node is killed.
+/// The fourth time it stands still, for longer than a lease. Every 25 s, the server is killed and started again.
 pub(super) fn killed(given: &mut Given) -> Outcome {
     let rate = std::env::var("TOURBILLON_FAULT_RATE").ok().and_then(|rate| rate.parse().ok()).unwrap_or(RATE);
     let (mut server, mut stage) = match begin(given, rate) {

@@ -4,6 +4,7 @@ use super::apply::{Apply, ended_by, is_plain};
 use super::creations::Creations;
 use super::late::LateEnds;
 use super::transaction::{Act, Done, Transactions, Turn, Work};
+use super::unpark::unpark;
 use crate::layout::admit_texts;
 use crate::link::Session;
 use std::sync::Arc;
@@ -43,6 +44,10 @@ impl Batches {
                         return Ok(vec![Outcome::Created(id)]);
                     }
                 }
+            }
+            [Op::Unpark(reason, limit)] => {
+                let count = unpark(&self.transactions, durability, reason, *limit).await?;
+                return Ok(vec![Outcome::Unparked(count)]);
             }
             _ => {}
         }

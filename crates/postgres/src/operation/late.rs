@@ -2,8 +2,8 @@
 //!
 //! A caller's transaction may hold a timer during its delivery, for example after a cancel of the timer. The end of the
 //! delivery must wait for that transaction. The runtime claims nothing while an end is at the store, so a long
-//! transaction would stop the whole node. Therefore the store answers such an end at once, and tries again here until the
-//! transaction has ended. While the transaction holds the timer, no reap ends the lease.
+//! transaction would stop the whole node. Therefore the store answers such an end at once, and tries again here until
+//! the transaction has ended. While the transaction holds the timer, no reap ends the lease.
 //!
 //! | event | effect |
 //! |---|---|

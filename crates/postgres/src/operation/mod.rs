@@ -8,6 +8,7 @@ mod late;
 mod needs;
 mod operate;
 mod transaction;
+mod unpark;
 mod write;
 
 pub(crate) use batch::Batches;

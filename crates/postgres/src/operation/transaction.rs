@@ -48,8 +48,8 @@ pub(crate) trait Work: Sync {
     /// The result of the work.
     type Result: Send;
 
-    /// Returns whether the work waits for no transaction of a caller. If such a transaction is in its way, the work runs
-    /// again, and must pass over the timers that are held (see [`Turn::skips`]).
+    /// Returns whether the work waits for no transaction of a caller. If such a transaction is in its way, the work
+    /// runs again, and must pass over the timers that are held (see [`Turn::skips`]).
     fn is_brief(&self) -> bool {
         false
     }

@@ -156,3 +156,29 @@ fn calls_that_wait_for_a_transaction_leave_connections_to_the_node() {
     await_end(&runtime.durable);
     assert!((1..=12).all(|number| runtime.count(&format!("held {number}")) == 1));
 }
+
+/// A caller holds a timer that is parked. The others that are parked for the same reason are put back at once.
+#[test]
+fn a_transaction_that_holds_a_parked_timer_delays_this_timer_alone() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let runtime = start(&server, Duration::from_secs(5));
+    for number in 1..=5 {
+        let due = spec(&format!("parked {number}"), Duration::from_secs(3_600)).key(format!("k{number}"));
+        runtime.durable.handle().schedule_bytes_blocking("mail", due).unwrap();
+    }
+    let _parked =
+        server.sql("UPDATE tourbillon.timer SET phase = 'k', reason = 'host', due = tourbillon.now_ms()");
+    let mut caller = Psql::new(&server);
+    caller.send("BEGIN; SELECT tourbillon.cancel('k1');");
+    await_caller(&server);
+    let handle = runtime.durable.handle();
+    let unparking = thread::spawn(move || handle.unpark_blocking("host", 10).unwrap());
+    eventually("the others are delivered", || {
+        (2..=5).all(|number| runtime.count(&format!("parked {number}")) == 1)
+    });
+    assert!(!unparking.is_finished(), "one timer is still parked");
+    caller.send("COMMIT;");
+    assert_eq!((caller.end().unwrap().as_str(), unparking.join().unwrap()), ("cancelled", 4));
+    await_end(&runtime.durable);
+    assert_eq!(runtime.count("parked 1"), 0);
+}

@@ -48,8 +48,8 @@ fn the_functions_have_the_outcomes_of_the_store_in_memory_behind_a_pool() {
     conformance::differential(&in_memory, &make, 0..4, &Life::default());
 }
 
-/// The pool ends each session after three seconds, and here it is killed twice. Each acknowledged timer is delivered, and
-/// not early.
+/// The pool ends each session after three seconds, and here it is killed twice. Each acknowledged timer is delivered,
+/// and not early.
 #[test]
 fn timers_behind_a_pool_are_delivered_while_sessions_change_and_the_pool_and_the_server_are_killed() {
     let Some((mut server, mut pool)) = start() else { return };
@@ -106,8 +106,8 @@ fn timers_behind_a_pool_are_delivered_while_sessions_change_and_the_pool_and_the
     assert_eq!(pollster::block_on(timers.check()).unwrap(), []);
 }
 
-/// The server has a commit, and the pool loses the session before the answer. So the outcome is not known, and the store
-/// says so.
+/// The server has a commit, and the pool loses the session before the answer. So the outcome is not known, and the
+/// store says so.
 #[test]
 fn a_commit_whose_session_ends_behind_a_pool_is_unknown() {
     let Some((server, pool)) = start() else { return };

@@ -37,6 +37,10 @@ impl Batches {
         match &ops[..] {
             [] if is_synced => return self.flush().await.map(|()| Vec::new()),
             [] => return Ok(Vec::new()),
+            [Op::Unpark(reason, limit)] => {
+                let count = unpark(&self.transactions, durability, reason, *limit).await?;
+                return Ok(vec![Outcome::Unparked(count)]);
+            }
             [op] => {
                 if let Some(timer) = is_plain(op) {
                     let id = timer.id;
@@ -44,10 +48,6 @@ impl Batches {
                         return Ok(vec![Outcome::Created(id)]);
                     }
                 }
-            }
-            [Op::Unpark(reason, limit)] => {
-                let count = unpark(&self.transactions, durability, reason, *limit).await?;
-                return Ok(vec![Outcome::Unparked(count)]);
             }
             _ => {}
         }

@@ -8,7 +8,7 @@
 //! | event | effect |
 //! |---|---|
 //! | the transaction ends | the end takes effect at the next try |
-//! | the process dies before | the lease ends, and the timer is delivered again, as after any death of a process |
+//! | the process dies or stops before | the lease ends, and the timer is delivered again, as after a death of a process |
 //! | the store answers an error that is not transient, or errors for a minute | the same |
 
 use super::apply::Apply;

@@ -171,14 +171,15 @@ fn a_transaction_that_holds_a_parked_timer_delays_this_timer_alone() {
     let mut caller = Psql::new(&server);
     caller.send("BEGIN; SELECT tourbillon.cancel('k1');");
     await_caller(&server);
-    let handle = runtime.durable.handle();
-    let unparking = thread::spawn(move || handle.unpark_blocking("host", 10).unwrap());
-    eventually("the others are delivered", || {
-        (2..=5).all(|number| runtime.count(&format!("parked {number}")) == 1)
+    thread::scope(|scope| {
+        let handle = runtime.durable.handle();
+        let unparking = scope.spawn(move || handle.unpark_blocking("host", 10).unwrap());
+        let are_others_done = || (2..=5).all(|number| runtime.count(&format!("parked {number}")) == 1);
+        eventually("the others are delivered", are_others_done);
+        assert!(!unparking.is_finished(), "one timer is still parked");
+        caller.send("COMMIT;");
+        assert_eq!((caller.end().unwrap().as_str(), unparking.join().unwrap()), ("cancelled", 4));
     });
-    assert!(!unparking.is_finished(), "one timer is still parked");
-    caller.send("COMMIT;");
-    assert_eq!((caller.end().unwrap().as_str(), unparking.join().unwrap()), ("cancelled", 4));
     await_end(&runtime.durable);
     assert_eq!(runtime.count("parked 1"), 0);
 }

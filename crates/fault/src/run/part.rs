@@ -5,11 +5,12 @@ use super::moment;
 use super::node::{NodeSettings, serve};
 use super::receiver::{Journal, receive};
 use crate::history::Moment;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::env;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio, exit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,8 @@ pub(super) struct Part {
     lines: Arc<Mutex<Vec<(Moment, String)>>>,
     /// The thread that collects the lines of the process's output.
     reader: JoinHandle<()>,
+    /// Whether the process leads a group, which gets its signals. `faketime` runs a program as a child of its own.
+    is_leader: bool,
 }
 
 /// Runs a node or the receiver if this process was started as a part of a run, and never returns. Returns at once in
@@ -70,18 +73,18 @@ impl Part {
         command.args(program).env(PART, words).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("a process");
         let output = child.stdout.take().expect("the output of a process");
-        Self::reading(child, output)
+        Self::reading(child, output, false)
     }
 
     /// Starts another program. Collects the lines of its standard error.
     pub(super) fn start_other(mut command: Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().expect("a process");
         let output = child.stderr.take().expect("the output of a process");
-        Self::reading(child, output)
+        Self::reading(child, output, true)
     }
 
-    fn reading(mut child: Child, output: impl Read + Send + 'static) -> Self {
+    fn reading(mut child: Child, output: impl Read + Send + 'static, is_leader: bool) -> Self {
         let lines = Arc::<Mutex<Vec<(Moment, String)>>>::default();
         let read = Arc::clone(&lines);
         let reader = thread::spawn(move || {
@@ -90,7 +93,7 @@ impl Part {
             }
         });
         let input = child.stdin.take();
-        Self { child, input, lines, reader }
+        Self { child, input, lines, reader, is_leader }
     }
 
     fn read(&self) -> MutexGuard<'_, Vec<(Moment, String)>> {
@@ -125,10 +128,16 @@ impl Part {
 
     pub(super) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("the id of a process");
-        kill_process(pid, signal).expect("a signal to a child");
+        let sent = if self.is_leader { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
+        sent.expect("a signal to a child");
     }
 
     pub(super) fn kill(&mut self) {
+        let pid = Pid::from_child(&self.child);
+        // The process may have ended by itself. Until it is waited for, its number is not another's.
+        if self.is_leader && self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            let _sent = kill_process_group(pid, Signal::KILL);
+        }
         drop(self.child.kill());
         drop(self.child.wait());
     }

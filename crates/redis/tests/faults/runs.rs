@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Durability, Op, TimerStore};
+use tourbillon_durable::store::{Durability, Op};
 use tourbillon_durable::timer::{Payload, Timer, TimerId};
 use tourbillon_fault::history::{Cause, Delivery, Record, Terms};
 use tourbillon_fault::run::{KIND, Load, Stage, Target, be_part, moment, payload, wall};

@@ -5,7 +5,7 @@
 //! value is dropped, also if the test panics. [`Proxy`] stands between a client and a server. It delays data, cuts or
 //! silences connections, or loses replies.
 //!
-//! [`Postgres`] is a PostgreSQL server.
+//! [`Postgres`] is a PostgreSQL server. [`Bouncer`] is a pool of sessions before it.
 //!
 //! If the server is not installed, each `start` writes a line to standard error and returns `None`.
 //!
@@ -21,7 +21,8 @@
 
 // Floors: a module uses only modules of its own floor and of the floors below it (`tests/tidy`).
 
-// Floor 0: ports, waits, proxies, clocks, and histories of timers.
+// Floor 0: ports, waits, proxies, clocks, disks, and histories of timers.
+mod disk;
 pub mod history;
 mod ports;
 mod proxy;
@@ -33,6 +34,7 @@ mod postgres;
 mod server;
 
 // Floor 2: servers together.
+mod bouncer;
 mod cluster;
 mod watched;
 
@@ -40,7 +42,9 @@ mod watched;
 #[cfg(feature = "runner")]
 pub mod run;
 
+pub use bouncer::Bouncer;
 pub use cluster::Cluster;
+pub use disk::SmallDisk;
 pub use ports::free_port;
 pub use postgres::Postgres;
 pub use proxy::{Fate, Proxy};

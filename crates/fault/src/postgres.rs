@@ -18,6 +18,8 @@ use tempfile::TempDir;
 #[derive(Debug)]
 pub struct Postgres {
     folder: TempDir,
+    /// The folder of the log of changes, if it is not with the data.
+    log: Option<TempDir>,
     programs: PathBuf,
     port: u16,
     arguments: Vec<String>,
@@ -44,7 +46,7 @@ fn programs() -> Option<PathBuf> {
 }
 
 /// Returns the ids of the user `postgres` and of its group, if this process runs as root.
-fn other_user() -> Option<(u32, u32)> {
+pub(crate) fn other_user() -> Option<(u32, u32)> {
     if !getuid().is_root() {
         return None;
     }
@@ -82,29 +84,49 @@ fn installed() -> Option<PathBuf> {
 }
 
 impl Postgres {
+    /// Returns whether tests may start servers. If they may not, the first call says so on standard error.
+    #[must_use]
+    pub fn is_installed() -> bool {
+        installed().is_some()
+    }
+
     /// Starts a server with the given settings, such as `["fsync=on"]`. By default it does not synchronise its files.
     /// Returns `None` if PostgreSQL is not installed.
     #[must_use]
     pub fn start(settings: &[&str]) -> Option<Self> {
         let programs = installed()?;
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        Some(Self::launch(programs, tempfile::tempdir().expect("a temporary folder"), None, settings))
+    }
+
+    /// Starts a server as [`start`](Self::start) does, with its tables on the disk of the folder `disk`. The log of
+    /// changes is on another disk, since a server whose log has no room ends.
+    #[must_use]
+    pub fn start_on(disk: &Path, settings: &[&str]) -> Option<Self> {
+        let programs = installed()?;
+        let folder = tempfile::tempdir_in(disk).expect("a temporary folder");
+        Some(Self::launch(programs, folder, tempfile::tempdir().ok(), settings))
+    }
+
+    fn launch(programs: PathBuf, folder: TempDir, log: Option<TempDir>, settings: &[&str]) -> Self {
         let user = other_user();
         if let Some((user, group)) = user {
-            chown(folder.path(), Some(user), Some(group)).expect("the folder is this process's");
+            for path in log.iter().map(TempDir::path).chain([folder.path()]) {
+                chown(path, Some(user), Some(group)).expect("the folder is this process's");
+            }
         }
         let arguments = ["fsync=off", "max_connections=200"].into_iter().chain(settings.iter().copied());
         let arguments = arguments.map(str::to_owned).collect();
-        let mut server = Self { folder, programs, port: free_port(), arguments, user, child: None };
-        let made = server
-            .program("initdb")
-            .args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-locale", "--no-sync"])
-            .arg("--pgdata")
-            .arg(server.data())
-            .output()
-            .expect("initdb starts");
+        let mut server = Self { folder, log, programs, port: free_port(), arguments, user, child: None };
+        let mut make = server.program("initdb");
+        make.args(["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-locale", "--no-sync"]);
+        make.arg("--pgdata").arg(server.data());
+        if let Some(log) = &server.log {
+            make.arg("--waldir").arg(log.path().join("wal"));
+        }
+        let made = make.output().expect("initdb starts");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         server.run();
-        Some(server)
+        server
     }
 
     /// Starts a server that replays the changes of this server. It takes no writes before it is
@@ -121,7 +143,7 @@ impl Postgres {
         }
         let (programs, arguments) = (self.programs.clone(), self.arguments.clone());
         let mut replica =
-            Self { folder, programs, port: free_port(), arguments, user: self.user, child: None };
+            Self { folder, log: None, programs, port: free_port(), arguments, user: self.user, child: None };
         let copied = replica
             .program("pg_basebackup")
             .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname"])

@@ -48,6 +48,8 @@ pub enum Broken {
     Twice(Id),
     /// I10: two calls with the same id have both created the timer.
     CreatedTwice(Id),
+    /// Deliveries of the timer had several ids of the store. So the store had several timers for one creation.
+    Renamed(Id),
     /// The timer exists, although no client's call can have stored it.
     Phantom(Id),
     /// I6: two timers of the series with this id were delivered for the same instant. The number is the instant, in
@@ -92,7 +94,8 @@ pub struct Findings {
     pub broken: Vec<Broken>,
 }
 
-/// How long after their due moments the deliveries began, as percentiles in microseconds.
+/// How long after their due moments the deliveries began, as percentiles in microseconds. If the timer was stored or
+/// moved only after its due moment, the time counts from the answer to that call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
     /// The lateness that half of the deliveries did not exceed.
@@ -134,6 +137,7 @@ impl fmt::Display for Broken {
             Self::Doubled(id) => write!(f, "timer {id:x} was delivered again without a cause"),
             Self::Twice(id) => write!(f, "timer {id:x}, at most once, was delivered twice"),
             Self::CreatedTwice(id) => write!(f, "timer {id:x} was created twice"),
+            Self::Renamed(id) => write!(f, "timer {id:x} was delivered under several ids of the store"),
             Self::Phantom(id) => write!(f, "timer {id:x} exists, although nothing has stored it"),
             Self::InstantTwice(id, at) => write!(f, "series {id:x} has the instant {at} twice"),
             Self::InstantMissing(id, at) => write!(f, "series {id:x} lacks the instant {at}"),
@@ -214,6 +218,9 @@ impl Judge<'_> {
     fn timer(&mut self, id: Id, life: &Life) {
         let stored = self.end.stored.get(&id);
         self.moments(id, life);
+        if life.deliveries.iter().any(|delivery| delivery.stored != life.deliveries[0].stored) {
+            self.is_broken(Broken::Renamed(id));
+        }
         // The servers may have lost an earlier creation, if the terms permit it. Then a second creation is right.
         let mut repeated = life.created.iter().skip(1).zip(&life.created);
         if repeated.any(|(_, before)| !self.is_lossy(*before)) {
@@ -251,12 +258,14 @@ impl Judge<'_> {
         }
     }
 
-    /// I2. Checks that no delivery of a timer began before its due moment. Collects how late the deliveries began.
+    /// I2. Checks that no delivery of a timer began before its due moment. Collects how late the deliveries began. A
+    /// transaction may store a timer after its due moment. Then the lateness counts from the answer.
     fn moments(&mut self, id: Id, life: &Life) {
-        let placed = life.place.as_ref().map_or(0, |place| place.due);
         for delivery in &life.deliveries {
-            let (due, begun) = (delivery.due.max(placed) * 1_000, delivery.begun + self.terms.wall);
-            self.late.push(begun.saturating_sub(due));
+            let due = delivery.due.max(life.due_at(delivery.begun)) * 1_000;
+            let begun = delivery.begun + self.terms.wall;
+            let changed = life.last_change(delivery.begun) + self.terms.wall;
+            self.late.push(begun.saturating_sub(due.max(changed)));
             self.findings.earliness = self.findings.earliness.max(due.saturating_sub(begun));
             if begun + self.terms.tolerance * 1_000 < due {
                 self.is_broken(Broken::Early(id, due - begun));

@@ -11,7 +11,7 @@
 //! | `Kill` | its node was killed within a lease from its start, and half a lease passed before the repetition |
 //! | all others, together | the node, its network or the servers were out for half a lease, from a lease before the start of the delivery up to the repetition |
 //! | `Server`, `Failover` with losses that the terms permit | the loss may have erased the end of the delivery |
-//! | `Failover`, if [`Terms::loses_ends`] | the delivery began during the failover, or within a second before it |
+//! | `Failover`, if [`Terms::loses_ends`], and `Crash` | the delivery began during the fault, or within a second before it |
 //! | `Pause` of the node that repeats | the node was stopped after it last checked the lease and before the handler's first line: one delivery for each pause |
 //!
 //! An outage lasts longer than the fault that caused it: see [`Excuses::aftermath`].
@@ -22,8 +22,8 @@ use super::{Cause, Delivery, Fault, Moment};
 /// The greatest delay with which a busy machine makes a node claim a due timer, in microseconds.
 const BUSY: Moment = 2_000_000;
 
-/// The longest time by which a replica lags behind its primary on a busy machine, in microseconds. A handler also ends
-/// within this time.
+/// The longest time by which a replica lags behind its primary on a busy machine, in microseconds. PostgreSQL's file
+/// also lags behind its answers by no more, where they do not wait for the disk. A handler also ends within this time.
 const BEHIND: Moment = 1_000_000;
 
 /// The longest time from a pause's end to the start of a handler that the pause held up, in microseconds.
@@ -62,7 +62,7 @@ impl<'a> Excuses<'a> {
     fn aftermath(&self, fault: &Fault) -> Moment {
         match fault.cause {
             Cause::Kill | Cause::Pause => 0,
-            Cause::Server | Cause::Failover => self.terms.response,
+            Cause::Server | Cause::Crash | Cause::Failover => self.terms.response,
             Cause::Network => self.terms.response + (fault.until - fault.from),
         }
     }
@@ -73,7 +73,7 @@ impl<'a> Excuses<'a> {
         self.killed(first, again)
             .or_else(|| self.out(first, again))
             .or_else(|| self.forgotten(first))
-            .or_else(|| self.not_at_the_replica(first, again))
+            .or_else(|| self.not_written(first, again))
             .or_else(|| self.resumed(first, again))
     }
 
@@ -123,15 +123,15 @@ impl<'a> Excuses<'a> {
         windows.filter_map(fault).map(|fault| fault.cause).next()
     }
 
-    /// Returns [`Cause::Failover`] if a failover chose a replica that cannot have known the end of the delivery
-    /// `first`.
-    fn not_at_the_replica(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
+    /// Returns the kind of a fault after which the servers cannot have known the claim or the end of the delivery
+    /// `first`: a failover chose a replica that did not have it, or PostgreSQL was killed before it wrote it.
+    fn not_written(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let is_meant = |fault: &&Fault| {
-            fault.cause == Cause::Failover
+            (fault.cause == Cause::Crash || fault.cause == Cause::Failover && self.terms.loses_ends)
                 && (fault.from.saturating_sub(BEHIND)..=fault.until).contains(&first.begun)
                 && fault.from <= again.begun
         };
-        self.faults.iter().find(is_meant).filter(|_| self.terms.loses_ends).map(|fault| fault.cause)
+        self.faults.iter().find(is_meant).map(|fault| fault.cause)
     }
 
     fn resumed(&mut self, first: &Delivery, again: &Delivery) -> Option<Cause> {

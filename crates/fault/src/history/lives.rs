@@ -23,6 +23,16 @@ pub(super) struct Answered {
     pub(super) at: Moment,
 }
 
+/// A call that moved a timer's due moment, or may have moved it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moved {
+    pub(super) call: Answered,
+    /// The new due moment, in milliseconds of UTC.
+    due: u64,
+    /// Whether the call's answer says that the timer was moved.
+    is_sure: bool,
+}
+
 /// The records of a history that concern one timer.
 #[derive(Debug, Default)]
 pub(super) struct Life {
@@ -37,6 +47,8 @@ pub(super) struct Life {
     pub(super) has_doubt: bool,
     /// The calls that cancelled or replaced the timer, or tried to do so.
     pub(super) withdrawn: Vec<(Answered, Withdrawn)>,
+    /// The calls that moved the timer's due moment, in the order of their answers.
+    pub(super) moved: Vec<Moved>,
     /// The deliveries of the timer, sorted by their start.
     pub(super) deliveries: Vec<Delivery>,
 }
@@ -45,6 +57,28 @@ impl Life {
     /// Returns whether a client's call may have removed the timer before any delivery.
     pub(super) fn may_be_withdrawn(&self) -> bool {
         self.withdrawn.iter().any(|(_, how)| *how != Withdrawn::Absent)
+    }
+
+    /// Returns the earliest due moment that the timer can have had at a moment, in milliseconds of UTC. A call counts
+    /// until a later call surely has its effect.
+    pub(super) fn due_at(&self, at: Moment) -> u64 {
+        let created = self.acknowledged.map_or(0, |call| call.at);
+        let placed = (created, self.place.as_ref().map_or(0, |place| place.due));
+        let moved = self.moved.iter().filter(|moved| moved.call.asked <= at);
+        let calls = core::iter::once(placed).chain(moved.map(|moved| (moved.call.at, moved.due)));
+        let is_over = |answered: Moment| {
+            let is_later =
+                |moved: &Moved| moved.is_sure && answered <= moved.call.asked && moved.call.at <= at;
+            self.moved.iter().any(is_later)
+        };
+        calls.filter(|(answered, _)| !is_over(*answered)).map(|(_, due)| due).min().unwrap_or_default()
+    }
+
+    /// Returns the moment of the last answer, before a moment, to a call that stored or moved the timer.
+    pub(super) fn last_change(&self, before: Moment) -> Moment {
+        let moved = self.moved.iter().map(|moved| moved.call.at);
+        let answers = moved.chain(self.acknowledged.map(|call| call.at));
+        answers.filter(|at| *at <= before).max().unwrap_or_default()
     }
 }
 
@@ -105,6 +139,18 @@ impl Lives {
         match call {
             Call::Place(place) => self.placed(span, &place, answer, owners),
             Call::Cancel(id) => self.cancelled(span, id, answer),
+            Call::Move(id, due) => self.moved(span, id, due, answer),
+        }
+    }
+
+    fn moved(&mut self, call: Answered, id: Id, due: u64, answer: Answer) {
+        match answer {
+            Answer::Moved | Answer::Unknown => {
+                let is_sure = answer == Answer::Moved;
+                self.life(id).moved.push(Moved { call, due, is_sure });
+            }
+            Answer::NotFound => self.life(id).withdrawn.push((call, Withdrawn::Absent)),
+            _ => {}
         }
     }
 

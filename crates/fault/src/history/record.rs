@@ -32,6 +32,8 @@ pub enum Call {
     Place(Place),
     /// Cancels the timer that has this id.
     Cancel(Id),
+    /// Moves the due moment of the timer that has this id. The number is the new moment, in milliseconds of UTC.
+    Move(Id, u64),
 }
 
 /// A timer that a client asks the store to keep.
@@ -67,8 +69,14 @@ pub enum Answer {
     Cancelled,
     /// The store removed the timer, but a delivery had begun.
     InFlight,
+    /// The store moved the timer's due moment.
+    Moved,
+    /// The store did not move the timer, because a delivery had begun or the timer is dead.
+    Leased,
     /// The store has no timer with the id of the call.
     NotFound,
+    /// The client rolled back the transaction in which it made the call. So the call had no effect.
+    RolledBack,
     /// The call failed, and certainly had no effect.
     Failed,
     /// The call failed, and it is unknown whether it had an effect.
@@ -84,6 +92,8 @@ pub struct Delivery {
     pub begun: Moment,
     /// The id of the delivered timer.
     pub id: Id,
+    /// The id under which the store keeps the timer. It equals `id` if the client chose the store's id.
+    pub stored: Id,
     /// The number of the attempt: the number of the timer's earlier failures, plus one.
     pub attempt: u32,
     /// The number of this delivery among the timer's deliveries, counted from 1.
@@ -107,8 +117,11 @@ pub enum Cause {
     Kill,
     /// A node's process was stopped for a time, or a busy machine did not run the process.
     Pause,
-    /// A Redis server was killed, stopped, or too busy to answer.
+    /// A server was killed, stopped, or too busy to answer.
     Server,
+    /// A PostgreSQL server was killed. It may have forgotten the claims and the ends of deliveries of the last second,
+    /// since no answer to them waits for its disk.
+    Crash,
     /// A replica took over from its primary.
     Failover,
     /// Connections between nodes and servers were cut or delayed, or lost replies.
@@ -128,20 +141,24 @@ pub struct Fault {
     pub until: Moment,
 }
 
-pub(super) const CAUSES: [(Cause, &str); 5] = [
+pub(super) const CAUSES: [(Cause, &str); 6] = [
     (Cause::Kill, "kill"),
     (Cause::Pause, "pause"),
     (Cause::Server, "server"),
+    (Cause::Crash, "crash"),
     (Cause::Failover, "failover"),
     (Cause::Network, "network"),
 ];
 
-pub(super) const ANSWERS: [(Answer, &str); 7] = [
+pub(super) const ANSWERS: [(Answer, &str); 10] = [
     (Answer::Created, "created"),
     (Answer::Repeated, "repeated"),
     (Answer::Cancelled, "cancelled"),
     (Answer::InFlight, "in-flight"),
+    (Answer::Moved, "moved"),
+    (Answer::Leased, "leased"),
     (Answer::NotFound, "not-found"),
+    (Answer::RolledBack, "rolled-back"),
     (Answer::Failed, "failed"),
     (Answer::Unknown, "unknown"),
 ];
@@ -182,12 +199,16 @@ impl fmt::Display for Record {
                 write!(f, "place {at} {number} {id:x} {due} {replaces} {is_once} {key} {every} {last}")
             }
             Self::Invoked(at, number, Call::Cancel(id)) => write!(f, "cancel {at} {number} {id:x}"),
+            Self::Invoked(at, number, Call::Move(id, due)) => write!(f, "move {at} {number} {id:x} {due}"),
             Self::Answered(at, number, answer) => write!(f, "answer {at} {number} {answer}"),
             Self::Delivered(delivered) => {
-                let Delivery { arrived, begun, id, attempt, delivery, due, scheduled, node, series, is_done } =
-                    delivered;
+                let Delivery { arrived, begun, id, stored, attempt, delivery, due, .. } = delivered;
+                let Delivery { scheduled, node, series, is_done, .. } = delivered;
                 let (series, is_done) = (maybe(series.map(|id| format!("{id:x}"))), u8::from(*is_done));
-                write!(f, "delivery {arrived} {begun} {id:x} {attempt} {delivery} {due} {scheduled} ")?;
+                write!(
+                    f,
+                    "delivery {arrived} {begun} {id:x} {stored:x} {attempt} {delivery} {due} {scheduled} "
+                )?;
                 write!(f, "{node} {series} {is_done}")
             }
             Self::Fault(Fault { cause, node, from, until }) => {
@@ -254,6 +275,7 @@ impl<'a> Words<'a> {
                 Record::Invoked(at, number, Call::Place(place))
             }
             "cancel" => Record::Invoked(self.get()?, self.get()?, Call::Cancel(self.id()?)),
+            "move" => Record::Invoked(self.get()?, self.get()?, Call::Move(self.id()?, self.get()?)),
             "answer" => {
                 let (at, number) = (self.get()?, self.get()?);
                 let answer = match self.word()? {
@@ -267,6 +289,7 @@ impl<'a> Words<'a> {
                 arrived: self.get()?,
                 begun: self.get()?,
                 id: self.id()?,
+                stored: self.id()?,
                 attempt: self.get()?,
                 delivery: self.get()?,
                 due: self.get()?,

@@ -62,11 +62,16 @@ impl Story {
         self.call(second, Call::Cancel(id), Some(answer))
     }
 
+    fn move_to(self, second: u64, id: Id, to: u64, answer: Answer) -> Self {
+        self.call(second, Call::Move(id, due(to)), Some(answer))
+    }
+
     fn delivery(mut self, change: impl FnOnce(&mut Delivery), id: Id, second: u64) -> Self {
         let mut delivery = Delivery {
             arrived: second * SECOND + 2_000,
             begun: second * SECOND + 1_000,
             id,
+            stored: id,
             attempt: 1,
             delivery: 1,
             due: 0,
@@ -178,6 +183,74 @@ fn a_delivery_before_its_due_moment_is_early() {
     let story = story.delivery(|delivery| delivery.is_done = false, 1, 2);
     let again = |delivery: &mut Delivery| (delivery.attempt, delivery.due) = (2, due(5));
     story.delivery(again, 1, 3).breaks(&[Broken::Early(1, 2 * SECOND - 1_000)]);
+}
+
+#[test]
+fn a_timer_that_was_moved_has_the_new_due_moment() {
+    let story = || Story::new().place(1, timer(1, 5), Answer::Created);
+    let early = |by: u64| [Broken::Early(1, by * SECOND - 1_000)];
+    // The header of a callback does not name a due moment.
+    let at = |story: Story, second| story.delivery(|delivery| delivery.due = 0, 1, second);
+    at(story().move_to(2, 1, 9, Answer::Moved), 7).breaks(&early(2));
+    at(story().move_to(2, 1, 9, Answer::Moved), 9).breaks(&[]);
+    at(story().move_to(2, 1, 3, Answer::Moved), 3).breaks(&[]);
+    at(story().move_to(2, 1, 3, Answer::Leased), 3).breaks(&early(2));
+    at(story().move_to(2, 1, 3, Answer::RolledBack), 3).breaks(&early(2));
+    // Without an answer, both moments are possible.
+    at(story().move_to(2, 1, 3, Answer::Unknown), 3).breaks(&[]);
+    at(story().move_to(2, 1, 9, Answer::Unknown), 5).breaks(&[]);
+    // The repetition of the call is sure. A delivery before its answer may have had the earlier moment.
+    let again = || story().move_to(2, 1, 9, Answer::Unknown).move_to(6, 1, 9, Answer::Moved);
+    at(again(), 5).breaks(&[]);
+    at(again(), 7).breaks(&early(2));
+    let long = story().long_call(2, 6, Call::Move(1, due(9)), Answer::Moved);
+    at(long, 5).breaks(&[]);
+    // The second of two moves counts.
+    at(story().move_to(2, 1, 9, Answer::Moved).move_to(3, 1, 4, Answer::Moved), 4).breaks(&[]);
+    at(story().move_to(2, 1, 3, Answer::Moved).move_to(3, 1, 9, Answer::Moved), 7).breaks(&early(2));
+    // A move loses no timer, and finds none that was delivered.
+    story().move_to(2, 1, 9, Answer::Moved).breaks(&[Broken::Lost(1)]);
+    at(story(), 5).move_to(7, 1, 9, Answer::NotFound).breaks(&[]);
+    at(story().move_to(2, 1, 9, Answer::NotFound), 5).breaks(&[Broken::Revived(1)]);
+}
+
+#[test]
+fn a_transaction_that_was_rolled_back_has_no_effect() {
+    Story::new().place(1, timer(1, 5), Answer::RolledBack).breaks(&[]);
+    let story = Story::new().place(1, timer(1, 5), Answer::RolledBack);
+    story.delivered(1, 5).breaks(&[Broken::Phantom(1)]);
+    let story = || Story::new().place(1, timer(1, 5), Answer::Created).cancel(2, 1, Answer::RolledBack);
+    story().delivered(1, 5).breaks(&[]);
+    story().breaks(&[Broken::Lost(1)]);
+}
+
+#[test]
+fn lateness_counts_from_the_end_of_a_long_transaction() {
+    let story = Story::new().long_call(1, 6, Call::Place(timer(1, 5)), Answer::Created);
+    let late = story.delivered(1, 6).breaks(&[]).lateness;
+    assert_eq!(late.most, 1_000);
+}
+
+#[test]
+fn one_creation_is_one_timer_of_the_store() {
+    let story = Story::new().place(1, timer(1, 5), Answer::Created).delivered(1, 5);
+    let story = story.delivery(|delivery| delivery.stored = 2, 1, 12);
+    story.fault(Cause::Kill, Some("a"), 6, 6).breaks(&[Broken::Renamed(1)]);
+}
+
+#[test]
+fn a_crash_of_the_server_forgets_claims_and_ends_of_the_last_second() {
+    let story = |first, again, cause| {
+        let story = Story::new().place(1, timer(1, first), Answer::Created);
+        story.delivered(1, first).delivered(1, again).fault(cause, None, 6, 7)
+    };
+    let doubled = &[Broken::Doubled(1)];
+    for first in [5, 6] {
+        assert_eq!(story(first, 7, Cause::Crash).breaks(&[]).duplicates, [(Cause::Crash, 1)].into());
+        story(first, 7, Cause::Server).breaks(doubled);
+    }
+    story(3, 7, Cause::Crash).breaks(doubled);
+    story(20, 21, Cause::Crash).breaks(doubled);
 }
 
 #[test]
@@ -418,7 +491,7 @@ fn records_are_read_as_they_were_written() {
     let mut story =
         Story::new().place(1, series, Answer::Created).place(2, timer(2, 6), Answer::KeyExists(7));
     for (answer, _) in ANSWERS {
-        story = story.cancel(3, 2, answer);
+        story = story.cancel(3, 2, answer).move_to(3, 2, 9, answer);
     }
     for (cause, _) in CAUSES {
         story = story.fault(cause, Some("b"), 1, 2).fault(cause, None, 1, 2);

@@ -1,9 +1,7 @@
-//! Clients of a run: threads that place and cancel timers, each through its own store, and record their calls and
-//! answers.
+//! Clients of a run: threads that place, move and cancel timers, and record their calls and answers.
 
+use super::door::{Door, Wanted};
 use super::moment;
-use super::node::{KIND, payload};
-use super::target::Target;
 use crate::history::{Answer, Call, Id, Place, Record};
 use fastrand::Rng;
 use std::collections::{HashSet, VecDeque};
@@ -14,13 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tourbillon_durable::UtcMillis;
-use tourbillon_durable::plan::{MissedInstants, Plan, Series};
-use tourbillon_durable::policy::{Guarantee, Policy};
-use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Durability, IfPresent, Op, Outcome, StoreError, StoreErrorKind, TimerStore};
-use tourbillon_durable::timer::{Address, Payload, Timer, TimerId};
-use tourbillon_redis::RedisStore;
 
 /// The number of different timer keys that a client uses.
 const KEYS: u64 = 20;
@@ -28,7 +19,7 @@ const KEYS: u64 = 20;
 /// The number of timers that a client remembers, so that it can cancel them later.
 const RECENT: usize = 200;
 
-/// How long clients repeat unanswered calls after the end of the load. [`open`] repeats its attempts for the same time.
+/// How long clients repeat unanswered calls after the end of the load.
 const LAST_ANSWERS: Duration = Duration::from_secs(120);
 
 /// Says how many clients work on the store, and how fast they call it.
@@ -42,11 +33,15 @@ pub struct Load {
     pub batch: usize,
     /// The longest time from the creation of a timer to its due moment.
     pub delay: Duration,
+    /// The share of the operations that move a timer, in percent.
+    pub moves: u32,
+    /// Whether some timers begin a series.
+    pub series: bool,
 }
 
 impl Default for Load {
     fn default() -> Self {
-        Self { clients: 4, rate: 400, batch: 10, delay: Duration::from_secs(4) }
+        Self { clients: 4, rate: 400, batch: 10, delay: Duration::from_secs(4), moves: 0, series: true }
     }
 }
 
@@ -60,15 +55,9 @@ pub struct Clients {
     closed: Arc<AtomicBool>,
 }
 
-/// An operation that a client sends to the store. If the answer is not definite, the client sends the operation again.
-struct Wanted {
-    op: Op,
-    call: Call,
-}
-
 struct Client {
     number: u64,
-    store: RedisStore,
+    door: Box<dyn Door>,
     rng: Rng,
     load: Load,
     out: BufWriter<File>,
@@ -80,98 +69,37 @@ struct Client {
     done: Arc<AtomicU64>,
 }
 
-/// Converts a store's outcome to the answer that the history records.
-fn answer_of(outcome: &Outcome) -> Answer {
-    match outcome {
-        Outcome::Created(_) => Answer::Created,
-        Outcome::Repeated(_) => Answer::Repeated,
-        Outcome::Replaced { old, was, .. } => Answer::Replaced(old.as_u128(), *was == Phase::Leased),
-        Outcome::KeyExists { holder, .. } => Answer::KeyExists(holder.as_u128()),
-        Outcome::Cancelled(_) => Answer::Cancelled,
-        Outcome::InFlight(_) => Answer::InFlight,
-        Outcome::NotFound => Answer::NotFound,
-        other => panic!("an outcome of another operation: {other:?}"),
-    }
-}
-
-/// Returns the answer that the history records for each operation of a failed call. The call had `count` operations,
-/// and failed with `error`.
-fn answer_to(error: &StoreError, count: usize) -> Answer {
-    // With several operations, the first may have taken effect, whatever the error of a later operation says.
-    if count > 1 || error.kind() == StoreErrorKind::Unknown { Answer::Unknown } else { Answer::Failed }
-}
-
-/// Blocks the thread until a store's future has its result. The future must need no runtime.
-///
-/// # Errors
-///
-/// Fails with the error of the future.
-pub fn ask<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    pollster::block_on(answer)
-}
-
-/// Opens a store for a client. Tries again while the servers do not answer.
-///
-/// # Errors
-///
-/// Fails if the store cannot be opened. If the error is transient, fails only after two minutes.
-pub fn open(target: &Target, deployment: &str, shards: u16) -> Result<RedisStore, StoreError> {
-    let begun = Instant::now();
-    loop {
-        let builder = RedisStore::builder(deployment).shards(shards).poll(None).unchecked();
-        match ask(builder.open(&target.connect())) {
-            Err(error) if error.is_transient() && begun.elapsed() < LAST_ANSWERS => {
-                thread::sleep(Duration::from_millis(50));
-            }
-            result => return result,
-        }
-    }
-}
-
 impl Client {
     fn write(&mut self, record: &Record) {
         writeln!(self.out, "{record}").expect("a history on the disk");
     }
 
-    fn place(&mut self, place: &Place, fails: u32, attempts: u32) -> Op {
-        let mut timer = Timer::new(TimerId::from_u128(place.id), KIND, UtcMillis::from_millis(place.due));
-        let guarantee = if place.is_once { Guarantee::AtMostOnce } else { Guarantee::AtLeastOnce };
-        timer.policy = Policy { attempts, guarantee, deliveries: 1_000, ..Policy::default() };
-        timer.key = place.key.clone();
-        timer.has_chosen_id = true;
-        timer.created = self.store.now();
-        timer.payload = Payload(payload(fails, place.series.map(|_| place.id)).into());
-        timer.series = place.series.map(|(every, last)| Series {
-            id: timer.id,
-            plan: Plan::Every(every),
-            missed: MissedInstants::All,
-            end: Some(UtcMillis::from_millis(last)),
-            paused: false,
-        });
-        let if_present = if place.replaces { IfPresent::Replace } else { IfPresent::Reject };
-        Op::Place(Box::new(timer), if_present)
-    }
-
     /// Makes a random operation. `keys` are the keys that the present call already uses. Returns `None` if the
     /// operation's key is among them, or if no timer is left to cancel.
     fn invent(&mut self, keys: &mut HashSet<Box<str>>) -> Option<Wanted> {
-        let now = self.store.now().as_millis();
+        let now = self.door.now().as_millis();
         let longest = u64::try_from(self.load.delay.as_millis()).unwrap_or(u64::MAX);
         let delay = if self.rng.u8(..) < 25 { 0 } else { self.rng.u64(0..=longest) };
         let id = self.rng.u128(1..);
         let mut place =
             Place { id, key: None, due: now + delay, replaces: false, is_once: false, series: None };
         let (mut fails, mut attempts) = (0, 10);
+        let wanted = |call| Wanted { call, fails: 0, attempts: 10, is_again: false };
         match self.rng.u32(..100) {
+            kind if kind < self.load.moves => {
+                let index = self.rng.usize(..self.recent.len().max(1));
+                return self.recent.get(index).map(|id| wanted(Call::Move(*id, now + delay)));
+            }
             0..58 => {}
             58..63 => fails = self.rng.u32(1..4),
             63 => (fails, attempts) = (9, 1),
             64..69 => place.is_once = true,
-            69..71 => {
+            69..71 if self.load.series => {
                 let every = self.rng.u64(200..1_000);
                 // The last instant may lie between two occurrences.
                 place.series = Some((every, place.due + every * self.rng.u64(1..5) + 50));
             }
+            69..71 => {}
             71..86 => {
                 let key: Box<str> = format!("{}-{}", self.number, self.rng.u64(..KEYS)).into();
                 if !keys.insert(key.clone()) {
@@ -183,12 +111,10 @@ impl Client {
             _ => {
                 let index = self.rng.usize(..self.recent.len().max(1));
                 let id = self.recent.remove(index)?;
-                let op = Op::Cancel(Address::Id(TimerId::from_u128(id)), None);
-                return Some(Wanted { op, call: Call::Cancel(id) });
+                return Some(wanted(Call::Cancel(id)));
             }
         }
-        let op = self.place(&place, fails, attempts);
-        Some(Wanted { op, call: Call::Place(place) })
+        Some(Wanted { fails, attempts, ..wanted(Call::Place(place)) })
     }
 
     /// Sends operations to the store in one call. Keeps an operation whose answer is not definite, so that
@@ -202,23 +128,17 @@ impl Client {
             numbers.push(number);
             self.write(&Record::Invoked(moment(), number, wanted.call.clone()));
         }
-        let ops = wanted.iter().map(|wanted| wanted.op.clone()).collect();
-        let result = ask(self.store.apply(ops, Durability::PowerLoss));
+        let answers = self.door.send(&wanted);
         let at = moment();
-        if let Err(error) = &result
-            && error.kind() == StoreErrorKind::Closed
-        {
+        if self.door.is_closed() {
             self.closed.store(true, Ordering::Relaxed);
         }
-        let count = wanted.len();
-        for (nth, (wanted, number)) in wanted.into_iter().zip(numbers).enumerate() {
-            let answer = match &result {
-                Ok(outcomes) => outcomes.get(nth).map_or(Answer::Unknown, answer_of),
-                Err(error) => answer_to(error, count),
-            };
+        for (nth, (mut wanted, number)) in wanted.into_iter().zip(numbers).enumerate() {
+            let answer = answers.get(nth).copied().unwrap_or(Answer::Unknown);
             self.write(&Record::Answered(at, number, answer));
             match (answer, &wanted.call) {
                 (Answer::Unknown | Answer::Failed, _) => {
+                    wanted.is_again = true;
                     self.open.push_back(wanted);
                     continue;
                 }
@@ -275,33 +195,33 @@ impl Client {
 }
 
 impl Clients {
-    /// Starts the clients. Each client writes its history to its own file in `folder`.
+    /// Starts a client for each of `doors`. The clients have the numbers from `first` on. Each client writes its
+    /// history to its own file in `folder`.
     ///
     /// # Errors
     ///
-    /// Fails if a store or a file cannot be opened.
+    /// Fails if a file cannot be made.
     ///
     /// # Panics
     ///
     /// If a client cannot write its history.
-    pub fn start(
-        target: &Target,
-        (deployment, shards): (&str, u16),
+    pub(super) fn start(
+        doors: Vec<Box<dyn Door>>,
+        first: u64,
         folder: &Path,
         load: Load,
         seed: u64,
-    ) -> Result<Self, StoreError> {
+    ) -> io::Result<Self> {
         let (stop, closed) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let done = Arc::<AtomicU64>::default();
         let (mut threads, mut files) = (Vec::new(), Vec::new());
-        for number in 0..load.clients {
-            let store = open(target, deployment, shards)?;
+        for (number, door) in (first..).zip(doors) {
             let file = folder.join(format!("client-{number}"));
-            let out = File::create(&file).map_err(StoreError::from)?;
+            let out = File::create(&file)?;
             files.push(file);
             let client = Client {
                 number,
-                store,
+                door,
                 rng: Rng::with_seed(seed ^ (number << 32)),
                 load,
                 out: BufWriter::new(out),
@@ -329,6 +249,11 @@ impl Clients {
         self.closed.load(Ordering::Relaxed)
     }
 
+    /// Lets the clients begin no new call.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     /// Ends the load and waits until each call has its answer. Returns the clients' records.
     ///
     /// # Errors
@@ -339,7 +264,7 @@ impl Clients {
     ///
     /// If a client has panicked.
     pub fn end(self) -> io::Result<Vec<Record>> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop();
         for thread in self.threads {
             thread.join().expect("a client ends");
         }

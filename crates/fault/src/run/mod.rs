@@ -2,16 +2,26 @@
 //! history.
 
 mod busy;
+mod callbacks;
+mod child;
+mod door;
+mod http;
 mod load;
 mod node;
+mod part;
 mod receiver;
+mod requests;
+mod sql;
 mod stage;
 mod target;
 
-pub use load::{Clients, Load, ask, open};
+pub use child::{Daemons, Node};
+pub use door::{ask, open};
+pub use load::{Clients, Load};
 pub use node::{KIND, NodeSettings, payload, serve, start};
-pub use receiver::{Post, receive};
-pub use stage::{Node, Row, Stage, be_part, stored};
+pub use part::be_part;
+pub use receiver::{Journal, Post, receive};
+pub use stage::{Row, Stage, stored};
 pub use target::Target;
 
 use crate::history::Moment;

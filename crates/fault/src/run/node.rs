@@ -21,7 +21,7 @@ use tourbillon_redis::RedisStore;
 pub const KIND: &str = "fault";
 
 /// How long a timer waits for its next delivery after its handler has failed on purpose.
-const AGAIN: Duration = Duration::from_millis(50);
+pub(super) const AGAIN: Duration = Duration::from_millis(50);
 
 /// The settings with which a node starts. A node is a process that delivers timers.
 #[derive(Clone, Debug)]
@@ -47,7 +47,12 @@ pub struct NodeSettings {
 }
 
 /// How long a slow handler takes. One timer in sixteen has a slow handler.
-const SLOW: Duration = Duration::from_millis(60);
+pub(super) const SLOW: Duration = Duration::from_millis(60);
+
+/// Returns whether the timer with this id has a slow handler.
+pub(super) fn is_slow(id: Id) -> bool {
+    id.is_multiple_of(16)
+}
 
 /// Returns the payload of a timer whose handler fails `fails` times before it succeeds. `series` is the id of the
 /// timer's series.
@@ -99,6 +104,7 @@ pub fn start(
             arrived: begun,
             begun,
             id: delivery.id.as_u128(),
+            stored: delivery.id.as_u128(),
             attempt: delivery.attempt,
             delivery: delivery.delivery,
             due: delivery.due.as_millis(),
@@ -114,7 +120,7 @@ pub fn start(
             }
         }
         // Some handlers are slow, so that faults hit deliveries under way.
-        if delivery.id.as_u128().is_multiple_of(16) {
+        if is_slow(delivery.id.as_u128()) {
             thread::sleep(SLOW);
         }
         let verdict = if is_done {

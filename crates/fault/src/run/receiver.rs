@@ -11,23 +11,42 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Accepts records at `listener`, one a line, and appends them to `file`. Writes each record to the file before
-/// answering its sender. Returns only if opening the file fails.
-///
-/// # Errors
-///
-/// Fails if the file cannot be opened.
-pub fn receive(listener: &UnixListener, file: &Path) -> io::Result<()> {
-    let file = Arc::new(Mutex::new(File::options().create(true).append(true).open(file)?));
-    for stream in listener.incoming() {
-        let (Ok(stream), file) = (stream, Arc::clone(&file)) else { continue };
-        // The thread ends with the connection.
-        drop(thread::spawn(move || serve(&stream, &file)));
+/// The file of the receiver, to which it appends records, one a line.
+#[derive(Debug)]
+pub struct Journal(Mutex<File>);
+
+impl Journal {
+    /// Opens the file, or creates it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be opened.
+    pub fn open(file: &Path) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self(Mutex::new(File::options().create(true).append(true).open(file)?))))
     }
-    Ok(())
+
+    /// Appends a record.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
+    pub fn write(&self, record: &Record) -> io::Result<()> {
+        let text = format!("{record}\n");
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(text.as_bytes())
+    }
 }
 
-fn serve(stream: &UnixStream, file: &Mutex<File>) -> io::Result<()> {
+/// Accepts records at `listener`, one a line. Writes each record to the journal before answering its sender. Never
+/// returns.
+pub fn receive(listener: &UnixListener, journal: &Arc<Journal>) {
+    for stream in listener.incoming() {
+        let (Ok(stream), journal) = (stream, Arc::clone(journal)) else { continue };
+        // The thread ends with the connection.
+        drop(thread::spawn(move || serve(&stream, &journal)));
+    }
+}
+
+fn serve(stream: &UnixStream, journal: &Journal) -> io::Result<()> {
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
     while lines.read_line(&mut line)? > 0 {
@@ -35,8 +54,7 @@ fn serve(stream: &UnixStream, file: &Mutex<File>) -> io::Result<()> {
         if let Record::Delivered(delivery) = &mut record {
             delivery.arrived = moment();
         }
-        let text = format!("{record}\n");
-        file.lock().unwrap_or_else(PoisonError::into_inner).write_all(text.as_bytes())?;
+        journal.write(&record)?;
         (&mut &*stream).write_all(b"\n")?;
         line.clear();
     }

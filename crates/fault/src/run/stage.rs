@@ -1,183 +1,49 @@
 //! Holds all parts of one run together, from the start to the check of the history: clients, nodes, and the receiver.
 
 use super::busy::{stalls, unexplained, waits};
-use super::load::{Clients, Load, ask, open};
-use super::node::{NodeSettings, serve};
-use super::receiver::receive;
+use super::callbacks::id_of;
+use super::child::{Daemons, Node};
+use super::door::{Door, Library, ask, open};
+use super::load::{Clients, Load};
+use super::node::NodeSettings;
+use super::part::Part;
+use super::requests::Requests;
+use super::sql::Sql;
 use super::target::Target;
 use super::{moment, wall, watch_stalls};
 use crate::history::{Cause, End, Fault, Findings, Moment, Record, Stored, Terms, check, read};
-use rustix::process::{Pid, Signal, kill_process};
-use std::env;
+use fastrand::Rng;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio, exit};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
 use tourbillon_durable::state::{Phase, State};
 use tourbillon_durable::store::{StoreError, TimerStore};
-use tourbillon_redis::RedisStore;
-
-/// The environment variable that turns this program into a node or a receiver of a run.
-const PART: &str = "TOURBILLON_FAULT_PART";
+use tourbillon_postgres::{Connect, PostgresStore};
 
 /// How long all timers may take to end after the last fault. Even a busy machine needs far less.
 const DRAIN: Duration = Duration::from_secs(240);
 
-/// How long a child process may take to start, to end, or to make progress.
+/// How long a node may take to start, and clients to make progress.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A child process of a run: a node that delivers timers, or the receiver of their reports.
-#[derive(Debug)]
-struct Part {
-    child: Child,
-    input: Option<ChildStdin>,
-    lines: Arc<Mutex<Vec<String>>>,
-    /// The thread that collects the lines of the process's output.
-    reader: JoinHandle<()>,
-}
+/// How long a client waits for the answer to a request.
+const RESPONSE: Duration = Duration::from_secs(2);
 
-/// Runs a node or the receiver if this process was started as a part of a run, and never returns. Returns at once in
-/// any other process.
-pub fn be_part() {
-    let Ok(words) = env::var(PART) else { return };
-    let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-    match &words[..] {
-        [first, socket, file] if first == "receive" => {
-            let listener = UnixListener::bind(socket).expect("a socket");
-            drop(thread::spawn(|| {
-                // The receiver ends when its parent ends.
-                drop(io::stdin().lock().read_to_end(&mut Vec::new()));
-                exit(0);
-            }));
-            receive(&listener, file.as_ref()).expect("the receiver's file");
-        }
-        [first, settings @ ..] if first == "node" => {
-            serve(&NodeSettings::of(settings).expect("settings of a node"));
-        }
-        _ => panic!("{words:?} is not a part of a run"),
-    }
-    exit(0);
-}
-
-impl Part {
-    /// Starts this program again with the arguments `program`. `words` say whether the child process becomes a node or
-    /// the receiver. A command in `before`, such as `faketime`, starts the program in other surroundings.
-    fn start(before: &[String], program: &[String], words: &str) -> Self {
-        let path = env::current_exe().expect("the path of this program");
-        let mut command = match before {
-            [first, others @ ..] => {
-                let mut command = Command::new(first);
-                command.args(others).arg(path);
-                command
-            }
-            [] => Command::new(path),
-        };
-        command.args(program).env(PART, words).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("a process");
-        let output = child.stdout.take().expect("the output of a process");
-        let lines = Arc::<Mutex<Vec<String>>>::default();
-        let read = Arc::clone(&lines);
-        let reader = thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                read.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-            }
-        });
-        let input = child.stdin.take();
-        Self { child, input, lines, reader }
-    }
-
-    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Finds the first line of the process's output that begins with `word`. Returns the rest of this line.
-    fn said(&self, word: &str) -> Option<String> {
-        let lines = self.lines();
-        let rest = |line: &String| line.strip_prefix(word).map(|rest| rest.trim().to_owned());
-        lines.iter().find_map(rest)
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("the id of a process");
-        kill_process(pid, signal).expect("a signal to a child");
-    }
-
-    fn kill(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-
-    /// Asks the process to end, and kills it after a timeout. Returns whether the process ended by itself. If so, all
-    /// of its output has been read.
-    fn end(&mut self) -> bool {
-        self.input = None;
-        let start = Instant::now();
-        while start.elapsed() < PATIENCE {
-            let has_ended = self.child.try_wait().expect("the state of a child").is_some();
-            if has_ended && self.reader.is_finished() {
-                return true;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        self.kill();
-        false
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// A child process of a run that delivers timers.
-#[derive(Debug)]
-pub struct Node {
-    name: String,
-    part: Part,
-}
-
-impl Node {
-    /// Returns whether the node runs and has opened its store.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.part.said("ready").is_some()
-    }
-
-    /// Returns by how many seconds the node's time of day differs from the machine's. `None` until the node is ready.
-    #[must_use]
-    pub fn shift(&self) -> Option<f64> {
-        let wall_of_node: i128 = self.part.said("ready")?.parse().ok()?;
-        Some((wall_of_node - i128::from(wall())) as f64 / 1e6)
-    }
-
-    /// Returns the error with which the node's store has closed for good. `None` if the store is open.
-    #[must_use]
-    pub fn closed(&self) -> Option<String> {
-        self.part.said("closed")
-    }
-
-    /// Stops the node's process by SIGSTOP.
-    pub fn stop(&self) {
-        self.part.signal(Signal::STOP);
-    }
-
-    /// Lets the node's process run on after [`stop`](Self::stop).
-    pub fn go_on(&self) {
-        self.part.signal(Signal::CONT);
-    }
-}
+/// The number of the first client that uses SQL.
+const FIRST_OF_SQL: u64 = 1_000;
 
 /// A test run with faults: its settings, its processes, and its findings so far.
 #[derive(Debug)]
 pub struct Stage {
-    /// The Redis servers to which nodes and clients connect.
-    pub target: Target,
+    /// The Redis servers to which nodes and clients connect. `None` if the timers are in PostgreSQL.
+    pub target: Option<Target>,
     /// How long a lease of a timer lasts: the time after which another node may deliver the timer.
     pub lease: Duration,
     /// How long a node owns a shard if it does not renew its ownership.
@@ -199,6 +65,11 @@ pub struct Stage {
     socket: PathBuf,
     faults: Arc<Mutex<Vec<Fault>>>,
     clients: Option<Clients>,
+    /// The clients that use SQL. Their calls last as long as their transactions.
+    clients_of_sql: Option<Clients>,
+    /// The runtime of the connections of clients that use SQL.
+    runtime: Option<Arc<Runtime>>,
+    daemons: Option<Daemons>,
     started: u32,
     begun: Instant,
 }
@@ -265,11 +136,11 @@ impl fmt::Display for Row {
 /// # Errors
 ///
 /// Fails if the store fails.
-pub fn stored(store: &RedisStore) -> Result<End, StoreError> {
+pub fn stored(store: &dyn TimerStore) -> Result<End, StoreError> {
     let mut end = End::default();
     let each = |timer: &tourbillon_durable::timer::Timer| {
         let stored = if matches!(timer.state, State::Dead(_)) { Stored::Dead } else { Stored::Alive };
-        end.stored.insert(timer.id.as_u128(), stored);
+        end.stored.insert(id_of(timer), stored);
         true
     };
     ask(store.export(Box::new(each)))?;
@@ -284,18 +155,38 @@ impl Stage {
     pub const DEPLOYMENT: &str = "run";
 
     /// Prepares a run on the servers `target`, and starts its receiver. The run starts this program, with the arguments
-    /// `program`, as its child processes. The program must call [`be_part`] first.
+    /// `program`, as its child processes. The program must call [`be_part`](super::be_part) first.
     ///
     /// # Panics
     ///
     /// If the system cannot start a process.
     #[must_use]
     pub fn new(target: Target, shards: u16, program: &[&str]) -> Self {
+        let mut stage = Self::prepare(shards, program, 0);
+        stage.target = Some(target);
+        stage
+    }
+
+    /// Prepares a run with processes of `tourbillond`, and starts its receiver. The program must call
+    /// [`be_part`](super::be_part) first.
+    ///
+    /// # Panics
+    ///
+    /// If the system cannot start a process.
+    #[must_use]
+    pub fn of_daemons(daemons: Daemons) -> Self {
+        let mut stage = Self::prepare(0, &[], daemons.port_of_receiver());
+        stage.daemons = Some(daemons);
+        stage
+    }
+
+    /// `port` is the port at which the receiver accepts callbacks.
+    fn prepare(shards: u16, program: &[&str], port: u16) -> Self {
         let folder = tempfile::Builder::new().prefix("tourbillon-fault-").tempdir().expect("a folder");
         let program: Vec<String> = program.iter().map(|&word| word.to_owned()).collect();
         let file = folder.path().join("deliveries");
         let socket = folder.path().join("receiver");
-        let words = format!("receive {} {}", socket.display(), file.display());
+        let words = format!("receive {} {} {port}", socket.display(), file.display());
         let receiver = Part::start(&[], &program, &words);
         crate::eventually("the receiver listens", || UnixStream::connect(&socket).is_ok());
         let faults = Arc::<Mutex<Vec<Fault>>>::default();
@@ -307,7 +198,7 @@ impl Stage {
             faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
         });
         Self {
-            target,
+            target: None,
             lease: Duration::from_secs(6),
             ttl: Duration::from_secs(10),
             workers: 16,
@@ -322,6 +213,9 @@ impl Stage {
             socket,
             faults,
             clients: None,
+            clients_of_sql: None,
+            runtime: None,
+            daemons: None,
             started: 0,
             begun: Instant::now(),
         }
@@ -332,8 +226,12 @@ impl Stage {
     #[must_use]
     pub fn node(&mut self, before: &[String]) -> Node {
         self.started += 1;
+        if let Some(daemons) = &self.daemons {
+            let settings = (self.lease, self.ttl, self.workers);
+            return daemons.start(before, self.started, self.folder.path(), settings);
+        }
         let settings = NodeSettings {
-            target: self.target.clone(),
+            target: self.target().clone(),
             deployment: Self::DEPLOYMENT.to_owned(),
             shards: self.shards,
             name: format!("n{}", self.started),
@@ -343,8 +241,17 @@ impl Stage {
             workers: self.workers,
             hangs: self.hangs,
         };
-        let part = Part::start(before, &self.program, &format!("node {}", settings.words().join(" ")));
-        Node { name: settings.name, part }
+        Node::start(before, &self.program, settings)
+    }
+
+    /// Returns the Redis servers of a run that has some.
+    fn target(&self) -> &Target {
+        self.target.as_ref().expect("the timers are in Redis")
+    }
+
+    /// Returns how long a client waits for an answer.
+    fn response(&self) -> Duration {
+        self.target.as_ref().map_or(RESPONSE, Target::response)
     }
 
     /// Starts `count` nodes, and waits until they are ready.
@@ -378,7 +285,8 @@ impl Stage {
         for (node, meant) in self.nodes[first..].iter().zip(shifts) {
             let shift = node.shift();
             if shift.is_none_or(|shift| (shift - f64::from(*meant)).abs() > 1.0) {
-                self.problems.push(format!("the time of {} is off by {shift:?} s, not {meant} s", node.name));
+                self.problems
+                    .push(format!("the time of {} is off by {shift:?} s, not {meant} s", node.name()));
             }
         }
         true
@@ -391,25 +299,54 @@ impl Stage {
             thread::sleep(Duration::from_millis(5));
         }
         for node in self.nodes.iter().filter(|node| !node.is_ready()) {
-            self.problems.push(format!("node {} does not run: {:?}", node.name, node.part.lines()));
+            self.problems.push(format!("node {} does not run: {:?}", node.name(), node.part.lines()));
         }
     }
 
-    /// Starts clients that put `load` on the store. `seed` determines their random choices.
+    /// Starts clients that put `load` on the store. `seed` determines their random choices. If the nodes are processes
+    /// of `tourbillond`, the clients send requests to the nodes.
     ///
     /// # Panics
     ///
-    /// If a client's store cannot be opened.
+    /// If a client's store cannot be opened, or a client has no file for its history.
     pub fn start_clients(&mut self, load: Load, seed: u64) {
-        let deployment = (Self::DEPLOYMENT, self.shards);
-        let clients = Clients::start(&self.target, deployment, self.folder.path(), load, seed);
-        self.clients = Some(clients.expect("stores of clients"));
+        let door = |number: u64| -> Box<dyn Door> {
+            if let Some(daemons) = &self.daemons {
+                let number = usize::try_from(number).unwrap_or_default();
+                let (nodes, receiver) = (daemons.addresses.clone(), daemons.receiver());
+                return Box::new(Requests::new(nodes, receiver, self.response(), number));
+            }
+            let store = open(self.target(), Self::DEPLOYMENT, self.shards);
+            Box::new(Library::new(store.expect("stores of clients")))
+        };
+        let doors = (0..load.clients).map(door).collect();
+        let clients = Clients::start(doors, 0, self.folder.path(), load, seed);
+        self.clients = Some(clients.expect("files of clients"));
+    }
+
+    /// Starts clients that call the SQL functions in transactions of up to five seconds. One transaction in ten is
+    /// rolled back.
+    ///
+    /// # Panics
+    ///
+    /// If the run has no PostgreSQL server, or a client has no file for its history.
+    pub fn start_clients_of_sql(&mut self, load: Load, seed: u64) {
+        let daemons = self.daemons.as_ref().expect("the timers are in PostgreSQL");
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let runtime = Arc::clone(self.runtime.insert(Arc::new(runtime)));
+        let door = |number: u64| -> Box<dyn Door> {
+            let (url, receiver) = (daemons.server().to_owned(), daemons.receiver());
+            Box::new(Sql::new(url, receiver, Arc::clone(&runtime), Rng::with_seed(seed ^ !number)))
+        };
+        let doors = (0..load.clients).map(door).collect();
+        let clients = Clients::start(doors, FIRST_OF_SQL, self.folder.path(), load, seed);
+        self.clients_of_sql = Some(clients.expect("files of clients"));
     }
 
     /// Returns the number of the clients' operations that have a definite answer.
     #[must_use]
     pub fn done(&self) -> u64 {
-        self.clients.as_ref().map_or(0, Clients::done)
+        self.clients.iter().chain(&self.clients_of_sql).map(Clients::done).sum()
     }
 
     /// Returns whether the store of any client has closed for good, for example because its data is lost.
@@ -447,7 +384,7 @@ impl Stage {
     /// Calls `act`, which harms the network of the node with the index `node`. Records a fault of this node from the
     /// beginning to the end of the call.
     pub fn harm_node<T>(&mut self, node: usize, cause: Cause, act: impl FnOnce() -> T) -> T {
-        let (from, name) = (moment(), self.nodes[node].name.clone());
+        let (from, name) = (moment(), self.nodes[node].name().to_owned());
         let result = act();
         self.note(cause, Some(&name), from, moment());
         result
@@ -457,8 +394,12 @@ impl Stage {
     pub fn kill(&mut self, node: usize) {
         let mut node = self.nodes.remove(node);
         node.part.kill();
+        node.part.write_lines(&self.folder.path().join(format!("{}.log", node.name())));
         // The node is dead now, so everything that it did happened before.
-        self.note(Cause::Kill, Some(&node.name), moment(), moment());
+        self.note(Cause::Kill, Some(node.name()), moment(), moment());
+        if let Some(daemons) = &self.daemons {
+            daemons.addresses.remove(node.name());
+        }
     }
 
     /// Stops the node with the index `node` by SIGSTOP. Lets the node run on after `time`.
@@ -467,7 +408,7 @@ impl Stage {
         self.nodes[node].stop();
         thread::sleep(time);
         self.nodes[node].go_on();
-        let name = self.nodes[node].name.clone();
+        let name = self.nodes[node].name().to_owned();
         self.note(Cause::Pause, Some(&name), from, moment());
     }
 
@@ -475,20 +416,26 @@ impl Stage {
     /// of the node's deliveries, begun or not. Returns `None` if the node did not end in order.
     pub fn end_node(&mut self, node: usize) -> Option<u64> {
         let mut node = self.nodes.remove(node);
-        let has_ended = node.part.end();
-        let delivered = node.part.said("stopped").filter(|_| has_ended).and_then(|count| count.parse().ok());
+        let delivered = node.end();
+        node.part.write_lines(&self.folder.path().join(format!("{}.log", node.name())));
         if delivered.is_none() {
-            self.problems.push(format!("node {} did not stop in order: {:?}", node.name, node.part.lines()));
+            let lines = node.part.lines();
+            self.problems.push(format!("node {} did not stop in order: {lines:?}", node.name()));
         }
         delivered
     }
 
-    /// Ends the load, and returns the records of all clients.
-    fn end_clients(&mut self) -> Vec<Record> {
-        let Some(clients) = self.clients.take() else { return Vec::new() };
-        clients.end().unwrap_or_else(|error| {
-            self.problems.push(format!("the history of a client: {error}"));
-            Vec::new()
+    /// Ends the load, and returns the records of the clients that call the store or its nodes, and of those that use
+    /// SQL.
+    fn end_clients(&mut self) -> [Vec<Record>; 2] {
+        let clients = [self.clients.take(), self.clients_of_sql.take()];
+        clients.iter().flatten().for_each(Clients::stop);
+        clients.map(|clients| {
+            let records = clients.map_or_else(|| Ok(Vec::new()), Clients::end);
+            records.unwrap_or_else(|error| {
+                self.problems.push(format!("the history of a client: {error}"));
+                Vec::new()
+            })
         })
     }
 
@@ -497,8 +444,12 @@ impl Stage {
     /// # Errors
     ///
     /// Fails if the store cannot be opened.
-    pub fn store(&self) -> Result<RedisStore, StoreError> {
-        open(&self.target, Self::DEPLOYMENT, self.shards)
+    pub fn store(&self) -> Result<Arc<dyn TimerStore>, StoreError> {
+        let Some(daemons) = &self.daemons else {
+            return Ok(Arc::new(open(self.target(), Self::DEPLOYMENT, self.shards)?));
+        };
+        let connect = Connect::to(daemons.server()).expect("the address of a server");
+        Ok(Arc::new(ask(PostgresStore::builder().poll(None).open(&connect))?))
     }
 
     /// Reads the records that the receiver has got so far: deliveries, and spans in which a node did not run.
@@ -519,7 +470,7 @@ impl Stage {
         while !self.nodes.is_empty() {
             self.end_node(0);
         }
-        let end = self.store().and_then(|store| stored(&store)).unwrap_or_else(|error| {
+        let end = self.store().and_then(|store| stored(&*store)).unwrap_or_else(|error| {
             self.problems.push(format!("the store at the end: {error}"));
             End::default()
         });
@@ -537,7 +488,7 @@ impl Stage {
         self.judge(records, terms, &End::default())
     }
 
-    fn judge(mut self, mut records: Vec<Record>, terms: Terms, end: &End) -> Row {
+    fn judge(mut self, [mut records, of_sql]: [Vec<Record>; 2], terms: Terms, end: &End) -> Row {
         match self.received() {
             Ok(received) => records.extend(received),
             Err(error) => self.problems.push(format!("the deliveries: {error}")),
@@ -546,7 +497,8 @@ impl Stage {
             self.problems.push("the receiver did not end".to_owned());
         }
         let faults = core::mem::take(&mut *self.faults.lock().unwrap_or_else(PoisonError::into_inner));
-        let waits = waits(&records, self.target.response());
+        let waits = waits(&records, self.response());
+        records.extend(of_sql);
         let stalls = stalls(&records, &faults) + unexplained(&waits, &faults);
         records.extend(faults.into_iter().chain(waits).map(Record::Fault));
         let micros = |time: Duration| Moment::try_from(time.as_micros()).unwrap_or(Moment::MAX);
@@ -556,7 +508,7 @@ impl Stage {
             tolerance: terms.tolerance.max(1),
             lease: micros(self.lease),
             ttl: micros(self.ttl),
-            response: micros(self.target.response()),
+            response: micros(self.response()),
             workers: self.workers,
             ..terms
         };

@@ -5,6 +5,7 @@ mod cluster;
 mod given;
 mod network;
 mod nodes;
+mod postgres;
 mod servers;
 mod several;
 
@@ -20,8 +21,19 @@ const ONE: u32 = 1;
 
 type Run = fn(&mut Given) -> Outcome;
 
-/// The scenarios, each with its name, its weight in dividing the total time, and its function.
-const SCENARIOS: &[(&str, u32, Run)] = &[
+/// A scenario: its name, its weight in dividing the total time, and its function.
+type Scenario = (&'static str, u32, Run);
+
+/// The scenarios with the timers in PostgreSQL. The nodes are processes of `tourbillond`.
+const ON_POSTGRES: &[Scenario] = &[
+    ("quiet", ONE, postgres::quiet),
+    ("nodes and server", 6, postgres::killed),
+    ("sessions terminated", ONE, postgres::terminated),
+    ("clocks of nodes", ONE, postgres::clocks),
+];
+
+/// The scenarios with the timers in Redis.
+const ON_REDIS: &[Scenario] = &[
     ("quiet", ONE, nodes::quiet),
     ("nodes killed", 3, nodes::killed),
     ("nodes paused", ONE, nodes::paused),
@@ -52,12 +64,38 @@ struct Arguments {
     time: Duration,
     seed: u64,
     only: Option<String>,
+    store: Store,
+}
+
+/// The servers that have the timers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Store {
+    Redis,
+    Postgres,
+}
+
+impl Store {
+    fn scenarios(self) -> &'static [Scenario] {
+        match self {
+            Self::Redis => ON_REDIS,
+            Self::Postgres => ON_POSTGRES,
+        }
+    }
+
+    /// Returns what the machine lacks for the runs. `None` if it lacks nothing.
+    fn missing(self) -> Option<&'static str> {
+        match self {
+            Self::Redis if works(&["redis-server", "--version"]) => None,
+            Self::Redis => Some("there is no redis-server (apt-get install redis-server)"),
+            Self::Postgres => postgres::missing(),
+        }
+    }
 }
 
 fn arguments() -> Option<Arguments> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let mut arguments =
-        Arguments { time: Duration::from_secs(600), seed: since.as_secs() % 1_000_000, only: None };
+    let seed = since.as_secs() % 1_000_000;
+    let mut arguments = Arguments { time: Duration::from_secs(600), seed, only: None, store: Store::Redis };
     let mut words = env::args().skip(1);
     while let Some(word) = words.next() {
         let value = words.next()?;
@@ -67,6 +105,8 @@ fn arguments() -> Option<Arguments> {
             }
             "--seed" => arguments.seed = value.parse().ok()?,
             "--only" => arguments.only = Some(value),
+            "--store" if value == "redis" => arguments.store = Store::Redis,
+            "--store" if value == "postgres" => arguments.store = Store::Postgres,
             _ => return None,
         }
     }
@@ -77,14 +117,14 @@ fn arguments() -> Option<Arguments> {
 const AROUND: Duration = Duration::from_secs(9);
 
 pub(crate) fn main() -> ExitCode {
-    let Some(Arguments { time, seed, only }) = arguments() else { return say_how() };
+    let Some(Arguments { time, seed, only, store }) = arguments() else { return say_how() };
     let is_meant = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
-    let meant: Vec<_> = SCENARIOS.iter().filter(|(name, ..)| is_meant(name)).collect();
+    let meant: Vec<_> = store.scenarios().iter().filter(|(name, ..)| is_meant(name)).collect();
     if meant.is_empty() {
         return say_how();
     }
-    if !works(&["redis-server", "--version"]) {
-        table::say("there is no redis-server (apt-get install redis-server)");
+    if let Some(missing) = store.missing() {
+        table::say(missing);
         return ExitCode::FAILURE;
     }
     let shares: u32 = meant.iter().map(|(_, share, _)| share).sum();
@@ -115,15 +155,17 @@ pub(crate) fn main() -> ExitCode {
     if failed.is_empty() {
         return ExitCode::SUCCESS;
     }
-    table::say(&format!("failed: {}. Again: --seed {seed} --only '{}'", failed.join(", "), failed[0]));
+    let store = if store == Store::Postgres { " --store postgres" } else { "" };
+    table::say(&format!("failed: {}. Again: --seed {seed}{store} --only '{}'", failed.join(", "), failed[0]));
     ExitCode::FAILURE
 }
 
 /// Prints the usage of the program. Returns the exit code for wrong arguments.
 fn say_how() -> ExitCode {
-    table::say("tourbillon-fault [--minutes M] [--seed N] [--only NAME]");
-    for (name, ..) in SCENARIOS {
-        table::say(&format!("  {name}"));
+    table::say("tourbillon-fault [--store redis|postgres] [--minutes M] [--seed N] [--only NAME]");
+    for store in [Store::Redis, Store::Postgres] {
+        table::say(if store == Store::Redis { "redis:" } else { "postgres:" });
+        store.scenarios().iter().for_each(|(name, ..)| table::say(&format!("  {name}")));
     }
     ExitCode::from(2)
 }

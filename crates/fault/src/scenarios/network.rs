@@ -162,12 +162,12 @@ fn part(given: &mut Given, cuts: &[Cut]) -> Outcome {
     server.command(&["CONFIG", "SET", "bind", &format!("127.0.0.1 {}", namespace.server)]);
     let mut stage = Stage::new(Target::single(server.url()), SHARDS, &[]);
     stage.start_nodes(2);
-    stage.target = Target::single(format!("redis://{}:{}", namespace.server, server.port()));
+    stage.target = Some(Target::single(format!("redis://{}:{}", namespace.server, server.port())));
     let node = stage.node(&["ip", "netns", "exec", &namespace.name].map(str::to_owned));
     let apart = stage.nodes.len();
     stage.nodes.push(node);
     stage.await_ready();
-    stage.target = Target::single(server.url());
+    stage.target = Some(Target::single(server.url()));
     stage.start_clients(Load::default(), given.seed);
     let mut turn = 0;
     given.again(Duration::from_secs(5), |given| {

@@ -5,7 +5,8 @@ use crate::deployment::{Deployment, instant, ms};
 use crate::layout::{Id, moment, read};
 use crate::link::{Failure, Session};
 use crate::node::{Head, Mark, Node};
-use crate::operation::{Act, Batches, Done, Transactions, Turn, Work, operate};
+use crate::operation::{Act, Batches, Done, Transactions, Turn, Work, held, operate};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -186,6 +187,11 @@ struct Forget {
 impl Work for Forget {
     type Result = Vec<Outcome>;
 
+    /// A claim waits for no transaction of a caller.
+    fn is_brief(&self) -> bool {
+        true
+    }
+
     fn run<'a>(
         &'a self,
         session: &'a mut Session,
@@ -193,9 +199,15 @@ impl Work for Forget {
         turn: &'a mut Turn,
     ) -> Done<'a, Self::Result> {
         Box::pin(async move {
-            let mut outcomes = Vec::with_capacity(self.once.len());
-            for timer in &self.once {
-                outcomes.push(operate(session, act, turn, &Op::Ack(timer.id, self.token)).await?);
+            let ops: Vec<Op> = self.once.iter().map(|timer| Op::Ack(timer.id, self.token)).collect();
+            // The timers that others hold stay leased, and are pending again when their leases end.
+            let held = if turn.skips { held(session, &ops).await? } else { BTreeSet::new() };
+            let mut outcomes = Vec::with_capacity(ops.len());
+            for (timer, op) in self.once.iter().zip(&ops) {
+                outcomes.push(match held.contains(&Id(timer.id)) {
+                    true => Outcome::Refused(Refusal::Stale),
+                    false => operate(session, act, turn, op).await?,
+                });
             }
             Ok(outcomes)
         })

@@ -105,6 +105,11 @@ struct Reap {
 impl Work for Reap {
     type Result = (Reaped, i64);
 
+    /// A reap passes over the timers that other transactions hold.
+    fn is_brief(&self) -> bool {
+        true
+    }
+
     fn run<'a>(
         &'a self,
         session: &'a mut Session,

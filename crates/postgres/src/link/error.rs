@@ -35,6 +35,10 @@ impl Failure {
             let message = error.to_string();
             return Self::lost(message, commits);
         };
+        // A pool answers with an error of this class if it loses its own connection to the server.
+        if code.code().starts_with("08") {
+            return Self::lost(described(&error), commits);
+        }
         let failed = |kind| Self::Failed(StoreError::new(kind, described(&error)));
         match code {
             SqlState::T_R_SERIALIZATION_FAILURE

@@ -9,7 +9,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, NoTls};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
@@ -17,12 +17,18 @@ use tourbillon_durable::store::{StoreError, StoreErrorKind};
 /// The pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The number of connections that no call waits on for a transaction of a caller. Claims, renewals and signs of life
+/// find one of them.
+const RESERVED: usize = 2;
+
 /// The connections to a server. The settings limit their number. A call waits for a free
 /// connection.
 pub(crate) struct Pool {
     connect: Connect,
     shelf: Arc<Shelf>,
     places: Arc<Semaphore>,
+    /// The places of calls that may wait for transactions of callers.
+    calls: Arc<Semaphore>,
     /// The runtime that drives the connections. `None` once the pool is dropped.
     runtime: Option<Runtime>,
 }
@@ -46,7 +52,8 @@ impl Pool {
             .map_err(|error| StoreError::caused_by(StoreErrorKind::Io, error))?;
         let places = Arc::new(Semaphore::new(connect.connections));
         let shelf = Arc::new(Shelf::new(schema, connect.response_timeout));
-        Ok(Arc::new(Self { connect, shelf, places, runtime: Some(runtime) }))
+        let calls = Arc::new(Semaphore::new(connect.connections.saturating_sub(RESERVED).max(1)));
+        Ok(Arc::new(Self { connect, shelf, places, calls, runtime: Some(runtime) }))
     }
 
     /// Runs a future on the runtime of the connections, and waits for its result. If the returned future is dropped,
@@ -74,15 +81,25 @@ impl Pool {
         self.connect.patience
     }
 
+    /// Returns a connection as [`session`](Self::session) does, for a call that may wait for transactions of callers.
+    /// If many such calls wait, two connections are left for others.
+    pub(crate) async fn session_for_call(self: &Arc<Self>) -> Result<Session, Failure> {
+        let place = self.place(&self.calls).await?;
+        Ok(self.session().await?.keep(place))
+    }
+
+    async fn place(&self, places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
+        match timeout(self.connect.response_timeout, Arc::clone(places).acquire_owned()).await {
+            Ok(Ok(place)) => Ok(place),
+            Ok(Err(_)) => Err(Failure::Failed(closed())),
+            Err(_) => Err(Failure::Lost(io("all connections are in use"))),
+        }
+    }
+
     /// Returns a free connection, or makes a new connection. Tries until the patience of the settings ends.
     pub(crate) async fn session(self: &Arc<Self>) -> Result<Session, Failure> {
         let begin = Instant::now();
-        let waiting = timeout(self.connect.response_timeout, Arc::clone(&self.places).acquire_owned());
-        let place = match waiting.await {
-            Ok(Ok(place)) => place,
-            Ok(Err(_)) => return Err(Failure::Failed(closed())),
-            Err(_) => return Err(Failure::Lost(io("all connections are in use"))),
-        };
+        let place = self.place(&self.places).await?;
         loop {
             match self.shelf.take() {
                 Some(client) if client.is_closed() => {}

@@ -19,8 +19,9 @@ pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 pub(crate) struct Session {
     shelf: Arc<Shelf>,
     client: Option<Client>,
-    /// The place among the connections that may be open. It is free after the connection has gone back.
-    _place: OwnedSemaphorePermit,
+    /// The place among the connections that may be open, and the place among those of calls. They are free after the
+    /// connection has gone back.
+    _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
     /// Whether the connection may go back to the pool.
     is_clean: bool,
     is_in_transaction: bool,
@@ -43,7 +44,13 @@ impl Drop for Session {
 
 impl Session {
     pub(super) fn new(shelf: Arc<Shelf>, client: Client, place: OwnedSemaphorePermit) -> Self {
-        Self { shelf, client: Some(client), _place: place, is_clean: true, is_in_transaction: false }
+        Self { shelf, client: Some(client), _places: (place, None), is_clean: true, is_in_transaction: false }
+    }
+
+    /// Keeps a place among the connections of calls, too.
+    pub(super) fn keep(mut self, place: OwnedSemaphorePermit) -> Self {
+        self._places.1 = Some(place);
+        self
     }
 
     fn client(&self) -> &Client {

@@ -44,12 +44,13 @@ pub(crate) struct Creations {
 }
 
 /// Stores new timers by one statement. Returns the ids of those that are stored now. The ids and keys of the timers
-/// differ from each other.
+/// differ from each other. Without a transaction, a brief statement fails if a transaction of a caller is in its way.
 pub(crate) async fn place_many(
     session: &mut Session,
     now: Option<i64>,
     timers: &[&Timer],
     is_synced: bool,
+    is_brief: bool,
 ) -> Result<BTreeSet<Id>, Failure> {
     let rows: Vec<Stored> = timers.iter().map(|timer| Stored::of(timer)).collect();
     let ids: Vec<Id> = rows.iter().map(|row| row.id).collect();
@@ -62,7 +63,13 @@ pub(crate) async fn place_many(
     let phases: Vec<&str> = rows.iter().map(|row| row.phase).collect();
     let reasons: Vec<Option<&str>> = rows.iter().map(|row| row.reason.as_deref()).collect();
     let extras: Vec<Option<&str>> = rows.iter().map(|row| row.extra.as_deref()).collect();
-    let sql = "SELECT * FROM tourbillon.place_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    // A caller's transaction that stores or withdraws a timer with one of the keys holds up that creation alone.
+    let sql = if is_brief {
+        "SELECT m.* FROM (SELECT set_config('lock_timeout', '20ms', true) <> '' AS is_set) s,
+             tourbillon.place_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, s.is_set AND $12) m"
+    } else {
+        "SELECT * FROM tourbillon.place_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+    };
     let made = session
         .query(
             sql,
@@ -145,7 +152,7 @@ impl Creations {
             let result = async {
                 let mut session = self.deployment.pool.session().await?;
                 let timers: Vec<&Timer> = taken.iter().map(|waiting| &*waiting.timer).collect();
-                place_many(&mut session, self.deployment.time.argument(), &timers, is_synced).await
+                place_many(&mut session, self.deployment.time.argument(), &timers, is_synced, true).await
             }
             .await;
             if let Err(Failure::Unknown(_)) = &result {

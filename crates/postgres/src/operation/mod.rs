@@ -1,17 +1,21 @@
 //! Operations: transactions that lock, compute and write, and the shorter ways for many timers at once.
 
+mod apply;
 mod batch;
 mod creations;
 mod imports;
+mod late;
 mod needs;
 mod operate;
 mod transaction;
+mod unpark;
 mod write;
 
 pub(crate) use batch::Batches;
 pub(crate) use creations::Creations;
 pub(crate) use imports::import;
-pub(crate) use needs::now as now_of;
+pub(crate) use late::LateEnds;
+pub(crate) use needs::{held, now as now_of};
 pub(crate) use operate::operate;
 pub(crate) use transaction::{Act, Done, Transactions, Turn, Work};
 pub(crate) use write::write;

@@ -66,7 +66,9 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &O
         Op::CancelLabelled { namespace, label, limit } => {
             lock_labelled(session, namespace, label, i64::from((*limit).max(1)), &mut ids).await?;
         }
-        Op::Unpark(reason, limit) => lock_parked(session, reason, i64::from(*limit), &mut ids).await?,
+        Op::Unpark(reason, limit) => {
+            lock_parked(session, reason, i64::from(*limit), turn.skips, &mut ids).await?;
+        }
         _ => {}
     }
     known.timers = read_all(session, &ids).await?;
@@ -86,6 +88,30 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &O
         known.remembered = rows.first().map(|row| (id, moment(row.get(0))));
     }
     Ok(known)
+}
+
+/// Reads the timer whose delivery an operation ends, and does not lock it.
+pub(crate) async fn look_at(session: &mut Session, act: &Act, op: &Op) -> Result<Known, Failure> {
+    let timers = read_all(session, &ids_of(core::slice::from_ref(op))).await?;
+    Ok(Known { now: now(session, act).await?, timers, remembered: None })
+}
+
+fn ids_of(ops: &[Op]) -> BTreeSet<Id> {
+    let id = |at| if let Address::Id(id) = at { Some(Id(id)) } else { None };
+    ops.iter().flat_map(|op| named(op).0).filter_map(id).collect()
+}
+
+/// Locks the timers whose deliveries the operations end. Passes over the timers that other transactions hold, and
+/// returns their ids.
+pub(crate) async fn held(session: &mut Session, ops: &[Op]) -> Result<BTreeSet<Id>, Failure> {
+    let ids: Vec<Id> = ids_of(ops).into_iter().collect();
+    let sql =
+        "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id FOR UPDATE SKIP LOCKED";
+    let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
+    let free: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
+    let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1)";
+    let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).filter(|id| !free.contains(id)).collect())
 }
 
 /// Returns the time by which the transaction decides.
@@ -145,23 +171,35 @@ async fn lock_labelled(
     }
 }
 
+/// Returns whether a timer is parked for a reason.
+pub(crate) async fn is_any_parked(session: &mut Session, reason: &str) -> Result<bool, Failure> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = $1)";
+    let rows = session.read(sql, &[(&reason, Type::TEXT)]).await?;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
+}
+
 /// Locks the timers that are parked for a reason in the order of their due moments, until `limit` of them can be
-/// pending. An occurrence of a paused series does not count.
+/// pending. An occurrence of a paused series does not count. If `skips` is set, passes over the timers that other
+/// transactions hold.
 async fn lock_parked(
     session: &mut Session,
     reason: &str,
     limit: i64,
+    skips: bool,
     ids: &mut BTreeSet<Id>,
 ) -> Result<(), Failure> {
-    let sql = "SELECT t.id, t.due, coalesce((t.extra #>> '{series,paused}')::boolean, false) AND $1 <> $5
-               FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = $1 AND (t.due, t.id) > ($2, $3)
-               ORDER BY t.due, t.id LIMIT $4 FOR UPDATE";
+    let sql = format!(
+        "SELECT t.id, t.due, coalesce((t.extra #>> '{{series,paused}}')::boolean, false) AND $1 <> $5
+         FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = $1 AND (t.due, t.id) > ($2, $3)
+         ORDER BY t.due, t.id LIMIT $4 FOR UPDATE {}",
+        if skips { "SKIP LOCKED" } else { "" }
+    );
     let (mut after, mut found) = ((-1_i64, Id(TimerId::from_u128(0))), 0);
     while found < limit {
         let most = (limit - found).clamp(1, AT_ONCE);
         let rows = session
             .read(
-                sql,
+                &sql,
                 &[
                     (&reason, Type::TEXT),
                     (&after.0, Type::INT8),

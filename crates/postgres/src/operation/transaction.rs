@@ -29,6 +29,8 @@ const TURNS: u32 = 64;
 pub(crate) struct Turn {
     /// The ids that a dry run took for free, and that were not.
     pub(crate) also: BTreeSet<TimerId>,
+    /// Whether a brief work passes over timers that other transactions hold.
+    pub(crate) skips: bool,
 }
 
 /// The facts of one attempt.
@@ -45,6 +47,12 @@ pub(crate) type Done<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + 
 pub(crate) trait Work: Sync {
     /// The result of the work.
     type Result: Send;
+
+    /// Returns whether the work waits for no transaction of a caller. If such a transaction is in its way, the work
+    /// runs again, and must pass over the timers that are held (see [`Turn::skips`]).
+    fn is_brief(&self) -> bool {
+        false
+    }
 
     /// Runs the work in an open transaction.
     fn run<'a>(
@@ -83,6 +91,7 @@ impl Transactions {
                 }
                 Err(Failure::Again(error)) => {
                     turns += 1;
+                    turn.skips = work.is_brief();
                     if turns >= TURNS {
                         let message =
                             format!("others changed the same timers during {TURNS} attempts: {error}");
@@ -112,11 +121,19 @@ impl Transactions {
         turn: &mut Turn,
         work: &W,
     ) -> Result<W::Result, Failure> {
-        let mut session = self.deployment.pool.session().await?;
+        let pool = &self.deployment.pool;
+        let is_brief = work.is_brief();
+        let mut session = if is_brief { pool.session().await? } else { pool.session_for_call().await? };
         session.begin().await?;
         let mut result = Ok(());
-        if durability < Durability::PowerLoss {
-            result = session.run("SET LOCAL synchronous_commit = off").await;
+        let settings = match (durability < Durability::PowerLoss, is_brief) {
+            (true, true) => "SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = 20",
+            (true, false) => "SET LOCAL synchronous_commit = off",
+            (false, true) => "SET LOCAL lock_timeout = 20",
+            (false, false) => "",
+        };
+        if !settings.is_empty() {
+            result = session.run(settings).await;
         }
         let result = match result {
             Ok(()) => work.run(&mut session, act, turn).await,

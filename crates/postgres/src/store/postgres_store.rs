@@ -5,7 +5,7 @@ use crate::call::Transactional;
 use crate::claim::{Claims, reap, renew};
 use crate::deployment::Deployment;
 use crate::node::{Node, nodes};
-use crate::operation::{Batches, Creations, Transactions, import};
+use crate::operation::{Batches, Creations, LateEnds, Transactions, import};
 use crate::read::{check, counts, export, find, horizon, list, recover, upcoming};
 use crate::upkeep;
 use core::fmt;
@@ -74,7 +74,8 @@ impl PostgresStore {
     pub(super) fn assemble(deployment: Arc<Deployment>, node: Arc<Node>) -> Self {
         let transactions = Transactions { deployment: Arc::clone(&deployment) };
         let creations = Arc::new(Creations::new(Arc::clone(&deployment)));
-        let batches = Arc::new(Batches { transactions, creations });
+        let late = Arc::new(LateEnds::new(transactions.clone()));
+        let batches = Arc::new(Batches { transactions, creations, late });
         let claims = Arc::new(Claims {
             deployment: Arc::clone(&deployment),
             node: Arc::clone(&node),

@@ -1,7 +1,7 @@
 //! Tests the runtime on a server, from creation to end, and through crashes of the server and of its sessions.
 
 use super::server::connect;
-use crate::PostgresStore;
+use crate::{Connect, PostgresStore};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -13,12 +13,17 @@ use tourbillon_durable::{Cancelled, Delivery, Durable, Rejection, Spec, UtcMilli
 use tourbillon_fault::{Postgres, eventually};
 
 /// The deliveries of each payload: their moments by the store's time, and their due moments.
-type Seen = Arc<Mutex<BTreeMap<Vec<u8>, Vec<(UtcMillis, UtcMillis)>>>>;
+pub(super) type Seen = Arc<Mutex<BTreeMap<Vec<u8>, Vec<(UtcMillis, UtcMillis)>>>>;
 
 /// Starts a runtime whose handler records its deliveries. The first delivery of a payload that begins with `odd` fails.
 fn runtime(server: &Postgres, seen: &Seen) -> Durable {
+    started(&connect(server), seen)
+}
+
+/// Starts a runtime as [`runtime`] does, on the server or pool of these connections.
+pub(super) fn started(connect: &Connect, seen: &Seen) -> Durable {
     let builder = PostgresStore::builder().ttl(Duration::from_secs(2));
-    let store = Arc::new(pollster::block_on(builder.open(&connect(server))).unwrap());
+    let store = Arc::new(pollster::block_on(builder.open(connect)).unwrap());
     let (seen, clock) = (Arc::clone(seen), Arc::clone(&store));
     let handler = move |payload: Box<[u8]>, delivery: Delivery| {
         let fails = payload.starts_with(b"odd") && delivery.attempt == 1;
@@ -29,11 +34,11 @@ fn runtime(server: &Postgres, seen: &Seen) -> Durable {
     Durable::builder_on(store).bytes_handler("mail", handler).start().unwrap()
 }
 
-fn spec(payload: &str, after: Duration) -> Spec<Vec<u8>> {
+pub(super) fn spec(payload: &str, after: Duration) -> Spec<Vec<u8>> {
     Spec::new(payload.as_bytes().to_vec()).after(after).backoff(Backoff::Fixed(Duration::from_millis(30)))
 }
 
-fn await_end(durable: &Durable) {
+pub(super) fn await_end(durable: &Durable) {
     eventually("all timers have ended", || {
         let counts = pollster::block_on(durable.handle().counts());
         counts.is_ok_and(|counts| counts.by_namespace.is_empty())

@@ -2,14 +2,17 @@
 //! installed.
 
 mod conformance;
+mod disk;
 mod figures;
 mod functions;
+mod held;
 mod isolation;
 mod life;
 mod marks;
 mod network;
 mod opening;
 mod plans;
+mod pooled;
 mod races;
 mod server;
 mod session;

@@ -10,7 +10,12 @@ use tourbillon_fault::Postgres;
 
 /// Returns a function that makes stores on a test clock, each in a schema of its own whose name begins with `name`.
 pub(super) fn maker_of(server: &Postgres, name: &'static str) -> impl Fn(ManualClock) -> Arc<PostgresStore> {
-    let (connect, number) = (connect(server), AtomicU32::new(0));
+    maker_at(connect(server), name)
+}
+
+/// Returns a function that makes stores as [`maker_of`] does, on the server or pool of these connections.
+pub(super) fn maker_at(connect: Connect, name: &'static str) -> impl Fn(ManualClock) -> Arc<PostgresStore> {
+    let number = AtomicU32::new(0);
     move |clock| {
         let name = format!("{name}_{}", number.fetch_add(1, Ordering::Relaxed));
         let builder = PostgresStore::builder().schema(name).poll(None).on_clock(clock);

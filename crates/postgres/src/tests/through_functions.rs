@@ -23,7 +23,7 @@ use tourbillon_durable::store::{
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 use tourbillon_fault::Postgres;
 
-struct ThroughFunctions(Arc<PostgresStore>);
+pub(super) struct ThroughFunctions(Arc<PostgresStore>);
 
 /// The functions refuse a moment that is farther away. The longest year has 366 days.
 const FAR: Duration = Duration::from_secs(99 * 366 * 86_400);
@@ -156,7 +156,7 @@ async fn done(session: &mut Session, id: TimerId, token: Token) -> Result<Outcom
 
 impl ThroughFunctions {
     /// Replaces the time of the functions in the schema of the store.
-    fn new(store: Arc<PostgresStore>) -> Self {
+    pub(super) fn new(store: Arc<PostgresStore>) -> Self {
         let pool = Arc::clone(&store.deployment.pool);
         let replaced = store.deployment.pool.spawn(async move {
             let mut session = pool.session().await.map_err(Failure::into_error)?;

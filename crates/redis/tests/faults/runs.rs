@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::plan::{MissedInstants, Plan, Series};
 use tourbillon_durable::state::Phase;
-use tourbillon_durable::store::{Durability, Op, TimerStore};
+use tourbillon_durable::store::{Durability, Op};
 use tourbillon_durable::timer::{Payload, Timer, TimerId};
 use tourbillon_fault::history::{Cause, Delivery, Record, Terms};
 use tourbillon_fault::run::{KIND, Load, Stage, Target, be_part, moment, payload, wall};
@@ -124,7 +124,7 @@ fn learned_too_late() -> Option<u64> {
     let mut stage = Stage::new(slow, 8, &PROGRAM);
     (stage.lease, stage.ttl) = (Duration::from_secs(1), Duration::from_secs(2));
     stage.start_nodes(1);
-    stage.target = Target::single(server.url());
+    stage.target = Some(Target::single(server.url()));
     let store = stage.store().unwrap();
     eventually("the node has all shards", || {
         let nodes = pollster::block_on(store.nodes()).unwrap().unwrap();

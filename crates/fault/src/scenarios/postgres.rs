@@ -1,0 +1,158 @@
+//! Scenarios with the timers in PostgreSQL. The nodes are processes of `tourbillond`. Half of the operations are
+//! requests to the nodes. The other half are calls of SQL functions, in transactions that stay open for up to five
+//! seconds.
+
+use super::given::{Given, Outcome};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon_fault::Postgres;
+use tourbillon_fault::history::{Cause, Terms};
+use tourbillon_fault::run::{Daemons, Load, Stage, moment};
+
+const NO_SERVER: Outcome = Outcome::Skipped("no PostgreSQL");
+const NO_PROGRAM: &str =
+    "there is no tourbillond beside this program (cargo build -p tourbillon-server, in the same profile)";
+
+/// The operations of a second in the run at 1,000 timers a second. One of six moves or cancels a timer.
+const RATE: u32 = 1_250;
+
+/// The number of clients that use SQL. Each has one transaction at a time, for two and a half seconds on average, with
+/// twenty operations on average.
+const TRANSACTIONS_AT_A_TIME: u64 = 80;
+
+/// Returns what the machine lacks for the scenarios. `None` if it lacks nothing.
+pub(super) fn missing() -> Option<&'static str> {
+    if Postgres::is_installed() {
+        return Daemons::on("").is_none().then_some(NO_PROGRAM);
+    }
+    Some("there is no PostgreSQL (apt-get install postgresql)")
+}
+
+/// Starts a server whose changes are on its disk when they are answered. Prepares a run on it.
+fn prepare() -> Result<(Postgres, Stage), Outcome> {
+    let Some(server) = Postgres::start(&["fsync=on"]) else { return Err(NO_SERVER) };
+    let Some(daemons) = Daemons::on(server.url()) else { return Err(Outcome::Skipped(NO_PROGRAM)) };
+    let mut stage = Stage::of_daemons(daemons);
+    stage.workers = 128;
+    Ok((server, stage))
+}
+
+/// Starts the clients, which begin `rate` operations in a second.
+fn load(given: &Given, stage: &mut Stage, rate: u32) {
+    let load = Load { rate: rate / 2, moves: 5, series: false, ..Load::default() };
+    stage.start_clients(Load { clients: 8, batch: 1, ..load }, given.seed);
+    let clients = TRANSACTIONS_AT_A_TIME * u64::from(rate) / u64::from(RATE);
+    stage.start_clients_of_sql(Load { clients: clients.max(4), batch: 40, ..load }, given.seed);
+}
+
+fn begin(given: &Given, rate: u32) -> Result<(Postgres, Stage), Outcome> {
+    let (server, mut stage) = prepare()?;
+    stage.start_nodes(3);
+    load(given, &mut stage, rate);
+    Ok((server, stage))
+}
+
+/// Runs without any fault, so no delivery may be repeated.
+pub(super) fn quiet(given: &mut Given) -> Outcome {
+    let (_server, stage) = match begin(given, 300) {
+        Ok(begun) => begun,
+        Err(outcome) => return outcome,
+    };
+    thread::sleep(given.time);
+    stage.finish(Terms::default()).into()
+}
+
+/// A node that stands still. The node's name, and since when.
+type Still = Option<(String, u64)>;
+
+/// Lets the node that stands still run on.
+fn go_on(stage: &mut Stage, still: &mut Still) {
+    let Some((name, since)) = still.take() else { return };
+    if let Some(node) = stage.nodes.iter().find(|node| node.name() == name) {
+        node.go_on();
+    }
+    stage.note(Cause::Pause, Some(&name), since, moment());
+}
+
+/// Hits one of three nodes every ten seconds, at about 1,000 timers a second. Three times in four the node is killed.
+/// The fourth time it stands still, for longer than a lease. Every 25 s, the server is killed and started again.
+pub(super) fn killed(given: &mut Given) -> Outcome {
+    let rate = std::env::var("TOURBILLON_FAULT_RATE").ok().and_then(|rate| rate.parse().ok()).unwrap_or(RATE);
+    let (mut server, mut stage) = match begin(given, rate) {
+        Ok(begun) => begun,
+        Err(outcome) => return outcome,
+    };
+    let (begun, pause) = (Instant::now(), Duration::from_secs(10).min(given.time / 4));
+    let (mut next, mut crash) = (begun + pause, begun + pause * 5 / 2);
+    let (mut kills, mut stops, mut crashes, mut still) = (0, 0, 0, None);
+    while next.min(crash) < begun + given.time {
+        thread::sleep(next.min(crash).saturating_duration_since(Instant::now()));
+        if crash <= next {
+            crash += pause * 5 / 2;
+            stage.harm(Cause::Crash, |_| {
+                server.kill();
+                thread::sleep(given.up_to(Duration::from_secs(1)));
+                server.run();
+            });
+            crashes += 1;
+            continue;
+        }
+        next += pause;
+        go_on(&mut stage, &mut still);
+        let node = given.rng.usize(..stage.nodes.len());
+        if (kills + stops) % 4 == 2 {
+            still = Some((stage.nodes[node].name().to_owned(), moment()));
+            stage.nodes[node].stop();
+            stops += 1;
+            continue;
+        }
+        stage.kill(node);
+        kills += 1;
+        // The killed node is replaced after a pause.
+        thread::sleep(given.up_to(Duration::from_secs(1)));
+        stage.start_nodes(1);
+    }
+    thread::sleep((begun + given.time).saturating_duration_since(Instant::now()));
+    go_on(&mut stage, &mut still);
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut row = stage.finish(Terms::default());
+    let rate = row.findings.acknowledged as f64 / seconds;
+    row.notes.push(format!(
+        "{kills} nodes killed and {stops} stopped in {seconds:.0} s, one every {pause:?}; the server killed {crashes} \
+         times; {rate:.0} timers a second"
+    ));
+    row.into()
+}
+
+/// Ends sessions of the nodes and of the clients at random, at any point of their transactions.
+pub(super) fn terminated(given: &mut Given) -> Outcome {
+    let (server, mut stage) = match begin(given, 300) {
+        Ok(begun) => begun,
+        Err(outcome) => return outcome,
+    };
+    given.again(Duration::from_secs(1), |_| {
+        stage.harm(Cause::Network, |_| {
+            let _ended = server.sql(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND random() < 0.5",
+            );
+        });
+        stage.await_progress(10);
+    });
+    stage.finish(Terms::default()).into()
+}
+
+/// Shifts the time of day of some nodes by an hour forwards or backwards. No timer may be early, and no node may take
+/// over a lease early.
+pub(super) fn clocks(given: &mut Given) -> Outcome {
+    let (_server, mut stage) = match prepare() {
+        Ok(begun) => begun,
+        Err(outcome) => return outcome,
+    };
+    if !stage.start_shifted_nodes(&[3_600, -3_600, 0]) {
+        return Outcome::Skipped("no faketime (apt-get install faketime)");
+    }
+    load(given, &mut stage, 300);
+    thread::sleep(given.time);
+    stage.finish(Terms::default()).into()
+}

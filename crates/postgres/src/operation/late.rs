@@ -1,0 +1,103 @@
+//! Ends of deliveries that wait for transactions of callers.
+//!
+//! A caller's transaction may hold a timer during its delivery, for example after a cancel of the timer. The end of the
+//! delivery must wait for that transaction. The runtime claims nothing while an end is at the store, so a long
+//! transaction would stop the whole node. Therefore the store answers such an end at once, and tries again here until
+//! the transaction has ended. While the transaction holds the timer, no reap ends the lease.
+//!
+//! | event | effect |
+//! |---|---|
+//! | the transaction ends | the end takes effect at the next try |
+//! | the process dies or stops before | the lease ends, and the timer is delivered again, as after a death of a process |
+//! | the store answers an error that is not transient, or errors for a minute | the same |
+
+use super::apply::Apply;
+use super::transaction::Transactions;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+use tourbillon_durable::store::{Durability, Op, StoreError};
+
+/// The pause between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The time after which ends are given up if each try fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The ends that wait, and whether a task tries them.
+#[derive(Default)]
+struct Waiting {
+    ops: Vec<Op>,
+    has_task: bool,
+}
+
+/// Keeps ends of deliveries until the transactions of callers that hold their timers have ended.
+pub(crate) struct LateEnds {
+    transactions: Transactions,
+    waiting: Mutex<Waiting>,
+}
+
+impl LateEnds {
+    pub(crate) fn new(transactions: Transactions) -> Self {
+        Self { transactions, waiting: Mutex::default() }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps ends, and tries them until each has had its effect.
+    pub(super) fn keep(self: &Arc<Self>, ops: Vec<Op>) {
+        if ops.is_empty() {
+            return;
+        }
+        let has_task = {
+            let mut waiting = self.waiting();
+            waiting.ops.extend(ops);
+            core::mem::replace(&mut waiting.has_task, true)
+        };
+        if !has_task {
+            let task = Self::run(Arc::downgrade(self));
+            drop(self.transactions.deployment.pool.spawn::<()>(task));
+        }
+    }
+
+    async fn run(late: Weak<Self>) -> Result<(), StoreError> {
+        let mut worked = Instant::now();
+        loop {
+            sleep(PAUSE).await;
+            // Without the store, nobody waits for the ends.
+            let Some(late) = late.upgrade() else { return Ok(()) };
+            let result = late.try_all().await;
+            let mut waiting = late.waiting();
+            match result {
+                Ok(()) => worked = Instant::now(),
+                Err(error) if error.is_transient() && worked.elapsed() < PATIENCE => {}
+                Err(_) => waiting.ops.clear(),
+            }
+            if waiting.ops.is_empty() {
+                waiting.has_task = false;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Tries all ends once. Keeps those whose timers are still held.
+    pub(super) async fn try_all(&self) -> Result<(), StoreError> {
+        let ops = core::mem::take(&mut self.waiting().ops);
+        if ops.is_empty() {
+            return Ok(());
+        }
+        let work = Apply { ops, is_brief: true };
+        match self.transactions.transact(Durability::ProcessCrash, &work).await {
+            Ok(((_, late), _)) => {
+                self.waiting().ops.extend(late);
+                Ok(())
+            }
+            Err(error) => {
+                self.waiting().ops.extend(work.ops);
+                Err(error)
+            }
+        }
+    }
+}

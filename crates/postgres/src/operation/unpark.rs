@@ -1,0 +1,68 @@
+//! Puts parked timers back, and holds no timer while it waits for transactions of callers.
+
+use super::needs::is_any_parked;
+use super::operate::operate;
+use super::transaction::{Act, Done, Transactions, Turn, Work};
+use crate::link::{Session, io};
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
+
+/// The pause between two tries while callers hold timers.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The time for which a call waits for transactions of callers.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The work of one try.
+struct Unpark<'r> {
+    reason: &'r str,
+    limit: u32,
+}
+
+impl Work for Unpark<'_> {
+    /// The number of timers that are pending now, and whether others hold timers that are still parked.
+    type Result = (u32, bool);
+
+    fn is_brief(&self) -> bool {
+        true
+    }
+
+    fn run<'a>(
+        &'a self,
+        session: &'a mut Session,
+        act: &'a mut Act,
+        turn: &'a mut Turn,
+    ) -> Done<'a, Self::Result> {
+        Box::pin(async move {
+            let op = Op::Unpark(self.reason.into(), self.limit);
+            let outcome = operate(session, act, turn, &op).await?;
+            let count = if let Outcome::Unparked(count) = outcome { count } else { 0 };
+            let has_held = turn.skips && count < self.limit && is_any_parked(session, self.reason).await?;
+            Ok((count, has_held))
+        })
+    }
+}
+
+/// Makes up to `limit` timers pending that are parked for a reason. Returns their number. If it is below the limit, no
+/// timer is parked for the reason any more.
+pub(super) async fn unpark(
+    transactions: &Transactions,
+    durability: Durability,
+    reason: &str,
+    limit: u32,
+) -> Result<u32, StoreError> {
+    let (begin, mut sum) = (Instant::now(), 0);
+    loop {
+        let work = Unpark { reason, limit: limit - sum };
+        let ((count, has_held), _) = transactions.transact(durability, &work).await?;
+        sum += count;
+        if !has_held || sum >= limit {
+            return Ok(sum);
+        }
+        if begin.elapsed() > PATIENCE {
+            return Err(io("transactions of callers hold timers that are parked"));
+        }
+        sleep(PAUSE).await;
+    }
+}

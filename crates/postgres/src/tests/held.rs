@@ -1,0 +1,185 @@
+//! Tests transactions of callers that hold timers for a long time, while a node delivers other timers.
+
+use super::life::{await_end, spec};
+use super::server::connect;
+use super::session::{Psql, await_sessions};
+use crate::PostgresStore;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use tourbillon_durable::store::{Durability, IfPresent};
+use tourbillon_durable::{Delivery, Durable, Verdict};
+use tourbillon_fault::{Postgres, eventually};
+
+/// Waits until the transaction of the caller is open and idle. Sessions of the store do not count.
+fn await_caller(server: &Postgres) {
+    let idle = "state = 'idle in transaction' AND xact_start IS NOT NULL AND query NOT LIKE 'BEGIN%'";
+    await_sessions(server, &format!("application_name = 'psql' AND {idle}"), 1);
+}
+
+/// A runtime whose handler waits at payloads that begin with `wait`, until the test lets them end.
+struct Runtime {
+    durable: Durable,
+    begun: Arc<AtomicU32>,
+    ended: Arc<Mutex<Vec<Vec<u8>>>>,
+    ends: Arc<AtomicBool>,
+}
+
+fn start(server: &Postgres, lease: Duration) -> Runtime {
+    let store = pollster::block_on(PostgresStore::builder().open(&connect(server))).unwrap();
+    let (begun, ended, ends) =
+        (Arc::<AtomicU32>::default(), Arc::<Mutex<Vec<Vec<u8>>>>::default(), Arc::<AtomicBool>::default());
+    let (count, list, may_end) = (Arc::clone(&begun), Arc::clone(&ended), Arc::clone(&ends));
+    let handler = move |payload: Box<[u8]>, _: Delivery| {
+        if payload.starts_with(b"wait") {
+            count.fetch_add(1, Ordering::Relaxed);
+            while !may_end.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        list.lock().unwrap().push(payload.into());
+        async { Verdict::Done }
+    };
+    let builder = Durable::builder_on(Arc::new(store)).bytes_handler("mail", handler);
+    let durable = builder.lease(lease).workers(4).end_durability(Durability::ProcessCrash).start().unwrap();
+    Runtime { durable, begun, ended, ends }
+}
+
+impl Runtime {
+    fn schedule(&self, payload: &str) {
+        let spec = spec(payload, Duration::ZERO).key(payload);
+        self.durable.handle().schedule_bytes_blocking("mail", spec).unwrap();
+    }
+
+    fn count(&self, payload: &str) -> usize {
+        self.ended.lock().unwrap().iter().filter(|ended| **ended == payload.as_bytes()).count()
+    }
+
+    /// Schedules timers one after the other. Each is delivered before the next.
+    fn assert_goes_on(&self, name: &str) {
+        for number in 0..10 {
+            let (payload, begin) = (format!("{name} {number}"), Instant::now());
+            self.schedule(&payload);
+            eventually("it is delivered", || self.count(&payload) == 1);
+            assert!(begin.elapsed() < Duration::from_secs(5), "{payload} took {:?}", begin.elapsed());
+        }
+    }
+}
+
+#[test]
+fn a_transaction_that_holds_a_timer_during_its_delivery_delays_its_end_alone() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    for end in ["COMMIT", "ROLLBACK"] {
+        // The lease is shorter than the transaction.
+        let runtime = start(&server, Duration::from_millis(500));
+        runtime.schedule("wait");
+        eventually("its delivery has begun", || runtime.begun.load(Ordering::Relaxed) == 1);
+        let mut caller = Psql::new(&server);
+        caller.send("BEGIN; SELECT tourbillon.cancel('wait');");
+        await_caller(&server);
+        runtime.ends.store(true, Ordering::Relaxed);
+        eventually("its delivery has ended", || runtime.count("wait") == 1);
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(2) {
+            runtime.assert_goes_on(&format!("{end} {:?}", begin.elapsed()));
+        }
+        assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer WHERE key = 'wait'"), "1", "it is held");
+        caller.send(&format!("{end};"));
+        assert_eq!(caller.end().unwrap(), "in-flight");
+        await_end(&runtime.durable);
+        assert_eq!((runtime.begun.load(Ordering::Relaxed), runtime.count("wait")), (1, 1), "{end}");
+        assert_eq!(pollster::block_on(runtime.durable.handle().check()).unwrap(), []);
+    }
+}
+
+#[test]
+fn a_failed_delivery_whose_timer_is_held_is_repeated_after_the_transaction() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = pollster::block_on(PostgresStore::builder().open(&connect(&server))).unwrap();
+    let begun = Arc::<AtomicU32>::default();
+    let count = Arc::clone(&begun);
+    let handler = move |_: Box<[u8]>, delivery: Delivery| {
+        count.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(500));
+        let error = Verdict::Retry { error: "again".into(), after: Some(Duration::from_millis(10)) };
+        async move { if delivery.attempt == 1 { error } else { Verdict::Done } }
+    };
+    let durable = Durable::builder_on(Arc::new(store)).bytes_handler("mail", handler).start().unwrap();
+    durable.handle().schedule_bytes_blocking("mail", spec("mail", Duration::ZERO).key("k")).unwrap();
+    eventually("its delivery has begun", || begun.load(Ordering::Relaxed) == 1);
+    let mut caller = Psql::new(&server);
+    caller.send("BEGIN; SELECT tourbillon.move_to('k', delay => '1 hour');");
+    await_caller(&server);
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(begun.load(Ordering::Relaxed), 1, "the timer is held");
+    caller.send("COMMIT;");
+    assert_eq!(caller.end().unwrap(), "leased");
+    await_end(&durable);
+    assert_eq!(begun.load(Ordering::Relaxed), 2);
+}
+
+/// More calls wait for a transaction than the store has connections. Deliveries, renewals and other creations go on.
+#[test]
+fn calls_that_wait_for_a_transaction_leave_connections_to_the_node() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let runtime = start(&server, Duration::from_secs(1));
+    let mut caller = Psql::new(&server);
+    caller.send(
+        "BEGIN; SELECT count(tourbillon.schedule('mail', key => 'held ' || n, delay => '1 hour'))
+         FROM generate_series(1, 12) n;",
+    );
+    await_caller(&server);
+    thread::scope(|scope| {
+        let waiting = (1..=12).map(|number| {
+            let handle = runtime.durable.handle();
+            scope.spawn(move || {
+                let key = format!("held {number}");
+                let spec = spec(&key, Duration::ZERO).key(key.clone()).if_present(IfPresent::Replace);
+                handle.schedule_bytes_blocking("mail", spec).unwrap();
+            })
+        });
+        let waiting: Vec<_> = waiting.collect();
+        // Of eight connections, six wait at most.
+        await_sessions(&server, "application_name = 'tourbillon' AND wait_event_type = 'Lock'", 6);
+        let _ids = server.sql(
+            "SELECT count(tourbillon.schedule('mail', payload => convert_to('sql ' || n, 'UTF8')))
+                               FROM generate_series(1, 20) n",
+        );
+        let begin = Instant::now();
+        eventually("they are delivered", || (1..=20).all(|n| runtime.count(&format!("sql {n}")) == 1));
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        caller.send("COMMIT;");
+        waiting.into_iter().for_each(|waiting| waiting.join().unwrap());
+    });
+    assert_eq!(caller.end().unwrap(), "12");
+    await_end(&runtime.durable);
+    assert!((1..=12).all(|number| runtime.count(&format!("held {number}")) == 1));
+}
+
+/// A caller holds a timer that is parked. The others that are parked for the same reason are put back at once.
+#[test]
+fn a_transaction_that_holds_a_parked_timer_delays_this_timer_alone() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let runtime = start(&server, Duration::from_secs(5));
+    for number in 1..=5 {
+        let due = spec(&format!("parked {number}"), Duration::from_secs(3_600)).key(format!("k{number}"));
+        runtime.durable.handle().schedule_bytes_blocking("mail", due).unwrap();
+    }
+    let _parked =
+        server.sql("UPDATE tourbillon.timer SET phase = 'k', reason = 'host', due = tourbillon.now_ms()");
+    let mut caller = Psql::new(&server);
+    caller.send("BEGIN; SELECT tourbillon.cancel('k1');");
+    await_caller(&server);
+    thread::scope(|scope| {
+        let handle = runtime.durable.handle();
+        let unparking = scope.spawn(move || handle.unpark_blocking("host", 10).unwrap());
+        let are_others_done = || (2..=5).all(|number| runtime.count(&format!("parked {number}")) == 1);
+        eventually("the others are delivered", are_others_done);
+        assert!(!unparking.is_finished(), "one timer is still parked");
+        caller.send("COMMIT;");
+        assert_eq!((caller.end().unwrap().as_str(), unparking.join().unwrap()), ("cancelled", 4));
+    });
+    await_end(&runtime.durable);
+    assert_eq!(runtime.count("parked 1"), 0);
+}

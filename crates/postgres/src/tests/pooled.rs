@@ -1,0 +1,186 @@
+//! Tests the store and callers behind pgbouncer in transaction mode. The pool gives each transaction another session.
+
+use super::life::{Seen, await_end, spec, started};
+use super::server::maker_at;
+use super::through_functions::ThroughFunctions;
+use crate::{Connect, PostgresStore};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio_postgres::NoTls;
+use tourbillon::ManualClock;
+use tourbillon_conformance::{self as conformance, Life};
+use tourbillon_durable::Rejection;
+use tourbillon_durable::store::{MemoryStore, StoreErrorKind, TimerStore};
+use tourbillon_durable::timer::TimerId;
+use tourbillon_fault::{Bouncer, Postgres, eventually};
+
+fn start() -> Option<(Postgres, Bouncer)> {
+    let server = Postgres::start(&[])?;
+    let pool = Bouncer::start(&server)?;
+    Some((server, pool))
+}
+
+fn connect(pool: &Bouncer) -> Connect {
+    Connect::to(&pool.url()).unwrap()
+}
+
+#[test]
+#[ignore = "it takes a minute; the CI runs it beside the runs under faults"]
+fn the_store_conforms_behind_a_pool() {
+    let Some((_server, pool)) = start() else { return };
+    let make = maker_at(connect(&pool), "pooled");
+    let make = move |clock: ManualClock| make(clock) as Arc<dyn TimerStore>;
+    let fails =
+        |case: &dyn Fn(conformance::Make<'_>)| catch_unwind(AssertUnwindSafe(|| case(&make))).is_err();
+    let cases = conformance::CASES.iter().copied().flatten();
+    let failed: Vec<&str> = cases.filter(|(_, case)| fails(case)).map(|(name, _)| *name).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn the_functions_have_the_outcomes_of_the_store_in_memory_behind_a_pool() {
+    let Some((_server, pool)) = start() else { return };
+    let make = maker_at(connect(&pool), "pooled");
+    let make = move |clock: ManualClock| Arc::new(ThroughFunctions::new(make(clock))) as Arc<dyn TimerStore>;
+    let in_memory = |clock: ManualClock| Arc::new(MemoryStore::new(clock)) as Arc<dyn TimerStore>;
+    conformance::differential(&in_memory, &make, 0..4, &Life::default());
+}
+
+/// The pool ends each session after three seconds, and here it is killed twice. Each acknowledged timer is delivered,
+/// and not early.
+#[test]
+fn timers_behind_a_pool_are_delivered_while_sessions_change_and_the_pool_and_the_server_are_killed() {
+    let Some((mut server, mut pool)) = start() else { return };
+    let seen = Seen::default();
+    let durable = started(&connect(&pool), &seen);
+    let timers = durable.handle();
+    let mut acknowledged = Vec::new();
+    for round in 0..4_u32 {
+        thread::scope(|scope| {
+            let creating = scope.spawn(|| {
+                let (mut stored, begin) = (Vec::new(), Instant::now());
+                for number in 0.. {
+                    if begin.elapsed() > Duration::from_millis(1_500) {
+                        break;
+                    }
+                    let payload = format!("round {round} number {number}");
+                    let id = TimerId::fresh();
+                    // A creation with a chosen id is safe to repeat.
+                    loop {
+                        let spec = spec(&payload, Duration::from_millis(300)).id(id);
+                        match timers.schedule_bytes_blocking("mail", spec) {
+                            Ok(_) => break,
+                            Err(error) => match &error.reason {
+                                Rejection::Store(error) if error.is_transient() => {}
+                                other => panic!("{other}"),
+                            },
+                        }
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                    stored.push(payload.into_bytes());
+                }
+                stored
+            });
+            thread::sleep(Duration::from_millis(500));
+            if round % 2 == 0 {
+                pool.kill();
+                thread::sleep(Duration::from_millis(200));
+                pool.run();
+            } else {
+                server.kill();
+                thread::sleep(Duration::from_millis(200));
+                server.run();
+            }
+            acknowledged.extend(creating.join().unwrap());
+        });
+    }
+    await_end(&durable);
+    let seen = seen.lock().unwrap();
+    let lost: Vec<_> = acknowledged.iter().filter(|payload| !seen.contains_key(*payload)).collect();
+    assert!(lost.is_empty(), "{} of {} are lost", lost.len(), acknowledged.len());
+    let early = seen.values().flatten().filter(|(at, due)| at < due).count();
+    assert_eq!(early, 0);
+    assert!(acknowledged.len() > 30, "only {} were created", acknowledged.len());
+    assert_eq!(pollster::block_on(timers.check()).unwrap(), []);
+}
+
+/// The server has a commit, and the pool loses the session before the answer. So the outcome is not known, and the
+/// store says so.
+#[test]
+fn a_commit_whose_session_ends_behind_a_pool_is_unknown() {
+    let Some((server, pool)) = start() else { return };
+    let store = pollster::block_on(PostgresStore::builder().poll(None).open(&connect(&pool))).unwrap();
+    // A commit waits for a replica that does not exist.
+    let _set = server.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    let _set = server.sql("SELECT pg_reload_conf()");
+    let timer = tourbillon_durable::timer::Timer::new(TimerId::fresh(), "mail", store.now());
+    let op = tourbillon_durable::store::Op::Place(Box::new(timer), Default::default());
+    thread::scope(|scope| {
+        let applied = scope.spawn(|| {
+            pollster::block_on(store.apply(vec![op], tourbillon_durable::store::Durability::PowerLoss))
+        });
+        let waits =
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        eventually("a commit waits", || server.sql(waits) != "0");
+        let error = applied.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
+    });
+    assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "1");
+}
+
+/// A caller prepares its statements within the transaction that uses them, so they are known to its session.
+#[test]
+fn callers_behind_a_pool_prepare_statements_in_their_transactions() {
+    let Some((server, pool)) = start() else { return };
+    let seen = Seen::default();
+    let durable = started(&connect(&pool), &seen);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let callers = (0..6).map(|caller: i32| {
+        let url = pool.url();
+        async move {
+            let (mut client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+            let _driven = tokio::spawn(connection);
+            let mut sessions = std::collections::BTreeSet::new();
+            for number in 0..30 {
+                let transaction = client.transaction().await.unwrap();
+                let create = "SELECT pg_backend_pid(), tourbillon.schedule('mail', payload => $1, key => $2,
+                                  delay => make_interval(secs => $3))::text";
+                let create = transaction.prepare(create).await.unwrap();
+                let key = format!("{caller} {number}");
+                let row = transaction.query_one(&create, &[&key.as_bytes(), &key, &0.05_f64]).await.unwrap();
+                sessions.insert(row.get::<_, i32>(0));
+                let cancel = transaction.prepare("SELECT tourbillon.cancel($1)").await.unwrap();
+                let change =
+                    transaction.prepare("SELECT tourbillon.move_to($1, delay => $2::text::interval)");
+                let change = change.await.unwrap();
+                match number % 3 {
+                    0 => {
+                        let row = transaction.query_one(&cancel, &[&key]).await.unwrap();
+                        assert_eq!(row.get::<_, &str>(0), "cancelled");
+                    }
+                    1 => {
+                        let row = transaction.query_one(&change, &[&key, &"0.1 s"]).await.unwrap();
+                        assert_eq!(row.get::<_, &str>(0), "moved");
+                    }
+                    _ => {}
+                }
+                transaction.commit().await.unwrap();
+            }
+            sessions.len()
+        }
+    });
+    let sessions = runtime.block_on(async {
+        let tasks: Vec<_> = callers.map(tokio::spawn).collect();
+        let mut sessions = 0;
+        for task in tasks {
+            sessions = sessions.max(task.await.unwrap());
+        }
+        sessions
+    });
+    assert!(sessions > 1, "a caller had one session only");
+    await_end(&durable);
+    assert_eq!(seen.lock().unwrap().len(), 6 * 20, "two of three timers are delivered");
+    assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "0");
+}

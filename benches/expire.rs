@@ -3,13 +3,15 @@
 
 mod baselines;
 mod common;
+#[path = "common/sampling.rs"]
+mod sampling;
 
 use baselines::for_each_structure;
 use common::{Chance, Demand, Fired, TICKS, Timers, payload};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 
 fn main() {
-    let mut criterion = common::criterion();
+    let mut criterion = sampling::criterion();
     let structures: &[fn(&mut Criterion)] = &for_each_structure!(expire);
     structures.iter().for_each(|expire| expire(&mut criterion));
     criterion.final_summary();

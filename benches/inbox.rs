@@ -18,6 +18,8 @@ mod lockfree {
 }
 
 mod common;
+#[path = "common/sampling.rs"]
+mod sampling;
 
 use base::ticket::Insertion;
 use criterion::{BenchmarkId, Criterion};
@@ -142,7 +144,7 @@ impl Writer for Sender<Insertion> {
 }
 
 fn main() {
-    let mut criterion = common::criterion().measurement_time(Duration::from_millis(300));
+    let mut criterion = sampling::criterion().measurement_time(Duration::from_millis(300));
     for producers in [1, 2, 4] {
         push::<Lanes>(&mut criterion, producers);
         push::<Arc<SegQueue<Insertion>>>(&mut criterion, producers);

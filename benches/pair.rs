@@ -6,6 +6,8 @@
 
 mod baselines;
 mod common;
+#[path = "common/sampling.rs"]
+mod sampling;
 
 use baselines::{LazyHeap, Locked, Tree};
 use common::{
@@ -16,7 +18,7 @@ use criterion::{BenchmarkId, Criterion};
 use std::time::{Duration, Instant};
 
 fn main() {
-    let mut criterion = common::criterion();
+    let mut criterion = sampling::criterion();
     alone::<Wheel256>(&mut criterion);
     alone::<Wheel64>(&mut criterion);
     alone::<LazyHeap>(&mut criterion);

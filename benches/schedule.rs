@@ -5,13 +5,15 @@
 
 mod baselines;
 mod common;
+#[path = "common/sampling.rs"]
+mod sampling;
 
 use baselines::for_each_structure;
 use common::{Churn, Demand, TICKS, Timers};
 use criterion::{BenchmarkId, Criterion};
 
 fn main() {
-    let mut criterion = common::criterion();
+    let mut criterion = sampling::criterion();
     let structures: &[fn(&mut Criterion)] = &for_each_structure!(schedule);
     structures.iter().for_each(|schedule| schedule(&mut criterion));
     criterion.final_summary();

@@ -4,6 +4,8 @@
 //! The figures are from one thread and from two threads at once, as the mean time in a thread. No clock is read.
 
 mod common;
+#[path = "common/sampling.rs"]
+mod sampling;
 
 use common::at_least_some;
 use criterion::{BenchmarkId, Criterion};
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 use tourbillon::{Builder, Disarm, Handle, Timestamp};
 
 fn main() {
-    let mut criterion = common::criterion();
+    let mut criterion = sampling::criterion();
     for threads in [1, 2] {
         from_threads(&mut criterion, "make and drop", threads, |handle, times| {
             let start = Instant::now();

@@ -16,7 +16,6 @@ pub(crate) use limits::{Demand, Limits};
 pub(crate) use ours::{OwnNow, ThroughHandle, Wheel64, Wheel256};
 pub(crate) use pairs::{FireCount, Length, PairRun, fill, run_pairs};
 
-use criterion::Criterion;
 use std::time::Duration;
 
 pub(crate) type Payload = [u64; 2];
@@ -138,13 +137,4 @@ pub(crate) fn at_least_some(iterations: u64) -> u64 {
 /// Returns the numbers of pending timers that benches measure, with their names.
 pub(crate) fn populations() -> &'static [(&'static str, usize)] {
     if is_smoke_test() { &[("0", 0), ("tiny", 200)] } else { &[("0", 0), ("10k", 10_000), ("1M", 1_000_000)] }
-}
-
-pub(crate) fn criterion() -> Criterion {
-    Criterion::default()
-        .without_plots()
-        .sample_size(10)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .configure_from_args()
 }

@@ -1,14 +1,15 @@
 //! Holds the certificate for TLS and its key. Their files can be read again while connections are open.
 
 use core::fmt;
+use core::time::Duration;
+use der::asn1::{AnyRef, GeneralizedTime, UtcTime};
+use der::{Decode as _, Reader as _, Tagged as _};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use x509_cert::Certificate;
-use x509_cert::der::Decode as _;
 
 /// The reason why a certificate cannot be used.
 #[derive(Debug)]
@@ -104,9 +105,8 @@ fn read(certificate: &Path, key: &Path) -> Result<InUse, TlsError> {
     };
     let chain = CertificateDer::pem_file_iter(certificate).map_err(failed(certificate))?;
     let chain = chain.collect::<Result<Vec<_>, _>>().map_err(failed(certificate))?;
-    let read = chain.iter().filter_map(|one| Certificate::from_der(one).ok());
-    let ends = read.map(|one| one.tbs_certificate().validity().not_after.to_unix_duration().as_secs());
-    let expiry = ends.min().map_or(i64::MAX, u64::cast_signed);
+    let expiries = chain.iter().filter_map(|one| expiry(one));
+    let expiry = expiries.min().map_or(i64::MAX, |expiry| expiry.as_secs().cast_signed());
     let secret = PrivateKeyDer::from_pem_file(key).map_err(failed(key))?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -117,8 +117,51 @@ fn read(certificate: &Path, key: &Path) -> Result<InUse, TlsError> {
     Ok(InUse { config: Arc::new(config), expiry })
 }
 
+/// Returns the moment at which a certificate expires, as the time since 1970. Only reads the fields before this moment,
+/// in the order of RFC 5280 (section 4.1).
+fn expiry(certificate: &[u8]) -> Option<Duration> {
+    let signed = *elements(AnyRef::from_der(certificate).ok()?)?.first()?;
+    let fields = elements(signed)?;
+    // A version comes first or is left out: of the first fields, it alone has a tag of its own. The serial number, the
+    // algorithm, the issuer and the validity follow.
+    let mut fields = fields.iter().skip_while(|field| field.tag().is_context_specific());
+    let until = *elements(*fields.nth(3)?)?.get(1)?;
+    let short = until.decode_as::<UtcTime>().map(|time| time.to_unix_duration());
+    short.or_else(|_| until.decode_as::<GeneralizedTime>().map(|time| time.to_unix_duration())).ok()
+}
+
+fn elements(sequence: AnyRef<'_>) -> Option<Vec<AnyRef<'_>>> {
+    let read = sequence.sequence(|reader| {
+        let mut elements = Vec::new();
+        while !reader.is_finished() {
+            elements.push(AnyRef::decode(reader)?);
+        }
+        der::Result::Ok(elements)
+    });
+    read.ok()
+}
+
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").field("certificate", &self.0.certificate).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::expiry;
+    use core::time::Duration;
+
+    /// Years from 2050 on have another type in a certificate than earlier years.
+    #[test]
+    fn the_expiry_is_read_from_both_types_of_times() {
+        for (year, seconds) in [(2031, 1_924_992_000), (2060, 2_840_140_800)] {
+            let mut parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+            parameters.not_after = rcgen::date_time_ymd(year, 1, 1);
+            let made = parameters.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+            assert_eq!(expiry(made.der()), Some(Duration::from_secs(seconds)));
+            assert_eq!(expiry(&made.der()[..100]), None);
+        }
+        assert_eq!(expiry(b"no certificate"), None);
     }
 }

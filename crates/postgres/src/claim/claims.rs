@@ -6,6 +6,7 @@ use crate::layout::{Id, moment, read};
 use crate::link::{Failure, Session};
 use crate::node::{Head, Mark, Node};
 use crate::operation::{Act, Batches, Done, Transactions, Turn, Work, operate};
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -48,6 +49,9 @@ impl Claims {
         let has_changed = self.node.with_mark(|mark| mark.follow(&head));
         let mut claimed =
             Claimed { now: moment(head.now), next_due: head.next.map(moment), ..Claimed::default() };
+        if !rows.is_empty() {
+            self.node.has_claimed.store(true, Ordering::Relaxed);
+        }
         let mut once = Vec::new();
         for row in &rows {
             match read(row, 1) {

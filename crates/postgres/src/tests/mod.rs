@@ -14,3 +14,4 @@ mod races;
 mod server;
 mod session;
 mod through_functions;
+mod wakes;

@@ -15,14 +15,18 @@ const EAR: &str = "query = 'LISTEN tourbillon'";
 fn listening(server: &Postgres) -> (PostgresStore, Receiver<()>) {
     let builder = PostgresStore::builder().poll(Some(Duration::from_secs(60))).listen(true);
     let store = pollster::block_on(builder.open(&connect(server))).unwrap();
-    let by = Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) };
-    let limit = Limit { timers: 10, bytes: u64::MAX };
-    let claimed = pollster::block_on(store.claim(by, 1, limit)).unwrap();
-    assert!(claimed.leased.is_empty());
+    assert_eq!(claim(&store, 1), 0);
     await_sessions(server, EAR, 1);
     let (sender, calls) = channel();
     store.subscribe(Box::new(move || _ = sender.send(())));
     (store, calls)
+}
+
+/// Claims, and returns the number of timers.
+fn claim(store: &PostgresStore, number: u64) -> usize {
+    let by = Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) };
+    let limit = Limit { timers: 10, bytes: u64::MAX };
+    pollster::block_on(store.claim(by, number, limit)).unwrap().leased.len()
 }
 
 /// Waits until nobody wakes the runtime any more.
@@ -33,10 +37,11 @@ fn calm(calls: &Receiver<()>) {
 #[test]
 fn a_store_that_listens_finds_a_timer_of_another_program_at_once() {
     let Some(server) = Postgres::start(&[]) else { return };
-    let (_store, calls) = listening(&server);
+    let (store, calls) = listening(&server);
     calm(&calls);
     let _id = server.sql("SELECT tourbillon.schedule('mail')");
     calls.recv_timeout(Duration::from_secs(10)).expect("the runtime is woken");
+    assert_eq!(claim(&store, 2), 1);
     calm(&calls);
     let _id = server.sql("SELECT tourbillon.schedule('mail', delay => '1 day', key => 'far')");
     calls.recv_timeout(Duration::from_millis(500)).expect_err("a far timer wakes nobody");

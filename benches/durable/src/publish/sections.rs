@@ -11,7 +11,7 @@ pub(super) struct Section {
     pub(super) tables: &'static [(&'static str, &'static str, &'static [Column])],
 }
 
-pub(super) const SECTIONS: [Section; 9] = [
+pub(super) const SECTIONS: [Section; 10] = [
     Section {
         id: "D1",
         title: "Create",
@@ -294,6 +294,121 @@ pub(super) const SECTIONS: [Section; 9] = [
                     ("rate", "deliveries/s"),
                     ("first_ms", "first, ms late"),
                     ("last_ms", "last, ms late"),
+                    ("cpu_us", "CPU, µs each"),
+                ],
+            ),
+        ],
+    },
+    Section {
+        id: "D10",
+        title: "In PostgreSQL, and under a held snapshot",
+        work: "The libraries on PostgreSQL, all on one server that synchronises its files, each turn in a database of its own; \
+               beside them our store in SQLite, which has no server. Payload and key as in D1, work and checks as in D1, D3, D4, \
+               D5, D6 and D7. CPU is that of client and server. Log is the server's write-ahead log, with all that the server \
+               writes to it during the part. Bytes of the database are those of its files.",
+        tables: &[
+            (
+                "pg_create",
+                "{one} creations one by one",
+                &[
+                    ("one_rate", "creations/s"),
+                    ("one_p50_ms", "p50, ms"),
+                    ("one_p99_ms", "p99, ms"),
+                    ("one_cpu_us", "CPU, µs each"),
+                    ("one_wal", "log, bytes each"),
+                ],
+            ),
+            (
+                "pg_create",
+                "{waiting} creations with 64 callers that each wait for their answer",
+                &[
+                    ("waiting_rate", "creations/s"),
+                    ("waiting_p50_ms", "p50, ms"),
+                    ("waiting_p99_ms", "p99, ms"),
+                    ("waiting_cpu_us", "CPU, µs each"),
+                    ("waiting_wal", "log, bytes each"),
+                ],
+            ),
+            (
+                "pg_create",
+                "{batch} creations in batches of 1,000; the bytes of a pending timer after all three parts",
+                &[
+                    ("batch_rate", "creations/s"),
+                    ("batch_cpu_us", "CPU, µs each"),
+                    ("batch_wal", "log, bytes each"),
+                    ("disk", "database, bytes a timer"),
+                ],
+            ),
+            (
+                "pg_late",
+                "Lateness at {rate} a second for {seconds} s",
+                &[
+                    ("p50_ms", "p50, ms"),
+                    ("p99_ms", "p99, ms"),
+                    ("p999_ms", "p99.9, ms"),
+                    ("max_ms", "max, ms"),
+                    ("min_ms", "min, ms"),
+                    ("cpu_us", "CPU, µs each"),
+                ],
+            ),
+            (
+                "pg_foreign",
+                "Lateness at {rate} a second for {seconds} s, of timers that another program creates by `schedule` in SQL, each due \
+                 within 45 ms. A store finds them by a look each 50 ms, or by a notification",
+                &[
+                    ("p50_ms", "p50, ms"),
+                    ("p99_ms", "p99, ms"),
+                    ("p999_ms", "p99.9, ms"),
+                    ("max_ms", "max, ms"),
+                    ("min_ms", "min, ms"),
+                    ("cpu_us", "CPU, µs each"),
+                ],
+            ),
+            (
+                "pg_herd",
+                "{timers} timers due at one instant, and the log of a timer's whole life, creation included",
+                &[
+                    ("rate", "deliveries/s"),
+                    ("first_ms", "first, ms late"),
+                    ("last_ms", "last, ms late"),
+                    ("cpu_us", "CPU, µs each"),
+                    ("wal", "log of a life, bytes"),
+                ],
+            ),
+            (
+                "pg_stock",
+                "{timers} timers pending: the bytes of the database; cancels and replacements by key; {idle} s without a due timer",
+                &[
+                    ("disk", "database, bytes a timer"),
+                    ("cancel_rate", "cancels/s"),
+                    ("cancel_cpu_us", "CPU, µs each"),
+                    ("replace_rate", "replacements/s"),
+                    ("idle_transactions", "idle: transactions/s"),
+                    ("idle_cpu_ms", "idle: CPU, ms"),
+                ],
+            ),
+            (
+                "pg_stock",
+                "SIGKILL for the server, and its start when {overdue} timers are overdue. Times are from the start",
+                &[
+                    ("accepted_s", "first creation accepted, s"),
+                    ("fired_s", "first fires, s"),
+                    ("all_s", "all overdue fired, s"),
+                    ("lost", "lost"),
+                    ("doubled", "doubled"),
+                ],
+            ),
+            (
+                "pg_held",
+                "{rate} timers a second are created and delivered for {seconds} s, each due 0.5 to 1.5 s after its creation, while \
+                 another transaction holds a snapshot: lateness of the first third and of the last third",
+                &[
+                    ("first_p50_ms", "first third p50, ms"),
+                    ("first_p99_ms", "p99, ms"),
+                    ("last_p50_ms", "last third p50, ms"),
+                    ("last_p99_ms", "p99, ms"),
+                    ("growth", "p99, last to first"),
+                    ("behind_ms", "creations behind at the end, ms"),
                     ("cpu_us", "CPU, µs each"),
                 ],
             ),

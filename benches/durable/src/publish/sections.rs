@@ -354,7 +354,8 @@ pub(super) const SECTIONS: [Section; 10] = [
             (
                 "pg_foreign",
                 "Lateness at {rate} a second for {seconds} s, of timers that another program creates by `schedule` in SQL, each due \
-                 within 45 ms. A store finds them by a look each 50 ms, or by a notification",
+                 within 45 ms. A store finds them by a look each 50 ms, or by a notification. The first second does not count: \
+                 an idle store looks each 250 ms",
                 &[
                     ("p50_ms", "p50, ms"),
                     ("p99_ms", "p99, ms"),

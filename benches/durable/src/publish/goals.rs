@@ -196,9 +196,8 @@ const GOALS: [Goal; 25] = [
         case: "pg_stock",
         key: "disk",
         bound: Bound::AtMost(300.0),
-        reason: "The row has 160 bytes, and its three indexes have the rest: the order by due moments is filled at random places, \
-                 so its pages are filled by two thirds. graphile-worker has {graphile pg_stock disk} bytes, pg-boss \
-                 {pg_boss pg_stock disk}.",
+        reason: "A row has some 160 bytes, and its entries of three indexes have the rest. graphile-worker has \
+                 {graphile pg_stock disk} bytes, pg-boss {pg_boss pg_stock disk}.",
     },
     Goal {
         text: "In PostgreSQL: timers due at one instant, a second",
@@ -251,9 +250,8 @@ const GOALS: [Goal; 25] = [
         case: "pg_stock",
         key: "idle_transactions",
         bound: Bound::AtMost(4.0),
-        reason: "A node looks four times a second; signs of life, sums of the counts and the server's own work come on top. \
-                 graphile-worker has {graphile pg_stock idle_transactions} transactions a second, pg-boss \
-                 {pg_boss pg_stock idle_transactions}.",
+        reason: "A node looks four times a second, and the server's own transactions come on top. graphile-worker has \
+                 {graphile pg_stock idle_transactions} transactions a second, pg-boss {pg_boss pg_stock idle_transactions}.",
     },
     Goal {
         text: "In PostgreSQL: p99 of lateness under a held snapshot, last third to first third",

@@ -86,7 +86,7 @@ impl Place {
         match self {
             Self::File(_) | Self::Sqlite => process::ram(),
             Self::Server(server) => process::ram_of(server.pid()),
-            Self::Postgres(pid) => process::family(*pid).into_iter().map(process::ram_of).sum(),
+            Self::Postgres(pid) => sum(*pid, process::ram_of),
         }
     }
 
@@ -94,7 +94,7 @@ impl Place {
         match self {
             Self::File(_) | Self::Sqlite => process::peak(),
             Self::Server(server) => process::peak_of(server.pid()),
-            Self::Postgres(pid) => process::family(*pid).into_iter().map(process::peak_of).sum(),
+            Self::Postgres(pid) => sum(*pid, process::peak_of),
         }
     }
 
@@ -102,6 +102,11 @@ impl Place {
     pub(super) fn is_shared(&self) -> bool {
         matches!(self, Self::Postgres(_))
     }
+}
+
+/// Returns the sum of a figure of a server's processes. A process that has just ended has no figure.
+fn sum(server: u32, figure: fn(u32) -> f64) -> f64 {
+    process::family(server).into_iter().map(figure).filter(|figure| figure.is_finite()).sum()
 }
 
 impl Subject {

@@ -8,6 +8,8 @@ pub(super) struct Section {
     pub(super) title: &'static str,
     /// The text that describes the workload, with placeholders for the sizes of the case.
     pub(super) work: &'static str,
+    /// Whether a line below each table names the best contestants.
+    pub(super) names_the_best: bool,
     pub(super) tables: &'static [(&'static str, &'static str, &'static [Column])],
 }
 
@@ -19,6 +21,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                64 callers that each wait for their answer, then {batch} in batches of 1,000. A batch is one call of the \
                peer's; ours, which has no such call, makes 1,000 calls and waits for all. CPU is that of client and server. \
                Checked: all timers are there after each part.",
+        names_the_best: false,
         tables: &[
             (
                 "create",
@@ -61,6 +64,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                `sync_interval: 2m`). \
                Memory is that of the server's processes, less that before the first timer; for ours it is that of the \
                whole program, with a cache of fixed size. On the disk are the blocks of all files, for PostgreSQL without its write-ahead log.",
+        names_the_best: false,
         tables: &[(
             "stock",
             "",
@@ -77,6 +81,7 @@ pub(super) const SECTIONS: [Section; 10] = [
         title: "Lateness",
         work: "Timers due at random milliseconds, created before the first is due; a consumer that does nothing. Lateness is the time at the handler's call less the due moment, both of the system's clock. \
                beanstalkd keeps whole seconds. Checked: all fire, once, and none is early.",
+        names_the_best: false,
         tables: &[
             (
                 "late_1000",
@@ -108,6 +113,7 @@ pub(super) const SECTIONS: [Section; 10] = [
         work: "{timers} timers due at one instant, created before; a consumer that does nothing. The rate counts from the \
                due moment to the last call of the handler. The peak is what the server's processes have gained, for \
                ours the whole program. Checked as D3.",
+        names_the_best: false,
         tables: &[(
             "herd",
             "",
@@ -125,6 +131,7 @@ pub(super) const SECTIONS: [Section; 10] = [
         work: "Of {timers} pending timers {churn} are cancelled by their keys with 64 callers; then, after they were created \
                again, the timer of one key is replaced {replaces} times with 64 callers. What stays on the disk is in D2. \
                Checked: the cancelled ones are gone, and one timer has the key.",
+        names_the_best: false,
         tables: &[(
             "stock",
             "",
@@ -143,6 +150,7 @@ pub(super) const SECTIONS: [Section; 10] = [
         work: "{timers} timers are far, {overdue} come due; SIGKILL for the server, for ours the program. The server, or \
                the program, starts when all of the {overdue} are overdue. Times are from the start of the process. Lost are \
                timers that neither fired nor are pending; doubled are deliveries beyond the first.",
+        names_the_best: false,
         tables: &[(
             "stock",
             "",
@@ -161,6 +169,7 @@ pub(super) const SECTIONS: [Section; 10] = [
         work: "{timers} far timers, a consumer that waits, {idle} s, which begin {quiet} s after the last creation: the \
                checkpoint that ours makes 10 s after its last change is over by then. Processor time, to 10 ms, and voluntary context \
                switches of all threads of server and consumer.",
+        names_the_best: false,
         tables: &[("stock", "", &[("idle_cpu_ms", "CPU, ms"), ("idle_wakes", "switches")])],
     },
     Section {
@@ -172,6 +181,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                receiver besides. The lean load sends requests that were made before, on plain sockets from one thread: \
                service and load share the cores. Each part has a new file. CPU is that of the service, then that of the load and the \
                receiver; for the library it is that of the whole program.",
+        names_the_best: false,
         tables: &[
             (
                 "service",
@@ -232,6 +242,7 @@ pub(super) const SECTIONS: [Section; 10] = [
         work: "`tourbillon-redis` and BullMQ, each on a redis-server of its own with the same options; payload and key as in \
                D1, work and checks as in D1, D3 and D4. CPU is that of client and server. Memory is that of the server, less that \
                before the first timer.",
+        names_the_best: false,
         tables: &[
             (
                 "redis_create",
@@ -306,6 +317,7 @@ pub(super) const SECTIONS: [Section; 10] = [
                beside them our store in SQLite, which has no server. Payload and key as in D1, work and checks as in D1, D3, D4, \
                D5, D6 and D7. CPU is that of client and server. Log is the server's write-ahead log, with all that the server \
                writes to it during the part. Bytes of the database are those of its files.",
+        names_the_best: true,
         tables: &[
             (
                 "pg_create",

@@ -328,7 +328,10 @@ fn versions() -> BTreeMap<String, String> {
     let own = ["redb", "hyper", "libsqlite3-sys", "rusqlite", "tokio-postgres"];
     let crates = own.into_iter().filter_map(|name| crate_version(OWN, name));
     let peers = ["riverqueue", "awa"].into_iter().filter_map(|name| crate_version(PEERS_IN_RUST, name));
-    programs.chain(modules).chain(crates).chain(peers).collect()
+    // Cases of one page may come from several machines.
+    let processor = machine::describe()["processor"].as_str().map(str::to_owned);
+    let processor = processor.map(|name| ("processor".to_owned(), name));
+    programs.chain(modules).chain(crates).chain(peers).chain(processor).collect()
 }
 
 /// Returns the name and version of a crate, from the lock file.

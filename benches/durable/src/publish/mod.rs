@@ -134,7 +134,13 @@ fn of_section(section: &Section, results: &Results) -> String {
     let first = section.tables.first().map_or("", |(case, ..)| *case);
     let mut text =
         format!("## {}: {}\n\n{}\n\n", section.id, section.title, fill_in(section.work, sizes(first)));
+    let mut missing: Vec<String> = Vec::new();
     for (case, title, columns) in section.tables {
+        // A section with goals of its own shows no empty tables.
+        if section.names_the_best && results.case(case).is_none() {
+            missing.push(format!("`{case}`"));
+            continue;
+        }
         if !title.is_empty() {
             text += &format!("**{}**\n\n", fill_in(title, sizes(case)));
         }
@@ -142,6 +148,10 @@ fn of_section(section: &Section, results: &Results) -> String {
         if section.names_the_best {
             text += &best(case, columns, results);
         }
+    }
+    missing.dedup();
+    if !missing.is_empty() {
+        text += &format!("Not measured yet: {}.\n\n", missing.join(", "));
     }
     text
 }

@@ -186,8 +186,8 @@ const GOALS: [Goal; 25] = [
         case: "pg_create",
         key: "waiting_wal",
         bound: Bound::AtMost(500.0),
-        reason: "The row and its entries of three indexes are {postgres pg_create batch_wal} bytes in batches of 1,000; the rest is \
-                 the share of the commit and of the counts. River has {river pg_create waiting_wal} bytes, graphile-worker \
+        reason: "Nearly all of it is the row and its entries of three indexes: in batches of 1,000 it is \
+                 {postgres pg_create batch_wal} bytes. River has {river pg_create waiting_wal} bytes, graphile-worker \
                  {graphile pg_create waiting_wal}, pg-boss {pg_boss pg_create waiting_wal}.",
     },
     Goal {

@@ -1,4 +1,4 @@
-// graphile-worker on a PostgreSQL of its own.
+// graphile-worker in PostgreSQL.
 
 import { makeWorkerUtils, run, Logger } from "graphile-worker";
 import { Postgres } from "./postgres.mjs";
@@ -6,8 +6,8 @@ import { Postgres } from "./postgres.mjs";
 const logger = new Logger(() => () => {});
 
 export class Peer extends Postgres {
-  constructor(dir, { pollInterval }) {
-    super(dir);
+  constructor(dir, { pollInterval, ...place }) {
+    super(dir, place);
     this.pollInterval = pollInterval;
   }
 

@@ -1,4 +1,4 @@
-// pg-boss on a PostgreSQL of its own.
+// pg-boss in PostgreSQL.
 
 import { PgBoss } from "pg-boss";
 import { Postgres } from "./postgres.mjs";
@@ -7,8 +7,8 @@ import { Postgres } from "./postgres.mjs";
 const idOf = (key) => Buffer.from(key, "latin1").toString("hex").replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 
 export class Peer extends Postgres {
-  constructor(dir, { pollingIntervalSeconds }) {
-    super(dir);
+  constructor(dir, { pollingIntervalSeconds, ...place }) {
+    super(dir, place);
     this.pollingIntervalSeconds = pollingIntervalSeconds;
   }
 

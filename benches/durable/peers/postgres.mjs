@@ -1,4 +1,5 @@
-// A PostgreSQL of its own, for the peers that keep their jobs in one.
+// The PostgreSQL of the peers that keep their jobs in one: a server of the peer's own, or a database on a server that the
+// book has started.
 
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
@@ -13,11 +14,13 @@ const asUser = (program, args) =>
 
 /** The server, a pool of 64 connections to it, and what is measured of it. */
 export class Postgres {
-  constructor(dir) {
-    Object.assign(this, { dir, data: `${dir}/data` });
+  /** `url` is the database on the book's server, and `server` the first process of that server. */
+  constructor(dir, { url, server } = {}) {
+    Object.assign(this, { dir, data: `${dir}/data`, url, shared: server });
   }
 
   async start() {
+    if (this.url) return this.connect();
     this.port ??= await freePort();
     if (process.getuid() === 0) execFileSync("chown", ["postgres", this.dir]);
     const init = asUser(`${BIN}/initdb`, ["-D", this.data, "-U", "postgres", "-A", "trust"]);
@@ -32,7 +35,7 @@ export class Postgres {
   }
 
   async connect() {
-    this.connectionString = `postgres://postgres@127.0.0.1:${this.port}/postgres`;
+    this.connectionString = this.url ?? `postgres://postgres@127.0.0.1:${this.port}/postgres`;
     for (const begin = now(); ; await sleep(5)) {
       const client = new pg.Client({ connectionString: this.connectionString });
       client.on("error", () => {});
@@ -49,7 +52,7 @@ export class Postgres {
     this.pool.on("connect", (client) => client.on("error", () => {}));
   }
 
-  pids = () => family(this.server.pid);
+  pids = () => family(this.shared ?? this.server.pid);
 
   async count(query) {
     const { rows } = await this.pool.query(query);
@@ -60,6 +63,8 @@ export class Postgres {
   strict = () => this.setting("on");
 
   async setting(value) {
+    // The book's server keeps its settings.
+    if (this.url) return;
     await this.pool.query(`alter system set synchronous_commit = ${value}`);
     await this.pool.query("select pg_reload_conf()");
     await sleep(200);
@@ -67,12 +72,17 @@ export class Postgres {
 
   /** The tables and indices after a checkpoint, without the log of changes. */
   async disk() {
+    if (this.url) return this.count("select pg_database_size(current_database()) as count");
     await this.pool.query("checkpoint");
     return diskBytes(this.data, ["pg_wal"]);
   }
   ram = () => ramBytes(this.pids());
 
   async crash() {
+    if (this.url) {
+      await this.ask({ kill_server: true });
+      return;
+    }
     const pids = this.pids();
     const exit = new Promise((resolve) => this.server.on("exit", resolve));
     for (const pid of pids) {
@@ -87,9 +97,12 @@ export class Postgres {
   }
 
   async restart() {
-    this.spawn();
+    if (this.url) this.shared = (await this.ask({ run_server: true })).pid;
+    else this.spawn();
     await this.connect();
   }
 
-  close = () => this.crash();
+  async close() {
+    if (!this.url) await this.crash();
+  }
 }

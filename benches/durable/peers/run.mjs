@@ -82,16 +82,19 @@ const workloads = {
   async create(peer) {
     const numbers = {};
     const ram = peer.ram();
+    const spentByAll = await spent(peer);
     let from = 0;
     const part = async (name, total, act) => {
       if (!total) return;
       const cpu = () => cpuSeconds([...peer.pids(), process.pid]);
+      const spentByPart = await spent(peer);
       const before = cpu();
       const { rate, p50, p99 } = await act();
       numbers[`${name}_rate`] = rate;
       numbers[`${name}_p50_ms`] = p50;
       numbers[`${name}_p99_ms`] = p99;
       numbers[`${name}_cpu_us`] = ((cpu() - before) / total) * 1e6;
+      await spentByPart(numbers, total, `${name}_`);
       from += total;
       check((await peer.pending()) === from, `${name}: not all timers are there`);
     };
@@ -107,6 +110,7 @@ const workloads = {
       return { ...times, rate: times.rate * 1000 };
     });
     numbers.ram = (peer.ram() - ram) / from;
+    await spentByAll(numbers, from, "");
     return numbers;
   },
 
@@ -123,21 +127,15 @@ const workloads = {
     const cpu_us = ((cpu() - cpuBefore) / count) * 1e6;
     await peer.stopConsuming();
     check(deliveries.doubled === 0, `${deliveries.doubled} doubled deliveries`);
-    const late = deliveries.late.sort((a, b) => a - b);
-    return {
-      cpu_us,
-      p50_ms: quantile(late, 0.5),
-      p90_ms: quantile(late, 0.9),
-      p99_ms: quantile(late, 0.99),
-      p999_ms: quantile(late, 0.999),
-      max_ms: late[late.length - 1],
-      min_ms: late[0],
-    };
+    const numbers = { cpu_us };
+    quantiles(numbers, "", deliveries.late);
+    return numbers;
   },
 
   async herd(peer) {
     const due = Date.now() + sizes.lead * 1000;
     const before = peak(peer);
+    const spentByAll = await spent(peer);
     await fill(peer, 0, sizes.timers, () => due);
     check(Date.now() < due, "the timers were due before all were created");
     const deliveries = new Deliveries(0, sizes.timers);
@@ -149,7 +147,38 @@ const workloads = {
     await peer.stopConsuming();
     check(deliveries.doubled === 0, `${deliveries.doubled} doubled deliveries`);
     const seconds = (deliveries.last - due) / 1000;
-    return { cpu_us, rate: sizes.timers / seconds, last_ms: seconds * 1000, first_ms: deliveries.first - due, peak_mb: (peak(peer) - before) / 1e6 };
+    const numbers = { cpu_us, rate: sizes.timers / seconds, last_ms: seconds * 1000, first_ms: deliveries.first - due, peak_mb: (peak(peer) - before) / 1e6 };
+    await spentByAll(numbers, sizes.timers, "");
+    return numbers;
+  },
+
+  /** Creates timers and delivers them at the same time, while another transaction holds a snapshot. */
+  async held(peer) {
+    const perSecond = 50;
+    const each = sizes.rate / perSecond;
+    const ticks = perSecond * sizes.seconds;
+    const count = each * ticks;
+    const deliveries = new Deliveries(0, count);
+    await peer.consume(deliveries.note);
+    await ask({ hold: true });
+    const cpu = () => cpuSeconds([...peer.pids(), process.pid]);
+    const before = cpu();
+    const begin = now() + 3000;
+    for (let tick = 0; tick < ticks; tick++) {
+      const at = begin + (tick * 1000) / perSecond;
+      await sleep(Math.max(0, at - now()));
+      await fill(peer, tick * each, (tick + 1) * each, () => Math.floor(at + 500 + random() * 1000));
+    }
+    const numbers = { behind_ms: Math.max(0, now() - begin - sizes.seconds * 1000) };
+    await deliveries.end(60_000);
+    numbers.cpu_us = ((cpu() - before) / count) * 1e6;
+    await peer.stopConsuming();
+    check(deliveries.doubled === 0, `${deliveries.doubled} doubled deliveries`);
+    const third = Math.floor(count / 3);
+    quantiles(numbers, "first_", deliveries.late.slice(0, third));
+    quantiles(numbers, "last_", deliveries.late.slice(count - third));
+    numbers.growth = numbers.last_p99_ms / numbers.first_p99_ms;
+    return numbers;
   },
 
   async stock(peer) {
@@ -224,6 +253,25 @@ const workloads = {
   },
 };
 
+/** Adds quantiles of lateness. */
+function quantiles(numbers, prefix, late) {
+  late.sort((a, b) => a - b);
+  const parts = { p50: 0.5, p90: 0.9, p99: 0.99, p999: 0.999 };
+  for (const [key, part] of Object.entries(parts)) numbers[`${prefix}${key}_ms`] = quantile(late, part);
+  numbers[`${prefix}max_ms`] = late[late.length - 1];
+  numbers[`${prefix}min_ms`] = late[0];
+}
+
+/** Begins to count the bytes of log and of tables, if the server is the book's. Returns a function that adds them. */
+async function spent(peer) {
+  if (!peer.url) return async () => {};
+  const before = await ask({ server: true });
+  return async (numbers, count, prefix) => {
+    const after = await ask({ server: true });
+    for (const key of ["wal", "disk"]) numbers[`${prefix}${key}`] = (after[key] - before[key]) / count;
+  };
+}
+
 /** The greatest memory of the server's processes so far. */
 function peak(peer) {
   let bytes = 0;
@@ -240,14 +288,18 @@ function peak(peer) {
 
 const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
-/** Has the book measure something from outside while this process waits. */
-async function measured(what, numbers) {
+/** Asks the book for something, and returns its answer. */
+async function ask(what) {
   console.log(JSON.stringify(what));
   const { value } = await lines.next();
-  Object.assign(numbers, JSON.parse(value));
+  return JSON.parse(value);
 }
 
+/** Has the book measure something from outside while this process waits. */
+const measured = async (what, numbers) => Object.assign(numbers, await ask(what));
+
 const peer = new Peer(dir, config);
+peer.ask = ask;
 await peer.start();
 try {
   const numbers = await workloads[workload](peer);

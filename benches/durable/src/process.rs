@@ -47,6 +47,28 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
     fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS
 }
 
+/// Returns the process `pid` and its children. A session of PostgreSQL is a child of the server's first process.
+pub(crate) fn family(pid: u32) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |child: &u32| {
+        let text = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+        fields.split_ascii_whitespace().nth(1).and_then(|parent| parent.parse().ok()) == Some(pid)
+    };
+    pids.filter(is_child).chain([pid]).collect()
+}
+
+/// Returns the processor time of a process and of its children, those that have ended included.
+pub(crate) fn family_cpu_seconds(pid: u32) -> f64 {
+    let ended = |pid: &u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+        fields.skip(13).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / TICKS
+    };
+    ended(&pid) + family(pid).into_iter().map(cpu_seconds).sum::<f64>()
+}
+
 /// Returns how often threads of the process `pid` got a processor again after they had given it up.
 pub(crate) fn wakes(pid: u32) -> f64 {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };

@@ -1,8 +1,10 @@
 //! Measures the contestants. They take turns round by round, and each turn has its own processes and its own folder.
+//! In the cases on PostgreSQL, all turns of a case have a database of their own on one server.
 
 use crate::ours::now;
 use crate::plan::{CASES, CONTESTANTS, Case, Contestant};
 use crate::results::{Figures, Outcome, Results, Row};
+use crate::server::Host;
 use crate::{machine, process};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +28,9 @@ pub(crate) struct Choice {
 }
 
 const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
+
+/// The peers that are written in Rust. They are one program.
+const IN_RUST: [&str; 2] = ["river", "awa"];
 
 /// The path of a Node.js that all client libraries support. The machine's own Node.js may have another version.
 const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/node_modules/.bin/node");
@@ -80,6 +85,7 @@ fn measure_case(case: &Case, choice: &Choice) -> Result<Outcome, Box<dyn Error>>
         choice.rounds.unwrap_or_else(|| if choice.quick { 1 } else { case.rounds_of(one) })
     };
     let rounds = contestants.iter().map(|one| rounds_of(one)).max().unwrap_or(0);
+    let mut host = if case.is_on_postgres() { Some(Host::start(&choice.data)?) } else { None };
     for round in 0..rounds {
         for turn in 0..contestants.len() {
             // Each round begins with another contestant.
@@ -89,7 +95,7 @@ fn measure_case(case: &Case, choice: &Choice) -> Result<Outcome, Box<dyn Error>>
                 continue;
             }
             let start = Instant::now();
-            match take_turn(one, case, &sizes, &choice.data) {
+            match take_turn(one, case, &sizes, &choice.data, host.as_mut()) {
                 Ok(figures) => {
                     let text = serde_json::to_string(&figures.numbers)?;
                     eprintln!("{} round {round}: {} ({:.0?}): {text}", case.name, one.name, start.elapsed());
@@ -117,7 +123,13 @@ fn measure_case(case: &Case, choice: &Choice) -> Result<Outcome, Box<dyn Error>>
     })
 }
 
-fn take_turn(one: &Contestant, case: &Case, sizes: &Value, data: &Path) -> Result<Figures, Box<dyn Error>> {
+fn take_turn(
+    one: &Contestant,
+    case: &Case,
+    sizes: &Value,
+    data: &Path,
+    mut host: Option<&mut Host>,
+) -> Result<Figures, Box<dyn Error>> {
     let dir = tempfile::Builder::new().prefix("tourbillon-durable-").tempdir_in(data)?;
     // If this program runs as root, PostgreSQL runs as another user, who must read the folder.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
@@ -127,15 +139,26 @@ fn take_turn(one: &Contestant, case: &Case, sizes: &Value, data: &Path) -> Resul
         Ok(path)
     };
     let home = dir_of("data")?;
+    let mut config = (one.config)();
+    let is_in_postgres = !config["sqlite"].as_bool().unwrap_or(false);
+    if let Some(host) = host.as_mut().filter(|_| is_in_postgres) {
+        host.begin_turn();
+        config["url"] = host.url().into();
+        config["server"] = host.pid().into();
+    }
     let task = |workload: &str, begin: f64| {
         json!({
-            "peer": one.peer, "config": (one.config)(), "workload": workload, "sizes": sizes, "dir": home,
-            "begin": begin,
+            "peer": one.peer, "config": config, "workload": workload, "sizes": sizes, "dir": home, "begin": begin,
         })
         .to_string()
     };
     let program = |task: String| -> Result<Command, Box<dyn Error>> {
         Ok(match one.peer {
+            Some(peer) if IN_RUST.contains(&peer) => {
+                let mut command = Command::new(rust_peers());
+                command.arg(task);
+                command
+            }
             Some(_) => {
                 let mut command = Command::new(NODE);
                 command.arg("run.mjs").arg(task).current_dir(PEERS);
@@ -149,25 +172,37 @@ fn take_turn(one: &Contestant, case: &Case, sizes: &Value, data: &Path) -> Resul
         })
     };
     let idle = Duration::from_secs(sizes["idle"].as_u64().unwrap_or(0));
-    let mut figures = follow(program(task(case.workload, 0.0))?, idle)?;
-    if one.peer.is_none() && case.workload == "stock" {
+    let mut figures = follow(program(task(case.workload, 0.0))?, idle, host.as_deref_mut())?;
+    if one.peer.is_none() && case.workload == "stock" && host.is_none() {
         let due = figures.numbers.remove("killed_before").ok_or("the turn was not killed")?;
         let rest = due + 1.5 - now();
         if rest > 0.0 {
             thread::sleep(Duration::from_secs_f64(rest));
         }
-        let recovered = follow(program(task("recover", now()))?, idle)?;
+        let recovered = follow(program(task("recover", now()))?, idle, None)?;
         figures.numbers.extend(recovered.numbers);
     }
     Ok(figures)
 }
 
+/// Returns the path of the program that has the peers in Rust.
+fn rust_peers() -> String {
+    env::var("RUST_PEERS").unwrap_or_else(|_| format!("{PEERS}/rust/target/release/tourbillon-durable-peers"))
+}
+
 /// Starts a measuring process and follows its output to the end. By its output, the process may ask this program to
-/// measure or kill it.
-fn follow(mut command: Command, idle: Duration) -> Result<Figures, Box<dyn Error>> {
+/// measure or kill it, or for something that `host` does with the server.
+fn follow(
+    mut command: Command,
+    idle: Duration,
+    mut host: Option<&mut Host>,
+) -> Result<Figures, Box<dyn Error>> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let errors = child.stderr.take().map(|errors| thread::spawn(move || last_lines(errors)));
-    let followed = read_lines(&mut child, idle);
+    let followed = read_lines(&mut child, idle, host.as_deref_mut());
+    if let Some(host) = host {
+        host.release();
+    }
     if followed.is_err() {
         let _gone = child.kill();
     }
@@ -185,15 +220,28 @@ fn last_lines(errors: impl std::io::Read) -> String {
     lines.iter().find(|line| line.contains("Error: ")).or(lines.last()).cloned().unwrap_or_default()
 }
 
-fn read_lines(child: &mut Child, idle: Duration) -> Result<Option<Figures>, Box<dyn Error>> {
+fn read_lines(
+    child: &mut Child,
+    idle: Duration,
+    mut host: Option<&mut Host>,
+) -> Result<Option<Figures>, Box<dyn Error>> {
     let output = child.stdout.take().ok_or("no output")?;
     let mut killed_before = None;
     for line in BufReader::new(output).lines() {
         let line: Value = serde_json::from_str(&line?)?;
         if let Some(pids) = line["idle"].as_array() {
             let pids: Vec<u32> = pids.iter().filter_map(|pid| u32::try_from(pid.as_u64()?).ok()).collect();
-            let answer = json!(while_idle(&pids, idle)).to_string() + "\n";
-            child.stdin.as_mut().ok_or("no input")?.write_all(answer.as_bytes())?;
+            let transactions = |host: &Host| host.transactions();
+            let before = host.as_deref().map(transactions);
+            let begin = Instant::now();
+            let mut answer = while_idle(&pids, idle);
+            if let (Some(before), Some(after)) = (before, host.as_deref().map(transactions)) {
+                // The look of this program is a transaction of another database.
+                answer.insert("idle_transactions", (after - before) / begin.elapsed().as_secs_f64());
+            }
+            tell(child, &json!(answer))?;
+        } else if let Some(answer) = host.as_mut().and_then(|host| host.answer(&line)) {
+            tell(child, &json!(answer?))?;
         } else if let Some(due) = line["kill"].as_f64() {
             killed_before = Some(due);
         } else {
@@ -206,6 +254,12 @@ fn read_lines(child: &mut Child, idle: Duration) -> Result<Option<Figures>, Box<
         }
     }
     Ok(None)
+}
+
+/// Answers a question of a measuring process.
+fn tell(child: &mut Child, answer: &Value) -> Result<(), Box<dyn Error>> {
+    let answer = answer.to_string() + "\n";
+    Ok(child.stdin.as_mut().ok_or("no input")?.write_all(answer.as_bytes())?)
 }
 
 /// Measures the processes `pids` during `time` while no timer is due. Returns their processor time and wake-ups.
@@ -269,13 +323,20 @@ fn versions() -> BTreeMap<String, String> {
             let module: Value = serde_json::from_str(&text).ok()?;
             Some((name.to_owned(), module["version"].as_str()?.to_owned()))
         });
-    programs.chain(modules).chain(["redb", "hyper"].into_iter().filter_map(crate_version)).collect()
+    const OWN: &str = include_str!("../Cargo.lock");
+    const PEERS_IN_RUST: &str = include_str!("../peers/rust/Cargo.lock");
+    let own = ["redb", "hyper", "libsqlite3-sys", "rusqlite", "tokio-postgres"];
+    let crates = own.into_iter().filter_map(|name| crate_version(OWN, name));
+    let peers = ["riverqueue", "awa"].into_iter().filter_map(|name| crate_version(PEERS_IN_RUST, name));
+    // Cases of one page may come from several machines.
+    let processor = machine::describe()["processor"].as_str().map(str::to_owned);
+    let processor = processor.map(|name| ("processor".to_owned(), name));
+    programs.chain(modules).chain(crates).chain(peers).chain(processor).collect()
 }
 
 /// Returns the name and version of a crate, from the lock file.
-fn crate_version(name: &str) -> Option<(String, String)> {
-    const LOCK: &str = include_str!("../Cargo.lock");
-    let mut lines = LOCK.lines().skip_while(|line| *line != format!("name = \"{name}\""));
+fn crate_version(lock: &str, name: &str) -> Option<(String, String)> {
+    let mut lines = lock.lines().skip_while(|line| *line != format!("name = \"{name}\""));
     let version = lines.nth(1)?.strip_prefix("version = \"")?.strip_suffix('"')?;
     Some((name.to_owned(), version.to_owned()))
 }
@@ -303,7 +364,7 @@ mod tests {
     fn shell(script: &str) -> Result<Figures, String> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        follow(command, Duration::ZERO).map_err(|error| error.to_string())
+        follow(command, Duration::ZERO, None).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -334,8 +395,10 @@ mod tests {
     }
 
     #[test]
-    fn redb_has_a_version() {
-        assert!(crate_version("redb").is_some());
-        assert!(crate_version("nothing of this name").is_none());
+    fn crates_have_versions() {
+        let (own, peers) = (include_str!("../Cargo.lock"), include_str!("../peers/rust/Cargo.lock"));
+        assert!(crate_version(own, "redb").is_some());
+        assert!(crate_version(own, "nothing of this name").is_none());
+        assert!(crate_version(peers, "riverqueue").is_some());
     }
 }

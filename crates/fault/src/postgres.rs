@@ -210,6 +210,12 @@ impl Postgres {
         self.port
     }
 
+    /// Returns the id of the server's first process. `None` while the server does not run.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Returns the folder with the server's data, its socket and its log.
     #[must_use]
     pub fn folder(&self) -> &Path {

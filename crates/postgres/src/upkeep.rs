@@ -1,18 +1,22 @@
-//! The task of a node: signs of life, looks for timers that other processes have made, and sums of the counts.
+//! The task of a node: signs of life, looks for timers that other processes have made, and sums of the counts. A task
+//! of its own listens for notifications, if the settings say so.
 
-use crate::deployment::instant;
+use crate::deployment::{instant, ms};
 use crate::layout::moment;
-use crate::link::{Failure, Session};
-use crate::node::{Mark, Node};
+use crate::link::{Connect, Failure, Param, Session, listen};
+use crate::node::{Mark, Node, VERSION};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 
 /// The pause between two looks while a timer is due within [`SOON`], or while another transaction holds a due timer.
 const BUSY: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
+/// The least pause between two looks that notifications cause.
+const RUNG: Duration = Duration::from_millis(2);
 /// The pause between two sums of the counts.
 const SUM: Duration = Duration::from_secs(5);
 
@@ -20,7 +24,7 @@ const SUM: Duration = Duration::from_secs(5);
 pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
     let weak = Arc::downgrade(node);
     let task = async move {
-        let (mut summed, mut rest) = (Instant::now(), pause);
+        let (mut summed, mut rest, mut is_rung) = (Instant::now(), pause, false);
         loop {
             {
                 let Some(node) = weak.upgrade() else { return Ok(()) };
@@ -28,7 +32,7 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
                 if Arc::strong_count(&node) == 1 {
                     return Ok(());
                 }
-                let _rung = timeout(rest, node.bell.notified()).await;
+                is_rung |= timeout(rest, node.bell.notified()).await.is_ok();
             }
             let Some(node) = weak.upgrade() else { return Ok(()) };
             if Arc::strong_count(&node) == 1 {
@@ -38,60 +42,105 @@ pub(crate) fn start(node: &Arc<Node>, pause: Duration) {
             if !node.is_member() {
                 continue;
             }
-            match turn(&node, summed.elapsed() >= SUM).await {
-                Ok(is_busy) => {
-                    if summed.elapsed() >= SUM {
-                        summed = Instant::now();
-                    }
-                    rest = if is_busy { BUSY.min(pause) } else { pause };
+            match turn(&node, &mut summed).await {
+                // The claim under way may have begun before the timer was committed that the bell announced.
+                Ok(Next::AfterClaim) if is_rung => {
+                    rest = RUNG;
+                    continue;
                 }
+                Ok(Next::AfterClaim | Next::Soon) => rest = BUSY.min(pause),
+                Ok(Next::Later) => {}
                 // The next claim of the runtime returns the error.
                 Err(_) => node.deployment.alarm.wake(),
+            }
+            if is_rung {
+                // Notifications that come together share a look.
+                sleep(RUNG).await;
+                is_rung = false;
             }
         }
     };
     drop(node.deployment.pool.spawn::<()>(task));
 }
 
-/// Makes one look. Returns whether the next look should come soon.
-async fn turn(node: &Node, sums: bool) -> Result<bool, Failure> {
-    let mut session = node.deployment.pool.session().await?;
-    if node.is_sign_due() {
-        node.give_sign(&mut session).await?;
-    }
-    if sums {
-        session.query("SELECT 1 FROM tourbillon.fold()", &[]).await?;
-    }
-    look(node, &mut session).await
+/// When the next look should come.
+enum Next {
+    /// After the longest pause.
+    Later,
+    /// Soon, because a timer is due soon.
+    Soon,
+    /// Soon, because a claim under way has taken the place of this look.
+    AfterClaim,
 }
 
-/// Looks whether this node must claim. A claim that is under way is a look itself, and it changes the mark.
-async fn look(node: &Node, session: &mut Session) -> Result<bool, Failure> {
-    let Ok(_no_claim) = node.claims.try_lock() else { return Ok(true) };
+/// Listens for notifications on a connection of its own. Each of them makes the task of the node look at once.
+pub(crate) fn listen_for(node: &Arc<Node>, connect: Connect) {
+    let weak = Arc::downgrade(node);
+    let ring = move || weak.upgrade().inspect(|node| node.bell.notify_one()).is_some();
+    let task = async move {
+        listen(connect, ring).await;
+        Ok(())
+    };
+    drop(node.deployment.pool.spawn::<()>(task));
+}
+
+/// Makes one look.
+async fn turn(node: &Node, summed: &mut Instant) -> Result<Next, Failure> {
+    let mut session = node.deployment.pool.session().await?;
+    let Looked { next, has_sums } = look(node, &mut session).await?;
+    if summed.elapsed() >= SUM && (node.has_claimed.swap(false, Ordering::Relaxed) || has_sums) {
+        *summed = Instant::now();
+        session.query("SELECT 1 FROM tourbillon.fold()", &[]).await?;
+    }
+    Ok(next)
+}
+
+/// The outcome of a look.
+struct Looked {
+    next: Next,
+    /// Whether the changes of the counts are worth a sum.
+    has_sums: bool,
+}
+
+/// Looks whether this node must claim, and gives a sign of life if one is due. A claim that is under way is a look
+/// itself, and it changes the mark.
+async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
+    let is_sign_due = node.is_sign_due();
+    let Ok(_no_claim) = node.claims.try_lock() else {
+        if is_sign_due {
+            node.give_sign(session).await?;
+        }
+        return Ok(Looked { next: Next::AfterClaim, has_sums: false });
+    };
     let Mark { owned, due, id, seen, held, .. } = node.mark();
     let deployment = &node.deployment;
     let now = deployment.time.argument();
     let sent = instant();
-    let sql = "SELECT * FROM tourbillon.peek($1, $2, $3, $4, $5, $6, $7)";
-    let rows = session
-        .read(
-            sql,
-            &[
-                (&now, Type::INT8),
-                (&node.incarnation, Type::INT8),
-                (&owned, Type::TEXT),
-                (&due, Type::INT8),
-                (&id, Type::UUID),
-                (&seen, Type::TEXT),
-                (&held, Type::UUID_ARRAY),
-            ],
-        )
-        .await?;
-    let Some(row) = rows.first() else { return Ok(false) };
+    let (name, ttl) = (&*node.name, ms(node.ttl));
+    let mut params: Vec<Param<'_>> = vec![
+        (&now, Type::INT8),
+        (&node.incarnation, Type::INT8),
+        (&owned, Type::TEXT),
+        (&due, Type::INT8),
+        (&id, Type::UUID),
+        (&seen, Type::TEXT),
+        (&held, Type::UUID_ARRAY),
+    ];
+    let rows = if is_sign_due {
+        params.extend([(&name as _, Type::TEXT), (&VERSION as _, Type::TEXT), (&ttl as _, Type::INT8)]);
+        let sql = "SELECT * FROM tourbillon.tick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        let rows = session.query(sql, &params).await?;
+        node.has_signed();
+        rows
+    } else {
+        let sql = "SELECT p.*, false FROM tourbillon.peek($1, $2, $3, $4, $5, $6, $7) p";
+        session.read(sql, &params).await?
+    };
+    let Some(row) = rows.first() else { return Ok(Looked { next: Next::Later, has_sums: false }) };
     let (millis, snapshot): (i64, Option<&str>) = (row.get(0), row.get(4));
     let now = moment(millis);
     let was_set = deployment.time.learn(sent, now);
-    let (is_same, has_late): (bool, bool) = (row.get(1), row.get(3));
+    let (is_same, has_late, has_sums): (bool, bool, bool) = (row.get(1), row.get(3), row.get(5));
     let next = row.get::<_, Option<i64>>(2).map(moment);
     let restarts = snapshot.is_some_and(|seen| node.with_mark(|mark| mark.notice(seen, millis)));
     if was_set || !is_same || has_late || restarts {
@@ -99,5 +148,6 @@ async fn look(node: &Node, session: &mut Session) -> Result<bool, Failure> {
     } else if let Some(next) = next {
         deployment.alarm.wake_for(next);
     }
-    Ok(has_late || next.is_some_and(|next| next <= now + SOON))
+    let is_busy = has_late || next.is_some_and(|next| next <= now + SOON);
+    Ok(Looked { next: if is_busy { Next::Soon } else { Next::Later }, has_sums })
 }

@@ -38,7 +38,11 @@ impl Numbers {
 
     /// Adds quantiles of the deliveries' lateness to the figures, under keys that begin with `prefix`.
     pub(crate) fn late(&mut self, prefix: &str, noted: Noted) {
-        let mut late = noted.late_ms;
+        self.late_of(prefix, noted.late_ms);
+    }
+
+    /// Adds quantiles of times in milliseconds to the figures.
+    pub(super) fn late_of(&mut self, prefix: &str, mut late: Vec<f64>) {
         late.sort_unstable_by(f64::total_cmp);
         let Some(last) = late.len().checked_sub(1) else { return };
         for (key, per_mille) in

@@ -52,6 +52,8 @@ pub(crate) struct Sizes {
     overdue: usize,
     /// The number of nodes (processes with a runtime) that share a server. 0 stands for 1.
     nodes: usize,
+    /// Whether the turn kills its server, in place of the program that kills the turn.
+    kills_server: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,6 +66,18 @@ pub(crate) struct Config {
     /// The setting `appendfsync` of the Redis server that has the store. `None` for a store in a file.
     #[serde(default)]
     appendfsync: Option<String>,
+    /// The database of a store in PostgreSQL, on a server that the book has started.
+    #[serde(default)]
+    url: Option<String>,
+    /// The first process of that server.
+    #[serde(default)]
+    server: u32,
+    /// Whether the store in PostgreSQL listens for notifications.
+    #[serde(default)]
+    listens: bool,
+    /// Whether the store is in a database of SQLite.
+    #[serde(default)]
+    sqlite: bool,
 }
 
 /// Runs the measurement that `task` describes, and prints its figures as a line of JSON.
@@ -75,6 +89,9 @@ pub(crate) fn turn(task: &str) -> Result<(), Box<dyn Error>> {
             "create" => workloads::run_create(&task).await,
             "late" => workloads::run_late(&task).await,
             "herd" => workloads::run_herd(&task).await,
+            "foreign" => workloads::run_foreign(&task).await,
+            "held" => workloads::run_held(&task).await,
+            "stock" if task.sizes.kills_server => workloads::run_stock_on_server(&task).await,
             "stock" => workloads::run_stock(&task).await,
             "recover" => workloads::run_recover(&task).await,
             "service" if task.config.service => crate::service::run(&task).await,

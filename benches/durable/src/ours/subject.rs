@@ -9,7 +9,9 @@ use tourbillon_durable::state::Phase;
 use tourbillon_durable::store::{Durability, RedbStore, TimerStore};
 use tourbillon_durable::{Durable, Timers};
 use tourbillon_fault::Server;
+use tourbillon_postgres::PostgresStore;
 use tourbillon_redis::{Connect, RedisStore};
+use tourbillon_sqlite::SqliteStore;
 
 /// An open store with a runtime. A shared Redis server may have several runtimes.
 pub(super) struct Subject {
@@ -19,15 +21,26 @@ pub(super) struct Subject {
     pub(super) durability: Durability,
 }
 
-/// The file or the Redis server in which a store keeps its timers.
+/// The file or the server in which a store keeps its timers.
 pub(super) enum Place {
     File(Arc<RedbStore>),
+    Sqlite,
     Server(Server),
+    /// A PostgreSQL server that the book has started: its first process.
+    Postgres(u32),
 }
 
 impl Place {
     /// Opens the store of a task. A store in a file may already exist.
     async fn open(task: &Task) -> Result<(Self, Arc<dyn TimerStore>), Failure> {
+        if let Some(url) = &task.config.url {
+            let connect = tourbillon_postgres::Connect::to(url)?;
+            let store = Arc::new(PostgresStore::builder().listen(task.config.listens).open(&connect).await?);
+            return Ok((Self::Postgres(task.config.server), store));
+        }
+        if task.config.sqlite {
+            return Ok((Self::Sqlite, Arc::new(SqliteStore::open(task.dir.join("timers.db"))?)));
+        }
         let Some(appendfsync) = &task.config.appendfsync else {
             let store = Arc::new(RedbStore::open(task.dir.join("timers.redb"))?);
             return Ok((Self::File(Arc::clone(&store)), store));
@@ -44,7 +57,8 @@ impl Place {
     /// Opens the Redis server's store once more, as another process would. Fails for a store in a file.
     async fn open_again(&self) -> Result<Arc<dyn TimerStore>, Failure> {
         match self {
-            Self::File(_) => Err("a file has one process".into()),
+            Self::File(_) | Self::Sqlite => Err("a file has one process".into()),
+            Self::Postgres(_) => Err("the cases in PostgreSQL have one node".into()),
             Self::Server(server) => {
                 let connect = Connect::single(&server.url())?;
                 Ok(Arc::new(RedisStore::builder("bench").open(&connect).await?))
@@ -52,43 +66,47 @@ impl Place {
         }
     }
 
-    /// Returns the ids of the processes whose processor time and memory the measurement counts: this process and the
-    /// Redis server.
-    fn pids(&self) -> Vec<u32> {
-        let server = match self {
-            Self::File(_) => None,
-            Self::Server(server) => Some(server.pid()),
-        };
-        server.into_iter().chain([std::process::id()]).collect()
-    }
-
+    /// Returns the processor time of this process and of the server, in seconds.
     pub(super) fn cpu_seconds(&self) -> f64 {
-        self.pids().into_iter().map(process::cpu_seconds).sum()
+        process::cpu_seconds(std::process::id()) + self.server_cpu_seconds().unwrap_or(0.0)
     }
 
-    /// Returns the Redis server's processor time, in seconds. `None` for a store in a file.
+    /// Returns the server's processor time, in seconds. `None` for a store in a file.
     pub(super) fn server_cpu_seconds(&self) -> Option<f64> {
         match self {
-            Self::File(_) => None,
+            Self::File(_) | Self::Sqlite => None,
             Self::Server(server) => Some(process::cpu_seconds(server.pid())),
+            Self::Postgres(pid) => Some(process::family_cpu_seconds(*pid)),
         }
     }
 
-    /// Returns the resident memory of the Redis server, in bytes. If the store is in a file, returns the resident
-    /// memory of this process.
+    /// Returns the resident memory of the server, in bytes. If the store is in a file, returns the resident memory of
+    /// this process.
     pub(super) fn ram(&self) -> f64 {
         match self {
-            Self::File(_) => process::ram(),
+            Self::File(_) | Self::Sqlite => process::ram(),
             Self::Server(server) => process::ram_of(server.pid()),
+            Self::Postgres(pid) => sum(*pid, process::ram_of),
         }
     }
 
     pub(super) fn peak(&self) -> f64 {
         match self {
-            Self::File(_) => process::peak(),
+            Self::File(_) | Self::Sqlite => process::peak(),
             Self::Server(server) => process::peak_of(server.pid()),
+            Self::Postgres(pid) => sum(*pid, process::peak_of),
         }
     }
+
+    /// Returns whether the book has started the server, and answers questions about it.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self, Self::Postgres(_))
+    }
+}
+
+/// Returns the sum of a figure of a server's processes. A process that has just ended has no figure.
+fn sum(server: u32, figure: fn(u32) -> f64) -> f64 {
+    process::family(server).into_iter().map(figure).filter(|figure| figure.is_finite()).sum()
 }
 
 impl Subject {

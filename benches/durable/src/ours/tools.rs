@@ -1,6 +1,8 @@
 //! Moments, keys and checks.
 
 use super::Failure;
+use std::collections::BTreeMap;
+use std::io::BufRead as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) fn key(n: usize) -> String {
@@ -43,4 +45,12 @@ impl Chance {
 #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
 pub(crate) fn per(amount: f64, count: usize) -> f64 {
     amount / count as f64
+}
+
+/// Asks the program that started this process for something, and returns its answer.
+pub(crate) fn ask(question: &serde_json::Value) -> Result<BTreeMap<String, f64>, Failure> {
+    println!("{question}");
+    let mut line = String::new();
+    let _bytes = std::io::stdin().lock().read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
 }

@@ -4,9 +4,11 @@ use super::deliveries::{Deliveries, Payload};
 use super::figures::Numbers;
 use super::load::{create, fill, waiting};
 use super::subject::{Place, Subject};
-use super::tools::{Chance, check, key, millis, now, per};
+use super::tools::{Chance, ask, check, key, millis, now, per};
 use super::{Failure, Sizes, Task};
 use crate::process;
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,11 +19,12 @@ pub(super) async fn run_create(task: &Task) -> Result<Numbers, Failure> {
     let subject = Subject::start(task, &Deliveries::new(0, 0)).await?;
     let (mut numbers, sizes, durability) = (Numbers::default(), &task.sizes, subject.durability);
     let (mut from, ram) = (0, subject.place.ram());
+    let spent = Spent::begin(task, &subject)?;
     let callers = if sizes.callers == 0 { 64 } else { sizes.callers };
     let chance = Arc::new(Mutex::new(Chance(1)));
     let parts = [("one", sizes.one, 1), ("waiting", sizes.waiting, callers), ("batch", sizes.batch, 0)];
     for (name, total, count) in parts.into_iter().filter(|(_, total, _)| *total > 0) {
-        let cpu = subject.place.cpu_seconds();
+        let (cpu, spent_before) = (subject.place.cpu_seconds(), Spent::begin(task, &subject)?);
         let timers = subject.timers();
         let chance = Arc::clone(&chance);
         let far = move || chance.lock().unwrap_or_else(PoisonError::into_inner).far();
@@ -44,12 +47,43 @@ pub(super) async fn run_create(task: &Task) -> Result<Numbers, Failure> {
         }
         numbers.pace(name, &pace);
         numbers.put(format!("{name}_cpu_us"), per((subject.place.cpu_seconds() - cpu) * 1e6, total));
+        spent_before.end(task, (total, &format!("{name}_")), &mut numbers)?;
         from += total;
         let pending = subject.pending().await?;
         check(pending == from, || format!("{name}: {pending} of {from} timers are there"))?;
     }
     numbers.put("ram", per(subject.place.ram() - ram, from));
+    spent.end(task, (from, ""), &mut numbers)?;
     Ok(numbers)
+}
+
+/// The bytes of log and of tables before a part of a turn. They are known of a PostgreSQL server and of SQLite.
+struct Spent(Option<BTreeMap<String, f64>>);
+
+impl Spent {
+    fn begin(task: &Task, subject: &Subject) -> Result<Self, Failure> {
+        Ok(Self(match subject.place {
+            Place::Postgres(_) => Some(ask(&json!({ "server": true }))?),
+            Place::Sqlite => Some(BTreeMap::from([("disk".to_owned(), process::disk(&task.dir))])),
+            _ => None,
+        }))
+    }
+
+    /// Adds the bytes for each of `count` timers since the beginning, under keys that begin with `prefix`.
+    fn end(self, task: &Task, (count, prefix): (usize, &str), numbers: &mut Numbers) -> Result<(), Failure> {
+        let Some(before) = self.0 else { return Ok(()) };
+        let after = if before.contains_key("wal") {
+            ask(&json!({ "server": true }))?
+        } else {
+            BTreeMap::from([("disk".to_owned(), process::disk(&task.dir))])
+        };
+        for key in ["wal", "disk"] {
+            if let (Some(after), Some(before)) = (after.get(key), before.get(key)) {
+                numbers.put(format!("{prefix}{key}"), per(after - before, count));
+            }
+        }
+        Ok(())
+    }
 }
 
 pub(super) async fn run_late(task: &Task) -> Result<Numbers, Failure> {
@@ -84,7 +118,9 @@ pub(super) async fn run_herd(task: &Task) -> Result<Numbers, Failure> {
     let deliveries = Deliveries::new(0, count);
     let own = process::peak();
     let subject = Subject::start(task, &deliveries).await?;
-    let before = if matches!(subject.place, Place::File(_)) { own } else { subject.place.peak() };
+    let is_file = matches!(subject.place, Place::File(_) | Place::Sqlite);
+    let before = if is_file { own } else { subject.place.peak() };
+    let spent = Spent::begin(task, &subject)?;
     #[expect(clippy::cast_precision_loss, reason = "some seconds")]
     let due = now() + task.sizes.lead as f64;
     fill(&subject.timers(), (0, count), subject.durability, || millis(due)).await?;
@@ -95,9 +131,195 @@ pub(super) async fn run_herd(task: &Task) -> Result<Numbers, Failure> {
     numbers.put("cpu_us", per((subject.place.cpu_seconds() - cpu) * 1e6, count));
     numbers.put("peak_mb", (subject.place.peak() - before) / 1e6);
     subject.shutdown();
+    spent.end(task, (count, ""), &mut numbers)?;
     let noted = deliveries.take();
     check(noted.doubled == 0, || format!("{} doubled deliveries", noted.doubled))?;
     numbers.herd(&noted, due);
+    Ok(numbers)
+}
+
+/// The number of batches of creations a second.
+const TICKS: usize = 50;
+/// The seconds from the start of the runtime to the first creation.
+const WARM: f64 = 3.0;
+
+/// Creates timers and delivers them at the same time, while another transaction holds a snapshot.
+pub(super) async fn run_held(task: &Task) -> Result<Numbers, Failure> {
+    let sizes = &task.sizes;
+    let (each, ticks) = (sizes.rate / TICKS, TICKS * usize::try_from(sizes.seconds)?);
+    let count = each * ticks;
+    let deliveries = Deliveries::new(0, count);
+    let subject = Subject::start(task, &deliveries).await?;
+    if subject.place.is_shared() {
+        let _held = ask(&json!({ "hold": true }))?;
+    }
+    let (cpu, server_cpu) = (subject.place.cpu_seconds(), subject.place.server_cpu_seconds());
+    let begin = now() + WARM;
+    let mut chance = Chance(1);
+    for tick in 0..ticks {
+        #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+        let at = begin + tick as f64 / TICKS as f64;
+        tokio::time::sleep(Duration::from_secs_f64((at - now()).max(0.0))).await;
+        let due = || millis(at + 0.5 + chance.part());
+        fill(&subject.timers(), (tick * each, (tick + 1) * each), subject.durability, due).await?;
+    }
+    let mut numbers = Numbers::default();
+    #[expect(clippy::cast_precision_loss, reason = "some seconds")]
+    let behind = now() - begin - sizes.seconds as f64;
+    numbers.put("behind_ms", (behind * 1e3).max(0.0));
+    deliveries.end(Duration::from_secs(60)).await?;
+    numbers.put("cpu_us", per((subject.place.cpu_seconds() - cpu) * 1e6, count));
+    if let Some(server_cpu) = server_cpu {
+        let spent = subject.place.server_cpu_seconds().unwrap_or_default() - server_cpu;
+        numbers.put("server_cpu_us", per(spent * 1e6, count));
+    }
+    subject.shutdown();
+    let noted = deliveries.take();
+    check(noted.doubled == 0, || format!("{} doubled deliveries", noted.doubled))?;
+    let third = count / 3;
+    numbers.late_of("first_", noted.late_ms[..third].to_vec());
+    numbers.late_of("last_", noted.late_ms[count - third..].to_vec());
+    let growth = numbers.0.numbers["last_p99_ms"] / numbers.0.numbers["first_p99_ms"];
+    numbers.put("growth", growth);
+    Ok(numbers)
+}
+
+/// Another program creates timers by the functions in the database. They are due within 45 ms.
+pub(super) async fn run_foreign(task: &Task) -> Result<Numbers, Failure> {
+    let sizes = &task.sizes;
+    let (each, ticks) = (sizes.rate / TICKS, TICKS * usize::try_from(sizes.seconds)?);
+    let count = each * ticks;
+    let deliveries = Deliveries::new(0, count);
+    let subject = Subject::start(task, &deliveries).await?;
+    let url = task.config.url.as_ref().ok_or("the store is not in PostgreSQL")?;
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+    let _driven = tokio::spawn(connection);
+    let sql = "SELECT count(tourbillon.schedule('t', payload => u.payload, key => u.key,
+                   due => to_timestamp(0) + u.due * interval '1 millisecond'))
+               FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS u (payload, key, due)";
+    let statement = client.prepare(sql).await?;
+    let (cpu, begin) = (subject.place.cpu_seconds(), now() + 1.0);
+    let mut chance = Chance(1);
+    for tick in 0..ticks {
+        #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+        let at = begin + tick as f64 / TICKS as f64;
+        tokio::time::sleep(Duration::from_secs_f64((at - now()).max(0.0))).await;
+        let (mut payloads, mut keys, mut dues) = (Vec::new(), Vec::new(), Vec::new());
+        for n in tick * each..(tick + 1) * each {
+            let due = millis(at + 0.005 + 0.04 * chance.part());
+            payloads.push(serde_json::to_vec(&Payload::new(n, due))?);
+            keys.push(key(n));
+            dues.push(i64::try_from(due)?);
+        }
+        let _count = client.query_one(&statement, &[&payloads, &keys, &dues]).await?;
+    }
+    deliveries.end(Duration::from_secs(60)).await?;
+    let mut numbers = Numbers::default();
+    numbers.put("cpu_us", per((subject.place.cpu_seconds() - cpu) * 1e6, count));
+    subject.shutdown();
+    let noted = deliveries.take();
+    check(noted.doubled == 0, || format!("{} doubled deliveries", noted.doubled))?;
+    // An idle store looks four times a second, and twenty times once it has seen work.
+    numbers.late_of("", noted.late_ms[sizes.rate.min(count)..].to_vec());
+    Ok(numbers)
+}
+
+/// Runs the workload `stock` on a PostgreSQL server, which the book kills and starts again.
+pub(super) async fn run_stock_on_server(task: &Task) -> Result<Numbers, Failure> {
+    let (sizes, total) = (&task.sizes, task.sizes.timers);
+    let first = total + 1;
+    let deliveries = Deliveries::new(first, sizes.overdue);
+    let subject = Subject::start(task, &deliveries).await?;
+    let timers = subject.timers();
+    let mut numbers = Numbers::default();
+    let mut chance = Chance(1);
+    let before = ask(&json!({ "server": true }))?;
+    fill(&timers, (0, total), subject.durability, || chance.far()).await?;
+    let pending = subject.pending().await?;
+    check(pending == total, || format!("{pending} of {total} timers are there"))?;
+    tokio::time::sleep(Duration::from_secs(sizes.quiet)).await;
+    let after = ask(&json!({ "server": true }))?;
+    let grown = |after: &BTreeMap<String, f64>, key: &str| after.get(key).unwrap_or(&f64::NAN) - before[key];
+    numbers.put("disk", per(grown(&after, "disk"), total));
+
+    // Nothing is due.
+    let pids: Vec<u32> =
+        process::family(task.config.server).into_iter().chain([std::process::id()]).collect();
+    for (key, figure) in ask(&json!({ "idle": pids }))? {
+        numbers.put(key, figure);
+    }
+
+    let chosen = move |index: usize| (index * 7_919) % total;
+    let cancel = {
+        let timers = timers.clone();
+        move |index| {
+            let timers = timers.clone();
+            async move {
+                let cancelled = timers.cancel(key(chosen(index)).as_str()).await?;
+                check(matches!(cancelled, Cancelled::Cancelled(_)), || format!("cancel: {cancelled:?}"))
+            }
+        }
+    };
+    let cpu = subject.place.cpu_seconds();
+    let pace = waiting(64, sizes.churn, cancel).await?;
+    numbers.pace("cancel", &pace);
+    numbers.put("cancel_cpu_us", per((subject.place.cpu_seconds() - cpu) * 1e6, sizes.churn));
+    let pending = subject.pending().await?;
+    check(pending == total - sizes.churn, || "the cancelled timers are still there".to_owned())?;
+    let due = chance.far();
+    let durability = subject.durability;
+    let again = {
+        let timers = timers.clone();
+        move |index| {
+            let timers = timers.clone();
+            let due = due + u64::try_from(index).unwrap_or(0);
+            async move { create(&timers, chosen(index), due, durability).await }
+        }
+    };
+    let _pace = waiting(64, sizes.churn, again).await?;
+    let replace = {
+        let timers = timers.clone();
+        move |index| {
+            let timers = timers.clone();
+            let due = due + u64::try_from(index).unwrap_or(0);
+            async move {
+                let spec =
+                    Spec::new(Payload::new(total, due)).key(key(total)).at(UtcMillis::from_millis(due));
+                let spec = spec.if_present(IfPresent::Replace).durability(durability);
+                timers.schedule(spec).await?;
+                Ok(())
+            }
+        }
+    };
+    let pace = waiting(64, sizes.replaces, replace).await?;
+    numbers.pace("replace", &pace);
+    let pending = subject.pending().await?;
+    check(pending == total + 1, || "replacing one key left more than one timer".to_owned())?;
+
+    #[expect(clippy::cast_precision_loss, reason = "some seconds")]
+    let due = now() + sizes.lead as f64;
+    fill(&timers, (first, first + sizes.overdue), durability, || millis(due)).await?;
+    check(now() < due, || "the timers were due before all were created".to_owned())?;
+    let _killed = ask(&json!({ "kill_server": true }))?;
+    tokio::time::sleep(Duration::from_secs_f64((due + 1.5 - now()).max(0.0))).await;
+    let begin = now();
+    let _runs = ask(&json!({ "run_server": true }))?;
+    while let Err(error) = create(&timers, first + sizes.overdue, Chance(2).far(), durability).await {
+        check(now() < begin + 60.0, || format!("no creation is accepted: {error}"))?;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    numbers.put("accepted_s", now() - begin);
+    deliveries.end(Duration::from_secs(120)).await?;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let noted = deliveries.take();
+    numbers.put("fired_s", noted.first - begin);
+    numbers.put("all_s", noted.last - begin);
+    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+    numbers.put("doubled", noted.doubled as f64);
+    let (pending, wanted) = (subject.pending().await?, total + 2);
+    check(pending == wanted, || format!("{pending} timers are pending in place of {wanted}"))?;
+    numbers.put("lost", 0.0);
+    subject.shutdown();
     Ok(numbers)
 }
 
@@ -124,7 +346,7 @@ pub(super) async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
     println!("{}", serde_json::json!({ "idle": [std::process::id()] }));
     let mut line = String::new();
     let _bytes = io::stdin().lock().read_line(&mut line)?;
-    for (key, figure) in serde_json::from_str::<std::collections::BTreeMap<String, f64>>(&line)? {
+    for (key, figure) in serde_json::from_str::<BTreeMap<String, f64>>(&line)? {
         numbers.put(key, figure);
     }
 

@@ -1,7 +1,10 @@
 //! The goals, whether they are met, and the reasons why goals are missed. The reasons have figures.
 
 use super::cell;
-use crate::plan::{BULLMQ, BULLMQ_EVERYSEC, OURS, OURS_BY_DEFAULT, OURS_ON_REDIS, SERVICE};
+use crate::plan::{
+    BULLMQ, BULLMQ_EVERYSEC, GRAPHILE_100, OURS, OURS_BY_DEFAULT, OURS_IN_POSTGRES, OURS_LISTENING,
+    OURS_ON_REDIS, PG_BOSS_500, RIVER, SERVICE,
+};
 use crate::results::Results;
 use std::error::Error;
 use std::fmt::Write as _;
@@ -26,7 +29,7 @@ struct Goal {
     reason: &'static str,
 }
 
-const GOALS: [Goal; 15] = [
+const GOALS: [Goal; 25] = [
     Goal {
         text: "Creation with 64 waiting, a second",
         contestant: OURS,
@@ -167,6 +170,100 @@ const GOALS: [Goal; 15] = [
         reason: "A timer takes {redis redis_herd cpu_us} µs of processor time here, from its claim to its end, and \
                  {bullmq_everysec redis_herd cpu_us} µs for BullMQ, client and server together.",
     },
+    Goal {
+        text: "In PostgreSQL: creation with 64 waiting, a second",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_create",
+        key: "waiting_rate",
+        bound: Bound::AtLeast(20_000.0),
+        reason: "A creation takes {postgres pg_create waiting_cpu_us} µs of processor time, client and server together; the others \
+                 make {river pg_create waiting_rate} (River), {graphile pg_create waiting_rate} (graphile-worker) and \
+                 {pg_boss pg_create waiting_rate} (pg-boss) creations a second.",
+    },
+    Goal {
+        text: "In PostgreSQL: log of a creation with 64 waiting, bytes",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_create",
+        key: "waiting_wal",
+        bound: Bound::AtMost(500.0),
+        reason: "Nearly all of it is the row and its entries of three indexes: in batches of 1,000 it is \
+                 {postgres pg_create batch_wal} bytes. River has {river pg_create waiting_wal} bytes, graphile-worker \
+                 {graphile pg_create waiting_wal}, pg-boss {pg_boss pg_create waiting_wal}.",
+    },
+    Goal {
+        text: "In PostgreSQL: a pending timer in the database, bytes",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_stock",
+        key: "disk",
+        bound: Bound::AtMost(300.0),
+        reason: "A row has some 160 bytes, and its entries of three indexes have the rest. graphile-worker has \
+                 {graphile pg_stock disk} bytes, pg-boss {pg_boss pg_stock disk}.",
+    },
+    Goal {
+        text: "In PostgreSQL: timers due at one instant, a second",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_herd",
+        key: "rate",
+        bound: Bound::AtLeast(25_000.0),
+        reason: "A timer takes {postgres pg_herd cpu_us} µs of processor time from its claim to its end, client and server \
+                 together. graphile-worker makes {graphile pg_herd rate} a second, pg-boss {pg_boss pg_herd rate}, River \
+                 {river pg_herd rate}.",
+    },
+    Goal {
+        text: "In PostgreSQL: log of a timer's whole life, bytes",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_herd",
+        key: "wal",
+        bound: Bound::AtMost(900.0),
+        reason: "A lease is a row of its own with its index, beside the lock of the timer. graphile-worker writes \
+                 {graphile pg_herd wal} bytes, pg-boss {pg_boss pg_herd wal}, River {river pg_herd wal}.",
+    },
+    Goal {
+        text: "In PostgreSQL: lateness at 1,000 a second, p99, ms",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_late",
+        key: "p99_ms",
+        bound: Bound::AtMost(10.0),
+        reason: "The median is {postgres pg_late p50_ms} ms, and the largest {postgres pg_late max_ms} ms. River's 99th percentile \
+                 is {river pg_late p99_ms} ms.",
+    },
+    Goal {
+        text: "In PostgreSQL: lateness of timers that another program creates, p99, ms",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_foreign",
+        key: "p99_ms",
+        bound: Bound::AtMost(60.0),
+        reason: "The store looks each 50 ms. The median is {postgres pg_foreign p50_ms} ms, and the largest \
+                 {postgres pg_foreign max_ms} ms.",
+    },
+    Goal {
+        text: "In PostgreSQL: the same with a connection that listens, p99, ms",
+        contestant: OURS_LISTENING,
+        case: "pg_foreign",
+        key: "p99_ms",
+        bound: Bound::AtMost(10.0),
+        reason: "The median is {listening pg_foreign p50_ms} ms, and the largest {listening pg_foreign max_ms} ms.",
+    },
+    Goal {
+        text: "In PostgreSQL: transactions a second while idle",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_stock",
+        key: "idle_transactions",
+        bound: Bound::AtMost(4.0),
+        reason: "A node looks four times a second, and the server's own transactions come on top. graphile-worker has \
+                 {graphile pg_stock idle_transactions} transactions a second, pg-boss {pg_boss pg_stock idle_transactions}.",
+    },
+    Goal {
+        text: "In PostgreSQL: p99 of lateness under a held snapshot, last third to first third",
+        contestant: OURS_IN_POSTGRES,
+        case: "pg_held",
+        key: "growth",
+        bound: Bound::AtMost(2.0),
+        reason: "The 99th percentile goes from {postgres pg_held first_p99_ms} to {postgres pg_held last_p99_ms} ms, that of \
+                 graphile-worker from {graphile pg_held first_p99_ms} to {graphile pg_held last_p99_ms} ms, that of pg-boss from \
+                 {pg_boss pg_held first_p99_ms} to {pg_boss pg_held last_p99_ms} ms, that of River from \
+                 {river pg_held first_p99_ms} to {river pg_held last_p99_ms} ms.",
+    },
 ];
 
 /// Returns whether the medians meet the goal, with texts for the goal's row in the table. Returns `None` if a figure is
@@ -255,6 +352,11 @@ fn named(name: &str) -> Result<&'static str, Box<dyn Error>> {
         "bullmq" => BULLMQ,
         "bullmq_everysec" => BULLMQ_EVERYSEC,
         "redis" => OURS_ON_REDIS,
+        "postgres" => OURS_IN_POSTGRES,
+        "listening" => OURS_LISTENING,
+        "river" => RIVER,
+        "graphile" => GRAPHILE_100,
+        "pg_boss" => PG_BOSS_500,
         _ => return Err(format!("no contestant is called {name}").into()),
     })
 }

@@ -134,13 +134,43 @@ fn of_section(section: &Section, results: &Results) -> String {
     let first = section.tables.first().map_or("", |(case, ..)| *case);
     let mut text =
         format!("## {}: {}\n\n{}\n\n", section.id, section.title, fill_in(section.work, sizes(first)));
+    let mut missing: Vec<String> = Vec::new();
     for (case, title, columns) in section.tables {
+        // A section with goals of its own shows no empty tables.
+        if section.names_the_best && results.case(case).is_none() {
+            missing.push(format!("`{case}`"));
+            continue;
+        }
         if !title.is_empty() {
             text += &format!("**{}**\n\n", fill_in(title, sizes(case)));
         }
         text += &table(case, columns, results);
+        if section.names_the_best {
+            text += &best(case, columns, results);
+        }
+    }
+    missing.dedup();
+    if !missing.is_empty() {
+        text += &format!("Not measured yet: {}.\n\n", missing.join(", "));
     }
     text
+}
+
+/// Returns a line that names the best contestant of each column, by its median. A column whose medians are all the same
+/// is left out.
+fn best(case: &str, columns: &[Column], results: &Results) -> String {
+    let winner = |(key, heading): &Column| {
+        let medians = CONTESTANTS
+            .iter()
+            .filter_map(|one| Some((one.name, results.samples(case, one.name, key)?.median())));
+        let mut medians: Vec<(&str, f64)> = medians.collect();
+        medians.sort_by(|one, other| one.1.total_cmp(&other.1));
+        let (least, most) = (medians.first()?, medians.last()?);
+        let (name, _) = if key.ends_with("rate") { most } else { least };
+        (least.1 < most.1).then(|| format!("{heading} {name}"))
+    };
+    let winners: Vec<String> = columns.iter().filter_map(winner).collect();
+    if winners.is_empty() { String::new() } else { format!("Best: {}.\n\n", winners.join("; ")) }
 }
 
 /// Replaces placeholders such as `{one}` in a text by the sizes of a case.

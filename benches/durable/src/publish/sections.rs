@@ -8,10 +8,12 @@ pub(super) struct Section {
     pub(super) title: &'static str,
     /// The text that describes the workload, with placeholders for the sizes of the case.
     pub(super) work: &'static str,
+    /// Whether a line below each table names the best contestants.
+    pub(super) names_the_best: bool,
     pub(super) tables: &'static [(&'static str, &'static str, &'static [Column])],
 }
 
-pub(super) const SECTIONS: [Section; 9] = [
+pub(super) const SECTIONS: [Section; 10] = [
     Section {
         id: "D1",
         title: "Create",
@@ -19,6 +21,7 @@ pub(super) const SECTIONS: [Section; 9] = [
                64 callers that each wait for their answer, then {batch} in batches of 1,000. A batch is one call of the \
                peer's; ours, which has no such call, makes 1,000 calls and waits for all. CPU is that of client and server. \
                Checked: all timers are there after each part.",
+        names_the_best: false,
         tables: &[
             (
                 "create",
@@ -61,6 +64,7 @@ pub(super) const SECTIONS: [Section; 9] = [
                `sync_interval: 2m`). \
                Memory is that of the server's processes, less that before the first timer; for ours it is that of the \
                whole program, with a cache of fixed size. On the disk are the blocks of all files, for PostgreSQL without its write-ahead log.",
+        names_the_best: false,
         tables: &[(
             "stock",
             "",
@@ -77,6 +81,7 @@ pub(super) const SECTIONS: [Section; 9] = [
         title: "Lateness",
         work: "Timers due at random milliseconds, created before the first is due; a consumer that does nothing. Lateness is the time at the handler's call less the due moment, both of the system's clock. \
                beanstalkd keeps whole seconds. Checked: all fire, once, and none is early.",
+        names_the_best: false,
         tables: &[
             (
                 "late_1000",
@@ -108,6 +113,7 @@ pub(super) const SECTIONS: [Section; 9] = [
         work: "{timers} timers due at one instant, created before; a consumer that does nothing. The rate counts from the \
                due moment to the last call of the handler. The peak is what the server's processes have gained, for \
                ours the whole program. Checked as D3.",
+        names_the_best: false,
         tables: &[(
             "herd",
             "",
@@ -125,6 +131,7 @@ pub(super) const SECTIONS: [Section; 9] = [
         work: "Of {timers} pending timers {churn} are cancelled by their keys with 64 callers; then, after they were created \
                again, the timer of one key is replaced {replaces} times with 64 callers. What stays on the disk is in D2. \
                Checked: the cancelled ones are gone, and one timer has the key.",
+        names_the_best: false,
         tables: &[(
             "stock",
             "",
@@ -143,6 +150,7 @@ pub(super) const SECTIONS: [Section; 9] = [
         work: "{timers} timers are far, {overdue} come due; SIGKILL for the server, for ours the program. The server, or \
                the program, starts when all of the {overdue} are overdue. Times are from the start of the process. Lost are \
                timers that neither fired nor are pending; doubled are deliveries beyond the first.",
+        names_the_best: false,
         tables: &[(
             "stock",
             "",
@@ -161,6 +169,7 @@ pub(super) const SECTIONS: [Section; 9] = [
         work: "{timers} far timers, a consumer that waits, {idle} s, which begin {quiet} s after the last creation: the \
                checkpoint that ours makes 10 s after its last change is over by then. Processor time, to 10 ms, and voluntary context \
                switches of all threads of server and consumer.",
+        names_the_best: false,
         tables: &[("stock", "", &[("idle_cpu_ms", "CPU, ms"), ("idle_wakes", "switches")])],
     },
     Section {
@@ -172,6 +181,7 @@ pub(super) const SECTIONS: [Section; 9] = [
                receiver besides. The lean load sends requests that were made before, on plain sockets from one thread: \
                service and load share the cores. Each part has a new file. CPU is that of the service, then that of the load and the \
                receiver; for the library it is that of the whole program.",
+        names_the_best: false,
         tables: &[
             (
                 "service",
@@ -232,6 +242,7 @@ pub(super) const SECTIONS: [Section; 9] = [
         work: "`tourbillon-redis` and BullMQ, each on a redis-server of its own with the same options; payload and key as in \
                D1, work and checks as in D1, D3 and D4. CPU is that of client and server. Memory is that of the server, less that \
                before the first timer.",
+        names_the_best: false,
         tables: &[
             (
                 "redis_create",
@@ -294,6 +305,123 @@ pub(super) const SECTIONS: [Section; 9] = [
                     ("rate", "deliveries/s"),
                     ("first_ms", "first, ms late"),
                     ("last_ms", "last, ms late"),
+                    ("cpu_us", "CPU, µs each"),
+                ],
+            ),
+        ],
+    },
+    Section {
+        id: "D10",
+        title: "In PostgreSQL, and under a held snapshot",
+        work: "The libraries on PostgreSQL, all on one server that synchronises its files, each turn in a database of its own; \
+               beside them our store in SQLite, which has no server. Payload and key as in D1, work and checks as in D1, D3, D4, \
+               D5, D6 and D7. CPU is that of client and server. Log is the server's write-ahead log, with all that the server \
+               writes to it during the part. Bytes of the database are those of its files.",
+        names_the_best: true,
+        tables: &[
+            (
+                "pg_create",
+                "{one} creations one by one",
+                &[
+                    ("one_rate", "creations/s"),
+                    ("one_p50_ms", "p50, ms"),
+                    ("one_p99_ms", "p99, ms"),
+                    ("one_cpu_us", "CPU, µs each"),
+                    ("one_wal", "log, bytes each"),
+                ],
+            ),
+            (
+                "pg_create",
+                "{waiting} creations with 64 callers that each wait for their answer",
+                &[
+                    ("waiting_rate", "creations/s"),
+                    ("waiting_p50_ms", "p50, ms"),
+                    ("waiting_p99_ms", "p99, ms"),
+                    ("waiting_cpu_us", "CPU, µs each"),
+                    ("waiting_wal", "log, bytes each"),
+                ],
+            ),
+            (
+                "pg_create",
+                "{batch} creations in batches of 1,000; the bytes of a pending timer after all three parts",
+                &[
+                    ("batch_rate", "creations/s"),
+                    ("batch_cpu_us", "CPU, µs each"),
+                    ("batch_wal", "log, bytes each"),
+                    ("disk", "database, bytes a timer"),
+                ],
+            ),
+            (
+                "pg_late",
+                "Lateness at {rate} a second for {seconds} s",
+                &[
+                    ("p50_ms", "p50, ms"),
+                    ("p99_ms", "p99, ms"),
+                    ("p999_ms", "p99.9, ms"),
+                    ("max_ms", "max, ms"),
+                    ("min_ms", "min, ms"),
+                    ("cpu_us", "CPU, µs each"),
+                ],
+            ),
+            (
+                "pg_foreign",
+                "Lateness at {rate} a second for {seconds} s, of timers that another program creates by `schedule` in SQL, each due \
+                 within 45 ms. A store finds them by a look each 50 ms, or by a notification. The first second does not count: \
+                 an idle store looks each 250 ms",
+                &[
+                    ("p50_ms", "p50, ms"),
+                    ("p99_ms", "p99, ms"),
+                    ("p999_ms", "p99.9, ms"),
+                    ("max_ms", "max, ms"),
+                    ("min_ms", "min, ms"),
+                    ("cpu_us", "CPU, µs each"),
+                ],
+            ),
+            (
+                "pg_herd",
+                "{timers} timers due at one instant, and the log of a timer's whole life, creation included",
+                &[
+                    ("rate", "deliveries/s"),
+                    ("first_ms", "first, ms late"),
+                    ("last_ms", "last, ms late"),
+                    ("cpu_us", "CPU, µs each"),
+                    ("wal", "log of a life, bytes"),
+                ],
+            ),
+            (
+                "pg_stock",
+                "{timers} timers pending: the bytes of the database; cancels and replacements by key; {idle} s without a due timer",
+                &[
+                    ("disk", "database, bytes a timer"),
+                    ("cancel_rate", "cancels/s"),
+                    ("cancel_cpu_us", "CPU, µs each"),
+                    ("replace_rate", "replacements/s"),
+                    ("idle_transactions", "idle: transactions/s"),
+                    ("idle_cpu_ms", "idle: CPU, ms"),
+                ],
+            ),
+            (
+                "pg_stock",
+                "SIGKILL for the server, and its start when {overdue} timers are overdue. Times are from the start",
+                &[
+                    ("accepted_s", "first creation accepted, s"),
+                    ("fired_s", "first fires, s"),
+                    ("all_s", "all overdue fired, s"),
+                    ("lost", "lost"),
+                    ("doubled", "doubled"),
+                ],
+            ),
+            (
+                "pg_held",
+                "{rate} timers a second are created and delivered for {seconds} s, each due 0.5 to 1.5 s after its creation, while \
+                 another transaction holds a snapshot: lateness of the first third and of the last third",
+                &[
+                    ("first_p50_ms", "first third p50, ms"),
+                    ("first_p99_ms", "p99, ms"),
+                    ("last_p50_ms", "last third p50, ms"),
+                    ("last_p99_ms", "p99, ms"),
+                    ("growth", "p99, last to first"),
+                    ("behind_ms", "creations behind at the end, ms"),
                     ("cpu_us", "CPU, µs each"),
                 ],
             ),

@@ -6,6 +6,7 @@ use crate::layout::{Id, moment, read};
 use crate::link::{Failure, Session};
 use crate::node::{Head, Mark, Node};
 use crate::operation::{Act, Batches, Done, Transactions, Turn, Work, held, operate};
+use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio_postgres::Row;
@@ -49,6 +50,9 @@ impl Claims {
         let has_changed = self.node.with_mark(|mark| mark.follow(&head));
         let mut claimed =
             Claimed { now: moment(head.now), next_due: head.next.map(moment), ..Claimed::default() };
+        if !rows.is_empty() {
+            self.node.has_claimed.store(true, Ordering::Relaxed);
+        }
         let mut once = Vec::new();
         for row in &rows {
             match read(row, 1) {

@@ -141,8 +141,10 @@ async fn reap_some(
         session.query(sql, &[(&millis, Type::INT8)]).await?;
         return Ok((Reaped::default(), 0));
     }
-    // A lease may have been renewed before this statement has locked it.
-    let sql = "SELECT l.id FROM tourbillon.lease l WHERE l.id = ANY ($1) AND l.until <= $2 FOR UPDATE";
+    // A lease may have been renewed before this statement. A lease that another transaction holds is being ended or
+    // renewed. An end locks the lease before the timer, so it must not be waited for.
+    let sql =
+        "SELECT l.id FROM tourbillon.lease l WHERE l.id = ANY ($1) AND l.until <= $2 FOR UPDATE SKIP LOCKED";
     let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY), (&millis, Type::INT8)]).await?;
     let mut known: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
     known.extend(turn.also.iter().copied().map(Id));

@@ -7,4 +7,4 @@ mod this_node;
 
 pub(crate) use mark::{Head, Mark};
 pub(crate) use registry::nodes;
-pub(crate) use this_node::Node;
+pub(crate) use this_node::{Node, VERSION};

@@ -9,12 +9,16 @@
 use super::mark::Mark;
 use crate::deployment::{Deployment, ms};
 use crate::link::{Failure, Session};
+use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::store::StoreError;
+
+/// The version of the program, as the table of the nodes shows it.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// This process as a node.
 pub(crate) struct Node {
@@ -26,6 +30,8 @@ pub(crate) struct Node {
     state: Mutex<State>,
     /// Lets one claim or look run at a time, because each begins at the mark that the last one has left.
     pub(crate) claims: tokio::sync::Mutex<()>,
+    /// Whether this node has leased a timer since the last sum of the counts.
+    pub(crate) has_claimed: AtomicBool,
     /// Calls the task of the node, because the node has entered or the store is dropped.
     pub(crate) bell: Notify,
 }
@@ -47,6 +53,7 @@ impl Node {
             ttl,
             state: Mutex::default(),
             claims: tokio::sync::Mutex::default(),
+            has_claimed: AtomicBool::new(false),
             bell: Notify::new(),
         }
     }
@@ -85,7 +92,7 @@ impl Node {
 
     /// Gives a sign of life, and takes this node's part of the shards. Makes the process a node if it is none.
     pub(crate) async fn give_sign(&self, session: &mut Session) -> Result<(), Failure> {
-        let (name, version, ttl) = (&*self.name, env!("CARGO_PKG_VERSION"), ms(self.ttl));
+        let (name, version, ttl) = (&*self.name, VERSION, ms(self.ttl));
         let now = self.deployment.time.argument();
         let sql = "SELECT tourbillon.sign($1, $2, $3, $4, $5)";
         let params: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
@@ -96,6 +103,12 @@ impl Node {
             (&ttl, Type::INT8),
         ];
         session.query(sql, &params).await?;
+        self.has_signed();
+        Ok(())
+    }
+
+    /// Records a sign of life. The process is a node from now on.
+    pub(crate) fn has_signed(&self) {
         let was_member = {
             let (mut state, now) = (self.state(), self.deployment.time.now());
             state.sign = Some(now);
@@ -104,7 +117,6 @@ impl Node {
         if !was_member {
             self.bell.notify_one();
         }
-        Ok(())
     }
 
     /// Removes this process from the nodes. Its shards are free.

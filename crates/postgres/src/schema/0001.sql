@@ -45,7 +45,7 @@ CREATE INDEX timer_parked ON tourbillon.timer (reason, due, id) WHERE phase = 'k
 CREATE INDEX timer_dead ON tourbillon.timer (died, id) WHERE phase = 'd';
 CREATE INDEX timer_label ON tourbillon.timer USING gin (labels) WHERE labels IS NOT NULL;
 
--- The leases: a row from a claim to the end of its delivery.
+-- The leases: a row from a claim to the end of its delivery. They are few, so a reap reads them all.
 CREATE TABLE tourbillon.lease (
     id uuid PRIMARY KEY,
     until bigint NOT NULL,
@@ -53,7 +53,6 @@ CREATE TABLE tourbillon.lease (
     claim bigint NOT NULL,
     namespace text COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX lease_until ON tourbillon.lease (until, id);
 
 -- The ids that callers chose, for an hour after the end of their timers.
 CREATE TABLE tourbillon.remembered (id uuid PRIMARY KEY, until bigint NOT NULL);

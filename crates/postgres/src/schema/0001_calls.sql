@@ -84,7 +84,7 @@ BEGIN
                 PERFORM tourbillon.check_not_remembered(p_id, p_now);
             END IF;
             IF v_due < p_now + 250 AND (SELECT s.notify FROM tourbillon.setting s) THEN
-                PERFORM pg_notify('tourbillon', tourbillon.shard_of(p_id)::text);
+                PERFORM pg_notify('tourbillon', '');
             END IF;
             RETURN ROW(CASE WHEN v_old IS NULL THEN 'created' ELSE 'replaced' END, p_id, v_old, v_was)
                 ::tourbillon.placed;
@@ -363,6 +363,9 @@ BEGIN
             THEN t.extra || jsonb_build_object('scheduled', coalesce((t.extra ->> 'scheduled')::bigint, t.due))
             ELSE t.extra - 'scheduled' END, '{}')
     WHERE t.id = v_id;
+    IF v_due < v_now + 250 AND (SELECT s.notify FROM tourbillon.setting s) THEN
+        PERFORM pg_notify('tourbillon', '');
+    END IF;
     RETURN 'moved';
 END $$;
 

@@ -39,31 +39,39 @@ BEGIN
             DELETE FROM tourbillon.timer t WHERE t.id = ANY (v_old);
         END IF;
     END IF;
+    IF (SELECT s.notify FROM tourbillon.setting s)
+        AND EXISTS (SELECT 1 FROM unnest(p_dues, p_phases) AS n (due, phase) WHERE n.due < v_now + 250 AND n.phase = 'p')
+    THEN
+        PERFORM pg_notify('tourbillon', '');
+    END IF;
     RETURN QUERY SELECT m FROM unnest(v_made) m WHERE v_old IS NULL OR m <> ALL (v_old);
 END $$;
 
 -- Ends deliveries whose timers leave nothing behind: no next occurrence of a series follows. Returns the ids of the
--- timers that are gone. The leases are looked for after the timers are locked, in the order of their ids.
+-- timers that are gone. The lease is deleted first: whoever deletes it ends the delivery. A reap that holds the timer
+-- passes over the lease, and a withdrawal that holds the timer is waited for.
 CREATE FUNCTION tourbillon.end_many(
     p_now bigint, p_ids uuid[], p_incarnations bigint[], p_claims bigint[], p_sync boolean
 ) RETURNS SETOF uuid LANGUAGE plpgsql
 -- Each statement finds its rows by indexes, also while the statistics are of a time when the tables were empty.
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET jit = off AS $$
-DECLARE v_now CONSTANT bigint := coalesce(p_now, tourbillon.now_ms()); v_ids uuid[];
+DECLARE v_now CONSTANT bigint := coalesce(p_now, tourbillon.now_ms()); v_held uuid[]; v_ids uuid[];
 BEGIN
     IF NOT p_sync THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
-    PERFORM 1 FROM tourbillon.timer t WHERE t.id = ANY (p_ids) ORDER BY t.id FOR UPDATE;
+    -- A timer without a series never gets one, and a withdrawn timer stays withdrawn.
     WITH held AS (
         DELETE FROM tourbillon.lease l
         USING unnest(p_ids, p_incarnations, p_claims) AS e (id, incarnation, claim), tourbillon.timer t
         WHERE l.id = e.id AND l.incarnation = e.incarnation AND l.claim = e.claim AND t.id = l.id
             AND (t.extra IS NULL OR NOT t.extra ? 'series' OR t.phase <> 'p')
         RETURNING l.id
-    ), gone AS (
-        DELETE FROM tourbillon.timer t USING held h WHERE t.id = h.id RETURNING t.id, t.extra
+    )
+    SELECT array_agg(h.id ORDER BY h.id) INTO v_held FROM held h;
+    WITH gone AS (
+        DELETE FROM tourbillon.timer t WHERE t.id = ANY (v_held) RETURNING t.id, t.extra
     ), kept AS (
         INSERT INTO tourbillon.remembered AS r (id, until)
         SELECT g.id, v_now + 3600000 FROM gone g WHERE g.extra ? 'chosen'
@@ -298,6 +306,20 @@ BEGIN
     WHERE s.number = ANY (v_mine) AND (s.owner IS NULL OR s.owner <> ALL (v_live));
     DELETE FROM tourbillon.remembered r WHERE r.until <= v_now;
     RETURN v_now;
+END $$;
+
+-- Gives a sign of life, and then looks as `peek` does. Also returns whether the changes of the numbers of timers are
+-- worth a sum.
+CREATE FUNCTION tourbillon.tick(
+    p_now bigint, p_node bigint, p_owned text, p_mark_due bigint, p_mark_id uuid, p_seen text, p_again uuid[],
+    p_name text, p_version text, p_ttl bigint
+) RETURNS TABLE (
+    now bigint, is_same boolean, next_due bigint, has_late boolean, snapshot text, has_sums boolean
+) LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM tourbillon.sign(p_now, p_node, p_name, p_version, p_ttl);
+    RETURN QUERY SELECT p.*, EXISTS (SELECT 1 FROM tourbillon.tally OFFSET 100)
+        FROM tourbillon.peek(p_now, p_node, p_owned, p_mark_due, p_mark_id, p_seen, p_again) p;
 END $$;
 
 -- Removes a node, and frees its shards.

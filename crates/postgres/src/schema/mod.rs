@@ -163,3 +163,10 @@ pub(crate) async fn agree_on_clock(pool: &Arc<Pool>, is_test: bool) -> Result<()
     let message = "the deployment is on another kind of clock";
     Err(StoreError::new(StoreErrorKind::Limit, message))
 }
+
+/// Lets creations of timers that are due at once notify the nodes that listen.
+pub(crate) async fn notify(pool: &Arc<Pool>) -> Result<(), StoreError> {
+    let mut session = pool.session().await.map_err(Failure::into_error)?;
+    let sql = "UPDATE tourbillon.setting SET notify = true WHERE NOT notify";
+    session.query(sql, &[]).await.map(drop).map_err(Failure::into_error)
+}

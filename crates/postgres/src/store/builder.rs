@@ -18,6 +18,7 @@ pub struct PostgresBuilder {
     pub(super) ttl: Duration,
     pub(super) poll: Option<Duration>,
     pub(super) migrates: bool,
+    pub(super) listens: bool,
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
@@ -30,7 +31,7 @@ impl core::fmt::Debug for PostgresBuilder {
 impl PostgresBuilder {
     pub(super) fn new() -> Self {
         let (schema, node) = ("tourbillon".into(), "node".into());
-        Self { schema, node, ttl: TTL, poll: Some(POLL), migrates: true, clock: None }
+        Self { schema, node, ttl: TTL, poll: Some(POLL), migrates: true, listens: false, clock: None }
     }
 
     /// Sets the name of the schema: up to 63 small letters, digits and `_`, with a letter first. `tourbillon` by
@@ -56,6 +57,20 @@ impl PostgresBuilder {
     /// pause the store never looks by itself, which is for tests.
     pub fn poll(mut self, pause: Option<Duration>) -> Self {
         self.poll = pause;
+        self
+    }
+
+    /// Sets whether the store listens for notifications, on a connection beside those of its pool. It does not by
+    /// default.
+    ///
+    /// A store that listens finds timers at once that other processes have made due within 250 ms. All other timers are
+    /// found by looks in any case. The opening sets `notify` in the table `setting`, so creations of such timers call
+    /// `pg_notify`. All commits with a notification take one lock of the server.
+    ///
+    /// A pool in transaction mode (pgbouncer) passes no notifications on. Without [`poll`](Self::poll) this setting has
+    /// no effect.
+    pub fn listen(mut self, listens: bool) -> Self {
+        self.listens = listens;
         self
     }
 

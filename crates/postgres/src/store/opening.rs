@@ -31,10 +31,11 @@ impl PostgresBuilder {
         let pool = Pool::new(connect.clone(), &self.schema)?;
         let is_test = self.clock.is_some();
         let opening = {
-            let (pool, migrates) = (Arc::clone(&pool), self.migrates);
+            let (pool, migrates, listens) = (Arc::clone(&pool), self.migrates, self.listens);
             async move {
                 schema::prepare(&pool, migrates).await?;
-                schema::agree_on_clock(&pool, is_test).await
+                schema::agree_on_clock(&pool, is_test).await?;
+                if listens { schema::notify(&pool).await } else { Ok(()) }
             }
         };
         pool.spawn(opening).await?;
@@ -66,6 +67,9 @@ impl PostgresBuilder {
         }
         if let Some(pause) = self.poll {
             store.start_upkeep(pause);
+            if self.listens {
+                store.start_listening(connect.clone());
+            }
         }
         Ok(store)
     }

@@ -4,6 +4,7 @@ use super::builder::PostgresBuilder;
 use crate::call::Transactional;
 use crate::claim::{Claims, reap, renew};
 use crate::deployment::Deployment;
+use crate::link::Connect;
 use crate::node::{Node, nodes};
 use crate::operation::{Batches, Creations, LateEnds, Transactions, import};
 use crate::read::{check, counts, export, find, horizon, list, recover, upcoming};
@@ -86,6 +87,10 @@ impl PostgresStore {
 
     pub(super) fn start_upkeep(&self, pause: Duration) {
         upkeep::start(&self.node, pause);
+    }
+
+    pub(super) fn start_listening(&self, connect: Connect) {
+        upkeep::listen_for(&self.node, connect);
     }
 
     /// Returns the number that identifies this process among the nodes ([`Node::incarnation`]).

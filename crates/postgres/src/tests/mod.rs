@@ -17,3 +17,4 @@ mod races;
 mod server;
 mod session;
 mod through_functions;
+mod wakes;

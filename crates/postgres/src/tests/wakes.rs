@@ -1,0 +1,63 @@
+//! Tests the wake-ups of a store that listens.
+
+use super::server::connect;
+use super::session::await_sessions;
+use crate::PostgresStore;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use tourbillon_durable::store::{Claimant, Limit, TimerStore};
+use tourbillon_fault::Postgres;
+
+/// The condition of the session that listens.
+const EAR: &str = "query = 'LISTEN tourbillon'";
+
+/// Opens a store that looks once a minute, and listens. Returns it with the calls that wake its runtime.
+fn listening(server: &Postgres) -> (PostgresStore, Receiver<()>) {
+    let builder = PostgresStore::builder().poll(Some(Duration::from_secs(60))).listen(true);
+    let store = pollster::block_on(builder.open(&connect(server))).unwrap();
+    assert_eq!(claim(&store, 1), 0);
+    await_sessions(server, EAR, 1);
+    let (sender, calls) = channel();
+    store.subscribe(Box::new(move || _ = sender.send(())));
+    (store, calls)
+}
+
+/// Claims, and returns the number of timers.
+fn claim(store: &PostgresStore, number: u64) -> usize {
+    let by = Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) };
+    let limit = Limit { timers: 10, bytes: u64::MAX };
+    pollster::block_on(store.claim(by, number, limit)).unwrap().leased.len()
+}
+
+/// Waits until nobody wakes the runtime any more.
+fn calm(calls: &Receiver<()>) {
+    while calls.recv_timeout(Duration::from_millis(300)).is_ok() {}
+}
+
+#[test]
+fn a_store_that_listens_finds_a_timer_of_another_program_at_once() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let (store, calls) = listening(&server);
+    calm(&calls);
+    let _id = server.sql("SELECT tourbillon.schedule('mail')");
+    calls.recv_timeout(Duration::from_secs(10)).expect("the runtime is woken");
+    assert_eq!(claim(&store, 2), 1);
+    calm(&calls);
+    let _id = server.sql("SELECT tourbillon.schedule('mail', delay => '1 day', key => 'far')");
+    calls.recv_timeout(Duration::from_millis(500)).expect_err("a far timer wakes nobody");
+    assert_eq!(server.sql("SELECT tourbillon.move_to('far', delay => '0')"), "moved");
+    calls.recv_timeout(Duration::from_secs(10)).expect("the runtime is woken");
+}
+
+#[test]
+fn a_lost_connection_that_listens_is_replaced() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let (_store, calls) = listening(&server);
+    let ended = format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {EAR}");
+    assert_eq!(server.sql(&ended), "1");
+    await_sessions(&server, EAR, 0);
+    await_sessions(&server, EAR, 1);
+    calm(&calls);
+    let _id = server.sql("SELECT tourbillon.schedule('mail')");
+    calls.recv_timeout(Duration::from_secs(10)).expect("the runtime is woken");
+}

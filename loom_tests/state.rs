@@ -151,11 +151,11 @@ fn who_waits_sees_what_the_handler_did() {
             // SAFETY: the claim succeeded, and no thread reads before the handler's end.
             effect.0.with_mut(|effect| unsafe { *effect = 1 });
             control.finish(generation);
-            waiters.are_there()
+            waiters.are_there(id.index())
         });
         let (effect, waiters) = &*shared;
         let control = slab.slots().control(id.index());
-        let _waiter = waiters.enter();
+        let _waiter = waiters.enter(id.index());
         let sleeps = !control.has_ended(id);
         if !sleeps {
             // SAFETY: the handler has ended.
@@ -239,5 +239,38 @@ fn eviction_races_with_reschedule() {
             "evicted with a deadline of another arming: {evicted:?}"
         );
         handle.join().unwrap();
+    });
+}
+
+/// A thread cancels a timer whose handler runs, as `cancel_and_wait` does, and finds that the handler has just ended.
+/// Then the thread sees the handler's writes.
+#[test]
+fn who_comes_too_late_to_wait_sees_what_the_handler_did() {
+    use crate::base::sync::UnsafeCell;
+    struct Effect(UnsafeCell<u32>);
+    // SAFETY: the cell is written by the handler, and read by the thread that saw the handler end.
+    unsafe impl Sync for Effect {}
+    // SAFETY: as above.
+    unsafe impl Send for Effect {}
+
+    model("who_comes_too_late_to_wait_sees_what_the_handler_did", || {
+        let (slab, id, stamp) = armed();
+        let effect = StdArc::new(Effect(UnsafeCell::new(0)));
+        let (firing, of_worker) = (StdArc::clone(&slab), StdArc::clone(&effect));
+        let worker = thread::spawn(move || {
+            let control = firing.slots().control(id.index());
+            let Claim::Won { generation, .. } = control.claim(stamp, DUE) else { return };
+            // SAFETY: the claim succeeded, and no thread reads before the handler's end.
+            of_worker.0.with_mut(|effect| unsafe { *effect = 1 });
+            control.finish(generation);
+        });
+        let control = slab.slots().control(id.index());
+        // `Handle::cancel_and_wait`, then `Core::wait_for_end`.
+        if control.cancel(id) == Cancel::Running && !control.is_running(id) {
+            // SAFETY: the handler has ended.
+            let seen = effect.0.with(|effect| unsafe { *effect });
+            assert_eq!(seen, 1, "cancel_and_wait has returned, and what the handler did is not seen");
+        }
+        worker.join().unwrap();
     });
 }

@@ -135,7 +135,7 @@ impl ShardCounters {
 }
 
 /// The number of cache lines over which a station (an engine's part of a shard) distributes its counts of fired timers.
-const STRIPES: usize = 8;
+const STRIPES: usize = if cfg!(tourbillon_loom) { 1 } else { 8 };
 
 /// The cache line on which a thread counts the timers that it fires. If all threads used one line, threads that fire at
 /// the same time would pass the line to and fro with each timer.
@@ -174,9 +174,8 @@ impl Firings {
     }
 }
 
-/// Counts the timers that a session fires, before their handlers begin. A session that holds its line counts by plain
-/// stores. If another session holds the line, the session counts by read-modify-writes, on a line for all such
-/// sessions.
+/// Counts the timers that a session fires, before their handlers begin. A session that holds a line counts by plain
+/// stores. If other sessions hold all lines, the session counts by read-modify-writes, on a line for all such sessions.
 ///
 /// # Synchronisation
 /// | pair | release side    | acquire side | handed over                     | model |
@@ -234,7 +233,7 @@ pub(crate) struct StationCounters {
     /// The number of due tickets that were posted again because their owned timers had been postponed.
     pub(crate) postponed: Counter,
     fired: [CachePadded<Firings>; STRIPES],
-    /// The counts of sessions whose line another session held.
+    /// The counts of sessions that found no line free.
     fired_elsewhere: CachePadded<Firings>,
     begun: CachePadded<Counter>,
     /// The moment, in nanoseconds, at which the shard handed over a chunk. Of all chunks that workers have begun, this
@@ -274,9 +273,12 @@ impl StationCounters {
 
     /// Begins to count the firings of a session, whose thread counts on `stripe`.
     pub(crate) fn tally(&self, Stripe(stripe): Stripe) -> Tally<'_> {
-        let own = &self.fired[stripe];
-        let is_held = own.try_hold();
-        Tally { firings: if is_held { own } else { &self.fired_elsewhere }, is_held }
+        // Blocked handlers may hold lines for long.
+        let mut lines = (stripe..stripe + STRIPES).map(|line| &*self.fired[line % STRIPES]);
+        match lines.find(|line| line.try_hold()) {
+            Some(firings) => Tally { firings, is_held: true },
+            None => Tally { firings: &self.fired_elsewhere, is_held: false },
+        }
     }
 
     fn firings(&self) -> impl Iterator<Item = &Firings> {

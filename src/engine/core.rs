@@ -110,7 +110,7 @@ impl<T: Send + 'static> Core<T> {
     pub(crate) fn wait_for_end(&self, id: TimerId) {
         let Some(control) = self.timers.control(id) else { return };
         if control.is_running(id) {
-            self.quiescence.wait_for_end(|| control.has_ended(id));
+            self.quiescence.wait_for_end(id.index(), || control.has_ended(id));
         }
     }
 

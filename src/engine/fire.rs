@@ -49,6 +49,8 @@ impl<T: Send + 'static> Copy for Session<'_, T> {}
 
 impl<'a, T: Send + 'static> OpenSession<'a, T> {
     fn begin(core: &'a StdArc<Core<T>>, shard: usize) -> Self {
+        // First, because a clock of the user's own may panic: then no session has begun.
+        let pace = Pace::begin(core.clock());
         core.quiescence.begin_session();
         core.membership.begin_firing();
         let session = Session {
@@ -57,10 +59,7 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
             counters: &core.admission().stations().at(shard).counters,
         };
         let tally = session.counters.tally(Stripe::of_this_thread());
-        Self {
-            session,
-            results: Results { vacated: Magazine::new(), tally, pace: Pace::begin(core.clock()) },
-        }
+        Self { session, results: Results { vacated: Magazine::new(), tally, pace } }
     }
 
     /// Returns the session, and the results to fill. Both borrow from this guard.
@@ -106,7 +105,9 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
     /// Ends the session. Only then does the histogram of lateness have all its timers.
     fn end(mut self) {
         let (session, results) = self.parts();
-        results.pace.end_row(session.core.clock(), session.counters);
+        let begin = results.pace.now();
+        results.pace.end_last_row(session.core.clock(), session.counters);
+        session.counters.add_busy(results.pace.now() - begin);
     }
 }
 
@@ -152,7 +153,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
                     )
                 });
                 control.finish(generation);
-                core.quiescence.announce_end();
+                core.quiescence.announce_end(index);
                 slots.vacate(&mut results.vacated, control, index);
                 return true;
             }
@@ -202,6 +203,8 @@ impl<'a, T: Send + 'static> Session<'a, T> {
             Begin::Free => {
                 counters.passed_on.add(1);
                 self.free_owned(results, index);
+                // The drop of the payload may have taken long. The next handler's row begins after it.
+                results.pace.end_row(core.clock(), counters);
             }
             Begin::AtRest => counters.stale_at_worker.add(1),
         }

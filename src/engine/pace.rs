@@ -6,8 +6,8 @@
 //!
 //! The histogram of lateness needs the moment at which each handler began. The handlers of a quick row count as begun
 //! at the row's start, which is less than [`QUICK_NANOS`] too early. In another row any handler may have been the slow
-//! one, so all but the first count as begun at the row's end. So the histogram never hides a delay: it may have up to
-//! seven timers as too late after a handler that suddenly takes long.
+//! one, so all but the first count as begun at the row's end: some of them as too late, none as too early. Only what
+//! happens between two handlers, such as tickets of ended timers, can still be left out.
 //!
 //! A clock of the user's own is read after each handler. It may move in steps, and then its moments matter.
 
@@ -76,6 +76,13 @@ impl Pace {
     #[inline(always)]
     pub(super) fn count_handler(&mut self, clock: &EngineClock, counters: &StationCounters) {
         if self.called >= self.length {
+            self.end_row(clock, counters);
+        }
+    }
+
+    /// Ends the row of handlers if it has a handler. Called at the end of a session.
+    pub(super) fn end_last_row(&mut self, clock: &EngineClock, counters: &StationCounters) {
+        if self.called > 0 {
             self.end_row(clock, counters);
         }
     }

@@ -7,11 +7,11 @@ use crate::lockfree::sessions::{EvictionRight, Sessions};
 use crate::lockfree::waiters::Waiters;
 
 /// The sessions of an engine, and the condition variable on which threads wait for their end. A session is the time in
-/// which a worker fires one chunk (a group of due tickets).
+/// which a worker fires tickets of one batch.
 pub(crate) struct Quiescence {
     /// The threads that wait for the end of a one-shot's handler.
     waiters: Waiters,
-    /// The number of sessions (workers that are firing a chunk), and the progress of a shutdown.
+    /// The number of sessions, and the progress of a shutdown.
     sessions: Sessions,
     made_in: Generation,
     /// The condition variable on which threads wait. They wait for the end of a handler or of the last session, or for
@@ -87,15 +87,15 @@ impl Quiescence {
 
     /// Waits until `has_ended` returns true: until the handler of a one-shot has ended. The worker that ends the
     /// handler then calls [`announce_end`](Self::announce_end).
-    pub(super) fn wait_for_end(&self, has_ended: impl Fn() -> bool) {
-        let _waiter = self.waiters.enter();
+    pub(super) fn wait_for_end(&self, index: u32, has_ended: impl Fn() -> bool) {
+        let _waiter = self.waiters.enter(index);
         self.wait_until(has_ended);
     }
 
     /// Wakes the threads that wait for the end of a one-shot's handler. The caller has just ended such a handler.
     #[inline]
-    pub(super) fn announce_end(&self) {
-        if self.waiters.are_there() {
+    pub(super) fn announce_end(&self, index: u32) {
+        if self.waiters.are_there(index) {
             self.announce();
         }
     }

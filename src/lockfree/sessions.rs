@@ -1,5 +1,5 @@
-//! The sessions of workers and the end of an engine. A session is the time in which a worker fires one chunk of
-//! tickets. One word counts the sessions under way, and shows how far the engine's end has come.
+//! The sessions of workers and the end of an engine. A session is the time in which a worker fires tickets of
+//! one batch. One word counts the sessions under way, and shows how far the engine's end has come.
 //!
 //! A worker begins a session, fires tickets while the engine does not stop, and ends the session. A shutdown stops the
 //! engine, waits until the engine is quiescent, and evicts the timers that are still armed. One word holds the count of
@@ -62,7 +62,7 @@ const SESSIONS: u64 = EVICTED - 1;
 pub(crate) struct EvictionRight(());
 
 /// The word of one engine: the number of sessions under way, and the progress of the shutdown. A session is the time in
-/// which a worker fires one chunk of timers.
+/// which a worker fires tickets of one batch.
 #[derive(Debug)]
 pub(crate) struct Sessions(CachePadded<AtomicU64>);
 

@@ -9,6 +9,7 @@ mod deadlines;
 mod full;
 mod inside;
 mod jobs;
+mod sessions;
 mod shutdown;
 mod threads;
 mod waiting;

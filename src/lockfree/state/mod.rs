@@ -1,9 +1,9 @@
 //! The two words of a timer, and all transitions of their contents.
 //!
-//! Each transition is a compare-and-swap on the state. The thread whose compare-and-swap succeeds owns the objects that
-//! the transition hands over, and no other thread accesses them. A timer needs no other synchronisation. This page
-//! describes one-shot timers, which are scheduled once and found by their id. An owned timer, which a handle arms any
-//! number of times, uses these two words by a protocol of its own: see [`owned`].
+//! Each transition for which threads may race is a compare-and-swap on the state. The thread whose compare-and-swap
+//! succeeds owns the objects that the transition hands over, and no other thread accesses them. A timer needs no other
+//! synchronisation. This page describes one-shot timers, which are scheduled once and found by their id. An owned
+//! timer, which a handle arms any number of times, uses these two words by a protocol of its own: see [`owned`].
 //!
 //! # Layout
 //! ```text
@@ -238,8 +238,8 @@ impl Control {
 
     /// Returns whether the handler of the timer with this id runs.
     pub(crate) fn is_running(&self, id: TimerId) -> bool {
-        // Ordering: Relaxed. A hint.
-        is_running(self.state.load(Ordering::Relaxed), id)
+        // Ordering: Acquire [T2]. If the handler has ended, the handler's effects.
+        is_running(self.state.load(Ordering::Acquire), id)
     }
 
     /// Returns whether the timer with this id has ended.

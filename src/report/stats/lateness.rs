@@ -8,9 +8,8 @@ const BOUNDS: usize = 18;
 /// A distribution of latenesses: the times between deadlines and the starts of handlers. Percentiles are exact to 3 %,
 /// rounded up. Latenesses of more than 73 minutes count as 73 minutes.
 ///
-/// Up to eight quick handlers share a reading of the system's clock, so a lateness may be 20 µs too short. A handler
-/// that suddenly takes long may make the latenesses of up to seven timers before and after it too long, by the time
-/// that it takes.
+/// Up to eight quick handlers share a reading of the system's clock, so a lateness may be 20 µs too short. If eight
+/// handlers together take longer, the latenesses of seven of them may be too long, by the time that the eight take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lateness {

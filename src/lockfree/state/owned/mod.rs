@@ -522,8 +522,8 @@ impl Owned<'_> {
     /// Makes `end_with` report that a thread waits for the end of the present run. Returns the number of the run, or
     /// `None` if no handler runs.
     pub(crate) fn await_run(&self) -> Option<u32> {
-        // Ordering: Relaxed. A hint for the CAS.
-        let mut state = self.control.state.load(Ordering::Relaxed);
+        // Ordering: Acquire [S2]. If the handler has ended, the handler's effects.
+        let mut state = self.control.state.load(Ordering::Acquire);
         while state & (OWNED | RUNNING) == OWNED | RUNNING {
             match self.update(state, state | WAITED) {
                 Ok(()) => return Some(stamp_of(state)),

@@ -10,6 +10,7 @@
 //! | T1: `deadline`'s first load | `a_read_deadline_is_the_timers_own` |
 //! | T2: `finish` | `who_waits_sees_what_the_handler_did` |
 //! | T2: `has_ended` | `who_waits_sees_what_the_handler_did` |
+//! | T2: `is_running` | `who_comes_too_late_to_wait_sees_what_the_handler_did` |
 //! | F5: `enter`'s fence | `who_waits_sees_what_the_handler_did` |
 //! | F5: `are_there`'s fence | `who_waits_sees_what_the_handler_did` |
 //! | T3: `link`, or `arm`'s deadline | `a_read_deadline_is_the_timers_own` |

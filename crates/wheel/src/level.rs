@@ -1,5 +1,6 @@
 //! The levels of a wheel. Each level is a ring of slots of one width, with a bitmap of the occupied slots.
 
+use crate::blocks::Blocks;
 use crate::slot::Slot;
 use crate::ticket::Ticket;
 use alloc::boxed::Box;
@@ -11,13 +12,13 @@ use alloc::vec;
 /// whole revolution before the ticket is due, and a coarse slot can be spread ahead of time. A slot has a number, `tick
 /// >> shift`, counted from tick 0. The ring holds `2 * 2^BITS` slots, from the number of the wheel's position on.
 #[derive(Debug)]
-pub(super) struct Level<T, const BITS: u32> {
-    slots: Box<[Slot<T>]>,
+pub(super) struct Level<const BITS: u32> {
+    slots: Box<[Slot]>,
     occupied: Box<[u64]>,
     shift: u32,
 }
 
-impl<T: Ticket, const BITS: u32> Level<T, BITS> {
+impl<const BITS: u32> Level<BITS> {
     const RING: u64 = 2 << BITS;
     /// The number of words in the bitmap of a level's occupied slots: a power of two.
     const WORDS: usize = (2usize << BITS) / 64;
@@ -26,7 +27,7 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         const { assert!(BITS >= 5 && BITS <= 10, "a bitmap of whole words, and at most 13 levels") }
         let ring = 2usize << BITS;
         Self {
-            slots: (0..ring).map(|_| Slot::new()).collect(),
+            slots: vec![Slot::EMPTY; ring].into_boxed_slice(),
             occupied: vec![0; Self::WORDS].into_boxed_slice(),
             shift: Self::shift_of(depth),
         }
@@ -58,14 +59,15 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
-    /// Adds a ticket to the level's slot for the ticket's tick. Returns the first tick of that slot.
+    /// Adds a ticket to the level's slot for the ticket's tick. Returns the first tick of that slot, and the number of
+    /// its tickets.
     #[inline]
-    pub(super) fn push(&mut self, ticket: T) -> u64 {
+    pub(super) fn push<T: Ticket>(&mut self, blocks: &mut Blocks<T>, ticket: T) -> (u64, usize) {
         let number = ticket.tick().0 >> self.shift;
         let at = Self::ring_index(number);
         self.occupied[at / 64] |= 1 << (at % 64);
-        self.slots[at].push(ticket);
-        number << self.shift
+        self.slots[at].push(blocks, ticket);
+        (number << self.shift, self.slots[at].len())
     }
 
     #[inline]
@@ -96,18 +98,19 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         None
     }
 
-    pub(super) fn slot(&self, number: u64) -> &Slot<T> {
+    #[inline]
+    pub(super) fn slot(&self, number: u64) -> &Slot {
         &self.slots[Self::ring_index(number)]
     }
 
     /// Calls `change` with slot `number`. Afterwards updates the slot's bit in the bitmap of occupied slots.
     #[inline]
-    pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot<T>) -> R) -> R {
+    pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot) -> R) -> R {
         let at = Self::ring_index(number);
         let slot = &mut self.slots[at];
         let result = change(slot);
         if slot.is_empty() {
-            *slot = Slot::new();
+            *slot = Slot::EMPTY;
             self.occupied[at / 64] &= !(1 << (at % 64));
         } else {
             self.occupied[at / 64] |= 1 << (at % 64);
@@ -139,11 +142,11 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
     }
 
     #[cfg(test)]
-    pub(super) fn check_invariants(&self, position: u64) -> usize {
+    pub(super) fn check_invariants<T: Ticket>(&self, blocks: &Blocks<T>, position: u64) -> usize {
         let mut count = 0;
         for (at, slot) in self.slots.iter().enumerate() {
             assert_eq!(self.occupied[at / 64] >> (at % 64) & 1 == 1, !slot.is_empty());
-            for ticket in slot.tickets() {
+            for ticket in slot.tickets(blocks) {
                 let number = ticket.tick().0 >> self.shift;
                 assert_eq!(Self::ring_index(number), at, "a ticket in a slot that is not its own");
                 assert!(number > position >> self.shift, "a slot that was passed holds a ticket");
@@ -156,13 +159,12 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
     }
 
     #[cfg(test)]
-    pub(super) fn tickets(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().flat_map(Slot::tickets)
+    pub(super) fn tickets<T: Ticket>(&self, blocks: &Blocks<T>) -> impl Iterator<Item = T> {
+        self.slots.iter().flat_map(|slot| slot.tickets(blocks))
     }
 
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
-        let chunks: usize = self.slots.iter().map(Slot::heap_bytes).sum();
-        chunks + size_of_val(&*self.slots) + size_of_val(&*self.occupied)
+        size_of_val(&*self.slots) + size_of_val(&*self.occupied)
     }
 }

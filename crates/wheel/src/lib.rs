@@ -42,6 +42,7 @@
 
 extern crate alloc;
 
+mod blocks;
 mod id;
 mod level;
 mod slot;

@@ -55,8 +55,8 @@ pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     tickets: TicketWheel<Look, BITS>,
     timers: Vec<Timer<T>>,
     free: Vec<u32>,
-    /// Chunks (groups) of due tickets whose timers an advance has not fired yet.
-    due: Vec<Vec<Look>>,
+    /// Due tickets whose timers an advance has not fired yet.
+    due: Vec<Look>,
     live: usize,
     /// The number of timers that ended or were moved, counted to pace the sweep. Such a timer leaves a stale ticket (a
     /// request to check the timer), or has used up its ticket by firing.
@@ -125,7 +125,18 @@ impl<T> Timer<T> {
     fn awaits(&self, look: &Look) -> bool {
         self.marks.stamp() == look.stamp
     }
+
+    /// Ends the timer, and returns its payload. Returns `None` if the slot is vacant.
+    #[inline]
+    fn end(&mut self) -> Option<T> {
+        let payload = self.payload.take()?;
+        self.marks = self.marks.ended();
+        Some(payload)
+    }
 }
+
+/// The number of due tickets for which a wheel keeps memory between two advances.
+const MOST_DUE: usize = 1_024;
 
 /// The number of stale tickets that the wheel tolerates in addition to a share of the pending timers.
 const STALE_SLACK: usize = 1_024;
@@ -210,9 +221,15 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// # Time complexity
     ///
     /// O(1), sweeping included.
+    #[inline]
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
-        let timer = self.timers.get(id.index() as usize)?;
-        if id.is_of(timer.marks.generation()) { self.release(id.index()) } else { None }
+        let timer = self.timers.get_mut(id.index() as usize)?;
+        if !id.is_of(timer.marks.generation()) {
+            return None;
+        }
+        let payload = timer.end()?;
+        self.note_ended(id.index());
+        Some(payload)
     }
 
     /// Returns the payload of a pending timer; `None` if the id is stale.
@@ -245,26 +262,29 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         })
     }
 
-    /// Ends the timer in slot `index`: frees the slot, and returns the payload. Returns `None` if the slot is vacant.
-    fn release(&mut self, index: u32) -> Option<T> {
-        let timer = self.timers.get_mut(index as usize)?;
-        let payload = timer.payload.take()?;
-        timer.marks = timer.marks.ended();
+    /// Frees slot `index`, whose timer has ended.
+    #[inline]
+    fn note_ended(&mut self, index: u32) {
         self.free.push(index);
         self.live -= 1;
         self.sweep_a_little();
-        Some(payload)
     }
 
     /// Counts a timer that has ended or was moved. Every few calls, checks a chunk (a group) of tickets and drops the
     /// stale tickets. Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber
     /// the live tickets.
+    #[inline]
     fn sweep_a_little(&mut self) {
         self.ended = self.ended.wrapping_add(1);
         if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
-            let timers = &self.timers;
-            self.tickets.sweep(CHUNK_TICKETS, |look| timers[look.index as usize].awaits(look));
+            self.sweep_chunk();
         }
+    }
+
+    #[cold]
+    fn sweep_chunk(&mut self) {
+        let timers = &self.timers;
+        self.tickets.sweep(CHUNK_TICKETS, |look| timers[look.index as usize].awaits(look));
     }
 
     /// Advances the wheel to tick `to`, and fires the due timers in no particular order.
@@ -279,7 +299,16 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// # Time complexity
     ///
     /// O(1) for each ticket and O(levels) for each occupied slot passed; empty time costs nothing.
-    pub fn advance(
+    #[inline]
+    pub fn advance(&mut self, to: Tick, budget: usize, fire: impl FnMut(&mut Self, Expired<T>)) -> Progress {
+        if self.due.is_empty() && self.tickets.passes_quietly(to) {
+            return Progress::Settled;
+        }
+        self.advance_and_fire(to, budget, fire)
+    }
+
+    /// Does the work of [`advance`](Self::advance).
+    fn advance_and_fire(
         &mut self,
         to: Tick,
         budget: usize,
@@ -287,21 +316,21 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     ) -> Progress {
         let Self { tickets, timers, due, .. } = self;
         let is_live = |look: &Look| timers[look.index as usize].awaits(look);
-        let progress = tickets.advance(to, budget, is_live, |chunk| due.push(chunk));
+        let progress = tickets.advance_into(to, budget, is_live, &mut *due);
         // Tickets are taken from `due` one by one. So if `fire` unwinds, the rest fires on the next advance.
-        while let Some(chunk) = self.due.last_mut() {
-            let Some(look) = chunk.pop() else {
-                self.due.pop();
-                continue;
-            };
-            let timer = &self.timers[look.index as usize];
+        while let Some(look) = self.due.pop() {
+            let timer = &mut self.timers[look.index as usize];
             if !timer.awaits(&look) {
                 continue;
             }
             let id = TimerId::new(look.index, timer.marks.generation());
-            if let Some(payload) = self.release(look.index) {
+            if let Some(payload) = timer.end() {
+                self.note_ended(look.index);
                 fire(self, Expired { id, tick: look.tick, payload });
             }
+        }
+        if self.due.capacity() > MOST_DUE {
+            self.due = Vec::new();
         }
         progress
     }

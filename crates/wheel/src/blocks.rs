@@ -89,30 +89,45 @@ impl<T: Ticket> Blocks<T> {
 
     /// Takes a free block. Its first ticket is `ticket`, its other tickets are any tickets. The block is linked to
     /// itself.
+    #[inline]
     pub(crate) fn allocate(&mut self, ticket: T) -> BlockIndex {
+        let number = self.roomy;
+        if let Some(segment) = self.segments.get_mut(number as usize) {
+            let place = segment.free;
+            if let (Some(tickets), Some(link)) =
+                (segment.blocks.get_mut(place as usize), segment.links.get_mut(place as usize))
+            {
+                let block = BlockIndex(number << SEGMENT_BITS | place);
+                tickets[0] = ticket;
+                segment.free = core::mem::replace(link, block.0);
+                segment.used += 1;
+                if segment.used as usize == SEGMENT_BLOCKS {
+                    self.roomy = segment.next_roomy;
+                }
+                return block;
+            }
+        }
+        self.allocate_new(ticket)
+    }
+
+    /// Takes a block that was never in use.
+    #[cold]
+    fn allocate_new(&mut self, ticket: T) -> BlockIndex {
         if self.roomy == NIL {
             self.add_segment();
         }
         let number = self.roomy;
         let segment = &mut self.segments[number as usize];
-        let place = segment.free;
-        let place = if place == NIL {
-            segment.add_block(number > 0, ticket)
-        } else {
-            segment.free = segment.links[place as usize];
-            segment.blocks[place as usize][0] = ticket;
-            place
-        };
-        let block = BlockIndex(number << SEGMENT_BITS | place);
-        segment.links[place as usize] = block.0;
+        let place = segment.add_block(number > 0, ticket);
         segment.used += 1;
         if segment.used as usize == SEGMENT_BLOCKS {
             self.roomy = segment.next_roomy;
         }
+        let block = BlockIndex(number << SEGMENT_BITS | place);
+        self.link(block, block);
         block
     }
 
-    #[cold]
     fn add_segment(&mut self) {
         self.roomy = u32::try_from(self.segments.len()).unwrap_or(NIL);
         assert!(self.roomy < NIL >> SEGMENT_BITS, "fewer than 2^32 blocks");
@@ -127,23 +142,35 @@ impl<T: Ticket> Blocks<T> {
 
     /// Gives a block back.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "a number and a place are parts of a u32")]
     pub(crate) fn free(&mut self, block: BlockIndex) {
-        let segment = &mut self.segments[block.segment()];
+        self.take(block, 0, &mut Vec::new());
+    }
+
+    /// Gives a block back. Moves its first `count` tickets to the end of `taken`.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a number and a place are parts of a u32")]
+    pub(crate) fn take(&mut self, block: BlockIndex, count: usize, taken: &mut Vec<T>) {
+        let (number, place) = (block.segment(), block.place());
+        let segment = &mut self.segments[number];
+        // A loop takes less than a call that copies memory: most blocks of fine slots have a ticket or two.
+        for &ticket in &segment.blocks[place][..count] {
+            taken.push(ticket);
+        }
+        segment.links[place] = segment.free;
+        segment.free = place as u32;
         if segment.used as usize == SEGMENT_BLOCKS {
             segment.next_roomy = self.roomy;
-            self.roomy = block.segment() as u32;
+            self.roomy = number as u32;
         }
         segment.used -= 1;
-        segment.links[block.place()] = segment.free;
-        segment.free = block.place() as u32;
         if segment.used == 0 {
-            self.empty_segment(block.segment() as u32);
+            self.empty_segment(number as u32);
         }
     }
 
     /// Gives the memory of an empty segment back. One empty segment keeps its memory, so that a wheel whose tickets
     /// come and go at a segment's edge does not allocate each time.
+    #[cold]
     fn empty_segment(&mut self, number: u32) {
         let spare = self.segments.get(self.spare as usize);
         let keeps = self.spare == number || spare.is_none_or(|spare| spare.used > 0);

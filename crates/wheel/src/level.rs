@@ -5,6 +5,7 @@ use crate::slot::Slot;
 use crate::ticket::Ticket;
 use alloc::boxed::Box;
 use alloc::vec;
+use alloc::vec::Vec;
 
 /// A level of a wheel with a radix of `2^BITS`: a ring of slots.
 ///
@@ -14,9 +15,13 @@ use alloc::vec;
 #[derive(Debug)]
 pub(super) struct Level<const BITS: u32> {
     slots: Box<[Slot]>,
-    occupied: Box<[u64]>,
+    /// For each slot of the ring, a bit that is set if the slot is occupied. The other bits are not used.
+    occupied: [u64; MOST_WORDS],
     shift: u32,
 }
+
+/// The number of words in the bitmap of the largest ring.
+const MOST_WORDS: usize = (2 << 10) / 64;
 
 impl<const BITS: u32> Level<BITS> {
     const RING: u64 = 2 << BITS;
@@ -28,7 +33,7 @@ impl<const BITS: u32> Level<BITS> {
         let ring = 2usize << BITS;
         Self {
             slots: vec![Slot::EMPTY; ring].into_boxed_slice(),
-            occupied: vec![0; Self::WORDS].into_boxed_slice(),
+            occupied: [0; MOST_WORDS],
             shift: Self::shift_of(depth),
         }
     }
@@ -42,6 +47,10 @@ impl<const BITS: u32> Level<BITS> {
     /// must be after `position`.
     #[inline]
     pub(super) fn depth_for(tick: u64, position: u64) -> usize {
+        // Most timers are near, and two comparisons are cheaper than a search.
+        if let Some(depth) = (0..2).find(|&depth| Self::holds(depth, tick, position)) {
+            return depth;
+        }
         let ahead = tick - position;
         let bits = u64::BITS - (ahead | 1).leading_zeros();
         let depth = ((bits - 1) / BITS) as usize;
@@ -65,7 +74,7 @@ impl<const BITS: u32> Level<BITS> {
     pub(super) fn push<T: Ticket>(&mut self, blocks: &mut Blocks<T>, ticket: T) -> (u64, usize) {
         let number = ticket.tick().0 >> self.shift;
         let at = Self::ring_index(number);
-        self.occupied[at / 64] |= 1 << (at % 64);
+        self.occupied[at / 64 % Self::WORDS] |= 1 << (at % 64);
         self.slots[at].push(blocks, ticket);
         (number << self.shift, self.slots[at].len())
     }
@@ -77,30 +86,37 @@ impl<const BITS: u32> Level<BITS> {
     }
 
     /// Returns the number of the first occupied slot after `position`. Takes O(slots of the ring / 64).
+    #[inline]
     pub(super) fn first_occupied(&self, position: u64) -> Option<u64> {
         let here = position >> self.shift;
         let from = Self::ring_index(here.wrapping_add(1));
-        // The word that contains `from` is read twice: its upper part first, its lower part last.
-        for step in 0..=Self::WORDS {
-            let word = (from / 64 + step) % Self::WORDS;
-            let mut bits = self.occupied[word];
-            if step == 0 {
-                bits &= u64::MAX << (from % 64);
-            } else if step == Self::WORDS {
-                bits &= !(u64::MAX << (from % 64));
+        let mut word = from / 64;
+        let mut bits = self.occupied[word % Self::WORDS] & u64::MAX << (from % 64);
+        let mut steps = 0;
+        while bits == 0 {
+            if steps == Self::WORDS {
+                return None;
             }
-            if bits != 0 {
-                let at = (word * 64) as u64 + u64::from(bits.trailing_zeros());
-                let ahead = at.wrapping_sub(here) & (Self::RING - 1);
-                return Some(here + ahead);
-            }
+            steps += 1;
+            word += 1;
+            // At the last step, this is the first word again: only the bits before `from` can be set.
+            bits = self.occupied[word % Self::WORDS];
         }
-        None
+        let at = (word * 64) as u64 + u64::from(bits.trailing_zeros());
+        Some(here + (at.wrapping_sub(here) & (Self::RING - 1)))
     }
 
     #[inline]
     pub(super) fn slot(&self, number: u64) -> &Slot {
         &self.slots[Self::ring_index(number)]
+    }
+
+    /// Takes all tickets out of slot `number`, which has one block.
+    #[inline]
+    pub(super) fn take_block<T: Ticket>(&mut self, number: u64, blocks: &mut Blocks<T>, taken: &mut Vec<T>) {
+        let at = Self::ring_index(number);
+        self.slots[at].take_block(blocks, taken);
+        self.occupied[at / 64 % Self::WORDS] &= !(1 << (at % 64));
     }
 
     /// Calls `change` with slot `number`. Afterwards updates the slot's bit in the bitmap of occupied slots.
@@ -111,9 +127,9 @@ impl<const BITS: u32> Level<BITS> {
         let result = change(slot);
         if slot.is_empty() {
             *slot = Slot::EMPTY;
-            self.occupied[at / 64] &= !(1 << (at % 64));
+            self.occupied[at / 64 % Self::WORDS] &= !(1 << (at % 64));
         } else {
-            self.occupied[at / 64] |= 1 << (at % 64);
+            self.occupied[at / 64 % Self::WORDS] |= 1 << (at % 64);
         }
         result
     }
@@ -145,7 +161,7 @@ impl<const BITS: u32> Level<BITS> {
     pub(super) fn check_invariants<T: Ticket>(&self, blocks: &Blocks<T>, position: u64) -> usize {
         let mut count = 0;
         for (at, slot) in self.slots.iter().enumerate() {
-            assert_eq!(self.occupied[at / 64] >> (at % 64) & 1 == 1, !slot.is_empty());
+            assert_eq!(self.occupied[at / 64 % Self::WORDS] >> (at % 64) & 1 == 1, !slot.is_empty());
             for ticket in slot.tickets(blocks) {
                 let number = ticket.tick().0 >> self.shift;
                 assert_eq!(Self::ring_index(number), at, "a ticket in a slot that is not its own");
@@ -165,6 +181,6 @@ impl<const BITS: u32> Level<BITS> {
 
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.slots) + size_of_val(&*self.occupied)
+        size_of_val(&*self.slots)
     }
 }

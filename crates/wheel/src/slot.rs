@@ -53,23 +53,35 @@ impl Slot {
     ) -> usize {
         let count = limit.min(self.len());
         let mut left = count;
-        while left > 0 {
-            let block = self.first_block(blocks);
-            let full = self.len().min(BLOCK_TICKETS);
-            if left < full {
-                self.take_part(blocks, left, taken);
-                break;
-            }
-            taken.extend_from_slice(&blocks.get(block)[..full]);
+        while left >= BLOCK_TICKETS {
+            taken.extend_from_slice(blocks.get(self.first_block(blocks)));
             self.drop_first_block(blocks);
-            left -= full;
+            left -= BLOCK_TICKETS;
+        }
+        if left > 0 {
+            self.take_part(blocks, left, taken);
         }
         count
     }
 
-    /// Moves `count` tickets of the first block. The block has more tickets.
-    #[cold]
+    /// Moves `count` tickets of the first block. The block is not full, or has more tickets.
+    #[inline]
     fn take_part<T: Ticket>(&mut self, blocks: &mut Blocks<T>, count: usize, taken: &mut Vec<T>) {
+        if count < self.len() {
+            return self.split_first_block(blocks, count, taken);
+        }
+        self.take_block(blocks, taken);
+    }
+
+    /// Moves all tickets from a slot of one block to the end of `taken`.
+    #[inline]
+    pub(super) fn take_block<T: Ticket>(&mut self, blocks: &mut Blocks<T>, taken: &mut Vec<T>) {
+        let Self { len, last, .. } = core::mem::replace(self, Self::EMPTY);
+        blocks.take(last, len as usize, taken);
+    }
+
+    #[cold]
+    fn split_first_block<T: Ticket>(&mut self, blocks: &mut Blocks<T>, count: usize, taken: &mut Vec<T>) {
         let tickets = *blocks.get(self.first_block(blocks));
         let full = self.len().min(BLOCK_TICKETS);
         let (kept, given) = tickets[..full].split_at(full - count);

@@ -38,7 +38,7 @@
 //! `insert` is O(1). `advance` is O(1) for each ticket handed out or moved, and O(levels) for each occupied slot that
 //! the wheel passes. A ticket moves at most once per level. Empty time costs nothing.
 
-use crate::blocks::Blocks;
+use crate::blocks::{BLOCK_TICKETS, Blocks};
 use crate::level::Level;
 use crate::slot::{Slot, SweepNext, SweepStep, retain_live};
 use crate::tick::Tick;
@@ -245,8 +245,14 @@ impl Sampling {
 
     /// Records how many tickets of a searched chunk were stale. The more tickets were stale, the sooner the next search
     /// comes.
+    ///
+    /// A few tickets without a stale one say little, as the last tickets of a slot often are.
     fn note(&mut self, stale: usize, searched: usize) {
-        self.skips = if 8 * stale > searched { 0 } else { (2 * self.skips + 1).min(Self::MOST_SKIPS) };
+        if 8 * stale > searched {
+            self.skips = 0;
+        } else if searched >= BLOCK_TICKETS {
+            self.skips = (2 * self.skips + 1).min(Self::MOST_SKIPS);
+        }
         self.left = self.skips;
     }
 }
@@ -519,14 +525,19 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         if budget > 0 && !self.overdue.is_empty() {
             self.late = core::mem::replace(&mut self.overdue, Slot::EMPTY);
         }
-        while let Some(tick) = self.next_event(to.0) {
+        loop {
+            let tick = self.fine_from.min(self.coarse_from);
+            // The bounds are after the position, unless the position is the last tick of all.
+            if tick > to.0 || tick <= self.position {
+                break;
+            }
             // All ticks before `tick` are done. Coarse slots that begin at `tick` are spread first, the coarsest of
             // them first.
             self.position = tick - 1;
-            if !self.cascade_into(tick, &mut budget, &mut is_live) {
+            if tick == self.coarse_from && !self.cascade_into(tick, &mut budget, &mut is_live) {
                 return Progress::BudgetSpent;
             }
-            if !self.expire(tick, &mut budget, &mut outlet) {
+            if tick == self.fine_from && !self.expire(tick, &mut budget, &mut outlet) {
                 return Progress::BudgetSpent;
             }
             self.position = tick;
@@ -570,34 +581,10 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
     }
 
-    /// Returns the first tick at which an occupied slot begins. Returns `None` if no occupied slot begins at `to` or
-    /// before.
-    fn next_event(&mut self, to: u64) -> Option<u64> {
-        let position = self.position;
-        if self.coarse_from <= to {
-            // The stored bound may come from a slot that is empty by now.
-            let begins =
-                |level: &Level<BITS>| level.first_occupied(position).map(|number| level.start_of(number));
-            self.coarse_from = self.levels.iter().skip(1).filter_map(begins).min().unwrap_or(u64::MAX);
-        }
-        let mut fine = Some(self.fine_from);
-        if let Some(level) = self.levels.first()
-            && self.fine_from <= to
-            && level.slot(self.fine_from).is_empty()
-        {
-            fine = level.first_occupied(position);
-            self.fine_from = fine.unwrap_or(u64::MAX);
-        }
-        let coarse = (self.coarse_from < u64::MAX).then_some(self.coarse_from);
-        fine.into_iter().chain(coarse).min().filter(|&tick| tick <= to)
-    }
-
     /// Moves the tickets of the coarse slots that begin at `tick` to finer levels. Returns false if the budget ran out
     /// before the end.
+    #[inline(never)]
     fn cascade_into(&mut self, tick: u64, budget: &mut usize, is_live: &mut impl FnMut(&T) -> bool) -> bool {
-        if tick < self.coarse_from {
-            return true;
-        }
         for depth in (1..self.levels.len()).rev() {
             let Some(number) = self.levels[depth].first_occupied(self.position) else { continue };
             if self.levels[depth].start_of(number) != tick {
@@ -610,6 +597,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
                 *budget -= self.cascade_chunk(depth, number, *budget, is_live);
             }
         }
+        let begins = |level: &Level<BITS>| level.first_occupied(tick).map(|number| level.start_of(number));
+        self.coarse_from = self.levels.iter().skip(1).filter_map(begins).min().unwrap_or(u64::MAX);
         true
     }
 
@@ -634,9 +623,13 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
         if depth == 1 {
             // The finest level reaches each ticket of a slot that is moved.
+            let Self { levels, blocks, .. } = self;
+            let mut first = u64::MAX;
             for &ticket in &chunk {
-                self.place_at(0, ticket);
+                first = first.min(levels[0].push(blocks, ticket).0);
             }
+            self.fine_from = self.fine_from.min(first);
+            self.quiet_until = self.quiet_until.min(first);
         } else {
             for &ticket in &chunk {
                 self.place(ticket);
@@ -646,10 +639,18 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         looked_at
     }
 
-    /// Hands out the tickets of `tick`. Returns false if the budget ran out before the last ticket.
+    /// Hands out the tickets of `tick`, and finds the next tick that has any. Returns false if the budget ran out before the last ticket.
+    #[inline(always)]
     fn expire(&mut self, tick: u64, budget: &mut usize, outlet: &mut impl Outlet<T>) -> bool {
         let Self { levels, blocks, len, .. } = self;
         let Some(level) = levels.first_mut() else { return true };
+        let count = level.slot(tick).len();
+        if (1..=BLOCK_TICKETS.min(*budget)).contains(&count) {
+            level.take_block(tick, blocks, outlet.buffer(count));
+            *budget -= count;
+            *len -= count;
+            outlet.flush();
+        }
         while !level.slot(tick).is_empty() {
             if *budget == 0 {
                 return false;
@@ -657,6 +658,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             level.with_slot(tick, |slot| hand_out(slot, blocks, len, budget, outlet));
             outlet.flush();
         }
+        self.fine_from = level.first_occupied(tick).unwrap_or(u64::MAX);
         true
     }
 
@@ -778,6 +780,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
 }
 
 /// Moves tickets of `slot` to the outlet's buffer.
+#[inline]
 fn hand_out<T: Ticket, O: Outlet<T>>(
     slot: &mut Slot,
     blocks: &mut Blocks<T>,

@@ -87,34 +87,27 @@ struct Timer<T> {
     payload: Option<T>,
 }
 
-/// Distinguishes the present timer and ticket of a slot from earlier timers and tickets of the slot. The upper half is
-/// the generation: it changes when a timer ends, which makes earlier ids stale. The lower half is the stamp: it changes
-/// when a timer ends or is moved, which makes earlier tickets stale.
+/// Distinguishes the present timer and ticket of a slot from earlier timers and tickets of the slot.
 #[derive(Clone, Copy, Debug)]
-struct Marks(u64);
+struct Marks {
+    /// Changes when a timer ends, which makes earlier ids stale.
+    generation: u32,
+    /// Changes when a timer ends or is moved, which makes earlier tickets stale.
+    stamp: u32,
+}
 
 impl Marks {
-    const STAMP: u64 = u32::MAX as u64;
+    const FIRST: Self = Self { generation: 0, stamp: 0 };
 
     #[inline]
-    fn generation(self) -> u64 {
-        self.0 >> 32
+    fn note_moved(&mut self) {
+        self.stamp = self.stamp.wrapping_add(1);
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-    fn stamp(self) -> u32 {
-        self.0 as u32
-    }
-
-    #[inline]
-    fn moved(self) -> Self {
-        Self(self.0 & !Self::STAMP | self.0.wrapping_add(1) & Self::STAMP)
-    }
-
-    #[inline]
-    fn ended(self) -> Self {
-        Self(self.moved().0.wrapping_add(Self::STAMP + 1))
+    fn note_ended(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        self.note_moved();
     }
 }
 
@@ -123,14 +116,14 @@ impl<T> Timer<T> {
     /// its stamp changed when its timer ended.
     #[inline]
     fn awaits(&self, look: &Look) -> bool {
-        self.marks.stamp() == look.stamp
+        self.marks.stamp == look.stamp
     }
 
     /// Ends the timer, and returns its payload. Returns `None` if the slot is vacant.
     #[inline]
     fn end(&mut self) -> Option<T> {
         let payload = self.payload.take()?;
-        self.marks = self.marks.ended();
+        self.marks.note_ended();
         Some(payload)
     }
 }
@@ -170,19 +163,22 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     ///
     /// O(1), amortised over the growth of the tables.
     pub fn insert(&mut self, tick: Tick, payload: T) -> TimerId {
-        let index = if let Some(index) = self.free.pop() {
-            self.timers[index as usize].payload = Some(payload);
-            index
-        } else {
-            let index = u32::try_from(self.timers.len()).expect("fewer than 2^32 timers pending");
-            self.timers.push(Timer { marks: Marks(0), payload: Some(payload) });
-            index
+        let (index, marks) = match self.free.pop() {
+            Some(index) => {
+                let timer = &mut self.timers[index as usize];
+                timer.payload = Some(payload);
+                (index, timer.marks)
+            }
+            None => {
+                let index = u32::try_from(self.timers.len()).expect("fewer than 2^32 timers pending");
+                self.timers.push(Timer { marks: Marks::FIRST, payload: Some(payload) });
+                (index, Marks::FIRST)
+            }
         };
-        let marks = self.timers[index as usize].marks;
         // The id is made before the ticket: so two words are held in registers at a time, not three.
-        let id = TimerId::new(index, marks.generation());
+        let id = TimerId::new(index, marks.generation.into());
         self.live += 1;
-        self.tickets.insert(Look { tick, index, stamp: marks.stamp() });
+        self.tickets.insert(Look { tick, index, stamp: marks.stamp });
         id
     }
 
@@ -206,11 +202,11 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     pub fn reschedule(&mut self, id: TimerId, tick: Tick) -> bool {
         let index = id.index();
         let Some(timer) = self.timers.get_mut(index as usize) else { return false };
-        if timer.payload.is_none() || !id.is_of(timer.marks.generation()) {
+        if timer.payload.is_none() || !id.is_of(timer.marks.generation.into()) {
             return false;
         }
-        timer.marks = timer.marks.moved();
-        let stamp = timer.marks.stamp();
+        timer.marks.note_moved();
+        let stamp = timer.marks.stamp;
         self.tickets.insert(Look { tick, index, stamp });
         self.sweep_a_little();
         true
@@ -224,7 +220,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     #[inline]
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
         let timer = self.timers.get_mut(id.index() as usize)?;
-        if !id.is_of(timer.marks.generation()) {
+        if !id.is_of(timer.marks.generation.into()) {
             return None;
         }
         let payload = timer.end()?;
@@ -240,14 +236,14 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     #[must_use]
     pub fn get(&self, id: TimerId) -> Option<&T> {
         let timer = self.timers.get(id.index() as usize)?;
-        if id.is_of(timer.marks.generation()) { timer.payload.as_ref() } else { None }
+        if id.is_of(timer.marks.generation.into()) { timer.payload.as_ref() } else { None }
     }
 
     /// Returns a mutable reference to the payload of a pending timer; `None` if the id is stale.
     #[must_use]
     pub fn get_mut(&mut self, id: TimerId) -> Option<&mut T> {
         let timer = self.timers.get_mut(id.index() as usize)?;
-        if id.is_of(timer.marks.generation()) { timer.payload.as_mut() } else { None }
+        if id.is_of(timer.marks.generation.into()) { timer.payload.as_mut() } else { None }
     }
 
     /// Returns the pending timers, in no order.
@@ -258,7 +254,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     pub fn iter(&self) -> impl Iterator<Item = (TimerId, &T)> {
         let timers = (0..).zip(&self.timers);
         timers.filter_map(|(index, timer)| {
-            Some((TimerId::new(index, timer.marks.generation()), timer.payload.as_ref()?))
+            Some((TimerId::new(index, timer.marks.generation.into()), timer.payload.as_ref()?))
         })
     }
 
@@ -323,7 +319,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
             if !timer.awaits(&look) {
                 continue;
             }
-            let id = TimerId::new(look.index, timer.marks.generation());
+            let id = TimerId::new(look.index, timer.marks.generation.into());
             if let Some(payload) = timer.end() {
                 self.note_ended(look.index);
                 fire(self, Expired { id, tick: look.tick, payload });

@@ -142,20 +142,10 @@ impl<T: Ticket> Blocks<T> {
 
     /// Gives a block back.
     #[inline]
-    pub(crate) fn free(&mut self, block: BlockIndex) {
-        self.take(block, 0, &mut Vec::new());
-    }
-
-    /// Gives a block back. Moves its first `count` tickets to the end of `taken`.
-    #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a number and a place are parts of a u32")]
-    pub(crate) fn take(&mut self, block: BlockIndex, count: usize, taken: &mut Vec<T>) {
+    pub(crate) fn free(&mut self, block: BlockIndex) {
         let (number, place) = (block.segment(), block.place());
         let segment = &mut self.segments[number];
-        // A loop takes less than a call that copies memory: most blocks of fine slots have a ticket or two.
-        for &ticket in &segment.blocks[place][..count] {
-            taken.push(ticket);
-        }
         segment.links[place] = segment.free;
         segment.free = place as u32;
         if segment.used as usize == SEGMENT_BLOCKS {

@@ -5,7 +5,6 @@ use crate::slot::Slot;
 use crate::ticket::Ticket;
 use alloc::boxed::Box;
 use alloc::vec;
-use alloc::vec::Vec;
 
 /// A level of a wheel with a radix of `2^BITS`: a ring of slots.
 ///
@@ -111,12 +110,12 @@ impl<const BITS: u32> Level<BITS> {
         &self.slots[Self::ring_index(number)]
     }
 
-    /// Takes all tickets out of slot `number`, which has one block.
+    /// Empties slot `number`. Returns the slot as it was: the caller frees its blocks.
     #[inline]
-    pub(super) fn take_block<T: Ticket>(&mut self, number: u64, blocks: &mut Blocks<T>, taken: &mut Vec<T>) {
+    pub(super) fn take_slot(&mut self, number: u64) -> Slot {
         let at = Self::ring_index(number);
-        self.slots[at].take_block(blocks, taken);
         self.occupied[at / 64 % Self::WORDS] &= !(1 << (at % 64));
+        core::mem::replace(&mut self.slots[at], Slot::EMPTY)
     }
 
     /// Calls `change` with slot `number`. Afterwards updates the slot's bit in the bitmap of occupied slots.

@@ -70,14 +70,14 @@ impl Slot {
         if count < self.len() {
             return self.split_first_block(blocks, count, taken);
         }
-        self.take_block(blocks, taken);
+        taken.extend_from_slice(&blocks.get(self.last)[..count]);
+        self.drop_first_block(blocks);
     }
 
-    /// Moves all tickets from a slot of one block to the end of `taken`.
+    /// Returns the block of a slot that has one block.
     #[inline]
-    pub(super) fn take_block<T: Ticket>(&mut self, blocks: &mut Blocks<T>, taken: &mut Vec<T>) {
-        let Self { len, last, .. } = core::mem::replace(self, Self::EMPTY);
-        blocks.take(last, len as usize, taken);
+    pub(super) fn only_block(&self) -> BlockIndex {
+        self.last
     }
 
     #[cold]

@@ -58,8 +58,8 @@ pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     /// Due tickets whose timers an advance has not fired yet.
     due: Vec<Look>,
     live: usize,
-    /// The number of timers that ended or were moved, counted to pace the sweep. Such a timer leaves a stale ticket (a
-    /// request to check the timer), or has used up its ticket by firing.
+    /// The number of timers that ended or were moved while stale tickets outnumbered the live tickets. It paces the
+    /// sweep.
     ended: u32,
 }
 
@@ -219,12 +219,13 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// O(1), sweeping included.
     #[inline]
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
-        let timer = self.timers.get_mut(id.index() as usize)?;
-        if !id.is_of(timer.marks.generation.into()) {
+        let index = id.index();
+        let timer = self.timers.get_mut(index as usize)?;
+        if id != TimerId::new(index, timer.marks.generation.into()) {
             return None;
         }
         let payload = timer.end()?;
-        self.note_ended(id.index());
+        self.note_ended(index);
         Some(payload)
     }
 
@@ -266,21 +267,24 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
         self.sweep_a_little();
     }
 
-    /// Counts a timer that has ended or was moved. Every few calls, checks a chunk (a group) of tickets and drops the
-    /// stale tickets. Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber
-    /// the live tickets.
+    /// Sweeps a little if stale tickets outnumber the live tickets by far. Called when a timer has ended or was moved.
+    /// Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber the live
+    /// tickets.
     #[inline]
     fn sweep_a_little(&mut self) {
-        self.ended = self.ended.wrapping_add(1);
-        if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
-            self.sweep_chunk();
+        if self.tickets.len() > 2 * self.live + STALE_SLACK {
+            self.sweep_at_times();
         }
     }
 
+    /// At every few calls, checks a chunk (a group) of tickets and drops the stale tickets.
     #[cold]
-    fn sweep_chunk(&mut self) {
-        let timers = &self.timers;
-        self.tickets.sweep(CHUNK_TICKETS, |look| timers[look.index as usize].awaits(look));
+    fn sweep_at_times(&mut self) {
+        self.ended = self.ended.wrapping_add(1);
+        if self.ended.is_multiple_of(ENDED_PER_CHUNK) {
+            let timers = &self.timers;
+            self.tickets.sweep(CHUNK_TICKETS, |look| timers[look.index as usize].awaits(look));
+        }
     }
 
     /// Advances the wheel to tick `to`, and fires the due timers in no particular order.

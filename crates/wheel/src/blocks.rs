@@ -10,11 +10,11 @@
 use crate::ticket::Ticket;
 use alloc::vec::Vec;
 
-/// The number of tickets in a block. Eight tickets of 16 bytes fill two cache lines.
-pub(crate) const BLOCK_TICKETS: usize = 8;
-/// The number of blocks in a whole segment. With tickets of 16 bytes, a segment is 33 KiB.
+/// The number of tickets in a block. Sixteen tickets of 16 bytes are as long as four cache lines.
+pub(crate) const BLOCK_TICKETS: usize = 16;
+/// The number of blocks in a whole segment. With tickets of 16 bytes, a segment takes 33 KiB.
 const SEGMENT_BLOCKS: usize = 1 << SEGMENT_BITS;
-const SEGMENT_BITS: u32 = 8;
+const SEGMENT_BITS: u32 = 7;
 /// The index that stands for no block, or for no segment.
 const NIL: u32 = u32::MAX;
 

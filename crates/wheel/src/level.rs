@@ -73,9 +73,12 @@ impl<const BITS: u32> Level<BITS> {
     pub(super) fn push<T: Ticket>(&mut self, blocks: &mut Blocks<T>, ticket: T) -> (u64, usize) {
         let number = ticket.tick().0 >> self.shift;
         let at = Self::ring_index(number);
-        self.occupied[at / 64 % Self::WORDS] |= 1 << (at % 64);
-        self.slots[at].push(blocks, ticket);
-        (number << self.shift, self.slots[at].len())
+        let slot = &mut self.slots[at];
+        if slot.is_empty() {
+            self.occupied[at / 64 % Self::WORDS] |= 1 << (at % 64);
+        }
+        slot.push(blocks, ticket);
+        (number << self.shift, slot.len())
     }
 
     #[inline]

@@ -17,15 +17,18 @@ pub(super) struct Slot {
     last: BlockIndex,
 }
 
-/// The number of tickets in a block, as the type of a slot's number of tickets.
-const BLOCK: u32 = BLOCK_TICKETS as u32;
+/// The number of tickets in a block, in the type in which a slot counts its tickets.
+const BLOCK: u32 = 16;
+const _: () = assert!(BLOCK as usize == BLOCK_TICKETS);
 
 impl Slot {
     pub(super) const EMPTY: Self = Self { earliest: u64::MAX, len: 0, last: BlockIndex::NONE };
 
     #[inline]
     pub(super) fn push<T: Ticket>(&mut self, blocks: &mut Blocks<T>, ticket: T) {
-        self.earliest = self.earliest.min(ticket.tick().0);
+        if ticket.tick().0 < self.earliest {
+            self.earliest = ticket.tick().0;
+        }
         let at = self.len as usize % BLOCK_TICKETS;
         if at == 0 {
             self.add_block(blocks, ticket);
@@ -207,6 +210,7 @@ impl Slot {
     ///
     /// The live tickets of a full block move to the last block, so that all other blocks stay full. So no ticket is
     /// checked twice.
+    #[expect(clippy::cast_possible_truncation, reason = "at most the tickets of a block")]
     pub(super) fn sweep_step<T: Ticket>(
         &mut self,
         blocks: &mut Blocks<T>,

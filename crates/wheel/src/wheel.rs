@@ -157,7 +157,7 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     ///
     /// # Panics
     ///
-    /// Panics when 2^32 timers are pending.
+    /// Panics when 2^32 timers are pending, or as many tickets are in the wheel.
     ///
     /// # Time complexity
     ///

@@ -77,7 +77,7 @@ fn a_ticket_goes_to_the_finest_level_whose_ring_reaches_it() {
 
 #[test]
 fn a_slot_gives_back_what_was_put_into_it() {
-    for count in [0, 1, 7, 8, 9, 31, 32, 33, 64, 65, 1_000] {
+    for count in [0, 1, 15, 16, 17, 31, 32, 33, 64, 65, 1_000] {
         for limit in [1, 5, BLOCK_TICKETS, 13, CHUNK_TICKETS, usize::MAX] {
             let (mut slot, mut blocks) = (Slot::EMPTY, Blocks::new());
             for index in 0..count {

@@ -1,8 +1,8 @@
 //! The memory of a wheel's tickets: blocks of a few tickets, which the slots link to lists.
 //!
 //! A slot's list of blocks is a ring: the last block is linked to the first. So a slot that knows its last block finds
-//! both ends. The links are beside the blocks, not in them: whoever follows a list need not wait for the blocks to come
-//! from memory.
+//! both ends. The links are beside the blocks, not in them: so a cascade follows a list without waiting for the blocks
+//! to come from memory.
 //!
 //! The blocks are in segments of [`SEGMENT_BLOCKS`]. The blocks of a segment never move once the segment is whole, so a
 //! wheel that grows copies no more than a segment. An emptied segment gives its memory back.
@@ -178,10 +178,10 @@ impl<T: Ticket> Blocks<T> {
 
     #[cfg(test)]
     pub(crate) fn heap_bytes(&self) -> usize {
-        let of = |segment: &Segment<T>| {
+        let bytes = |segment: &Segment<T>| {
             segment.blocks.capacity() * size_of::<[T; BLOCK_TICKETS]>() + segment.links.capacity() * 4
         };
-        self.segments.iter().map(of).sum::<usize>() + self.segments.capacity() * size_of::<Segment<T>>()
+        self.segments.iter().map(bytes).sum::<usize>() + self.segments.capacity() * size_of::<Segment<T>>()
     }
 }
 

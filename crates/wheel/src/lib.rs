@@ -46,6 +46,8 @@ extern crate alloc;
 mod blocks;
 mod id;
 mod level;
+mod outlet;
+mod sampling;
 mod slot;
 #[cfg(test)]
 mod tests;

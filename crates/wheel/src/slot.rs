@@ -144,12 +144,12 @@ impl Slot {
     }
 
     /// Drops stale tickets from the front of the slot until a live ticket stands first. Stops after about `looks`
-    /// checked tickets. `scratch` is an empty buffer.
+    /// checked tickets. `scratch` is a buffer whose tickets are not needed.
     ///
     /// The last ticket of the first block stands first. Almost every checked ticket is dropped, so the drops pay for
     /// the checks. There are three exceptions: the last check of each call, the other tickets of its block, and the
-    /// checks of a slot's only chunk after its earliest ticket was dropped. In a slot of several chunks, any live ticket
-    /// counts as the first.
+    /// checks of a slot's only chunk after its earliest ticket was dropped. In a slot of several chunks, any live
+    /// ticket counts as the first.
     pub(super) fn drop_stale_first<T: Ticket>(
         &mut self,
         blocks: &mut Blocks<T>,

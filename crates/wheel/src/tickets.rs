@@ -40,6 +40,8 @@
 
 use crate::blocks::{BLOCK_TICKETS, Blocks};
 use crate::level::Level;
+use crate::outlet::{Chunks, Outlet, hand_out};
+use crate::sampling::Sampling;
 use crate::slot::{Slot, SweepNext, SweepStep, retain_live};
 use crate::tick::Tick;
 use crate::ticket::{CHUNK_TICKETS, Ticket};
@@ -73,7 +75,7 @@ pub(crate) const SPREAD_CHUNKS: u64 = 128;
 const SPREAD_EVERY: u64 = 8;
 
 /// The number of tickets of a coarse slot up to which its tickets are not moved to finer levels ahead of time.
-const FEW_TICKETS: usize = SPREAD_CHUNKS as usize / 16 * CHUNK_TICKETS;
+const FEW_TICKETS: usize = 8 * CHUNK_TICKETS;
 
 /// The greatest number of tickets in a wheel. So the number of a slot's tickets fits a word of 32 bits.
 const MOST_TICKETS: usize = u32::MAX as usize;
@@ -99,69 +101,6 @@ struct SweepCursor {
     /// The number of the slot's full blocks that the sweep has not checked yet. `None` before the sweep has begun the
     /// slot.
     unswept: Option<u32>,
-}
-
-/// The place to which an advance hands due tickets out.
-pub(crate) trait Outlet<T> {
-    /// The greatest number of tickets that are handed out together.
-    const TOGETHER: usize;
-    /// Returns the buffer to which the next `count` tickets are added.
-    fn buffer(&mut self, count: usize) -> &mut Vec<T>;
-    /// Adds the first `count` tickets of a block to the buffer.
-    fn add(&mut self, block: &[T; BLOCK_TICKETS], count: usize);
-    /// Hands out the tickets in the buffer.
-    fn flush(&mut self);
-}
-
-/// Hands tickets out in chunks, which the closure gets.
-struct Chunks<T, F> {
-    chunk: Vec<T>,
-    expired: F,
-}
-
-impl<T, F: FnMut(Vec<T>)> Chunks<T, F> {
-    fn to(expired: F) -> Self {
-        Self { chunk: Vec::new(), expired }
-    }
-}
-
-impl<T: Copy, F: FnMut(Vec<T>)> Outlet<T> for Chunks<T, F> {
-    const TOGETHER: usize = CHUNK_TICKETS;
-
-    fn buffer(&mut self, count: usize) -> &mut Vec<T> {
-        self.chunk.reserve_exact(count);
-        &mut self.chunk
-    }
-
-    fn add(&mut self, block: &[T; BLOCK_TICKETS], count: usize) {
-        self.buffer(count).extend_from_slice(&block[..count]);
-    }
-
-    fn flush(&mut self) {
-        (self.expired)(core::mem::take(&mut self.chunk));
-    }
-}
-
-/// Hands all tickets out into one buffer.
-impl<T: Copy> Outlet<T> for &mut Vec<T> {
-    const TOGETHER: usize = usize::MAX;
-
-    fn buffer(&mut self, _: usize) -> &mut Vec<T> {
-        self
-    }
-
-    /// Copies four tickets or the whole block: that takes less than a number of tickets that no branch predictor knows.
-    #[inline]
-    fn add(&mut self, block: &[T; BLOCK_TICKETS], count: usize) {
-        let before = self.len();
-        match block.first_chunk::<4>() {
-            Some(first) if count <= 4 => self.extend_from_slice(first),
-            _ => self.extend_from_slice(block),
-        }
-        self.truncate(before + count);
-    }
-
-    fn flush(&mut self) {}
 }
 
 /// A hierarchical timing wheel of bare tickets, with a radix of `2^BITS` slots (`BITS` is 5 to 10).
@@ -238,41 +177,6 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     sampling: Sampling,
     len: usize,
     sweep: SweepCursor,
-}
-
-/// Chooses which chunks are searched for stale tickets when they move to a finer level. A search reads a word of each
-/// timer, and that word is rarely in the cache. So if hardly any ticket is stale, only one of eight chunks is searched.
-#[derive(Debug, Default)]
-struct Sampling {
-    /// The number of chunks that are skipped after each search, as chosen by the last search.
-    skips: u32,
-    /// The number of chunks that remain to skip before the next search.
-    left: u32,
-}
-
-impl Sampling {
-    const MOST_SKIPS: u32 = 7;
-
-    /// Returns whether the caller must search the next chunk for stale tickets. After the search, the caller must call
-    /// [`note`](Self::note).
-    fn takes_next(&mut self) -> bool {
-        let left = self.left.checked_sub(1);
-        self.left = left.unwrap_or(0);
-        left.is_none()
-    }
-
-    /// Records how many tickets of a searched chunk were stale. The more tickets were stale, the sooner the next search
-    /// comes.
-    ///
-    /// A few tickets without a stale one say little, as the last tickets of a slot often are.
-    fn note(&mut self, stale: usize, searched: usize) {
-        if 8 * stale > searched {
-            self.skips = 0;
-        } else if searched >= CHUNK_TICKETS / 2 {
-            self.skips = (2 * self.skips + 1).min(Self::MOST_SKIPS);
-        }
-        self.left = self.skips;
-    }
 }
 
 impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
@@ -670,7 +574,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         looked_at
     }
 
-    /// Hands out the tickets of `tick`, and finds the next tick that has any. Returns false if the budget ran out before the last ticket.
+    /// Hands out the tickets of `tick`, and finds the next tick that has any. Returns false if the budget ran out
+    /// before the last ticket.
     #[inline(always)]
     fn expire(&mut self, tick: u64, budget: &mut usize, outlet: &mut impl Outlet<T>) -> bool {
         let Self { levels, blocks, len, .. } = self;
@@ -717,10 +622,10 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             if !level.fits_finer_level(number, self.position) {
                 continue;
             }
-            let chunks = level.slot(number).chunk_count() as u64;
-            if chunks <= SPREAD_CHUNKS / 16 {
+            if level.slot(number).len() <= FEW_TICKETS {
                 continue;
             }
+            let chunks = level.slot(number).chunk_count() as u64;
             self.crowded |= chunks > SPREAD_CHUNKS;
             let left = level.start_of(number) - self.position;
             let share = chunks.saturating_mul(passed).div_ceil(left).min(SPREAD_CHUNKS);
@@ -810,19 +715,4 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     pub(crate) fn heap_bytes(&self) -> usize {
         self.blocks.heap_bytes() + self.levels.iter().map(Level::heap_bytes).sum::<usize>()
     }
-}
-
-/// Moves tickets of `slot` to the outlet's buffer.
-#[inline]
-fn hand_out<T: Ticket, O: Outlet<T>>(
-    slot: &mut Slot,
-    blocks: &mut Blocks<T>,
-    len: &mut usize,
-    budget: &mut usize,
-    outlet: &mut O,
-) {
-    let count = slot.len().min(O::TOGETHER).min(*budget);
-    slot.take(blocks, count, outlet.buffer(count));
-    *budget -= count;
-    *len -= count;
 }

@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 pub(crate) trait Outlet<T> {
     /// The greatest number of tickets that are handed out together.
     const TOGETHER: usize;
-    /// Returns the buffer to which the next `count` tickets are added.
+    /// Returns the buffer to which the next `count` tickets are added. The call before was [`flush`](Self::flush), if
+    /// any.
     fn buffer(&mut self, count: usize) -> &mut Vec<T>;
     /// Adds the first `count` tickets of a block to the buffer.
     fn add(&mut self, block: &[T; BLOCK_TICKETS], count: usize);
@@ -33,7 +34,8 @@ impl<T: Copy, F: FnMut(Vec<T>)> Outlet<T> for Chunks<T, F> {
     const TOGETHER: usize = CHUNK_TICKETS;
 
     fn buffer(&mut self, count: usize) -> &mut Vec<T> {
-        self.chunk.reserve_exact(count);
+        // The last flush has left the buffer without tickets and without memory.
+        self.chunk = Vec::with_capacity(count);
         &mut self.chunk
     }
 

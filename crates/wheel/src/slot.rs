@@ -48,6 +48,7 @@ impl Slot {
     }
 
     /// Moves at most `limit` tickets from the slot to the end of `taken`. Returns the number of moved tickets.
+    #[expect(clippy::cast_possible_truncation, reason = "fewer blocks than tickets in the slot")]
     pub(super) fn take<T: Ticket>(
         &mut self,
         blocks: &mut Blocks<T>,
@@ -55,14 +56,24 @@ impl Slot {
         taken: &mut Vec<T>,
     ) -> usize {
         let count = limit.min(self.len());
-        let mut left = count;
-        while left >= BLOCK_TICKETS {
-            taken.extend_from_slice(blocks.get(self.first_block(blocks)));
-            self.drop_first_block(blocks);
-            left -= BLOCK_TICKETS;
+        let full = count / BLOCK_TICKETS;
+        if full > 0 {
+            let mut block = self.first_block(blocks);
+            for _ in 0..full {
+                taken.extend_from_slice(blocks.get(block));
+                let next = blocks.next(block);
+                blocks.free(block);
+                block = next;
+            }
+            if full * BLOCK_TICKETS == self.len() {
+                *self = Self::EMPTY;
+            } else {
+                self.len -= full as u32 * BLOCK;
+                blocks.link(self.last, block);
+            }
         }
-        if left > 0 {
-            self.take_part(blocks, left, taken);
+        if count % BLOCK_TICKETS > 0 {
+            self.take_part(blocks, count % BLOCK_TICKETS, taken);
         }
         count
     }

@@ -21,6 +21,8 @@
 //!     `coarse_from`. (`check_invariants`)
 //! W4. `wake_tick` is never after the first ticket. It is after `position` while no ticket is overdue.
 //!     (`check_invariants`)
+//! W5. `fine_from` and `coarse_from` are after `position`. `quiet_until` is not after them, and is 0 while a ticket is
+//!     overdue. (`check_invariants`)
 //!
 //! # Cascades
 //!
@@ -699,9 +701,10 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             let begin = level.first_occupied(*position).map(|number| level.start_of(number));
             let from = if depth > 0 { self.coarse_from } else { self.fine_from };
             assert!(begin.is_none_or(|begin| begin >= from), "a slot that time would pass over");
-            assert!(begin.is_none_or(|begin| begin >= self.quiet_until), "a slot that time would pass over");
         }
-        assert!(overdue == 0 || self.quiet_until == 0);
+        let first = self.fine_from.min(self.coarse_from);
+        assert!(first > *position || *position == u64::MAX, "a slot that an advance would not look for");
+        assert!(self.quiet_until <= first && (overdue == 0 || self.quiet_until == 0));
         if let Some(Tick(wake)) = self.wake_tick() {
             assert!(wake > *position || overdue > 0);
             let mut tickets = levels.iter().flat_map(|level| level.tickets(blocks));

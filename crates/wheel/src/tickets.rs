@@ -234,7 +234,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     ///
     /// # Time complexity
     ///
-    /// O(1), amortised over the growth of the list of segments. No ticket moves for it. The first ticket of a level
+    /// O(1), amortised over the growth of the first segment and of the list of segments. The first ticket of a level
     /// allocates the level's ring: 8 KiB with a radix of 256.
     #[inline]
     pub fn insert(&mut self, ticket: T) {

@@ -72,8 +72,9 @@ impl Slot {
                 blocks.link(self.last, block);
             }
         }
-        if count % BLOCK_TICKETS > 0 {
-            self.take_part(blocks, count % BLOCK_TICKETS, taken);
+        let rest = count % BLOCK_TICKETS;
+        if rest > 0 {
+            self.take_part(blocks, rest, taken);
         }
         count
     }

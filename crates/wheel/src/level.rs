@@ -1,5 +1,6 @@
 //! The levels of a wheel. Each level is a ring of slots of one width, with a bitmap of the occupied slots.
 
+use crate::blocks::Blocks;
 use crate::slot::Slot;
 use crate::ticket::Ticket;
 use alloc::boxed::Box;
@@ -11,13 +12,17 @@ use alloc::vec;
 /// whole revolution before the ticket is due, and a coarse slot can be spread ahead of time. A slot has a number, `tick
 /// >> shift`, counted from tick 0. The ring holds `2 * 2^BITS` slots, from the number of the wheel's position on.
 #[derive(Debug)]
-pub(super) struct Level<T, const BITS: u32> {
-    slots: Box<[Slot<T>]>,
-    occupied: Box<[u64]>,
+pub(super) struct Level<const BITS: u32> {
+    slots: Box<[Slot]>,
+    /// For each slot of the ring, a bit that is set if the slot is occupied. The other bits are not used.
+    occupied: [u64; MOST_WORDS],
     shift: u32,
 }
 
-impl<T: Ticket, const BITS: u32> Level<T, BITS> {
+/// The number of words in the bitmap of the largest ring.
+const MOST_WORDS: usize = (2 << 10) / 64;
+
+impl<const BITS: u32> Level<BITS> {
     const RING: u64 = 2 << BITS;
     /// The number of words in the bitmap of a level's occupied slots: a power of two.
     const WORDS: usize = (2usize << BITS) / 64;
@@ -26,8 +31,8 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         const { assert!(BITS >= 5 && BITS <= 10, "a bitmap of whole words, and at most 13 levels") }
         let ring = 2usize << BITS;
         Self {
-            slots: (0..ring).map(|_| Slot::new()).collect(),
-            occupied: vec![0; Self::WORDS].into_boxed_slice(),
+            slots: vec![Slot::EMPTY; ring].into_boxed_slice(),
+            occupied: [0; MOST_WORDS],
             shift: Self::shift_of(depth),
         }
     }
@@ -41,6 +46,10 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
     /// must be after `position`.
     #[inline]
     pub(super) fn depth_for(tick: u64, position: u64) -> usize {
+        // Most timers are near, and two comparisons are cheaper than a search.
+        if let Some(depth) = (0..2).find(|&depth| Self::holds(depth, tick, position)) {
+            return depth;
+        }
         let ahead = tick - position;
         let bits = u64::BITS - (ahead | 1).leading_zeros();
         let depth = ((bits - 1) / BITS) as usize;
@@ -58,14 +67,18 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
-    /// Adds a ticket to the level's slot for the ticket's tick. Returns the first tick of that slot.
+    /// Adds a ticket to the level's slot for the ticket's tick. Returns the first tick of that slot, and the number of
+    /// its tickets.
     #[inline]
-    pub(super) fn push(&mut self, ticket: T) -> u64 {
+    pub(super) fn push<T: Ticket>(&mut self, blocks: &mut Blocks<T>, ticket: T) -> (u64, usize) {
         let number = ticket.tick().0 >> self.shift;
         let at = Self::ring_index(number);
-        self.occupied[at / 64] |= 1 << (at % 64);
-        self.slots[at].push(ticket);
-        number << self.shift
+        let slot = &mut self.slots[at];
+        if slot.is_empty() {
+            self.occupied[at / 64 % Self::WORDS] |= 1 << (at % 64);
+        }
+        slot.push(blocks, ticket);
+        (number << self.shift, slot.len())
     }
 
     #[inline]
@@ -75,42 +88,50 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
     }
 
     /// Returns the number of the first occupied slot after `position`. Takes O(slots of the ring / 64).
+    #[inline]
     pub(super) fn first_occupied(&self, position: u64) -> Option<u64> {
         let here = position >> self.shift;
         let from = Self::ring_index(here.wrapping_add(1));
-        // The word that contains `from` is read twice: its upper part first, its lower part last.
-        for step in 0..=Self::WORDS {
-            let word = (from / 64 + step) % Self::WORDS;
-            let mut bits = self.occupied[word];
-            if step == 0 {
-                bits &= u64::MAX << (from % 64);
-            } else if step == Self::WORDS {
-                bits &= !(u64::MAX << (from % 64));
+        let mut word = from / 64;
+        let mut bits = self.occupied[word % Self::WORDS] & u64::MAX << (from % 64);
+        let mut steps = 0;
+        while bits == 0 {
+            if steps == Self::WORDS {
+                return None;
             }
-            if bits != 0 {
-                let at = (word * 64) as u64 + u64::from(bits.trailing_zeros());
-                let ahead = at.wrapping_sub(here) & (Self::RING - 1);
-                return Some(here + ahead);
-            }
+            steps += 1;
+            word += 1;
+            // At the last step, this is the first word again: only the bits before `from` can be set.
+            bits = self.occupied[word % Self::WORDS];
         }
-        None
+        let at = (word * 64) as u64 + u64::from(bits.trailing_zeros());
+        Some(here + (at.wrapping_sub(here) & (Self::RING - 1)))
     }
 
-    pub(super) fn slot(&self, number: u64) -> &Slot<T> {
+    #[inline]
+    pub(super) fn slot(&self, number: u64) -> &Slot {
         &self.slots[Self::ring_index(number)]
+    }
+
+    /// Empties slot `number`. Returns the slot as it was: the caller frees its blocks.
+    #[inline]
+    pub(super) fn take_slot(&mut self, number: u64) -> Slot {
+        let at = Self::ring_index(number);
+        self.occupied[at / 64 % Self::WORDS] &= !(1 << (at % 64));
+        core::mem::replace(&mut self.slots[at], Slot::EMPTY)
     }
 
     /// Calls `change` with slot `number`. Afterwards updates the slot's bit in the bitmap of occupied slots.
     #[inline]
-    pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot<T>) -> R) -> R {
+    pub(super) fn with_slot<R>(&mut self, number: u64, change: impl FnOnce(&mut Slot) -> R) -> R {
         let at = Self::ring_index(number);
         let slot = &mut self.slots[at];
         let result = change(slot);
         if slot.is_empty() {
-            *slot = Slot::new();
-            self.occupied[at / 64] &= !(1 << (at % 64));
+            *slot = Slot::EMPTY;
+            self.occupied[at / 64 % Self::WORDS] &= !(1 << (at % 64));
         } else {
-            self.occupied[at / 64] |= 1 << (at % 64);
+            self.occupied[at / 64 % Self::WORDS] |= 1 << (at % 64);
         }
         result
     }
@@ -139,11 +160,11 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
     }
 
     #[cfg(test)]
-    pub(super) fn check_invariants(&self, position: u64) -> usize {
+    pub(super) fn check_invariants<T: Ticket>(&self, blocks: &Blocks<T>, position: u64) -> usize {
         let mut count = 0;
         for (at, slot) in self.slots.iter().enumerate() {
-            assert_eq!(self.occupied[at / 64] >> (at % 64) & 1 == 1, !slot.is_empty());
-            for ticket in slot.tickets() {
+            assert_eq!(self.occupied[at / 64 % Self::WORDS] >> (at % 64) & 1 == 1, !slot.is_empty());
+            for ticket in slot.tickets(blocks) {
                 let number = ticket.tick().0 >> self.shift;
                 assert_eq!(Self::ring_index(number), at, "a ticket in a slot that is not its own");
                 assert!(number > position >> self.shift, "a slot that was passed holds a ticket");
@@ -156,13 +177,12 @@ impl<T: Ticket, const BITS: u32> Level<T, BITS> {
     }
 
     #[cfg(test)]
-    pub(super) fn tickets(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().flat_map(Slot::tickets)
+    pub(super) fn tickets<T: Ticket>(&self, blocks: &Blocks<T>) -> impl Iterator<Item = T> {
+        self.slots.iter().flat_map(|slot| slot.tickets(blocks))
     }
 
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
-        let chunks: usize = self.slots.iter().map(Slot::heap_bytes).sum();
-        chunks + size_of_val(&*self.slots) + size_of_val(&*self.occupied)
+        size_of_val(&*self.slots)
     }
 }

@@ -34,16 +34,20 @@
 //! nothing wraps, and no timer is postponed or fired early because its tick is far in the future. No single advance
 //! pays for a crowded slot, since a budget can bound the work of a call.
 //!
-//! Memory is 28 KiB for each level in use (a level spans 256 times the time of the level below it), 16 bytes for each
-//! ticket, and the payloads. The memory of emptied slots is freed; all other memory is kept until the wheel is dropped.
+//! Memory is 8 KiB for each level in use (a level spans 256 times the time of the level below it), 17 bytes or less
+//! for each ticket among many, and the payloads. The slots keep their tickets in blocks of sixteen, in segments of 33
+//! KiB. An emptied segment is freed, except for one; all other memory is kept until the wheel is dropped.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 extern crate alloc;
 
+mod blocks;
 mod id;
 mod level;
+mod outlet;
+mod sampling;
 mod slot;
 #[cfg(test)]
 mod tests;

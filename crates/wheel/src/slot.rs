@@ -1,161 +1,292 @@
-//! Slots of a wheel. Each slot holds the tickets of one span of time, in chunks.
+//! Slots of a wheel. Each slot holds the tickets of one span of time, in a list of blocks.
 
+use crate::blocks::{BLOCK_TICKETS, BlockIndex, Blocks};
 use crate::ticket::{CHUNK_TICKETS, Ticket};
 use alloc::vec::Vec;
 
-/// A slot of a wheel: the tickets (requests to check timers) of one span of time, in chunks (groups) and in no order.
+/// A slot of a wheel: the tickets (requests to check timers) of one span of time, in no order.
 ///
-/// New tickets go to the open chunk. The first open chunk starts small and doubles, so that a slot with one ticket
-/// costs 64 bytes. Later chunks are allocated at full size.
-#[derive(Debug)]
-pub(super) struct Slot<T> {
-    open: Vec<T>,
-    full: Vec<Vec<T>>,
+/// The tickets are in a ring of blocks. New tickets go to the last block, and all other blocks are full. So the number
+/// of tickets tells how far the last block is filled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
     /// A lower bound for the ticks of all tickets in the slot; `u64::MAX` if the slot is empty.
     earliest: u64,
+    len: u32,
+    /// The last block, which is linked to the first block.
+    last: BlockIndex,
 }
 
-impl<T: Ticket> Slot<T> {
-    pub(super) const fn new() -> Self {
-        Self { open: Vec::new(), full: Vec::new(), earliest: u64::MAX }
-    }
+/// The number of tickets in a block, in the type in which a slot counts its tickets.
+const BLOCK: u32 = 16;
+const _: () = assert!(BLOCK as usize == BLOCK_TICKETS);
+
+impl Slot {
+    pub(super) const EMPTY: Self = Self { earliest: u64::MAX, len: 0, last: BlockIndex::NONE };
 
     #[inline]
-    pub(super) fn push(&mut self, ticket: T) {
-        self.earliest = self.earliest.min(ticket.tick().0);
-        if self.open.len() == CHUNK_TICKETS {
-            self.open_another();
+    pub(super) fn push<T: Ticket>(&mut self, blocks: &mut Blocks<T>, ticket: T) {
+        if ticket.tick().0 < self.earliest {
+            self.earliest = ticket.tick().0;
         }
-        self.open.push(ticket);
+        let at = self.len as usize % BLOCK_TICKETS;
+        if at == 0 {
+            self.add_block(blocks, ticket);
+        } else {
+            blocks.get_mut(self.last)[at] = ticket;
+        }
+        self.len += 1;
+    }
+
+    fn add_block<T: Ticket>(&mut self, blocks: &mut Blocks<T>, ticket: T) {
+        let block = blocks.allocate(ticket);
+        if self.len > 0 {
+            blocks.link(block, blocks.next(self.last));
+            blocks.link(self.last, block);
+        }
+        self.last = block;
+    }
+
+    /// Moves at most `limit` tickets from the slot to the end of `taken`. Returns the number of moved tickets.
+    #[expect(clippy::cast_possible_truncation, reason = "fewer blocks than tickets in the slot")]
+    pub(super) fn take<T: Ticket>(
+        &mut self,
+        blocks: &mut Blocks<T>,
+        limit: usize,
+        taken: &mut Vec<T>,
+    ) -> usize {
+        let count = limit.min(self.len());
+        let full = count / BLOCK_TICKETS;
+        if full > 0 {
+            let mut block = self.first_block(blocks);
+            for _ in 0..full {
+                taken.extend_from_slice(blocks.get(block));
+                let next = blocks.next(block);
+                blocks.free(block);
+                block = next;
+            }
+            if full * BLOCK_TICKETS == self.len() {
+                *self = Self::EMPTY;
+            } else {
+                self.len -= full as u32 * BLOCK;
+                blocks.link(self.last, block);
+            }
+        }
+        let rest = count % BLOCK_TICKETS;
+        if rest > 0 {
+            self.take_part(blocks, rest, taken);
+        }
+        count
+    }
+
+    /// Moves `count` tickets of the first block. The block is not full, or has more tickets.
+    #[inline]
+    fn take_part<T: Ticket>(&mut self, blocks: &mut Blocks<T>, count: usize, taken: &mut Vec<T>) {
+        if count < self.len() {
+            return self.split_first_block(blocks, count, taken);
+        }
+        taken.extend_from_slice(&blocks.get(self.last)[..count]);
+        self.drop_first_block(blocks);
+    }
+
+    /// Returns the block of a slot that has one block.
+    #[inline]
+    pub(super) fn only_block(&self) -> BlockIndex {
+        self.last
     }
 
     #[cold]
-    fn open_another(&mut self) {
-        let filled = core::mem::replace(&mut self.open, Vec::with_capacity(CHUNK_TICKETS));
-        self.full.push(filled);
+    fn split_first_block<T: Ticket>(&mut self, blocks: &mut Blocks<T>, count: usize, taken: &mut Vec<T>) {
+        let tickets = *blocks.get(self.first_block(blocks));
+        let full = self.len().min(BLOCK_TICKETS);
+        let (kept, given) = tickets[..full].split_at(full - count);
+        taken.extend_from_slice(given);
+        let earliest = self.earliest;
+        self.drop_first_block(blocks);
+        self.put(blocks, kept);
+        self.earliest = earliest;
     }
 
-    /// Takes a chunk of at most `limit` tickets out of the slot. Returns `None` if the slot is empty.
-    pub(super) fn take(&mut self, limit: usize) -> Option<Vec<T>> {
-        let mut chunk = match self.full.pop() {
-            Some(chunk) => chunk,
-            None => core::mem::replace(self, Self::new()).open,
-        };
-        if chunk.len() > limit {
-            self.put_back(chunk.split_off(limit));
-        }
-        (!chunk.is_empty()).then_some(chunk)
-    }
-
-    fn put_back(&mut self, chunk: Vec<T>) {
-        for ticket in chunk {
-            self.push(ticket);
+    /// Adds tickets to the slot.
+    pub(super) fn put<T: Ticket>(&mut self, blocks: &mut Blocks<T>, tickets: &[T]) {
+        for &ticket in tickets {
+            self.push(blocks, ticket);
         }
     }
 
+    /// Returns the first block. The slot must not be empty.
+    #[inline]
+    fn first_block<T: Ticket>(&self, blocks: &Blocks<T>) -> BlockIndex {
+        blocks.next(self.last)
+    }
+
+    /// Frees the first block, with its tickets. The slot must not be empty.
+    #[inline]
+    fn drop_first_block<T: Ticket>(&mut self, blocks: &mut Blocks<T>) {
+        let block = self.first_block(blocks);
+        if self.len() <= BLOCK_TICKETS {
+            *self = Self::EMPTY;
+        } else {
+            self.len -= BLOCK;
+            let next = blocks.next(block);
+            blocks.link(self.last, next);
+        }
+        blocks.free(block);
+    }
+
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.full.is_empty()
+        self.len == 0
     }
 
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    #[inline]
     pub(super) fn earliest(&self) -> u64 {
         self.earliest
     }
 
+    /// Returns the number of chunks of [`CHUNK_TICKETS`] that the slot's tickets make.
+    #[inline]
+    pub(super) fn chunk_count(&self) -> usize {
+        self.len().div_ceil(CHUNK_TICKETS)
+    }
+
     /// Drops stale tickets from the front of the slot until a live ticket stands first. Stops after about `looks`
-    /// checked tickets.
+    /// checked tickets. `scratch` is a buffer whose tickets are not needed.
     ///
-    /// Almost every checked ticket is dropped, so the drops pay for the checks. There are two exceptions: the last
-    /// check of each call, and the checks of a slot's only chunk after its earliest ticket was dropped. In a slot of
-    /// several chunks, any live ticket counts as the first.
-    pub(super) fn drop_stale_first(
+    /// The last ticket of the first block stands first. Almost every checked ticket is dropped, so the drops pay for
+    /// the checks. There are three exceptions: the last check of each call, the other tickets of its block, and the
+    /// checks of a slot's only chunk after its earliest ticket was dropped. In a slot of several chunks, any live
+    /// ticket counts as the first.
+    pub(super) fn drop_stale_first<T: Ticket>(
         &mut self,
+        blocks: &mut Blocks<T>,
         looks: usize,
         is_live: &mut impl FnMut(&T) -> bool,
+        scratch: &mut Vec<T>,
     ) -> FirstStep {
         let mut step = FirstStep { looked_at: 0, dropped: 0, is_live: false };
-        while step.looked_at < looks {
-            let is_one_chunk = self.chunk_count() == 1;
-            let chunk = if self.open.is_empty() { self.full.last_mut() } else { Some(&mut self.open) };
-            let Some(chunk) = chunk else { break };
-            let Some(&last) = chunk.last() else { break };
+        while step.looked_at < looks && !self.is_empty() && !step.is_live {
+            let is_one_chunk = self.len() <= CHUNK_TICKETS;
+            let at = self.len().min(BLOCK_TICKETS) - 1;
+            let first = blocks.get(self.first_block(blocks))[at];
             step.looked_at += 1;
-            if !is_live(&last) {
-                self.pop();
+            step.is_live = is_live(&first);
+            if step.is_live && !(is_one_chunk && first.tick().0 != self.earliest) {
+                break;
+            }
+            // The slot stays as it is until no closure can panic any more.
+            scratch.clear();
+            let copied =
+                self.copy_first(blocks, if is_one_chunk { CHUNK_TICKETS } else { BLOCK_TICKETS }, scratch);
+            if !step.is_live {
+                scratch.swap_remove(at);
                 step.dropped += 1;
-                continue;
             }
-            step.is_live = true;
-            if is_one_chunk && last.tick().0 != self.earliest {
-                step.looked_at += chunk.len();
-                step.dropped += retain_live(chunk, is_live);
-                self.earliest = put_earliest_last(chunk);
+            step.looked_at += scratch.len();
+            step.dropped += retain_live(scratch, is_live);
+            step.is_live = !scratch.is_empty();
+            if is_one_chunk {
+                put_earliest_first(scratch);
             }
-            break;
+            for _ in 0..copied {
+                self.drop_first_block(blocks);
+            }
+            self.put(blocks, scratch);
         }
         step
     }
 
-    /// Drops the ticket that [`Slot::drop_stale_first`] checked: the last ticket of the last chunk.
-    fn pop(&mut self) {
-        if self.open.pop().is_some() {
-            return;
+    /// Copies the first blocks, with at most `count` tickets together, to the end of `copies`. Returns the number of
+    /// copied blocks.
+    fn copy_first<T: Ticket>(&self, blocks: &Blocks<T>, count: usize, copies: &mut Vec<T>) -> usize {
+        let (mut block, mut copied) = (self.last, 0);
+        let mut left = count.min(self.len());
+        while left > 0 {
+            block = blocks.next(block);
+            let tickets = left.min(BLOCK_TICKETS);
+            copies.extend_from_slice(&blocks.get(block)[..tickets]);
+            left -= tickets;
+            copied += 1;
         }
-        if let Some(chunk) = self.full.last_mut() {
-            chunk.pop();
-            if chunk.is_empty() {
-                self.full.pop();
-            }
-        }
+        copied
     }
 
-    pub(super) fn chunk_count(&self) -> usize {
-        self.full.len() + usize::from(!self.open.is_empty())
-    }
-
-    /// Drops the stale tickets of one chunk. The first call for a slot has `unswept` at `None`, and checks the open
-    /// chunk. Each later call checks one full chunk. `unswept` is the number of full chunks that no call has checked
-    /// yet.
+    /// Drops the stale tickets of one block. The first call for a slot has `unswept` at `None`, and checks the last
+    /// block. Each later call checks the first block. `unswept` is the number of full blocks that no call has checked
+    /// yet: they are the first blocks.
     ///
-    /// The live tickets of a full chunk move to the open chunk, so that chunks stay dense. A chunk that fills up is
-    /// listed behind the first `unswept` chunks, so no ticket is checked twice.
-    pub(super) fn sweep_step(
+    /// The live tickets of a full block move to the last block, so that all other blocks stay full. So no ticket is
+    /// checked twice.
+    #[expect(clippy::cast_possible_truncation, reason = "at most the tickets of a block")]
+    pub(super) fn sweep_step<T: Ticket>(
         &mut self,
-        unswept: Option<usize>,
+        blocks: &mut Blocks<T>,
+        unswept: Option<u32>,
         is_live: &mut impl FnMut(&T) -> bool,
     ) -> SweepStep {
-        let Some(unswept) = unswept else {
-            let looked_at = self.open.len();
-            let dropped = retain_live(&mut self.open, is_live);
-            return SweepStep { looked_at, dropped, unswept: self.full.len() };
+        let others = self.len.saturating_sub(1) / BLOCK;
+        let unswept = unswept.map(|unswept| unswept.min(others));
+        if self.is_empty() || unswept == Some(0) {
+            return SweepStep { looked_at: 0, dropped: 0, next: SweepNext::Slot };
+        }
+        if let Some(unswept) = unswept {
+            let mut tickets = *blocks.get(self.first_block(blocks));
+            let kept = move_live(&mut tickets, is_live);
+            self.drop_first_block(blocks);
+            self.put(blocks, &tickets[..kept]);
+            let next = if unswept > 1 { SweepNext::Full(unswept - 1) } else { SweepNext::Slot };
+            return SweepStep { looked_at: BLOCK_TICKETS, dropped: BLOCK_TICKETS - kept, next };
+        }
+        let looked_at = self.len() - others as usize * BLOCK_TICKETS;
+        let kept = move_live(&mut blocks.get_mut(self.last)[..looked_at], is_live);
+        if kept == 0 {
+            self.replace_last_block(blocks);
+        }
+        let next = match (kept, others) {
+            (_, 0) => SweepNext::Slot,
+            (0, _) => SweepNext::LastBlock,
+            _ => SweepNext::Full(others),
         };
-        let Some(at) = unswept.min(self.full.len()).checked_sub(1) else {
-            return SweepStep { looked_at: 0, dropped: 0, unswept: 0 };
-        };
-        let mut chunk = self.full.swap_remove(at);
-        let looked_at = chunk.len();
-        let dropped = retain_live(&mut chunk, is_live);
-        self.put_back(chunk);
-        SweepStep { looked_at, dropped, unswept: at }
+        self.len = others * BLOCK + kept as u32;
+        SweepStep { looked_at, dropped: looked_at - kept, next }
+    }
+
+    /// Moves the tickets of the first block to the last block, whose own tickets are dropped. If the slot has one block
+    /// only, frees it.
+    fn replace_last_block<T: Ticket>(&mut self, blocks: &mut Blocks<T>) {
+        let first = self.first_block(blocks);
+        if first == self.last {
+            *self = Self::EMPTY;
+        } else {
+            *blocks.get_mut(self.last) = *blocks.get(first);
+            let next = blocks.next(first);
+            blocks.link(self.last, next);
+        }
+        blocks.free(first);
     }
 
     #[cfg(test)]
-    pub(super) fn tickets(&self) -> impl Iterator<Item = &T> {
-        self.full.iter().flatten().chain(&self.open)
-    }
-
-    #[cfg(test)]
-    pub(super) fn heap_bytes(&self) -> usize {
-        let tickets: usize = self.full.iter().chain([&self.open]).map(Vec::capacity).sum();
-        tickets * size_of::<T>() + self.full.capacity() * size_of::<Vec<T>>()
+    pub(super) fn tickets<T: Ticket>(&self, blocks: &Blocks<T>) -> Vec<T> {
+        let mut tickets = Vec::new();
+        let copied = self.copy_first(blocks, usize::MAX, &mut tickets);
+        assert_eq!((tickets.len(), copied), (self.len(), self.len().div_ceil(BLOCK_TICKETS)));
+        let last = (0..copied).fold(self.last, |block, _| blocks.next(block));
+        assert_eq!(last, self.last, "a list of another length");
+        tickets
     }
 }
 
-/// Moves the earliest ticket to the end of the chunk, and returns the ticket's tick.
-fn put_earliest_last<T: Ticket>(chunk: &mut [T]) -> u64 {
-    let Some(last) = chunk.len().checked_sub(1) else { return u64::MAX };
-    let first = (0..=last).min_by_key(|&at| chunk[at].tick()).unwrap_or(last);
-    chunk.swap(first, last);
-    chunk[last].tick().0
+/// Moves the earliest of a slot's tickets to the place of the ticket that stands first once the tickets are put into
+/// the empty slot.
+fn put_earliest_first<T: Ticket>(tickets: &mut [T]) {
+    let Some(first) = tickets.len().min(BLOCK_TICKETS).checked_sub(1) else { return };
+    let earliest = (0..tickets.len()).min_by_key(|&at| tickets[at].tick()).unwrap_or(first);
+    tickets.swap(earliest, first);
 }
 
 /// The result of [`Slot::drop_stale_first`]: the numbers of checked and dropped tickets.
@@ -167,30 +298,45 @@ pub(super) struct FirstStep {
     pub(super) is_live: bool,
 }
 
-/// The result of [`Slot::sweep_step`]: the numbers of checked and dropped tickets, and the number of chunks that are
-/// left to check.
+/// The result of [`Slot::sweep_step`]: the numbers of checked and dropped tickets, and the place where the sweep goes
+/// on.
 #[derive(Debug)]
 pub(super) struct SweepStep {
     pub(super) looked_at: usize,
     pub(super) dropped: usize,
-    /// The number of the slot's full chunks that the sweep has not checked yet. At 0, the sweep goes on with the next
-    /// slot.
-    pub(super) unswept: usize,
+    pub(super) next: SweepNext,
+}
+
+/// The place where a sweep goes on.
+#[derive(Debug)]
+pub(super) enum SweepNext {
+    /// The last block of the same slot, which holds other tickets now.
+    LastBlock,
+    /// The first block of the same slot. The number is that of the first blocks that the sweep has not checked yet.
+    Full(u32),
+    /// The next slot.
+    Slot,
 }
 
 /// Drops the stale tickets of `chunk`, and returns the number of dropped tickets.
+pub(super) fn retain_live<T: Ticket>(chunk: &mut Vec<T>, is_live: &mut impl FnMut(&T) -> bool) -> usize {
+    let kept = move_live(chunk, is_live);
+    let dropped = chunk.len() - kept;
+    chunk.truncate(kept);
+    dropped
+}
+
+/// Moves the live tickets to the start of `tickets`, and returns their number.
 ///
 /// The loop checks and moves every ticket without a branch. If half of the tickets are stale, a branch would be
 /// mispredicted for every other ticket. Without branches, the loads of the timers' words overlap instead of waiting for
 /// each other.
-pub(super) fn retain_live<T: Ticket>(chunk: &mut Vec<T>, is_live: &mut impl FnMut(&T) -> bool) -> usize {
-    let before = chunk.len();
+fn move_live<T: Ticket>(tickets: &mut [T], is_live: &mut impl FnMut(&T) -> bool) -> usize {
     let mut kept = 0;
-    for at in 0..before {
-        let ticket = chunk[at];
-        chunk[kept] = ticket;
+    for at in 0..tickets.len() {
+        let ticket = tickets[at];
+        tickets[kept] = ticket;
         kept += usize::from(is_live(&ticket));
     }
-    chunk.truncate(kept);
-    before - kept
+    kept
 }

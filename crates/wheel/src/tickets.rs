@@ -21,6 +21,8 @@
 //!     `coarse_from`. (`check_invariants`)
 //! W4. `wake_tick` is never after the first ticket. It is after `position` while no ticket is overdue.
 //!     (`check_invariants`)
+//! W5. `fine_from` and `coarse_from` are after `position`. `quiet_until` is not after them, and is 0 while a ticket is
+//!     overdue. (`check_invariants`)
 //!
 //! # Cascades
 //!
@@ -38,10 +40,13 @@
 //! `insert` is O(1). `advance` is O(1) for each ticket handed out or moved, and O(levels) for each occupied slot that
 //! the wheel passes. A ticket moves at most once per level. Empty time costs nothing.
 
+use crate::blocks::{BLOCK_TICKETS, Blocks};
 use crate::level::Level;
-use crate::slot::{Slot, SweepStep, retain_live};
+use crate::outlet::{Chunks, Outlet, hand_out};
+use crate::sampling::Sampling;
+use crate::slot::{Slot, SweepNext, SweepStep, retain_live};
 use crate::tick::Tick;
-use crate::ticket::Ticket;
+use crate::ticket::{CHUNK_TICKETS, Ticket};
 use alloc::vec::Vec;
 
 /// The result of an advance: it says whether the advance has handed out all due tickets.
@@ -60,7 +65,7 @@ pub enum Progress {
 
 /// The default number of bits of the radix. With 8 bits, a revolution of a level has `2^8` slots.
 ///
-/// Compared with 6 bits, tickets cascade through fewer levels. The price is 28 KiB for each level in use.
+/// Compared with 6 bits, tickets cascade through fewer levels. The price is 8 KiB for each level in use.
 pub(crate) const RADIX_BITS: u32 = 8;
 
 /// The greatest number of chunks (groups of tickets) of a coarse slot that one call of `spread` moves to finer levels:
@@ -70,6 +75,12 @@ pub(crate) const SPREAD_CHUNKS: u64 = 128;
 /// The number of ticks between two checks for coarse slots whose tickets must move to finer levels. While such a slot
 /// has more than [`SPREAD_CHUNKS`] chunks, each advance checks.
 const SPREAD_EVERY: u64 = 8;
+
+/// The number of tickets of a coarse slot up to which its tickets are not moved to finer levels ahead of time.
+const FEW_TICKETS: usize = 8 * CHUNK_TICKETS;
+
+/// The greatest number of tickets in a wheel. So the number of a slot's tickets fits a word of 32 bits.
+const MOST_TICKETS: usize = u32::MAX as usize;
 
 /// The number of tickets after which a call of `drop_stale_first` stops checking. The call may check up to 32 more
 /// tickets.
@@ -89,9 +100,9 @@ impl<N: Copy> Ticket for (Tick, N) {
 struct SweepCursor {
     depth: usize,
     ring_index: u64,
-    /// The number of the slot's full chunks that the sweep has not checked yet. `None` before the sweep has begun the
+    /// The number of the slot's full blocks that the sweep has not checked yet. `None` before the sweep has begun the
     /// slot.
-    unswept: Option<usize>,
+    unswept: Option<u32>,
 }
 
 /// A hierarchical timing wheel of bare tickets, with a radix of `2^BITS` slots (`BITS` is 5 to 10).
@@ -111,7 +122,8 @@ struct SweepCursor {
 ///
 /// # Panics
 ///
-/// The calls do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost or
+/// A wheel holds 2^32 - 1 tickets at most, and [`insert`](Self::insert) panics if one more comes. Otherwise, the calls
+/// do not panic by themselves. If one of the closures panics, tickets that the call was moving are lost or
 /// duplicated, and [`len`](Self::len) is wrong from then on. Everything else stays as it was.
 ///
 /// # Examples
@@ -138,56 +150,35 @@ struct SweepCursor {
 #[derive(Debug)]
 pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     position: u64,
+    /// The wheel advances to any earlier tick without work: nothing is due before, and nothing need be spread.
+    quiet_until: u64,
     /// Tickets that were inserted after the last advance, and were already due when they were inserted.
-    overdue: Slot<T>,
+    overdue: Slot,
     /// Overdue tickets that earlier advances left over. The next advance hands them out before the tickets in
     /// `overdue`.
-    late: Slot<T>,
-    levels: Vec<Level<T, BITS>>,
+    late: Slot,
+    levels: Vec<Level<BITS>>,
+    /// The tickets of all slots.
+    blocks: Blocks<T>,
+    /// The buffer for tickets on their way from a slot to others. It is empty between two calls, or its tickets are out
+    /// of date.
+    moving: Vec<T>,
     /// A lower bound for the ticks of the finest level's tickets. The wheel advances up to this tick without a search
     /// of the finest level.
     fine_from: u64,
     /// A lower bound for the ticks at which occupied coarse slots begin. The wheel advances up to this tick without a
     /// search of the coarse levels.
     coarse_from: u64,
-    /// The number of ticks that have passed after the last check for coarse slots whose tickets must move to finer
-    /// levels.
-    unspread: u64,
+    /// The tick of the last check for coarse slots whose tickets must move to finer levels.
+    spread_at: u64,
+    /// Whether a coarse slot may hold more than [`FEW_TICKETS`]. If not, no such check is needed.
+    is_large: bool,
     /// Whether the last check found a coarse slot too large to move to finer levels at once. If true, each advance
     /// moves a further part of such a slot.
     crowded: bool,
     sampling: Sampling,
     len: usize,
     sweep: SweepCursor,
-}
-
-/// Chooses which chunks are searched for stale tickets when they move to a finer level. A search reads a word of each
-/// timer, and that word is rarely in the cache. So if hardly any ticket is stale, only one of eight chunks is searched.
-#[derive(Debug, Default)]
-struct Sampling {
-    /// The number of chunks that are skipped after each search, as chosen by the last search.
-    skips: u32,
-    /// The number of chunks that remain to skip before the next search.
-    left: u32,
-}
-
-impl Sampling {
-    const MOST_SKIPS: u32 = 7;
-
-    /// Returns whether the caller must search the next chunk for stale tickets. After the search, the caller must call
-    /// [`note`](Self::note).
-    fn takes_next(&mut self) -> bool {
-        let left = self.left.checked_sub(1);
-        self.left = left.unwrap_or(0);
-        left.is_none()
-    }
-
-    /// Records how many tickets of a searched chunk were stale. The more tickets were stale, the sooner the next search
-    /// comes.
-    fn note(&mut self, stale: usize, searched: usize) {
-        self.skips = if 8 * stale > searched { 0 } else { (2 * self.skips + 1).min(Self::MOST_SKIPS) };
-        self.left = self.skips;
-    }
 }
 
 impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
@@ -197,12 +188,16 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     pub fn new(position: Tick) -> Self {
         Self {
             position: position.0,
-            overdue: Slot::new(),
-            late: Slot::new(),
+            quiet_until: u64::MAX,
+            overdue: Slot::EMPTY,
+            late: Slot::EMPTY,
             levels: Vec::new(),
+            blocks: Blocks::new(),
+            moving: Vec::new(),
             fine_from: u64::MAX,
             coarse_from: u64::MAX,
-            unspread: 0,
+            spread_at: position.0,
+            is_large: false,
             crowded: false,
             sampling: Sampling::default(),
             len: 0,
@@ -233,12 +228,17 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     ///
     /// The wheel does not compare tickets: a ticket that is inserted twice is handed out twice.
     ///
+    /// # Panics
+    ///
+    /// Panics if the wheel holds 2^32 - 1 tickets already.
+    ///
     /// # Time complexity
     ///
-    /// O(1), amortised over the growth of the slots. The first ticket of a level allocates the level's ring: 28 KiB
-    /// with a radix of 256.
+    /// O(1), amortised over the growth of the first segment and of the list of segments. The first ticket of a level
+    /// allocates the level's ring: 8 KiB with a radix of 256.
     #[inline]
     pub fn insert(&mut self, ticket: T) {
+        assert!(self.len < MOST_TICKETS, "fewer than 2^32 tickets in the wheel");
         self.len += 1;
         self.place(ticket);
     }
@@ -246,16 +246,44 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     #[inline]
     fn place(&mut self, ticket: T) {
         if ticket.tick().0 <= self.position {
-            self.overdue.push(ticket);
+            self.overdue.push(&mut self.blocks, ticket);
+            self.quiet_until = 0;
             return;
         }
-        let depth = Level::<T, BITS>::depth_for(ticket.tick().0, self.position);
+        let depth = Level::<BITS>::depth_for(ticket.tick().0, self.position);
         if depth >= self.levels.len() {
             self.add_levels(depth);
         }
-        let slot_begin = self.levels[depth].push(ticket);
-        let first = if depth > 0 { &mut self.coarse_from } else { &mut self.fine_from };
-        *first = (*first).min(slot_begin);
+        self.place_at(depth, ticket);
+    }
+
+    /// Adds a ticket to level `depth`, whose ring reaches the ticket.
+    #[inline]
+    fn place_at(&mut self, depth: usize, ticket: T) {
+        let (begin, tickets) = self.levels[depth].push(&mut self.blocks, ticket);
+        // Words that keep their values are not stored: an insert of a cold timer waits until its stores are done.
+        if begin < self.quiet_until {
+            self.quiet_until = begin;
+        }
+        if depth == 0 {
+            if begin < self.fine_from {
+                self.fine_from = begin;
+            }
+            return;
+        }
+        if begin < self.coarse_from {
+            self.coarse_from = begin;
+        }
+        if tickets > FEW_TICKETS && !self.is_large {
+            self.begin_spreading();
+        }
+    }
+
+    #[cold]
+    fn begin_spreading(&mut self) {
+        self.is_large = true;
+        self.spread_at = self.position;
+        self.quiet_until = 0;
     }
 
     #[cold]
@@ -316,8 +344,11 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         let mut looks = FIRST_LOOKS;
         while looks > 0 {
             let Some((tick, depth, number)) = self.first_slot() else { break };
-            let look = |slot: &mut Slot<T>| (slot.drop_stale_first(looks, &mut is_live), slot.earliest());
-            let (step, earliest) = self.levels[depth].with_slot(number, look);
+            let Self { levels, blocks, moving, .. } = self;
+            let look = |slot: &mut Slot| {
+                (slot.drop_stale_first(blocks, looks, &mut is_live, moving), slot.earliest())
+            };
+            let (step, earliest) = levels[depth].with_slot(number, look);
             self.len -= step.dropped;
             if step.dropped > 0 {
                 first_dropped.get_or_insert(Tick(tick));
@@ -332,7 +363,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
 
     /// Finds the slot with the earliest ticket. Returns that ticket's tick, and the slot's level and number.
     fn first_slot(&self) -> Option<(u64, usize, u64)> {
-        let first = |(depth, level): (usize, &Level<T, BITS>)| {
+        let first = |(depth, level): (usize, &Level<BITS>)| {
             let number = level.first_occupied(self.position)?;
             Some((level.slot(number).earliest(), depth, number))
         };
@@ -355,14 +386,40 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     ///
     /// O(1) for each ticket handed out or moved, and O(levels) for each occupied slot passed. A ticket moves at most
     /// once per level. Empty time costs nothing.
+    #[inline]
     pub fn advance(
         &mut self,
         to: Tick,
         budget: usize,
-        mut is_live: impl FnMut(&T) -> bool,
+        is_live: impl FnMut(&T) -> bool,
         expired: impl FnMut(Vec<T>),
     ) -> Progress {
-        let progress = self.hand_out_until(to, budget, &mut is_live, expired);
+        if self.passes_quietly(to) {
+            return Progress::Settled;
+        }
+        self.advance_into(to, budget, is_live, Chunks::to(expired))
+    }
+
+    /// Moves the position to `to`, and returns true. If there is work on the way there, does nothing and returns false.
+    #[inline]
+    pub(crate) fn passes_quietly(&mut self, to: Tick) -> bool {
+        let is_quiet = to.0 < self.quiet_until;
+        if is_quiet {
+            self.position = self.position.max(to.0);
+        }
+        is_quiet
+    }
+
+    /// Does the work of [`advance`](Self::advance).
+    #[inline(always)]
+    pub(crate) fn advance_into(
+        &mut self,
+        to: Tick,
+        budget: usize,
+        mut is_live: impl FnMut(&T) -> bool,
+        outlet: impl Outlet<T>,
+    ) -> Progress {
+        let progress = self.hand_out_into(to, budget, &mut is_live, outlet);
         // If the budget was spent before, the position is still before `to`.
         if self.position >= to.0 {
             self.spread(is_live);
@@ -373,44 +430,72 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     /// Does the first half of [`advance`](Self::advance): hands out the due tickets. The second half moves tickets of
     /// coarse slots to finer levels ahead of time. The caller fires the timers and then calls [`spread`](Self::spread).
     /// So no due timer waits for work on tickets that are due later.
+    #[inline]
     pub fn hand_out_until(
         &mut self,
         to: Tick,
         budget: usize,
-        mut is_live: impl FnMut(&T) -> bool,
-        mut expired: impl FnMut(Vec<T>),
+        is_live: impl FnMut(&T) -> bool,
+        expired: impl FnMut(Vec<T>),
     ) -> Progress {
-        let from = self.position;
-        if to.0 < self.fine_from.min(self.coarse_from) && self.overdue.is_empty() && self.late.is_empty() {
-            self.position = from.max(to.0);
-            self.unspread += self.position - from;
+        if self.passes_quietly(to) {
             return Progress::Settled;
         }
+        self.hand_out_into(to, budget, is_live, Chunks::to(expired))
+    }
+
+    #[inline(always)]
+    fn hand_out_into(
+        &mut self,
+        to: Tick,
+        budget: usize,
+        mut is_live: impl FnMut(&T) -> bool,
+        mut outlet: impl Outlet<T>,
+    ) -> Progress {
+        self.quiet_until = 0;
         let mut budget = budget;
-        if !self.hand_out_late(&mut budget, &mut expired) {
+        if !self.hand_out_late(&mut budget, &mut outlet) {
             return Progress::BudgetSpent;
         }
         // This is done only if some budget is left. Otherwise overdue tickets could use up each budget before the
         // levels get a share.
         if budget > 0 && !self.overdue.is_empty() {
-            self.late = core::mem::replace(&mut self.overdue, Slot::new());
+            self.late = core::mem::replace(&mut self.overdue, Slot::EMPTY);
         }
-        while let Some(tick) = self.next_event(to.0) {
+        loop {
+            let tick = self.fine_from.min(self.coarse_from);
+            // The bounds are after the position, unless the position is the last tick of all.
+            if tick > to.0 || tick <= self.position {
+                break;
+            }
             // All ticks before `tick` are done. Coarse slots that begin at `tick` are spread first, the coarsest of
             // them first.
             self.position = tick - 1;
-            if !self.cascade_into(tick, &mut budget, &mut is_live) {
+            if tick == self.coarse_from && !self.cascade_into(tick, &mut budget, &mut is_live) {
                 return Progress::BudgetSpent;
             }
-            if !self.expire(tick, &mut budget, &mut expired) {
+            if tick == self.fine_from && !self.expire(tick, &mut budget, &mut outlet) {
                 return Progress::BudgetSpent;
             }
             self.position = tick;
         }
         self.position = self.position.max(to.0);
-        self.unspread += self.position - from;
-        let settled = self.hand_out_late(&mut budget, &mut expired) && self.overdue.is_empty();
-        if settled { Progress::Settled } else { Progress::BudgetSpent }
+        let settled = self.hand_out_late(&mut budget, &mut outlet) && self.overdue.is_empty();
+        if !settled {
+            return Progress::BudgetSpent;
+        }
+        self.note_quiet();
+        Progress::Settled
+    }
+
+    /// Computes the tick up to which the wheel advances without work. No ticket may be overdue.
+    fn note_quiet(&mut self) {
+        let spread = match (self.crowded, self.is_large) {
+            (true, _) => 0,
+            (false, true) => self.spread_at.saturating_add(SPREAD_EVERY),
+            (false, false) => u64::MAX,
+        };
+        self.quiet_until = self.fine_from.min(self.coarse_from).min(spread);
     }
 
     /// Does the second half of [`advance`](Self::advance): moves a share of the next coarse slots' tickets to finer
@@ -421,34 +506,22 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     ///
     /// O(levels), and O(1) for each ticket moved: some 4,096 at most.
     pub fn spread(&mut self, mut is_live: impl FnMut(&T) -> bool) {
-        if self.crowded || self.unspread >= SPREAD_EVERY {
-            let passed = core::mem::take(&mut self.unspread);
-            self.spread_ahead(passed, &mut is_live);
+        let passed = self.position - self.spread_at;
+        if !self.is_large || !(self.crowded || passed >= SPREAD_EVERY) {
+            return;
         }
-    }
-
-    /// Returns the first tick at which an occupied slot begins. Returns `None` if no occupied slot begins at `to` or
-    /// before.
-    fn next_event(&mut self, to: u64) -> Option<u64> {
-        let position = self.position;
-        if self.coarse_from <= to {
-            // The stored bound may come from a slot that is empty by now.
-            let begins =
-                |level: &Level<T, BITS>| level.first_occupied(position).map(|number| level.start_of(number));
-            self.coarse_from = self.levels.iter().skip(1).filter_map(begins).min().unwrap_or(u64::MAX);
+        self.spread_at = self.position;
+        self.spread_ahead(passed, &mut is_live);
+        self.is_large = self.coarse_from < u64::MAX;
+        if self.overdue.is_empty() && self.late.is_empty() {
+            self.note_quiet();
         }
-        let fine = self.levels.first().and_then(|level| level.first_occupied(position));
-        let coarse = (self.coarse_from < u64::MAX).then_some(self.coarse_from);
-        self.fine_from = fine.unwrap_or(u64::MAX);
-        fine.into_iter().chain(coarse).min().filter(|&tick| tick <= to)
     }
 
     /// Moves the tickets of the coarse slots that begin at `tick` to finer levels. Returns false if the budget ran out
     /// before the end.
+    #[cold]
     fn cascade_into(&mut self, tick: u64, budget: &mut usize, is_live: &mut impl FnMut(&T) -> bool) -> bool {
-        if tick < self.coarse_from {
-            return true;
-        }
         for depth in (1..self.levels.len()).rev() {
             let Some(number) = self.levels[depth].first_occupied(self.position) else { continue };
             if self.levels[depth].start_of(number) != tick {
@@ -461,6 +534,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
                 *budget -= self.cascade_chunk(depth, number, *budget, is_live);
             }
         }
+        let begins = |level: &Level<BITS>| level.first_occupied(tick).map(|number| level.start_of(number));
+        self.coarse_from = self.levels.iter().skip(1).filter_map(begins).min().unwrap_or(u64::MAX);
         true
     }
 
@@ -473,48 +548,70 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         limit: usize,
         is_live: &mut impl FnMut(&T) -> bool,
     ) -> usize {
-        let Some(mut chunk) = self.levels[depth].with_slot(number, |slot| slot.take(limit)) else { return 0 };
-        let looked_at = chunk.len();
-        if self.sampling.takes_next() {
+        let Self { levels, blocks, .. } = self;
+        let mut chunk = core::mem::take(&mut self.moving);
+        chunk.clear();
+        let limit = limit.min(CHUNK_TICKETS);
+        let looked_at = levels[depth].with_slot(number, |slot| slot.take(blocks, limit, &mut chunk));
+        if looked_at > 0 && self.sampling.takes_next() {
             let dropped = retain_live(&mut chunk, is_live);
             self.sampling.note(dropped, looked_at);
             self.len -= dropped;
         }
-        for ticket in chunk {
-            self.place(ticket);
+        if depth == 1 {
+            // The finest level reaches each ticket of a slot that is moved.
+            let Self { levels, blocks, .. } = self;
+            let mut first = u64::MAX;
+            for &ticket in &chunk {
+                first = first.min(levels[0].push(blocks, ticket).0);
+            }
+            self.fine_from = self.fine_from.min(first);
+            self.quiet_until = self.quiet_until.min(first);
+        } else {
+            for &ticket in &chunk {
+                self.place(ticket);
+            }
         }
+        self.moving = chunk;
         looked_at
     }
 
-    /// Hands out the tickets of `tick`. Returns false if the budget ran out before the last ticket.
-    fn expire(&mut self, tick: u64, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
-        let Some(level) = self.levels.first_mut() else { return true };
-        let mut slot = level.with_slot(tick, |slot| core::mem::replace(slot, Slot::new()));
-        let settled = self.hand_out(&mut slot, budget, expired);
-        if !settled {
-            self.levels[0].with_slot(tick, |place| *place = slot);
+    /// Hands out the tickets of `tick`, and finds the next tick that has any. Returns false if the budget ran out
+    /// before the last ticket.
+    #[inline(always)]
+    fn expire(&mut self, tick: u64, budget: &mut usize, outlet: &mut impl Outlet<T>) -> bool {
+        let Self { levels, blocks, len, .. } = self;
+        let Some(level) = levels.first_mut() else { return true };
+        let count = level.slot(tick).len();
+        if (1..=BLOCK_TICKETS.min(*budget)).contains(&count) {
+            let block = level.take_slot(tick).only_block();
+            outlet.add(blocks.get(block), count);
+            blocks.free(block);
+            *budget -= count;
+            *len -= count;
+            outlet.flush();
         }
-        settled
+        while !level.slot(tick).is_empty() {
+            if *budget == 0 {
+                return false;
+            }
+            level.with_slot(tick, |slot| hand_out(slot, blocks, len, budget, outlet));
+            outlet.flush();
+        }
+        self.fine_from = level.first_occupied(tick).unwrap_or(u64::MAX);
+        true
     }
 
-    fn hand_out_late(&mut self, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
-        if self.late.is_empty() {
-            return true;
+    fn hand_out_late(&mut self, budget: &mut usize, outlet: &mut impl Outlet<T>) -> bool {
+        let Self { late, blocks, len, .. } = self;
+        while !late.is_empty() {
+            if *budget == 0 {
+                return false;
+            }
+            hand_out(late, blocks, len, budget, outlet);
+            outlet.flush();
         }
-        let mut late = core::mem::replace(&mut self.late, Slot::new());
-        let settled = self.hand_out(&mut late, budget, expired);
-        self.late = late;
-        settled
-    }
-
-    fn hand_out(&mut self, slot: &mut Slot<T>, budget: &mut usize, expired: &mut impl FnMut(Vec<T>)) -> bool {
-        while *budget > 0 {
-            let Some(chunk) = slot.take(*budget) else { return true };
-            *budget -= chunk.len();
-            self.len -= chunk.len();
-            expired(chunk);
-        }
-        slot.is_empty()
+        true
     }
 
     /// Moves a part of the next coarse slots' tickets to finer levels, ahead of time. `passed` is the number of ticks
@@ -527,10 +624,10 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             if !level.fits_finer_level(number, self.position) {
                 continue;
             }
-            let chunks = level.slot(number).chunk_count() as u64;
-            if chunks <= SPREAD_CHUNKS / 16 {
+            if level.slot(number).len() <= FEW_TICKETS {
                 continue;
             }
+            let chunks = level.slot(number).chunk_count() as u64;
             self.crowded |= chunks > SPREAD_CHUNKS;
             let left = level.start_of(number) - self.position;
             let share = chunks.saturating_mul(passed).div_ceil(left).min(SPREAD_CHUNKS);
@@ -559,12 +656,14 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             };
             self.len -= step.dropped;
             left = left.saturating_sub(step.looked_at);
-            if step.unswept > 0 {
-                self.sweep.unswept = Some(step.unswept);
-            } else {
-                self.sweep.ring_index += 1;
-                self.sweep.unswept = None;
-            }
+            self.sweep.unswept = match step.next {
+                SweepNext::Full(unswept) => Some(unswept),
+                SweepNext::LastBlock => None,
+                SweepNext::Slot => {
+                    self.sweep.ring_index += 1;
+                    None
+                }
+            };
         }
         false
     }
@@ -572,11 +671,11 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     /// Checks a chunk of the cursor's slot, or of the first occupied slot after it, and drops stale tickets. Returns
     /// `None` when the sweep has passed the whole wheel.
     fn sweep_step(&mut self, is_live: &mut impl FnMut(&T) -> bool) -> Option<SweepStep> {
-        let cursor = &mut self.sweep;
-        while let Some(level) = self.levels.get_mut(cursor.depth) {
+        let Self { levels, blocks, sweep: cursor, .. } = self;
+        while let Some(level) = levels.get_mut(cursor.depth) {
             while cursor.ring_index < level.ring_len() as u64 {
                 if !level.slot(cursor.ring_index).is_empty() {
-                    let sweep = |slot: &mut Slot<T>| slot.sweep_step(cursor.unswept, is_live);
+                    let sweep = |slot: &mut Slot| slot.sweep_step(blocks, cursor.unswept, is_live);
                     return Some(level.with_slot(cursor.ring_index, sweep));
                 }
                 cursor.ring_index += 1;
@@ -586,25 +685,29 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         }
         // The overdue tickets come after the levels.
         match cursor.ring_index {
-            0 => Some(self.overdue.sweep_step(cursor.unswept, is_live)),
-            1 => Some(self.late.sweep_step(cursor.unswept, is_live)),
+            0 => Some(self.overdue.sweep_step(blocks, cursor.unswept, is_live)),
+            1 => Some(self.late.sweep_step(blocks, cursor.unswept, is_live)),
             _ => None,
         }
     }
 
     #[cfg(test)]
     pub(crate) fn check_invariants(&self) {
-        let held: usize = self.levels.iter().map(|level| level.check_invariants(self.position)).sum();
-        let overdue = self.overdue.tickets().count() + self.late.tickets().count();
+        let Self { levels, blocks, position, .. } = self;
+        let held: usize = levels.iter().map(|level| level.check_invariants(blocks, *position)).sum();
+        let overdue = self.overdue.tickets(blocks).len() + self.late.tickets(blocks).len();
         assert_eq!(held + overdue, self.len);
-        for (depth, level) in self.levels.iter().enumerate() {
-            let begin = level.first_occupied(self.position).map(|number| level.start_of(number));
+        for (depth, level) in levels.iter().enumerate() {
+            let begin = level.first_occupied(*position).map(|number| level.start_of(number));
             let from = if depth > 0 { self.coarse_from } else { self.fine_from };
             assert!(begin.is_none_or(|begin| begin >= from), "a slot that time would pass over");
         }
+        let first = self.fine_from.min(self.coarse_from);
+        assert!(first > *position || *position == u64::MAX, "a slot that an advance would not look for");
+        assert!(self.quiet_until <= first && (overdue == 0 || self.quiet_until == 0));
         if let Some(Tick(wake)) = self.wake_tick() {
-            assert!(wake > self.position || overdue > 0);
-            let mut tickets = self.levels.iter().flat_map(Level::tickets);
+            assert!(wake > *position || overdue > 0);
+            let mut tickets = levels.iter().flat_map(|level| level.tickets(blocks));
             assert!(tickets.all(|ticket| wake <= ticket.tick().0), "woken after the first ticket");
         } else {
             assert_eq!(self.len, 0);
@@ -613,8 +716,6 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
 
     #[cfg(test)]
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.overdue.heap_bytes()
-            + self.late.heap_bytes()
-            + self.levels.iter().map(Level::heap_bytes).sum::<usize>()
+        self.blocks.heap_bytes() + self.levels.iter().map(Level::heap_bytes).sum::<usize>()
     }
 }

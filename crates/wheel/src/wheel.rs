@@ -55,11 +55,11 @@ pub struct Wheel<T, const BITS: u32 = RADIX_BITS> {
     tickets: TicketWheel<Look, BITS>,
     timers: Vec<Timer<T>>,
     free: Vec<u32>,
-    /// Chunks (groups) of due tickets whose timers an advance has not fired yet.
-    due: Vec<Vec<Look>>,
+    /// Due tickets whose timers an advance has not fired yet.
+    due: Vec<Look>,
     live: usize,
-    /// The number of timers that ended or were moved, counted to pace the sweep. Such a timer leaves a stale ticket (a
-    /// request to check the timer), or has used up its ticket by firing.
+    /// The number of timers that ended or were moved while stale tickets outnumbered the live tickets. It paces the
+    /// sweep.
     ended: u32,
 }
 
@@ -87,34 +87,27 @@ struct Timer<T> {
     payload: Option<T>,
 }
 
-/// Distinguishes the present timer and ticket of a slot from earlier timers and tickets of the slot. The upper half is
-/// the generation: it changes when a timer ends, which makes earlier ids stale. The lower half is the stamp: it changes
-/// when a timer ends or is moved, which makes earlier tickets stale.
+/// Distinguishes the present timer and ticket of a slot from earlier timers and tickets of the slot.
 #[derive(Clone, Copy, Debug)]
-struct Marks(u64);
+struct Marks {
+    /// Changes when a timer ends, which makes earlier ids stale.
+    generation: u32,
+    /// Changes when a timer ends or is moved, which makes earlier tickets stale.
+    stamp: u32,
+}
 
 impl Marks {
-    const STAMP: u64 = u32::MAX as u64;
+    const FIRST: Self = Self { generation: 0, stamp: 0 };
 
     #[inline]
-    fn generation(self) -> u64 {
-        self.0 >> 32
+    fn note_moved(&mut self) {
+        self.stamp = self.stamp.wrapping_add(1);
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-    fn stamp(self) -> u32 {
-        self.0 as u32
-    }
-
-    #[inline]
-    fn moved(self) -> Self {
-        Self(self.0 & !Self::STAMP | self.0.wrapping_add(1) & Self::STAMP)
-    }
-
-    #[inline]
-    fn ended(self) -> Self {
-        Self(self.moved().0.wrapping_add(Self::STAMP + 1))
+    fn note_ended(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        self.note_moved();
     }
 }
 
@@ -123,9 +116,20 @@ impl<T> Timer<T> {
     /// its stamp changed when its timer ended.
     #[inline]
     fn awaits(&self, look: &Look) -> bool {
-        self.marks.stamp() == look.stamp
+        self.marks.stamp == look.stamp
+    }
+
+    /// Ends the timer, and returns its payload. Returns `None` if the slot is vacant.
+    #[inline]
+    fn end(&mut self) -> Option<T> {
+        let payload = self.payload.take()?;
+        self.marks.note_ended();
+        Some(payload)
     }
 }
+
+/// The number of due tickets for which a wheel keeps memory between two advances.
+const MOST_DUE: usize = 1_024;
 
 /// The number of stale tickets that the wheel tolerates in addition to a share of the pending timers.
 const STALE_SLACK: usize = 1_024;
@@ -153,25 +157,28 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     ///
     /// # Panics
     ///
-    /// Panics when 2^32 timers are pending.
+    /// Panics when 2^32 timers are pending, or as many tickets are in the wheel.
     ///
     /// # Time complexity
     ///
     /// O(1), amortised over the growth of the tables.
     pub fn insert(&mut self, tick: Tick, payload: T) -> TimerId {
-        let index = if let Some(index) = self.free.pop() {
-            self.timers[index as usize].payload = Some(payload);
-            index
-        } else {
-            let index = u32::try_from(self.timers.len()).expect("fewer than 2^32 timers pending");
-            self.timers.push(Timer { marks: Marks(0), payload: Some(payload) });
-            index
+        let (index, marks) = match self.free.pop() {
+            Some(index) => {
+                let timer = &mut self.timers[index as usize];
+                timer.payload = Some(payload);
+                (index, timer.marks)
+            }
+            None => {
+                let index = u32::try_from(self.timers.len()).expect("fewer than 2^32 timers pending");
+                self.timers.push(Timer { marks: Marks::FIRST, payload: Some(payload) });
+                (index, Marks::FIRST)
+            }
         };
-        let marks = self.timers[index as usize].marks;
         // The id is made before the ticket: so two words are held in registers at a time, not three.
-        let id = TimerId::new(index, marks.generation());
+        let id = TimerId::new(index, marks.generation.into());
         self.live += 1;
-        self.tickets.insert(Look { tick, index, stamp: marks.stamp() });
+        self.tickets.insert(Look { tick, index, stamp: marks.stamp });
         id
     }
 
@@ -195,11 +202,11 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     pub fn reschedule(&mut self, id: TimerId, tick: Tick) -> bool {
         let index = id.index();
         let Some(timer) = self.timers.get_mut(index as usize) else { return false };
-        if timer.payload.is_none() || !id.is_of(timer.marks.generation()) {
+        if timer.payload.is_none() || !id.is_of(timer.marks.generation.into()) {
             return false;
         }
-        timer.marks = timer.marks.moved();
-        let stamp = timer.marks.stamp();
+        timer.marks.note_moved();
+        let stamp = timer.marks.stamp;
         self.tickets.insert(Look { tick, index, stamp });
         self.sweep_a_little();
         true
@@ -210,9 +217,16 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// # Time complexity
     ///
     /// O(1), sweeping included.
+    #[inline]
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
-        let timer = self.timers.get(id.index() as usize)?;
-        if id.is_of(timer.marks.generation()) { self.release(id.index()) } else { None }
+        let index = id.index();
+        let timer = self.timers.get_mut(index as usize)?;
+        if id != TimerId::new(index, timer.marks.generation.into()) {
+            return None;
+        }
+        let payload = timer.end()?;
+        self.note_ended(index);
+        Some(payload)
     }
 
     /// Returns the payload of a pending timer; `None` if the id is stale.
@@ -223,14 +237,14 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     #[must_use]
     pub fn get(&self, id: TimerId) -> Option<&T> {
         let timer = self.timers.get(id.index() as usize)?;
-        if id.is_of(timer.marks.generation()) { timer.payload.as_ref() } else { None }
+        if id.is_of(timer.marks.generation.into()) { timer.payload.as_ref() } else { None }
     }
 
     /// Returns a mutable reference to the payload of a pending timer; `None` if the id is stale.
     #[must_use]
     pub fn get_mut(&mut self, id: TimerId) -> Option<&mut T> {
         let timer = self.timers.get_mut(id.index() as usize)?;
-        if id.is_of(timer.marks.generation()) { timer.payload.as_mut() } else { None }
+        if id.is_of(timer.marks.generation.into()) { timer.payload.as_mut() } else { None }
     }
 
     /// Returns the pending timers, in no order.
@@ -241,27 +255,33 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     pub fn iter(&self) -> impl Iterator<Item = (TimerId, &T)> {
         let timers = (0..).zip(&self.timers);
         timers.filter_map(|(index, timer)| {
-            Some((TimerId::new(index, timer.marks.generation()), timer.payload.as_ref()?))
+            Some((TimerId::new(index, timer.marks.generation.into()), timer.payload.as_ref()?))
         })
     }
 
-    /// Ends the timer in slot `index`: frees the slot, and returns the payload. Returns `None` if the slot is vacant.
-    fn release(&mut self, index: u32) -> Option<T> {
-        let timer = self.timers.get_mut(index as usize)?;
-        let payload = timer.payload.take()?;
-        timer.marks = timer.marks.ended();
+    /// Frees slot `index`, whose timer has ended.
+    #[inline]
+    fn note_ended(&mut self, index: u32) {
         self.free.push(index);
         self.live -= 1;
         self.sweep_a_little();
-        Some(payload)
     }
 
-    /// Counts a timer that has ended or was moved. Every few calls, checks a chunk (a group) of tickets and drops the
-    /// stale tickets. Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber
-    /// the live tickets.
+    /// Sweeps a little if stale tickets outnumber the live tickets by far. Called when a timer has ended or was moved.
+    /// Timers that fire count, too: the fewer live tickets are left, the sooner stale tickets outnumber the live
+    /// tickets.
+    #[inline]
     fn sweep_a_little(&mut self) {
+        if self.tickets.len() > 2 * self.live + STALE_SLACK {
+            self.sweep_at_times();
+        }
+    }
+
+    /// At every few calls, checks a chunk (a group) of tickets and drops the stale tickets.
+    #[cold]
+    fn sweep_at_times(&mut self) {
         self.ended = self.ended.wrapping_add(1);
-        if self.ended.is_multiple_of(ENDED_PER_CHUNK) && self.tickets.len() > 2 * self.live + STALE_SLACK {
+        if self.ended.is_multiple_of(ENDED_PER_CHUNK) {
             let timers = &self.timers;
             self.tickets.sweep(CHUNK_TICKETS, |look| timers[look.index as usize].awaits(look));
         }
@@ -279,7 +299,16 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     /// # Time complexity
     ///
     /// O(1) for each ticket and O(levels) for each occupied slot passed; empty time costs nothing.
-    pub fn advance(
+    #[inline]
+    pub fn advance(&mut self, to: Tick, budget: usize, fire: impl FnMut(&mut Self, Expired<T>)) -> Progress {
+        if self.due.is_empty() && self.tickets.passes_quietly(to) {
+            return Progress::Settled;
+        }
+        self.advance_and_fire(to, budget, fire)
+    }
+
+    /// Does the work of [`advance`](Self::advance).
+    fn advance_and_fire(
         &mut self,
         to: Tick,
         budget: usize,
@@ -287,21 +316,21 @@ impl<T, const BITS: u32> Wheel<T, BITS> {
     ) -> Progress {
         let Self { tickets, timers, due, .. } = self;
         let is_live = |look: &Look| timers[look.index as usize].awaits(look);
-        let progress = tickets.advance(to, budget, is_live, |chunk| due.push(chunk));
+        let progress = tickets.advance_into(to, budget, is_live, &mut *due);
         // Tickets are taken from `due` one by one. So if `fire` unwinds, the rest fires on the next advance.
-        while let Some(chunk) = self.due.last_mut() {
-            let Some(look) = chunk.pop() else {
-                self.due.pop();
-                continue;
-            };
-            let timer = &self.timers[look.index as usize];
+        while let Some(look) = self.due.pop() {
+            let timer = &mut self.timers[look.index as usize];
             if !timer.awaits(&look) {
                 continue;
             }
-            let id = TimerId::new(look.index, timer.marks.generation());
-            if let Some(payload) = self.release(look.index) {
+            let id = TimerId::new(look.index, timer.marks.generation.into());
+            if let Some(payload) = timer.end() {
+                self.note_ended(look.index);
                 fire(self, Expired { id, tick: look.tick, payload });
             }
+        }
+        if self.due.capacity() > MOST_DUE {
+            self.due = Vec::new();
         }
         progress
     }

@@ -31,6 +31,28 @@ fn advances_by_nothing_a_tick_a_level_and_more_than_the_range_fire_what_is_due()
 }
 
 #[test]
+fn the_last_tick_of_all_ends_each_advance() {
+    fn body<const BITS: u32>() {
+        let mut rig = Rig::<BITS>::at(u64::MAX - 3);
+        for _ in 0..2 {
+            assert_eq!(rig.advance(u64::MAX), []);
+        }
+        rig.insert(7);
+        assert_eq!(rig.advance(u64::MAX), [7]);
+        // The same holds for a wheel with levels, and for a timer of the last tick.
+        let mut rig = Rig::<BITS>::at(0);
+        for tick in [300, u64::MAX] {
+            rig.insert(tick);
+        }
+        assert_eq!(rig.advance(u64::MAX - 1), [300]);
+        for fired in [&[u64::MAX][..], &[], &[]] {
+            assert_eq!(rig.advance(u64::MAX), fired);
+        }
+    }
+    every_radix!(body);
+}
+
+#[test]
 fn a_clock_that_steps_back_moves_nothing() {
     fn body<const BITS: u32>() {
         let mut rig = Rig::<BITS>::at(5_000);

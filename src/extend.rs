@@ -96,7 +96,7 @@ use crate::engine::Handler;
 use core::fmt;
 use core::time::Duration;
 
-pub use crate::engine::{Due, DueId, Payload};
+pub use crate::engine::{Due, Moment, Payload};
 
 /// A handle to the engine on which a layer (a crate such as `tourbillon-tasks`) builds. That engine passes the payload
 /// of an owned timer to the layer's handler by reference. Cloning is cheap. A base does not keep the engine running.

@@ -5,7 +5,7 @@ use crate::base::sync::{StdArc, thread};
 use crate::base::tick::Timestamp;
 use crate::base::ticket::TimerId;
 use crate::base::trace;
-use crate::engine::{self, Cancel, Core, DueId, Handler, Local, Payload, Settings, Timers, Unfired, lend};
+use crate::engine::{self, Cancel, Core, Handler, Local, Moment, Payload, Settings, Timers, Unfired, lend};
 use crate::report::health::Health;
 use crate::report::stats::Stats;
 use crate::shard::Owner;
@@ -96,31 +96,31 @@ pub struct Fired<'a, T: Send + 'static> {
     /// The payload that was scheduled with the timer. For a [`Timer`](crate::Timer), it is a clone of the timer's
     /// payload.
     pub payload: T,
-    pub(crate) id: DueId<'a>,
+    pub(crate) moment: Moment<'a>,
     pub(crate) core: &'a StdArc<Core<T>>,
 }
 
 impl<'a, T: Send + 'static> Fired<'a, T> {
     pub(crate) fn new(due: engine::Due<'a, T>, core: &'a StdArc<Core<T>>) -> Self {
-        let engine::Due { id, deadline, payload, .. } = due;
+        let engine::Due { moment, payload } = due;
         let payload = match payload {
             Payload::Taken(payload) => payload,
             Payload::Kept(payload) => core.timers().clone_payload(payload),
         };
-        Self { deadline, payload, id, core }
+        Self { deadline: moment.deadline, payload, moment, core }
     }
 
     /// Returns the time that has passed since the deadline: at the start of the handler, how late the timer fires.
     /// Reads the engine's clock, so a handler that does not call this method saves the reading.
     #[must_use]
     pub fn lateness(&self) -> Duration {
-        self.core.clock().now() - self.deadline
+        self.moment.lateness()
     }
 
     /// Returns the timer's id. The id of a one-shot is stale once the handler has returned.
     #[must_use]
     pub fn id(&self) -> TimerId {
-        self.id.get()
+        self.moment.id()
     }
 
     /// Returns a handle to the engine that fired the timer, so that the handler can schedule timers.

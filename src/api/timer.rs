@@ -85,7 +85,7 @@ impl<T: Send + 'static> Fired<'_, T> {
     /// comes earlier.
     #[must_use]
     pub fn timer(&self) -> Option<TimerRef<'_, T>> {
-        self.id.owned_slot().map(|index| TimerRef::new(self.core, index))
+        self.moment.owned_slot().map(|index| TimerRef::new(self.core, index))
     }
 }
 

@@ -8,49 +8,27 @@ use core::fmt;
 use core::time::Duration;
 
 /// A timer that fires: the argument of the handler of a layer, code that builds on `extend`.
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Due<'a, T> {
-    /// The timer's id.
-    pub id: DueId<'a>,
-    /// The moment for which the timer was armed.
-    pub deadline: Timestamp,
+    /// Describes which timer fires.
+    pub moment: Moment<'a>,
     /// The payload of the timer: the payload itself for a one-shot, a reference for an owned timer.
     pub payload: Payload<'a, T>,
-    pub(crate) clock: &'a EngineClock,
 }
 
-impl<'a, T> Due<'a, T> {
-    #[inline(always)]
-    pub(super) fn new(
-        id: DueId<'a>,
-        deadline: Timestamp,
-        payload: Payload<'a, T>,
-        clock: &'a EngineClock,
-    ) -> Self {
-        Self { id, deadline, payload, clock }
-    }
-
-    /// Returns the time that has passed since the deadline. Reads the engine's clock, so the time counts to this call.
-    #[must_use]
-    pub fn lateness(&self) -> Duration {
-        self.clock.now() - self.deadline
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Due<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Due")
-            .field("id", &self.id)
-            .field("deadline", &self.deadline)
-            .field("payload", &self.payload)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The id of a timer that fires. For an owned timer, [`get`](Self::get) reads memory that the firing does not need
-/// otherwise. A handler that does not call `get` saves the read.
+/// Describes which timer fires: its id, its deadline and its lateness.
+///
+/// The id of an owned timer and the lateness are read when they are asked for. A handler that does not ask saves the
+/// reads.
 #[derive(Clone, Copy)]
-pub struct DueId<'a>(Id<'a>);
+#[non_exhaustive]
+pub struct Moment<'a> {
+    id: Id<'a>,
+    /// The moment for which the timer was armed.
+    pub deadline: Timestamp,
+    clock: &'a EngineClock,
+}
 
 #[derive(Clone, Copy)]
 enum Id<'a> {
@@ -58,40 +36,61 @@ enum Id<'a> {
     Owned(u32, &'a Slots),
 }
 
-impl<'a> DueId<'a> {
+impl<'a> Moment<'a> {
     #[inline(always)]
-    pub(super) fn one_shot(id: TimerId) -> Self {
-        Self(Id::OneShot(id))
+    pub(super) fn of_one_shot(id: TimerId, deadline: Timestamp, clock: &'a EngineClock) -> Self {
+        Self { id: Id::OneShot(id), deadline, clock }
     }
 
-    /// Makes the id of the owned timer in slot `index`, whose handler runs.
+    /// Describes the owned timer in slot `index`, whose handler runs.
     #[inline(always)]
-    pub(super) fn owned(index: u32, slots: &'a Slots) -> Self {
-        Self(Id::Owned(index, slots))
+    pub(super) fn of_owned(
+        index: u32,
+        deadline: Timestamp,
+        slots: &'a Slots,
+        clock: &'a EngineClock,
+    ) -> Self {
+        Self { id: Id::Owned(index, slots), deadline, clock }
     }
 
-    /// Returns the id. The id of a one-shot is stale once the handler has returned.
+    /// Returns the timer's id. The id of a one-shot is stale once the handler has returned.
     #[must_use]
-    pub fn get(self) -> TimerId {
-        match self.0 {
+    pub fn id(&self) -> TimerId {
+        match self.id {
             Id::OneShot(id) => id,
             Id::Owned(index, slots) => slots.id_of_owned(index),
         }
     }
 
+    /// Returns the present moment on the engine's clock, or the deadline if the clock has stepped back before it.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.clock.now().max(self.deadline)
+    }
+
+    /// Returns the time that has passed since the deadline, by a reading of the engine's clock: at the start of the
+    /// handler, how late the timer fires.
+    #[must_use]
+    pub fn lateness(&self) -> Duration {
+        self.now() - self.deadline
+    }
+
     /// Returns the slot of an owned timer; `None` for a one-shot.
     #[inline(always)]
-    pub(crate) fn owned_slot(self) -> Option<u32> {
-        match self.0 {
+    pub(crate) fn owned_slot(&self) -> Option<u32> {
+        match self.id {
             Id::OneShot(_) => None,
             Id::Owned(index, _) => Some(index),
         }
     }
 }
 
-impl fmt::Debug for DueId<'_> {
+impl fmt::Debug for Moment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.get().fmt(f)
+        f.debug_struct("Moment")
+            .field("id", &self.id())
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
     }
 }
 

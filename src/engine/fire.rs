@@ -4,7 +4,7 @@
 //! references stay in registers while the worker changes the [`Results`].
 
 use super::core::Core;
-use super::due::{Due, DueId, Payload};
+use super::due::{Due, Moment, Payload};
 use super::local::lend;
 use super::pace::Pace;
 use crate::base::counters::{StationCounters, Stripe, Tally};
@@ -145,12 +145,8 @@ impl<'a, T: Send + 'static> Session<'a, T> {
                 self.call(results, deadline, || {
                     // SAFETY: I3: the claim made the payload ours, and this closure is called once.
                     let payload = Payload::Taken(unsafe { self.slab.take(index) });
-                    Due::new(
-                        DueId::one_shot(TimerId::new(index, generation)),
-                        deadline,
-                        payload,
-                        core.clock(),
-                    )
+                    let id = TimerId::new(index, generation);
+                    Due { moment: Moment::of_one_shot(id, deadline, core.clock()), payload }
                 });
                 control.finish(generation);
                 core.quiescence.announce_end(index);
@@ -180,8 +176,8 @@ impl<'a, T: Send + 'static> Session<'a, T> {
                 let payload = unsafe { self.slab.peek(index) };
                 results.tally.count_owned();
                 self.call(results, deadline, || {
-                    let id = DueId::owned(index, core.timers.slots());
-                    Due::new(id, deadline, Payload::Kept(payload), core.clock())
+                    let moment = Moment::of_owned(index, deadline, core.timers.slots(), core.clock());
+                    Due { moment, payload: Payload::Kept(payload) }
                 });
                 let mut waker = None;
                 let End { waited, then } = timer.end_with(|| waker = core.timers.take_waker(payload));

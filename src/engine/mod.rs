@@ -57,7 +57,7 @@ mod stations;
 mod timers;
 mod totals;
 
-pub use due::{Due, DueId, Payload};
+pub use due::{Due, Moment, Payload};
 pub use one_shot::{Cancel, Unfired};
 pub use owned::Armed;
 

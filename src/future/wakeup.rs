@@ -24,7 +24,7 @@ pub(super) fn wake_up() -> Handler<Wakeup> {
             Payload::Taken(wakeup) => wakeup,
             Payload::Kept(wakeup) => *wakeup,
         };
-        if let Some(waker) = wakeup.cell.fire(due.deadline) {
+        if let Some(waker) = wakeup.cell.fire(due.moment.deadline) {
             waker.wake();
         }
     })

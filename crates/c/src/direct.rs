@@ -59,10 +59,10 @@ fn call(due: Due<'_, Target>) {
 
 /// Makes the event of a due timer. Returns a copy of the timer's target, because the callback may free the timer.
 fn event_of(due: Due<'_, Target>) -> (Target, tb_event) {
-    let (deadline, lateness) = (due.deadline, due.lateness());
+    let moment = due.moment;
     let (target, id) = match due.payload {
-        Payload::Taken(target) => (target, id_of(due.id.get())),
+        Payload::Taken(target) => (target, id_of(moment.id())),
         Payload::Kept(&target) => (target, 0),
     };
-    (target, target.event(id, deadline, lateness, 1))
+    (target, target.event(id, moment.deadline, moment.lateness(), 1))
 }

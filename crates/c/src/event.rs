@@ -59,7 +59,7 @@ impl Target {
 
     /// Makes the event of a one-shot that has no id.
     pub(crate) fn event_of(self, moment: &Moment<'_>) -> tb_event {
-        self.event(0, moment.deadline, moment.lateness, 1)
+        self.event(0, moment.deadline, moment.lateness(), 1)
     }
 
     pub(crate) fn call(self, event: &tb_event) {

@@ -40,7 +40,7 @@ impl tb_timer {
             Some(direct) => Kind::Direct(direct.timer(target)?),
             None => {
                 let call = move |moment: &Moment<'_>| {
-                    target.call(&target.event(0, moment.deadline, moment.lateness, 1));
+                    target.call(&target.event(0, moment.deadline, moment.lateness(), 1));
                 };
                 Kind::Closure(engine.tasks().timer_with(call)?, target)
             }

@@ -383,7 +383,7 @@ impl<K: Key, V: Send + 'static> Shot for EntryIsDue<K, V> {
         let is_ours = |pending: &mut Pending<V>| pending.timer == moment.id();
         let Some((key, pending)) = shared.entries.remove_if(&self.key, is_ours) else { return };
         let keyed = Keyed { shared };
-        let &Moment { deadline, lateness, .. } = moment;
+        let (deadline, lateness) = (moment.deadline, moment.lateness());
         (keyed.shared.handler)(DueKey {
             key,
             value: pending.into_value(),

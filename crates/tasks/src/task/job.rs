@@ -2,9 +2,7 @@
 
 use crate::sync::Weak;
 use core::fmt;
-use core::time::Duration;
-use tourbillon::extend::{Due, DueId, Payload};
-use tourbillon::{TimerId, Timestamp};
+use tourbillon::extend::{Due, Moment, Payload};
 
 /// A closure that runs once.
 pub type Call = Box<dyn FnOnce() + Send>;
@@ -41,36 +39,11 @@ pub(crate) trait OnEnd: Send + Sync {
     fn on_end(&self);
 }
 
-/// Describes to a closure which timer fired: its id, its deadline and its lateness.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Moment<'a> {
-    id: DueId<'a>,
-    /// The moment for which the timer was armed.
-    pub deadline: Timestamp,
-    /// The time between the deadline and the start of the closure.
-    pub lateness: Duration,
-}
-
-impl Moment<'_> {
-    /// Returns the timer's id. The id of a one-shot is stale once the closure has returned.
-    #[must_use]
-    pub fn id(&self) -> TimerId {
-        self.id.get()
-    }
-
-    /// Returns the moment at which the closure began.
-    pub(crate) fn now(&self) -> Timestamp {
-        self.deadline + self.lateness
-    }
-}
-
 /// Runs the job of a due timer. This is the handler of every task engine.
 pub(super) fn do_job(due: Due<'_, Job>) {
-    let moment = Moment { id: due.id, deadline: due.deadline, lateness: due.lateness() };
     match due.payload {
-        Payload::Taken(job) => job.fire(&moment),
-        Payload::Kept(job) => job.call_owner(&moment),
+        Payload::Taken(job) => job.fire(&due.moment),
+        Payload::Kept(job) => job.call_owner(&due.moment),
     }
 }
 

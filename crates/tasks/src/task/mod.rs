@@ -22,7 +22,7 @@ mod with_moment;
 pub use engine::{DrivenTasks, TaskEngine};
 pub use error::{RepeatError, RepeatErrorKind};
 pub use handle::{Stopped, Task};
-pub use job::{Call, Moment};
+pub use job::Call;
 pub use key::{IfPresent, Key};
 pub use named::{NamedError, NamedErrorKind, NamedTasks, Started};
 pub use policies::{OnPanic, Overlap};
@@ -31,6 +31,7 @@ pub use report::Report;
 pub use run::Run;
 pub use tasks::Tasks;
 pub use timer::TaskTimer;
+pub use tourbillon::extend::Moment;
 
 pub(crate) use self::core::TaskCore;
 pub(crate) use job::{Job, OnDue, OnEnd, Shot};

@@ -12,7 +12,7 @@
 use super::core::TaskCore;
 use super::error::{RepeatError, RepeatErrorKind};
 use super::handle::{Repeats, Stopped};
-use super::job::{Call, Job, Moment, OnDue, Shot};
+use super::job::{Call, Job, OnDue, Shot};
 use super::policies::OnPanic;
 use super::progress::Progress;
 use super::repeat::Repeat;
@@ -22,7 +22,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, OnceLock, StdArc, Weak, ignore_poi
 use core::ops::Deref;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use tourbillon::extend::WhenFull;
+use tourbillon::extend::{Moment, WhenFull};
 use tourbillon::{Refusal, ScheduleError, Timer, Timestamp};
 
 /// The closure of a repeating task. The type decides whether the task's runs may overlap. The closure is kept until the

@@ -3,7 +3,7 @@
 use super::core::{TaskCore, survive};
 use super::error::RepeatError;
 use super::handle::Task;
-use super::job::{Call, Job, Moment, Plain, give_back};
+use super::job::{Call, Job, Plain, give_back};
 use super::key::Key;
 use super::named::NamedTasks;
 use super::repeat::Repeat;
@@ -14,6 +14,7 @@ use super::with_moment::WithMoment;
 use crate::sync::StdArc;
 use core::fmt;
 use core::time::Duration;
+use tourbillon::extend::Moment;
 use tourbillon::{
     Cancel, Health, Refusal, RescheduleError, ScheduleError, Stats, TimerId, Timestamp, Unfired,
 };

@@ -1,10 +1,11 @@
 //! Owned timers that run a closure.
 
 use super::core::TaskCore;
-use super::job::{Job, Moment, OnDue};
+use super::job::{Job, OnDue};
 use crate::sync::{StdArc, Weak};
 use core::fmt;
 use core::time::Duration;
+use tourbillon::extend::Moment;
 use tourbillon::{ArmError, Armed, Disarm, Refusal, ScheduleError, Timer, Timestamp};
 
 /// A [`Timer`] that runs its own closure. The timer can be armed and disarmed any number of times, and costs as much as

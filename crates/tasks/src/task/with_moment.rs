@@ -1,6 +1,7 @@
 //! Closures that get the id and the moment of the timer that fired. Bindings for other languages need them.
 
-use super::job::{Call, Moment, OnDue, Shot};
+use super::job::{Call, OnDue, Shot};
+use tourbillon::extend::Moment;
 
 /// A user's closure that takes the moment of the timer's firing as its argument.
 pub(super) struct WithMoment<F>(pub(super) F);

@@ -63,7 +63,7 @@ impl<I: Key> OnDue for End<I> {
     fn on_due(&self, moment: &Moment<'_>) {
         let Some(shared) = self.shared.upgrade() else { return };
         let Some(id) = shared.take_out(self, |_| true) else { return };
-        let &Moment { deadline, lateness, .. } = moment;
+        let (deadline, lateness) = (moment.deadline, moment.lateness());
         let limit = if deadline >= self.last { Limit::MaxAge } else { Limit::Idle };
         (shared.callback)(Expired { id, limit, deadline, lateness });
     }

@@ -300,8 +300,11 @@ impl Judge<'_> {
             let after = begun_after(call.at);
             let is_revived = match how {
                 // A claim may have taken the timer out of the store. The claim's answer can be on the way for a lease
-                // at most.
-                Withdrawn::Absent if is_once => begun_after(call.at.saturating_add(self.terms.lease)) > 0,
+                // at most. During a fault, the node may also put the timer back later.
+                Withdrawn::Absent if is_once => life.deliveries.iter().any(|delivery| {
+                    delivery.begun > call.at.saturating_add(self.terms.lease)
+                        && !self.excuses.is_return_held_up(call.at, delivery.begun)
+                }),
                 Withdrawn::Surely | Withdrawn::Absent => after > 0,
                 Withdrawn::InFlight => after > 1,
                 Withdrawn::Perhaps => false,

@@ -157,6 +157,20 @@ impl<'a> Excuses<'a> {
         self.terms.lossy.iter().any(lossy)
     }
 
+    /// Returns whether a fault explains that an at-most-once timer was not in the store at the moment `absent`, and
+    /// that its delivery began at `begun`. A node that has claimed such a timer and cannot begin its delivery puts the
+    /// timer back. If the node or the servers are out then, the timer comes back after the fault.
+    pub(super) fn is_return_held_up(&self, absent: Moment, begun: Moment) -> bool {
+        let is_meant = |fault: &Fault| {
+            fault.cause != Cause::Kill
+                && fault.from <= absent.saturating_add(self.terms.lease)
+                && absent
+                    <= fault.until.saturating_add(self.aftermath(fault)).saturating_add(self.terms.lease)
+                && fault.from <= begun
+        };
+        self.faults.iter().any(is_meant)
+    }
+
     /// Excuses at-most-once timers that were never delivered. Each item of `lost` has the earliest and the latest
     /// moment at which the timer can have become due. Returns the number of timers that a fault explains, and the
     /// timers that no fault explains.

@@ -420,6 +420,11 @@ fn nothing_is_delivered_after_a_cancel() {
     once().cancel(5, 1, Answer::NotFound).delivered(1, 6).breaks(&[]);
     once().cancel(5, 1, Answer::Cancelled).delivered(1, 6).breaks(&[Broken::Revived(1)]);
     once().cancel(5, 1, Answer::NotFound).delivered(1, 12).breaks(&[Broken::Revived(1)]);
+    // The node puts the timer back when the servers work again.
+    let out = |from, until| once().cancel(5, 1, Answer::NotFound).fault(Cause::Crash, None, from, until);
+    out(6, 9).delivered(1, 30).breaks(&[]);
+    out(6, 9).delivered(1, 30).delivered(1, 31).breaks(&[Broken::Twice(1)]);
+    out(20, 22).delivered(1, 30).breaks(&[Broken::Revived(1)]);
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl Requests {
         Ok((status, body))
     }
 
-    /// Returns the answer for the history to a response that is no success.
+    /// Returns the answer for the history to a response that reports a failure.
     fn refused(status: u16, body: &Value) -> Answer {
         match (status, body["type"].as_str().unwrap_or_default()) {
             (409, "/problems/key-exists") => Answer::KeyExists(0),

@@ -1,5 +1,5 @@
-//! A connection that listens for notifications. It is no part of the pool, since a pooler in transaction mode would
-//! lose them.
+//! A connection that listens for notifications. It does not belong to the pool, since a pooler in transaction mode
+//! would lose them.
 
 use super::connect::Connect;
 use core::future::poll_fn;

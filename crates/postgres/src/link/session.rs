@@ -126,9 +126,16 @@ impl Session {
 
     /// Begins a transaction. If it is neither committed nor rolled back, the connection is closed.
     pub(crate) async fn begin(&mut self) -> Result<(), Failure> {
-        self.execute("BEGIN ISOLATION LEVEL READ COMMITTED", false).await?;
+        self.begin_with("").await
+    }
+
+    /// Begins a transaction with further settings. A process that stands still within the transaction may never come
+    /// back. So the server ends its session after five seconds, and the timers that it holds are free.
+    pub(crate) async fn begin_with(&mut self, settings: &str) -> Result<(), Failure> {
         self.is_in_transaction = true;
-        Ok(())
+        let begin =
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 5000;";
+        self.execute(&format!("{begin}{settings}"), false).await
     }
 
     pub(crate) async fn commit(&mut self) -> Result<(), Failure> {

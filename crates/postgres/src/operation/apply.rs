@@ -26,7 +26,7 @@ fn acked(op: &Op) -> Option<(TimerId, Token)> {
     if let Op::Ack(id, token) = op { Some((*id, *token)) } else { None }
 }
 
-/// Returns the id of the timer whose delivery an operation ends. Zero if the operation is no end.
+/// Returns the id of the timer whose delivery an operation ends. Zero if it ends no delivery.
 pub(super) fn ended_by(op: &Op) -> TimerId {
     match op {
         Op::Ack(id, _)

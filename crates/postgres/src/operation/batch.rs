@@ -12,7 +12,7 @@ use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 use tourbillon_durable::timer::TimerId;
 
-/// Applies batches of operations, each as one transaction.
+/// Applies batches of operations.
 pub(crate) struct Batches {
     pub(crate) transactions: Transactions,
     pub(crate) creations: Arc<Creations>,
@@ -25,7 +25,8 @@ fn is_end(op: &Op) -> bool {
 }
 
 impl Batches {
-    /// Applies operations in one transaction, in order.
+    /// Applies operations in order, in one transaction. Only a batch of a runtime is divided: see
+    /// [`apply_apart`](Self::apply_apart).
     pub(crate) async fn apply(
         &self,
         ops: Vec<Op>,
@@ -51,8 +52,36 @@ impl Batches {
             }
             _ => {}
         }
+        if !is_synced && ops.iter().any(is_end) {
+            return self.apply_apart(ops, durability).await;
+        }
         // An end that must be on the disk is answered only once it is.
-        let is_brief = !is_synced && ops.iter().all(is_end);
+        self.apply_together(ops, durability, false).await
+    }
+
+    /// Applies a runtime's ends of deliveries, and what it stores beside them: timers that it puts back. The ends wait
+    /// for no transaction of a caller. Each of the others has a transaction of its own: while it waits for a caller, it
+    /// holds nothing for which another delivery waits.
+    async fn apply_apart(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
+        let are_ends: Vec<bool> = ops.iter().map(is_end).collect();
+        let (ends, others): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(is_end);
+        let ended = self.apply_together(ends, durability, true).await?;
+        let mut stored = Vec::with_capacity(others.len());
+        for op in others {
+            stored.extend(self.apply_together(vec![op], durability, false).await?);
+        }
+        let (mut ended, mut stored) = (ended.into_iter(), stored.into_iter());
+        let outcomes =
+            are_ends.into_iter().filter_map(|is_end| if is_end { ended.next() } else { stored.next() });
+        Ok(outcomes.collect())
+    }
+
+    async fn apply_together(
+        &self,
+        ops: Vec<Op>,
+        durability: Durability,
+        is_brief: bool,
+    ) -> Result<Vec<Outcome>, StoreError> {
         let work = Apply { ops, is_brief };
         let ((outcomes, late), _) = self.transactions.transact(durability, &work).await?;
         self.late.keep(late);

@@ -124,22 +124,14 @@ impl Transactions {
         let pool = &self.deployment.pool;
         let is_brief = work.is_brief();
         let mut session = if is_brief { pool.session().await? } else { pool.session_for_call().await? };
-        session.begin().await?;
-        let mut result = Ok(());
         let settings = match (durability < Durability::PowerLoss, is_brief) {
             (true, true) => "SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = 20",
             (true, false) => "SET LOCAL synchronous_commit = off",
             (false, true) => "SET LOCAL lock_timeout = 20",
             (false, false) => "",
         };
-        if !settings.is_empty() {
-            result = session.run(settings).await;
-        }
-        let result = match result {
-            Ok(()) => work.run(&mut session, act, turn).await,
-            Err(failure) => Err(failure),
-        };
-        match result {
+        session.begin_with(settings).await?;
+        match work.run(&mut session, act, turn).await {
             Ok(value) => {
                 session.commit().await?;
                 Ok(value)

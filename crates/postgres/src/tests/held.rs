@@ -4,11 +4,13 @@ use super::life::{await_end, spec};
 use super::server::connect;
 use super::session::{Psql, await_sessions};
 use crate::PostgresStore;
+use crate::link::Failure;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
-use tourbillon_durable::store::{Durability, IfPresent};
+use tourbillon_durable::store::{Claimant, Durability, IfPresent, Limit, Op, Outcome, TimerStore};
+use tourbillon_durable::timer::{Address, KeyOf};
 use tourbillon_durable::{Delivery, Durable, Verdict};
 use tourbillon_fault::{Postgres, eventually};
 
@@ -91,6 +93,73 @@ fn a_transaction_that_holds_a_timer_during_its_delivery_delays_its_end_alone() {
         assert_eq!((runtime.begun.load(Ordering::Relaxed), runtime.count("wait")), (1, 1), "{end}");
         assert_eq!(pollster::block_on(runtime.durable.handle().check()).unwrap(), []);
     }
+}
+
+/// A runtime reports the end of a delivery together with a put-back of a timer that is delivered at most once. A caller
+/// holds the timer whose delivery has ended.
+#[test]
+fn a_put_back_beside_an_end_waits_for_no_transaction_and_holds_no_timer() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = pollster::block_on(PostgresStore::builder().open(&connect(&server))).unwrap();
+    let _ids = server.sql(
+        "SELECT tourbillon.schedule('mail', key => 'held'), tourbillon.schedule('mail', key => 'free'),
+             tourbillon.schedule('mail', key => 'once', policy => '{\"guarantee\": \"at-most-once\"}')",
+    );
+    let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
+    let claim = |number| {
+        let limit = Limit { timers: 100, bytes: u64::MAX };
+        pollster::block_on(store.claim(by, number, limit)).unwrap().leased
+    };
+    let leased = claim(1);
+    let by_key = |key: &str| leased.iter().find(|leased| leased.timer.key.as_deref() == Some(key)).unwrap();
+    let mut caller = Psql::new(&server);
+    caller.send("BEGIN; SELECT tourbillon.cancel('held');");
+    await_caller(&server);
+    let ack = |key| Op::Ack(by_key(key).timer.id, by_key(key).token);
+    let once = Op::Return(Box::new(by_key("once").timer.clone()), by_key("once").token);
+    let begin = Instant::now();
+    let ops = vec![ack("held"), once, ack("free")];
+    let outcomes = pollster::block_on(store.apply(ops, Durability::ProcessCrash)).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(
+        matches!(outcomes[..], [Outcome::Ended { .. }, Outcome::Created(_), Outcome::Ended { .. }]),
+        "{outcomes:?}"
+    );
+    assert_eq!(claim(2).len(), 1, "the timer that was put back");
+    assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "1", "the held one");
+    caller.send("COMMIT;");
+    assert_eq!(caller.end().unwrap(), "in-flight");
+    eventually("the end has its effect", || server.sql("SELECT count(*) FROM tourbillon.timer") == "0");
+}
+
+/// A node stands still in the middle of a transaction, and does not come back.
+#[test]
+fn a_node_that_stands_still_in_a_transaction_holds_a_timer_for_some_seconds() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let open = || pollster::block_on(PostgresStore::builder().open(&connect(&server))).unwrap();
+    let (still, other) = (open(), open());
+    let id = server.sql("SELECT tourbillon.schedule('mail', key => 'k', delay => '1 hour')");
+    let pool = Arc::clone(&still.deployment.pool);
+    let sql = format!("SELECT tourbillon.lock_at('{id}'::uuid, NULL::text, NULL::text)");
+    let (held, is_held) = mpsc::channel();
+    let (go_on, waits) = mpsc::channel::<()>();
+    let standing = still.deployment.pool.spawn(async move {
+        let mut session = pool.session().await.map_err(Failure::into_error)?;
+        session.begin().await.map_err(Failure::into_error)?;
+        session.run(&sql).await.map_err(Failure::into_error)?;
+        held.send(()).unwrap();
+        // The thread that drives the connections stands still, as a stopped process does.
+        let _end = waits.recv();
+        session.commit().await.map_err(Failure::into_error)
+    });
+    is_held.recv().unwrap();
+    let begin = Instant::now();
+    let cancel = Op::Cancel(Address::Key(KeyOf { namespace: "".into(), key: "k".into() }), None);
+    let outcomes = pollster::block_on(other.apply(vec![cancel], Durability::PowerLoss)).unwrap();
+    assert!(matches!(outcomes[..], [Outcome::Cancelled(_)]), "{outcomes:?}");
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    go_on.send(()).unwrap();
+    assert!(pollster::block_on(standing).is_err(), "its session was ended");
 }
 
 #[test]

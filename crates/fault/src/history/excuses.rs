@@ -11,7 +11,7 @@
 //! | `Kill` | its node was killed within a lease from its start, and half a lease passed before the repetition |
 //! | all others, together | the node, its network or the servers were out for half a lease, from a lease before the start of the delivery up to the repetition |
 //! | `Server`, `Failover` with losses that the terms permit | the loss may have erased the end of the delivery |
-//! | `Failover`, if [`Terms::loses_ends`], and `Crash` | the delivery began during the fault, or within a second before it |
+//! | `Failover`, if [`Terms::loses_ends`], and `Crash` | the delivery began during the fault, within a second before it, or within a third of a lease after it |
 //! | `Pause` of the node that repeats | the node was stopped after it last checked the lease and before the handler's first line: one delivery for each pause |
 //!
 //! An outage lasts longer than the fault that caused it: see [`Excuses::aftermath`].
@@ -124,11 +124,12 @@ impl<'a> Excuses<'a> {
     }
 
     /// Returns the kind of a fault after which the servers cannot have known the claim or the end of the delivery
-    /// `first`: a failover chose a replica that did not have it, or PostgreSQL was killed before it wrote it.
+    /// `first`: a failover chose a replica that did not have it, or PostgreSQL was killed before it wrote it. A node may
+    /// begin deliveries of a lost claim until its next renewal, at most a third of a lease after the fault.
     fn not_written(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let is_meant = |fault: &&Fault| {
             (fault.cause == Cause::Crash || fault.cause == Cause::Failover && self.terms.loses_ends)
-                && (fault.from.saturating_sub(BEHIND)..=fault.until).contains(&first.begun)
+                && (fault.from.saturating_sub(BEHIND)..=fault.until + self.terms.lease / 3).contains(&first.begun)
                 && fault.from <= again.begun
         };
         self.faults.iter().find(is_meant).map(|fault| fault.cause)

@@ -254,6 +254,17 @@ fn a_crash_of_the_server_forgets_claims_and_ends_of_the_last_second() {
 }
 
 #[test]
+fn a_node_may_begin_deliveries_of_a_forgotten_claim_until_it_renews_its_leases() {
+    let story = |first, again, cause| {
+        let story = Story::new().place(1, timer(1, first), Answer::Created);
+        story.delivered(1, first).delivered(1, again).fault(cause, None, 6, 6)
+    };
+    assert_eq!(story(7, 8, Cause::Crash).breaks(&[]).duplicates, [(Cause::Crash, 1)].into());
+    story(7, 8, Cause::Server).breaks(&[Broken::Doubled(1)]);
+    story(9, 10, Cause::Crash).breaks(&[Broken::Doubled(1)]);
+}
+
+#[test]
 fn lateness_has_quantiles() {
     let mut story = Story::new();
     for number in 1..=1_000 {

@@ -300,3 +300,27 @@ fn who_waits_sees_what_the_run_did() {
         worker.join().unwrap();
     });
 }
+
+/// A disarm finds that the timer's handler runs. If the handler has ended before the thread can wait for it, the thread
+/// sees the handler's effects all the same.
+#[test]
+fn who_comes_too_late_to_wait_for_a_run_sees_what_it_did() {
+    model("who_comes_too_late_to_wait_for_a_run_sees_what_it_did", || {
+        let (world, stamp) = World::armed(DUE);
+        assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");
+        let effect = StdArc::new(AtomicU64::new(0));
+        let (other, written) = (StdArc::clone(&world), StdArc::clone(&effect));
+        let worker = thread::spawn(move || {
+            other.fire(OTHER, stamp, DUE, || written.store(1, Ordering::Relaxed));
+        });
+        // `Timer::disarm_and_wait`, then `Core::wait_for_run`.
+        if world.disarm() == Disarm::Running && world.timer().await_run().is_none() {
+            assert_eq!(
+                effect.load(Ordering::Relaxed),
+                1,
+                "the wait was too late, and what the handler did is not seen"
+            );
+        }
+        worker.join().unwrap();
+    });
+}

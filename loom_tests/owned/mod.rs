@@ -28,6 +28,7 @@
 //! | S1: `update`'s Acquire on failure | `idle_sees_what_the_run_did` |
 //! | S2: `disarm`'s load | `idle_sees_what_the_run_did` |
 //! | S2: `has_run` | `who_waits_sees_what_the_run_did` |
+//! | S2: `await_run` | `who_comes_too_late_to_wait_for_a_run_sees_what_it_did` |
 //! | the Acquire of `check`, `begin`, `end`, `armed_for`; Release of the deadlines (T3) | none: a CAS comes first, or no model has such a reader |
 //! | S2: Release of `own` | none here: its reader is the shutdown, see `last_run` |
 

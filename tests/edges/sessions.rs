@@ -135,3 +135,32 @@ fn the_drop_of_a_payload_between_two_handlers_hides_no_delay() {
     assert!(latest >= Duration::from_secs(1), "{latest:?}");
     assert!(engine.handle().stats().total.lateness.max >= latest);
 }
+
+/// The last of 900 handlers blocks. The histogram has the timers before it but for those of the worker's last rows, which
+/// the worker has counted for itself.
+#[test]
+fn the_histogram_has_nearly_all_timers_while_a_handler_blocks() {
+    const TIMERS: usize = 900;
+    /// A chunk, and a row of handlers that share a reading of the clock.
+    const KEPT: u64 = 31 + 8;
+    let (go_on, gate) = mpsc::channel::<()>();
+    let (called, gate) = (Arc::new(AtomicUsize::new(0)), Mutex::new(gate));
+    let count = Arc::clone(&called);
+    let engine = Builder::new()
+        .shards(1)
+        .inline()
+        .start(move |_: Fired<'_, ()>| {
+            if count.fetch_add(1, Ordering::SeqCst) == TIMERS - 1 {
+                let _ = gate.lock().unwrap().recv();
+            }
+        })
+        .unwrap();
+    let due = Timestamp::from(Instant::now() + 50 * MS);
+    for _ in 0..TIMERS {
+        engine.handle().schedule_at(due, ()).unwrap();
+    }
+    wait_until("the last handler blocks", || called.load(Ordering::SeqCst) == TIMERS);
+    let counted = engine.handle().stats().total.lateness.count;
+    assert!((TIMERS as u64 - KEPT..=TIMERS as u64).contains(&counted), "{counted}");
+    drop(go_on);
+}

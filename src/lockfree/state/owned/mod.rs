@@ -92,7 +92,7 @@
 //! |------|-------------------------|--------------------------|----------------------------------|-------|
 //! | F3   | store, then load (`postpone`, `disarm`) | `begin_check`, then `check` | both miss      | `owned::arm_races_with_fire`, `owned::disarm_races_with_fire` |
 //! | S1   | `queue`, `withdraw`     | `check`, `begin`, `end`  | the deadline stored before       | `owned::arm_races_with_fire` |
-//! | S2   | `own`, `end`, `decide`  | `begin`, `release`, `shut_running`, `has_run` | the payload, the extra word, the effects of the handler and of the last word | `owned::drop_races_with_running_handler`, `last_run::run_races_with_the_last_run`, `last_run::make_and_drop_race_with_the_last_run` |
+//! | S2   | `own`, `end`, `decide`  | `begin`, `release`, `shut_running`, `await_run`, `has_run` | the payload, the extra word, the effects of the handler and of the last word | `owned::drop_races_with_running_handler`, `last_run::run_races_with_the_last_run`, `last_run::make_and_drop_race_with_the_last_run` |
 
 mod extra;
 mod outcome;

@@ -82,6 +82,8 @@ struct Queue {
 #[derive(Default)]
 struct Works {
     works: VecDeque<Work>,
+    /// The number of threads that wait for work. If none waits, a notification would be a system call for nothing.
+    waiting: usize,
     is_closed: bool,
 }
 
@@ -99,7 +101,9 @@ impl Queue {
             if state.is_closed {
                 return None;
             }
+            state.waiting += 1;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
         }
     }
 }
@@ -134,8 +138,13 @@ impl Threads {
 
 impl Executor for Threads {
     fn spawn(&self, work: Work) {
-        self.queue.lock().works.push_back(work);
-        self.queue.changed.notify_one();
+        let mut state = self.queue.lock();
+        state.works.push_back(work);
+        let waits = state.waiting > 0;
+        drop(state);
+        if waits {
+            self.queue.changed.notify_one();
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Timers that are due in one tick fire in one turn of an event loop, on the loop's own thread. Their number is 4,096,
 //! whose words stay in the cache, or a million. The handler does nothing in one row. In the other row it adds the
-//! payload to a sum.
+//! payload to a sum. Three rows before them tell what single instructions take here: a reading of the counter, a locked
+//! addition and a compare-and-swap, each on a line that the core holds.
 //!
 //! `cargo bench --bench expiry` prints the median and the range of the rounds; with `-- 4096` only for that number.
 //! `cargo bench --bench instructions` counts the instructions of the same path.
@@ -35,13 +36,36 @@ fn ticks() -> u64 {
     }
 }
 
+/// Runs `step` many times in each of 201 rounds. Returns the ticks for one step in each round, sorted.
+fn steps(mut step: impl FnMut()) -> Vec<f64> {
+    const STEPS: u32 = 10_000;
+    let mut all: Vec<f64> = (0..201)
+        .map(|_| {
+            let begin = ticks();
+            for _ in 0..STEPS {
+                step();
+            }
+            (ticks() - begin) as f64 / f64::from(STEPS)
+        })
+        .collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+fn print(timers: u64, name: &str, figures: &[f64]) {
+    let (least, median, most) = (figures[0], figures[figures.len() / 2], figures[figures.len() - 1]);
+    println!("{timers:9} {name:24} {median:8.1} {least:8.1} {most:8.1}");
+}
+
 /// Fires `timers` timers in each of `rounds` rounds. Returns the ticks for one timer in each round, sorted.
 fn rounds(timers: u64, rounds: usize, handler: impl Fn(Fired<'_, u64>) + Send + Sync + 'static) -> Vec<f64> {
     let (shards, mut loops) = Builder::new().loops(1).expect("a loop");
     let engine = shards.engine().start(handler).expect("an engine");
     let shard = &mut loops[0];
+    // A turn at a later moment than the present takes the wheel ahead of the clock. The next round begins there.
+    let mut ahead = Instant::now();
     let mut round = || {
-        let due = Instant::now() + LEAD;
+        let due = ahead.max(Instant::now()) + LEAD;
         for number in 0..timers {
             let _ = engine.handle().schedule_at(due.into(), number).expect("room");
             if number % 1_024 == 0 {
@@ -50,7 +74,8 @@ fn rounds(timers: u64, rounds: usize, handler: impl Fn(Fired<'_, u64>) + Send + 
         }
         let _ = shard.turn(Instant::now(), BUDGET);
         // The turn gets a moment at which the timers are due. A wait would let other programs empty the cache.
-        let now = Timestamp::from(due + Duration::from_millis(1));
+        ahead = due + Duration::from_millis(1);
+        let now = Timestamp::from(ahead);
         let begin = ticks();
         while black_box(shard.turn(now, BUDGET)) == LoopLeft::More {}
         (ticks() - begin) as f64 / timers as f64
@@ -64,6 +89,14 @@ fn main() {
     let is_measured = std::env::args().any(|argument| argument == "--bench");
     println!("{:>9} {:24} {:>8} {:>8} {:>8}", "timers", "handler", "median", "least", "most");
     let chosen = std::env::args().find_map(|argument| argument.parse::<u64>().ok());
+    let word = AtomicU64::new(0);
+    print(0, "a reading of the counter", &steps(|| _ = black_box(ticks())));
+    print(0, "a locked addition", &steps(|| _ = black_box(word.fetch_add(1, Ordering::Relaxed))));
+    let swap = || {
+        let seen = word.load(Ordering::Relaxed);
+        let _ = black_box(word.compare_exchange(seen, seen + 1, Ordering::Relaxed, Ordering::Relaxed));
+    };
+    print(0, "a compare-and-swap", &steps(swap));
     for (timers, count) in POPULATIONS {
         if chosen.is_some_and(|chosen| chosen != timers) {
             continue;
@@ -78,8 +111,7 @@ fn main() {
         for (name, figures) in
             [("none", rounds(timers, count, |_| {})), ("adds the payload", rounds(timers, count, add))]
         {
-            let (least, most) = (figures[0], figures[figures.len() - 1]);
-            println!("{timers:9} {name:24} {:8.1} {least:8.1} {most:8.1}", figures[figures.len() / 2]);
+            print(timers, name, &figures);
         }
         let each = timers * (timers - 1) / 2;
         assert_eq!(

@@ -136,8 +136,8 @@ fn the_drop_of_a_payload_between_two_handlers_hides_no_delay() {
     assert!(engine.handle().stats().total.lateness.max >= latest);
 }
 
-/// The last of 900 handlers blocks. The histogram has the timers before it but for those of the worker's last rows, which
-/// the worker has counted for itself.
+/// The last of 900 handlers blocks. The histogram has the timers before it but for those of the worker's last rows,
+/// which the worker has counted for itself.
 #[test]
 fn the_histogram_has_nearly_all_timers_while_a_handler_blocks() {
     const TIMERS: usize = 900;

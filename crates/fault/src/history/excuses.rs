@@ -124,8 +124,8 @@ impl<'a> Excuses<'a> {
     }
 
     /// Returns the kind of a fault after which the servers cannot have known the claim or the end of the delivery
-    /// `first`: a failover chose a replica that did not have it, or PostgreSQL was killed before it wrote it. A node may
-    /// begin deliveries of a lost claim until its next renewal, at most a third of a lease after the fault.
+    /// `first`: a failover chose a replica that did not have it, or PostgreSQL was killed before it wrote it. A node
+    /// may begin deliveries of a lost claim until its next renewal, at most a third of a lease after the fault.
     fn not_written(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let is_meant = |fault: &&Fault| {
             (fault.cause == Cause::Crash || fault.cause == Cause::Failover && self.terms.loses_ends)

@@ -224,6 +224,50 @@ pub(super) async fn run_foreign(task: &Task) -> Result<Numbers, Failure> {
     Ok(numbers)
 }
 
+/// Cancels timers of the stock, creates them again, and replaces a further one many times. Those that are created are
+/// due from `due` on. Afterwards there is one timer more than before.
+async fn churn(subject: &Subject, sizes: &Sizes, due: u64, numbers: &mut Numbers) -> Result<(), Failure> {
+    let (timers, total, durability) = (subject.timers(), sizes.timers, subject.durability);
+    let chosen = move |index: usize| (index * 7_919) % total;
+    let due = move |index| due + u64::try_from(index).unwrap_or(0);
+    let cancel = {
+        let timers = timers.clone();
+        move |index| {
+            let timers = timers.clone();
+            async move {
+                let cancelled = timers.cancel(key(chosen(index)).as_str()).await?;
+                check(matches!(cancelled, Cancelled::Cancelled(_)), || format!("cancel: {cancelled:?}"))
+            }
+        }
+    };
+    let cpu = subject.place.cpu_seconds();
+    let pace = waiting(64, sizes.churn, cancel).await?;
+    numbers.pace("cancel", &pace);
+    numbers.put("cancel_cpu_us", per((subject.place.cpu_seconds() - cpu) * 1e6, sizes.churn));
+    let pending = subject.pending().await?;
+    check(pending == total - sizes.churn, || "the cancelled timers are still there".to_owned())?;
+    let again = {
+        let timers = timers.clone();
+        move |index| {
+            let timers = timers.clone();
+            async move { create(&timers, chosen(index), due(index), durability).await }
+        }
+    };
+    let _pace = waiting(64, sizes.churn, again).await?;
+    let replace = move |index| {
+        let (timers, due) = (timers.clone(), due(index));
+        async move {
+            let spec = Spec::new(Payload::new(total, due)).key(key(total)).at(UtcMillis::from_millis(due));
+            timers.schedule(spec.if_present(IfPresent::Replace).durability(durability)).await?;
+            Ok(())
+        }
+    };
+    let pace = waiting(64, sizes.replaces, replace).await?;
+    numbers.pace("replace", &pace);
+    let pending = subject.pending().await?;
+    check(pending == total + 1, || "replacing one key left more than one timer".to_owned())
+}
+
 /// Runs the workload `stock` on a PostgreSQL server, which the book kills and starts again.
 pub(super) async fn run_stock_on_server(task: &Task) -> Result<Numbers, Failure> {
     let (sizes, total) = (&task.sizes, task.sizes.timers);
@@ -249,62 +293,17 @@ pub(super) async fn run_stock_on_server(task: &Task) -> Result<Numbers, Failure>
         numbers.put(key, figure);
     }
 
-    let chosen = move |index: usize| (index * 7_919) % total;
-    let cancel = {
-        let timers = timers.clone();
-        move |index| {
-            let timers = timers.clone();
-            async move {
-                let cancelled = timers.cancel(key(chosen(index)).as_str()).await?;
-                check(matches!(cancelled, Cancelled::Cancelled(_)), || format!("cancel: {cancelled:?}"))
-            }
-        }
-    };
-    let cpu = subject.place.cpu_seconds();
-    let pace = waiting(64, sizes.churn, cancel).await?;
-    numbers.pace("cancel", &pace);
-    numbers.put("cancel_cpu_us", per((subject.place.cpu_seconds() - cpu) * 1e6, sizes.churn));
-    let pending = subject.pending().await?;
-    check(pending == total - sizes.churn, || "the cancelled timers are still there".to_owned())?;
-    let due = chance.far();
-    let durability = subject.durability;
-    let again = {
-        let timers = timers.clone();
-        move |index| {
-            let timers = timers.clone();
-            let due = due + u64::try_from(index).unwrap_or(0);
-            async move { create(&timers, chosen(index), due, durability).await }
-        }
-    };
-    let _pace = waiting(64, sizes.churn, again).await?;
-    let replace = {
-        let timers = timers.clone();
-        move |index| {
-            let timers = timers.clone();
-            let due = due + u64::try_from(index).unwrap_or(0);
-            async move {
-                let spec =
-                    Spec::new(Payload::new(total, due)).key(key(total)).at(UtcMillis::from_millis(due));
-                let spec = spec.if_present(IfPresent::Replace).durability(durability);
-                timers.schedule(spec).await?;
-                Ok(())
-            }
-        }
-    };
-    let pace = waiting(64, sizes.replaces, replace).await?;
-    numbers.pace("replace", &pace);
-    let pending = subject.pending().await?;
-    check(pending == total + 1, || "replacing one key left more than one timer".to_owned())?;
+    churn(&subject, sizes, chance.far(), &mut numbers).await?;
 
     #[expect(clippy::cast_precision_loss, reason = "some seconds")]
     let due = now() + sizes.lead as f64;
-    fill(&timers, (first, first + sizes.overdue), durability, || millis(due)).await?;
+    fill(&timers, (first, first + sizes.overdue), subject.durability, || millis(due)).await?;
     check(now() < due, || "the timers were due before all were created".to_owned())?;
     let _killed = ask(&json!({ "kill_server": true }))?;
     tokio::time::sleep(Duration::from_secs_f64((due + 1.5 - now()).max(0.0))).await;
     let begin = now();
     let _runs = ask(&json!({ "run_server": true }))?;
-    while let Err(error) = create(&timers, first + sizes.overdue, Chance(2).far(), durability).await {
+    while let Err(error) = create(&timers, first + sizes.overdue, Chance(2).far(), subject.durability).await {
         check(now() < begin + 60.0, || format!("no creation is accepted: {error}"))?;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -350,59 +349,14 @@ pub(super) async fn run_stock(task: &Task) -> Result<Numbers, Failure> {
         numbers.put(key, figure);
     }
 
-    let chosen = move |index: usize| (index * 7_919) % total;
-    let cancel = {
-        let timers = timers.clone();
-        move |index| {
-            let timers = timers.clone();
-            async move {
-                let cancelled = timers.cancel(key(chosen(index)).as_str()).await?;
-                check(matches!(cancelled, Cancelled::Cancelled(_)), || format!("cancel: {cancelled:?}"))
-            }
-        }
-    };
-    let cpu = process::cpu_seconds(std::process::id());
-    let pace = waiting(64, sizes.churn, cancel).await?;
-    numbers.pace("cancel", &pace);
-    numbers.put("cancel_cpu_us", per((process::cpu_seconds(std::process::id()) - cpu) * 1e6, sizes.churn));
-    let pending = subject.pending().await?;
-    check(pending == total - sizes.churn, || "the cancelled timers are still there".to_owned())?;
-    let due = chance.far();
-    let durability = subject.durability;
-    let again = {
-        let timers = timers.clone();
-        move |index| {
-            let timers = timers.clone();
-            let due = due + u64::try_from(index).unwrap_or(0);
-            async move { create(&timers, chosen(index), due, durability).await }
-        }
-    };
-    let _pace = waiting(64, sizes.churn, again).await?;
-    let replace = {
-        let timers = timers.clone();
-        move |index| {
-            let timers = timers.clone();
-            let due = due + u64::try_from(index).unwrap_or(0);
-            async move {
-                let spec =
-                    Spec::new(Payload::new(total, due)).key(key(total)).at(UtcMillis::from_millis(due));
-                let spec = spec.if_present(IfPresent::Replace).durability(durability);
-                timers.schedule(spec).await?;
-                Ok(())
-            }
-        }
-    };
-    let pace = waiting(64, sizes.replaces, replace).await?;
-    numbers.pace("replace", &pace);
-    let pending = subject.pending().await?;
-    check(pending == total + 1, || "replacing one key left more than one timer".to_owned())?;
+    churn(&subject, sizes, chance.far(), &mut numbers).await?;
     tokio::time::sleep(quiet).await;
     numbers.put("churned_disk", per(process::disk(&task.dir) - disk, total));
     numbers.put("churned_ram", per(process::ram() - ram, total));
 
     #[expect(clippy::cast_precision_loss, reason = "some seconds")]
     let due = now() + sizes.lead as f64;
-    fill(&timers, (first, first + sizes.overdue), durability, || millis(due)).await?;
+    fill(&timers, (first, first + sizes.overdue), subject.durability, || millis(due)).await?;
     check(now() < due, || "the timers were due before all were created".to_owned())?;
     // The reader of this line kills the process before the timers are due. If the process lived on, it would fire them.
     println!("{}", serde_json::json!({ "kill": due }));

@@ -2,7 +2,7 @@
 
 use super::creations::place_many;
 use super::needs::held;
-use super::operate::{foresee, operate};
+use super::operate::{end_all, foresee, operate};
 use super::transaction::{Act, Done, Turn, Work};
 use crate::layout::Id;
 use crate::link::{Failure, Session};
@@ -39,20 +39,16 @@ pub(super) fn ended_by(op: &Op) -> TimerId {
     }
 }
 
-/// The work of a call: operations in their order.
-pub(super) struct Apply {
-    pub(super) ops: Vec<Op>,
-    /// Whether the work waits for no transaction of a caller. Then all operations are ends of deliveries.
-    pub(super) is_brief: bool,
+/// Returns whether an operation is the end of a delivery.
+pub(super) fn is_end(op: &Op) -> bool {
+    ended_by(op) != TimerId::from_u128(0)
 }
 
-impl Work for Apply {
-    /// The outcomes, and the ends that had no effect yet because other transactions hold their timers.
-    type Result = (Vec<Outcome>, Vec<Op>);
+/// The work of a call: operations in their order.
+pub(super) struct Apply(pub(super) Vec<Op>);
 
-    fn is_brief(&self) -> bool {
-        self.is_brief
-    }
+impl Work for Apply {
+    type Result = Vec<Outcome>;
 
     fn run<'a>(
         &'a self,
@@ -61,54 +57,34 @@ impl Work for Apply {
         turn: &'a mut Turn,
     ) -> Done<'a, Self::Result> {
         Box::pin(async move {
-            let held = if turn.skips { held(session, &self.ops).await? } else { BTreeSet::new() };
-            let (mut outcomes, mut late) = (Vec::with_capacity(self.ops.len()), Vec::new());
-            let made = self.apply_many(session, act, &held).await?;
-            for (op, made) in self.ops.iter().zip(made) {
+            if self.0.iter().all(is_end) {
+                return apply_ends(session, act, turn, &self.0).await;
+            }
+            let mut outcomes = Vec::with_capacity(self.0.len());
+            for (op, made) in self.0.iter().zip(self.place_all(session, act).await?) {
                 outcomes.push(match made {
                     Some(outcome) => outcome,
-                    None if held.contains(&Id(ended_by(op))) => {
-                        late.push(op.clone());
-                        foresee(session, act, op).await?
-                    }
                     None => operate(session, act, turn, op).await?,
                 });
             }
-            Ok((outcomes, late))
+            Ok(outcomes)
         })
     }
 }
 
 impl Apply {
-    /// Applies operations that one statement can do: creations, or acknowledgements, of different timers. Returns
-    /// the outcome of each operation; `None` for an operation that is left.
-    async fn apply_many(
-        &self,
-        session: &mut Session,
-        act: &mut Act,
-        held: &BTreeSet<Id>,
-    ) -> Result<Vec<Option<Outcome>>, Failure> {
-        let ops = &self.ops;
-        let none = || vec![None; ops.len()];
+    /// Stores different timers by one statement, if all operations are creations. Returns the outcome of each
+    /// operation; `None` for an operation that is left.
+    async fn place_all(&self, session: &mut Session, act: &mut Act) -> Result<Vec<Option<Outcome>>, Failure> {
+        let ops = &self.0;
         let (mut ids, mut keys) = (BTreeSet::<TimerId>::new(), BTreeSet::<KeyOf>::new());
-        let now = act.deployment.time.argument();
-        let acks: Vec<(TimerId, Token)> = ops.iter().filter_map(acked).collect();
-        if acks.len() == ops.len() && acks.iter().all(|(id, _)| ids.insert(*id)) {
-            let free = |(id, _): &(TimerId, Token)| !held.contains(&Id(*id));
-            let free: Vec<_> = acks.iter().copied().filter(free).collect();
-            let ended = end_many(session, now, &free).await?;
-            let outcome = |(id, _): &(TimerId, Token)| {
-                let ended = ended.contains(&Id(*id));
-                ended.then_some(Outcome::Ended { id: *id, phase: Phase::Done, next: None, skipped: 0 })
-            };
-            return Ok(acks.iter().map(outcome).collect());
-        }
         let timers: Vec<&Timer> = ops.iter().filter_map(is_plain).collect();
         let are_different =
             |timer: &&Timer| ids.insert(timer.id) && timer.key_of().is_none_or(|key| keys.insert(key));
         if ops.len() < 2 || timers.len() < ops.len() || !timers.iter().all(are_different) {
-            return Ok(none());
+            return Ok(vec![None; ops.len()]);
         }
+        let now = act.deployment.time.argument();
         let made = place_many(session, now, &timers, true, false).await?;
         let outcome = |timer: &&Timer| {
             let is_made = made.contains(&Id(timer.id));
@@ -121,6 +97,60 @@ impl Apply {
     }
 }
 
+/// The work of a runtime's report: ends of deliveries, which wait for no transaction of a caller.
+pub(super) struct ApplyEnds(pub(super) Vec<Op>);
+
+impl Work for ApplyEnds {
+    /// The outcomes, and the ends that had no effect yet because other transactions hold their timers.
+    type Result = (Vec<Outcome>, Vec<Op>);
+
+    fn is_brief(&self) -> bool {
+        true
+    }
+
+    fn run<'a>(
+        &'a self,
+        session: &'a mut Session,
+        act: &'a mut Act,
+        turn: &'a mut Turn,
+    ) -> Done<'a, Self::Result> {
+        Box::pin(async move {
+            let held = if turn.skips { held(session, &self.0).await? } else { BTreeSet::new() };
+            let is_held = |op: &Op| held.contains(&Id(ended_by(op)));
+            let (late, free): (Vec<Op>, Vec<Op>) = self.0.iter().cloned().partition(is_held);
+            let ended = apply_ends(session, act, turn, &free).await?;
+            let foreseen = foresee(session, act, late.clone()).await?;
+            let (mut ended, mut foreseen) = (ended.into_iter(), foreseen.into_iter());
+            let outcome = |op| if is_held(op) { foreseen.next() } else { ended.next() };
+            Ok((self.0.iter().filter_map(outcome).collect(), late))
+        })
+    }
+}
+
+/// Applies ends of deliveries. Those that leave nothing behind take one statement together. The others, such as
+/// failures, are computed here: all from one look at their timers.
+async fn apply_ends(
+    session: &mut Session,
+    act: &mut Act,
+    turn: &mut Turn,
+    ends: &[Op],
+) -> Result<Vec<Outcome>, Failure> {
+    let mut ids = BTreeSet::new();
+    let are_different = ends.iter().all(|op| ids.insert(ended_by(op)));
+    let acks: Vec<_> = ends.iter().filter_map(acked).filter(|_| are_different).collect();
+    let ended = end_many(session, act.deployment.time.argument(), &acks).await?;
+    let is_ended = |op: &Op| acked(op).is_some_and(|(id, _)| ended.contains(&Id(id)));
+    let left = ends.iter().filter(|op| !is_ended(op)).cloned().collect();
+    let mut others = end_all(session, act, turn, left).await?.into_iter();
+    let outcome = |op: &Op| match acked(op) {
+        Some((id, _)) if is_ended(op) => {
+            Some(Outcome::Ended { id, phase: Phase::Done, next: None, skipped: 0 })
+        }
+        _ => others.next(),
+    };
+    Ok(ends.iter().filter_map(outcome).collect())
+}
+
 /// Ends deliveries that leave nothing behind. Returns the ids of their timers. The others have lost their leases, or a
 /// next occurrence follows.
 async fn end_many(
@@ -128,6 +158,9 @@ async fn end_many(
     now: Option<i64>,
     acks: &[(TimerId, Token)],
 ) -> Result<BTreeSet<Id>, Failure> {
+    if acks.is_empty() {
+        return Ok(BTreeSet::new());
+    }
     let ids: Vec<Id> = acks.iter().map(|(id, _)| Id(*id)).collect();
     let incarnations: Vec<i64> = acks.iter().map(|(_, token)| token.incarnation.cast_signed()).collect();
     let claims: Vec<i64> = acks.iter().map(|(_, token)| token.claim.cast_signed()).collect();

@@ -1,27 +1,25 @@
 //! Applies the operations of one call.
 
-use super::apply::{Apply, ended_by, is_plain};
+use super::apply::{Apply, ApplyEnds, is_end, is_plain};
 use super::creations::Creations;
 use super::late::LateEnds;
 use super::transaction::{Act, Done, Transactions, Turn, Work};
 use super::unpark::unpark;
 use crate::layout::admit_texts;
 use crate::link::Session;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use std::sync::Arc;
 use tourbillon_durable::store::dry_run::admit;
 use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
-use tourbillon_durable::timer::TimerId;
+
+/// The number of timers that a runtime puts back at a time. Other calls need connections, too.
+const AT_ONCE: usize = 3;
 
 /// Applies batches of operations.
 pub(crate) struct Batches {
     pub(crate) transactions: Transactions,
     pub(crate) creations: Arc<Creations>,
     pub(crate) late: Arc<LateEnds>,
-}
-
-/// Returns whether an operation is the end of a delivery.
-fn is_end(op: &Op) -> bool {
-    ended_by(op) != TimerId::from_u128(0)
 }
 
 impl Batches {
@@ -56,7 +54,7 @@ impl Batches {
             return self.apply_apart(ops, durability).await;
         }
         // An end that must be on the disk is answered only once it is.
-        self.apply_together(ops, durability, false).await
+        self.apply_together(ops, durability).await
     }
 
     /// Applies a runtime's ends of deliveries, and what it stores beside them: timers that it puts back. The ends wait
@@ -65,27 +63,19 @@ impl Batches {
     async fn apply_apart(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
         let are_ends: Vec<bool> = ops.iter().map(is_end).collect();
         let (ends, others): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(is_end);
-        let ended = self.apply_together(ends, durability, true).await?;
-        let mut stored = Vec::with_capacity(others.len());
-        for op in others {
-            stored.extend(self.apply_together(vec![op], durability, false).await?);
-        }
-        let (mut ended, mut stored) = (ended.into_iter(), stored.into_iter());
+        let work = ApplyEnds(ends);
+        let ((ended, late), _) = self.transactions.transact(durability, &work).await?;
+        self.late.keep(late);
+        let store = |op| self.apply_together(vec![op], durability);
+        let stored: Vec<_> = stream::iter(others).map(store).buffered(AT_ONCE).try_collect().await?;
+        let (mut ended, mut stored) = (ended.into_iter(), stored.into_iter().flatten());
         let outcomes =
             are_ends.into_iter().filter_map(|is_end| if is_end { ended.next() } else { stored.next() });
         Ok(outcomes.collect())
     }
 
-    async fn apply_together(
-        &self,
-        ops: Vec<Op>,
-        durability: Durability,
-        is_brief: bool,
-    ) -> Result<Vec<Outcome>, StoreError> {
-        let work = Apply { ops, is_brief };
-        let ((outcomes, late), _) = self.transactions.transact(durability, &work).await?;
-        self.late.keep(late);
-        Ok(outcomes)
+    async fn apply_together(&self, ops: Vec<Op>, durability: Durability) -> Result<Vec<Outcome>, StoreError> {
+        self.transactions.transact(durability, &Apply(ops)).await.map(|(outcomes, _)| outcomes)
     }
 
     /// Makes earlier changes durable that were made without that promise. The row adds nothing to a count.

@@ -11,7 +11,7 @@
 //! | the process dies or stops before | the lease ends, and the timer is delivered again, as after a death of a process |
 //! | the store answers an error that is not transient, or errors for a minute | the same |
 
-use super::apply::Apply;
+use super::apply::ApplyEnds;
 use super::transaction::Transactions;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -88,14 +88,14 @@ impl LateEnds {
         if ops.is_empty() {
             return Ok(());
         }
-        let work = Apply { ops, is_brief: true };
+        let work = ApplyEnds(ops);
         match self.transactions.transact(Durability::ProcessCrash, &work).await {
             Ok(((_, late), _)) => {
                 self.waiting().ops.extend(late);
                 Ok(())
             }
             Err(error) => {
-                self.waiting().ops.extend(work.ops);
+                self.waiting().ops.extend(work.0);
                 Err(error)
             }
         }

@@ -90,10 +90,18 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &O
     Ok(known)
 }
 
-/// Reads the timer whose delivery an operation ends, and does not lock it.
-pub(crate) async fn look_at(session: &mut Session, act: &Act, op: &Op) -> Result<Known, Failure> {
-    let timers = read_all(session, &ids_of(core::slice::from_ref(op))).await?;
+/// Reads the timers whose deliveries the operations end, and does not lock them.
+pub(crate) async fn look_at(session: &mut Session, act: &Act, ends: &[Op]) -> Result<Known, Failure> {
+    let timers = read_all(session, &ids_of(ends)).await?;
     Ok(Known { now: now(session, act).await?, timers, remembered: None })
+}
+
+/// Locks and reads the timers whose deliveries the operations end.
+pub(crate) async fn gather_ended(session: &mut Session, act: &Act, ends: &[Op]) -> Result<Known, Failure> {
+    let ids: Vec<Id> = ids_of(ends).into_iter().collect();
+    let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id FOR UPDATE";
+    let _locked = session.read(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
+    look_at(session, act, ends).await
 }
 
 fn ids_of(ops: &[Op]) -> BTreeSet<Id> {

@@ -1,15 +1,38 @@
 //! One operation within an open transaction.
 
-use super::needs::{gather, look_at};
+use super::needs::{gather, gather_ended, look_at};
 use super::transaction::{Act, Turn};
 use super::write::write;
 use crate::link::{Failure, Session};
 use tourbillon_durable::store::{Op, Outcome};
 
-/// Returns the outcome that the end of a delivery would have now. Locks and changes nothing.
-pub(crate) async fn foresee(session: &mut Session, act: &Act, op: &Op) -> Result<Outcome, Failure> {
-    let known = look_at(session, act, op).await?;
-    Ok(known.dry_run().apply(op.clone())?.0)
+/// Returns the outcomes that ends of deliveries would have now. Locks and changes nothing.
+pub(crate) async fn foresee(
+    session: &mut Session,
+    act: &Act,
+    ends: Vec<Op>,
+) -> Result<Vec<Outcome>, Failure> {
+    if ends.is_empty() {
+        return Ok(Vec::new());
+    }
+    let known = look_at(session, act, &ends).await?;
+    Ok(known.dry_run().apply_all(ends)?.0)
+}
+
+/// Applies ends of deliveries, in order, within an open transaction.
+pub(crate) async fn end_all(
+    session: &mut Session,
+    act: &mut Act,
+    turn: &mut Turn,
+    ends: Vec<Op>,
+) -> Result<Vec<Outcome>, Failure> {
+    if ends.is_empty() {
+        return Ok(Vec::new());
+    }
+    let known = gather_ended(session, act, &ends).await?;
+    let (outcomes, changes) = known.dry_run().apply_all(ends)?;
+    write(session, act, turn, known.now, &changes).await?;
+    Ok(outcomes)
 }
 
 /// Applies an operation within an open transaction.

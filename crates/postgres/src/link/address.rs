@@ -6,6 +6,19 @@ use std::borrow::Cow;
 /// The words that the driver does not get.
 const WORDS: [&str; 4] = ["sslcert", "sslkey", "sslmode", "sslrootcert"];
 
+/// The words of libpq that have no meaning here. They are named in an error, since the driver names no word.
+pub(super) const UNSUPPORTED: [&str; 9] = [
+    "requiressl",
+    "ssl_max_protocol_version",
+    "ssl_min_protocol_version",
+    "sslcertmode",
+    "sslcompression",
+    "sslcrl",
+    "sslcrldir",
+    "sslpassword",
+    "sslsni",
+];
+
 /// An address without the words about TLS, and these words with their values.
 pub(super) struct Split<'a> {
     pub(super) rest: Cow<'a, str>,
@@ -26,7 +39,7 @@ pub(super) fn split(address: &str) -> Split<'_> {
 type Parts = (String, Vec<(&'static str, String)>);
 
 fn known(name: &str) -> Option<&'static str> {
-    WORDS.into_iter().find(|word| *word == name)
+    WORDS.into_iter().chain(UNSUPPORTED).find(|word| *word == name)
 }
 
 fn split_url(address: &str) -> Option<Parts> {
@@ -64,7 +77,7 @@ fn split_words(address: &str) -> Option<Parts> {
     Some((kept.join(" "), words))
 }
 
-/// Returns the value at the begin of a text, and its length in the text with quotes and backslashes.
+/// Returns the value at the start of a text, and its length in the text with quotes and backslashes.
 fn value(text: &str) -> Option<(String, usize)> {
     let is_quoted = text.starts_with('\'');
     let mut value = String::new();

@@ -1,7 +1,8 @@
 //! The settings of connections.
 
-use super::address::split;
+use super::address::{UNSUPPORTED, split};
 use super::tls::{Fault, Mode, Tls, client_config, effective};
+use core::error::Error as _;
 use core::fmt;
 use core::time::Duration;
 use std::path::Path;
@@ -90,8 +91,7 @@ impl Connect {
     pub fn to(address: &str) -> Result<Self, ConnectError> {
         let failed = |fault: String| ConnectError::Address(fault.into());
         let split = split(address);
-        let mut config: Config =
-            split.rest.parse().map_err(|error: tokio_postgres::Error| failed(error.to_string()))?;
+        let mut config: Config = split.rest.parse().map_err(|error| failed(unreadable(&error)))?;
         if config.get_hosts().is_empty() {
             return Err(failed("it names no host".to_owned()));
         }
@@ -201,12 +201,23 @@ impl Connect {
     }
 }
 
+/// Returns the reason why the driver cannot read an address. Other reasons than a value of a word may repeat a part of
+/// the address, which may be a password.
+fn unreadable(error: &tokio_postgres::Error) -> String {
+    let reason = error.source().map(ToString::to_string);
+    let reason = reason.filter(|reason| reason.starts_with("invalid value for option"));
+    reason.map_or_else(|| error.to_string(), |reason| format!("{error}: {reason}"))
+}
+
 fn contradiction(fault: Fault) -> ConnectError {
     ConnectError::Tls(fault.to_string().into())
 }
 
 /// Reads the words about TLS in an address. The last of several counts.
 fn read_words(words: &[(&'static str, String)]) -> Result<(Option<Mode>, Tls), Fault> {
+    if let Some((word, _)) = words.iter().find(|(word, _)| UNSUPPORTED.contains(word)) {
+        return Err(Fault::new(format!("{word} is not supported")));
+    }
     let last = |name: &str| match words.iter().rev().find(|(word, _)| *word == name) {
         Some((word, value)) if value.is_empty() => Err(Fault::new(format!("{word} is empty"))),
         found => Ok(found.map(|(_, value)| value.as_str())),

@@ -52,8 +52,8 @@ pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns the hash function of a certificate's signature. A certificate is a sequence of the signed part, the algorithm
-/// and the signature (RFC 5280, section 4.1).
+/// Returns the hash function of a certificate's signature. A certificate is a sequence of the signed part, the
+/// algorithm and the signature (RFC 5280, section 4.1).
 fn hash(certificate: &[u8]) -> Option<Hash> {
     let (fields, _) = element(SEQUENCE, certificate)?;
     let (_, fields) = element(SEQUENCE, fields)?;

@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn times_and_names_are_short() {
-        let after = |seconds| {
-            let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let after = |seconds: u64| {
+            let at = |seconds: u64| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
             between(at(7), at(7 + seconds))
         };
         assert_eq!([0, 119, 120, 7_200, 172_800].map(after), ["0 s", "119 s", "2 min", "2 h", "2 days"]);

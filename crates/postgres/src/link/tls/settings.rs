@@ -20,8 +20,8 @@ pub(crate) enum Mode {
     VerifyFull,
 }
 
-/// Certificates for TLS, in the format PEM. The [`Connect`](crate::Connect) of a server takes them, or its address names
-/// files.
+/// Certificates for TLS, in the format PEM. The [`Connect`](crate::Connect) of a server takes them, or its address
+/// names files.
 #[derive(Clone, Default)]
 pub struct Tls {
     pub(super) authority: Option<Authority>,

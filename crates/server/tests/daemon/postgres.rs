@@ -237,6 +237,8 @@ fn secure(folder: &Path, server: &mut Postgres) -> Vec<String> {
     fs::write(folder.join("node.pem"), client.0).unwrap();
     fs::write(folder.join("node.key"), client.1).unwrap();
     let words = [
+        "--callbacks-allow-http",
+        "--callbacks-allow-private",
         "--data",
         "one",
         "--postgres-client-certificate",

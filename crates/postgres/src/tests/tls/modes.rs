@@ -1,9 +1,13 @@
 //! Tests the modes, on servers with and without TLS and with good and bad certificates.
 
-use super::rig::{Authority, Files, Middle, Secure, WITH_TLS, WITHOUT_TLS, accepted, refused, self_signed};
+use super::rig::{
+    Authority, Files, Issued, Middle, Secure, WITH_TLS, WITHOUT_TLS, accepted, refused, self_signed,
+};
 use crate::link::Failure;
 use crate::{Connect, ConnectError, PostgresStore, Tls};
+use std::fs;
 use std::net::TcpListener;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::StoreErrorKind;
 use tourbillon_fault::Postgres;
@@ -174,4 +178,33 @@ fn settings_that_contradict_each_other_are_refused_before_a_connection() {
     let tls = Tls::new().authority(Authority::new("ours").pem());
     Connect::to("host=h sslmode=verify-ca").unwrap().tls(tls).check().unwrap();
     Connect::to("host=/run,/tmp sslmode=verify-full").unwrap().check().unwrap();
+}
+
+/// Runs the command of the README that makes a certificate.
+#[test]
+fn the_certificate_of_the_page_is_taken_by_its_name() {
+    let page = include_str!("../../../README.md");
+    let (_, command) = page.split_once("```sh\nopenssl req").expect("the page has the command");
+    let (command, _) = command.split_once("```").unwrap();
+    let files = Files::new();
+    let folder = files.put("x", "").with_file_name("");
+    let made =
+        Command::new("sh").args(["-c", &format!("openssl req{command}")]).current_dir(&folder).output();
+    let made = made.unwrap();
+    if made.status.code() == Some(127) {
+        eprintln!("skipped: openssl is not installed");
+        return;
+    }
+    assert!(made.status.success(), "{made:?}");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let own = Issued { certificate: read("server.crt"), key: read("server.key") };
+    let Some(secure) = Secure::start(&own, &own.certificate, ALL) else { return };
+    accepted(
+        &format!(
+            "host=db.example hostaddr=127.0.0.1 port={} user=postgres sslrootcert='{}'",
+            secure.0.port(),
+            folder.join("server.crt").display(),
+        ),
+        WITH_TLS,
+    );
 }

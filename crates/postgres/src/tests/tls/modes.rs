@@ -111,6 +111,21 @@ fn rules_of_the_server_for_connections_with_and_without_tls_are_met() {
     assert!(format!("{failure:?}").contains("SSL encryption"), "{failure:?}");
 }
 
+#[test]
+fn the_mode_prefer_goes_on_without_tls_if_the_handshake_fails() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    // The program takes no client that asks for the protocol of PostgreSQL.
+    let own = Authority::new("ours").server(&["127.0.0.1"]);
+    let middle = Middle::start(&server, &own, false, &[b"h2"]);
+    let at = |words: &str| format!("postgresql://postgres@127.0.0.1:{}/postgres?{words}", middle.port);
+    accepted(&at("sslmode=prefer"), WITHOUT_TLS);
+    let failure = refused(&at("sslmode=require"), "the handshake of TLS failed");
+    assert!(matches!(failure, Failure::Lost(_)), "{failure:?}");
+    let failure =
+        refused(&at("sslmode=prefer&channel_binding=require"), "did not use channel binding; with TLS: ");
+    assert!(matches!(failure, Failure::Lost(_)), "{failure:?}");
+}
+
 /// PostgreSQL takes connections that begin with TLS from version 17 on. Here a program before the server does.
 #[test]
 fn a_connection_may_begin_with_tls() {

@@ -26,6 +26,9 @@ use tourbillon_fault::Postgres;
 /// The rules of `pg_hba.conf` that let the tests' own statements in. Further rules follow.
 const OWN_RULES: &str = "host all postgres 127.0.0.1/32 trust\n";
 
+/// The first bytes of a client that asks for TLS.
+const SSL_REQUEST: [u8; 8] = *b"\x00\x00\x00\x08\x04\xd2\x16\x2f";
+
 /// An authority that issues certificates.
 pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -203,7 +206,7 @@ pub(super) fn refused_by(connect: &Connect, words: &str) -> Failure {
     failure
 }
 
-/// A program between a client and a server, which ends the client's TLS.
+/// A program between a client and a server, which ends the client's TLS. Without TLS it passes all bytes on.
 pub(super) struct Middle {
     pub(super) port: u16,
     _runtime: Runtime,
@@ -225,13 +228,17 @@ impl Middle {
             while let Ok((mut client, _)) = listener.accept().await {
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
+                    let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, server)).await?;
                     if !is_direct {
                         let mut request = [0; 8];
                         client.read_exact(&mut request).await?;
+                        if request != SSL_REQUEST {
+                            server.write_all(&request).await?;
+                            return tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                        }
                         client.write_all(b"S").await?;
                     }
                     let mut client = acceptor.accept(client).await?;
-                    let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, server)).await?;
                     tokio::io::copy_bidirectional(&mut client, &mut server).await
                 });
             }

@@ -55,20 +55,31 @@ impl Bouncer {
     /// Starts a pool before a server. Returns `None` if pgbouncer is not installed.
     #[must_use]
     pub fn start(server: &Postgres) -> Option<Self> {
+        Self::start_with(server, "", &[])
+    }
+
+    /// Starts a pool as [`start`](Self::start) does, with further lines of settings, and with files of these names and
+    /// texts in its working folder.
+    #[must_use]
+    pub fn start_with(server: &Postgres, lines: &str, files: &[(&str, &str)]) -> Option<Self> {
         if !is_installed() {
             return None;
         }
         let (folder, user) = (tempfile::tempdir().expect("a temporary folder"), other_user());
-        let (port, path) = (free_port(), folder.path().join("settings"));
+        let port = free_port();
         let settings = format!(
-            "[databases]\n* = host=127.0.0.1 port={} user=postgres\n{SETTINGS}listen_port = {port}\n",
+            "[databases]\n* = host=127.0.0.1 port={} user=postgres\n{SETTINGS}listen_port = {port}\n{lines}\n",
             server.port()
         );
-        fs::write(&path, settings).expect("the folder is this process's");
-        if let Some((user, group)) = user {
-            for path in [folder.path(), &path] {
-                chown(path, Some(user), Some(group)).expect("the folder is this process's");
+        for (name, text) in files.iter().copied().chain([("settings", settings.as_str())]) {
+            let path = folder.path().join(name);
+            fs::write(&path, text).expect("the folder is this process's");
+            if let Some((user, group)) = user {
+                chown(&path, Some(user), Some(group)).expect("the file is this process's");
             }
+        }
+        if let Some((user, group)) = user {
+            chown(folder.path(), Some(user), Some(group)).expect("the folder is this process's");
         }
         let mut bouncer = Self { folder, port, user, child: None };
         bouncer.run();
@@ -83,7 +94,8 @@ impl Bouncer {
     pub fn run(&mut self) {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("log"));
         let mut command = Command::new("pgbouncer");
-        command.arg(self.folder.path().join("settings")).stdin(Stdio::null()).stdout(Stdio::null());
+        command.current_dir(self.folder.path()).arg("settings");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(log.expect("the log can be written"));
         if let Some((user, group)) = self.user {
             command.uid(user).gid(group);

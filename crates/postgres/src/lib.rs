@@ -26,7 +26,7 @@ mod store;
 mod tests;
 
 pub use call::{Call, CallError, CallErrorKind, Seen, Transactional, Value};
-pub use link::{Connect, ConnectError};
+pub use link::{Connect, ConnectError, Tls};
 pub use schema::VERSION;
 pub use store::{POLL, PostgresBuilder, PostgresStore, TTL};
 pub use tourbillon_api;

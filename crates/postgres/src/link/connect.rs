@@ -1,14 +1,21 @@
 //! The settings of connections.
 
+use super::address::{UNSUPPORTED, split};
+use super::tls::{Fault, Mode, Tls, client_config, effective};
+use core::error::Error as _;
 use core::fmt;
 use core::time::Duration;
 use std::path::Path;
 use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslNegotiation};
 
 /// The server of a deployment, and the settings of connections to it.
 #[derive(Clone)]
 pub struct Connect {
     pub(crate) config: Config,
+    /// The mode that the address names.
+    asked: Option<Mode>,
+    pub(crate) tls: Tls,
     pub(crate) connections: usize,
     pub(crate) response_timeout: Duration,
     pub(crate) patience: Duration,
@@ -22,6 +29,10 @@ pub enum ConnectError {
     Address(Box<str>),
     /// The file of a password cannot be read.
     Password(std::io::Error),
+    /// The settings of TLS contradict each other, or have an unknown value.
+    Tls(Box<str>),
+    /// A certificate or its key cannot be read or used.
+    Certificate(Box<str>),
 }
 
 impl fmt::Display for ConnectError {
@@ -29,6 +40,7 @@ impl fmt::Display for ConnectError {
         match self {
             Self::Address(fault) => write!(f, "the address of the server cannot be read: {fault}"),
             Self::Password(error) => write!(f, "the file of the password cannot be read: {error}"),
+            Self::Tls(fault) | Self::Certificate(fault) => f.write_str(fault),
         }
     }
 }
@@ -38,13 +50,33 @@ impl core::error::Error for ConnectError {}
 impl fmt::Debug for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The configuration of the driver shows no password.
-        f.debug_struct("Connect").field("config", &self.config).finish_non_exhaustive()
+        let Self { config, asked, tls, .. } = self;
+        f.debug_struct("Connect")
+            .field("config", config)
+            .field("asked", asked)
+            .field("tls", tls)
+            .finish_non_exhaustive()
     }
 }
 
 impl Connect {
     /// Reads the address of a server: a URL (`postgresql://user@host:5432/database`), or words (`host=/run/postgresql
     /// user=app`). Several hosts may be named. A connection is made to the first host that takes writes.
+    ///
+    /// The address has the words of libpq. `sslmode` says what a connection promises:
+    ///
+    /// | `sslmode` | TLS | the server's certificate |
+    /// |---|---|---|
+    /// | `disable` | no | |
+    /// | `prefer` | if the server has it; the default, and no promise | any |
+    /// | `require` | yes | any. With `sslrootcert` as `verify-ca` |
+    /// | `verify-ca` | yes | from the authority of `sslrootcert` |
+    /// | `verify-full` | yes | from the authority, and for the host of the address |
+    ///
+    /// `sslrootcert` names a file of authorities, or is `system`. Without it `verify-full` trusts the system's
+    /// authorities, and with it the default is `verify-full`. `sslcert` and `sslkey` name the files of a client
+    /// certificate and of its key. [`tls`](Self::tls) sets the same. `channel_binding` and `sslnegotiation` are as in
+    /// libpq. A connection to a local socket has no TLS.
     ///
     /// ```
     /// use tourbillon_postgres::Connect;
@@ -55,11 +87,11 @@ impl Connect {
     ///
     /// # Errors
     ///
-    /// Fails if the text is not an address of a server.
+    /// Fails if the text is not an address of a server, or if a word about TLS has an unknown value.
     pub fn to(address: &str) -> Result<Self, ConnectError> {
         let failed = |fault: String| ConnectError::Address(fault.into());
-        let mut config: Config =
-            address.parse().map_err(|error: tokio_postgres::Error| failed(error.to_string()))?;
+        let split = split(address);
+        let mut config: Config = split.rest.parse().map_err(|error| failed(unreadable(&error)))?;
         if config.get_hosts().is_empty() {
             return Err(failed("it names no host".to_owned()));
         }
@@ -72,8 +104,61 @@ impl Connect {
         if config.get_hosts().len() > 1 {
             config.target_session_attrs(tokio_postgres::config::TargetSessionAttrs::ReadWrite);
         }
+        let (asked, tls) = read_words(&split.words).map_err(contradiction)?;
         let (response_timeout, patience) = (Duration::from_secs(30), Duration::from_secs(5));
-        Ok(Self { config, connections: 8, response_timeout, patience })
+        Ok(Self { config, asked, tls, connections: 8, response_timeout, patience })
+    }
+
+    /// Sets certificates for TLS. They replace those that the address names.
+    ///
+    /// ```
+    /// use tourbillon_postgres::{Connect, Tls};
+    ///
+    /// let tls = Tls::new().authority_from("/etc/app/ca.pem").certificate_from("/etc/app/own.pem", "/etc/app/own.key");
+    /// let connect = Connect::to("postgresql://app@db.example/shop?sslmode=verify-full")?.tls(tls);
+    /// # Ok::<(), tourbillon_postgres::ConnectError>(())
+    /// ```
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = self.tls.with(tls);
+        self
+    }
+
+    /// Checks that the settings of TLS fit each other, and that the certificates and the key can be used. Makes no
+    /// connection. An opening checks the same.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ConnectError::Tls`] if the settings contradict each other, and with
+    /// [`ConnectError::Certificate`] if a file cannot be read or used.
+    pub fn check(&self) -> Result<(), ConnectError> {
+        match self.mode()? {
+            Mode::Disable => Ok(()),
+            mode => client_config(mode, &self.tls)
+                .map(drop)
+                .map_err(|fault| ConnectError::Certificate(fault.to_string().into())),
+        }
+    }
+
+    /// Returns the mode that holds for the connections.
+    pub(super) fn mode(&self) -> Result<Mode, ConnectError> {
+        let mode = effective(self.asked, &self.tls, self.is_direct()).map_err(contradiction)?;
+        let hosts = self.config.get_hosts();
+        let sockets = hosts.iter().filter(|host| !matches!(host, Host::Tcp(_))).count();
+        if sockets == hosts.len() {
+            return Ok(Mode::Disable);
+        }
+        if sockets > 0 && mode >= Mode::Require {
+            return Err(contradiction(Fault::new(
+                "the address has a host and a local socket, and a socket has no TLS, which sslmode asks for",
+            )));
+        }
+        Ok(mode)
+    }
+
+    /// Returns whether a connection begins with TLS, without asking the server first.
+    pub(super) fn is_direct(&self) -> bool {
+        self.config.get_ssl_negotiation() == SslNegotiation::Direct
     }
 
     /// Returns whether the address has a password.
@@ -114,4 +199,40 @@ impl Connect {
         self.patience = time;
         self
     }
+}
+
+/// Returns the reason why the driver cannot read an address. Other reasons than a value of a word may repeat a part of
+/// the address, which may be a password.
+fn unreadable(error: &tokio_postgres::Error) -> String {
+    let reason = error.source().map(ToString::to_string);
+    let reason = reason.filter(|reason| reason.starts_with("invalid value for option"));
+    reason.map_or_else(|| error.to_string(), |reason| format!("{error}: {reason}"))
+}
+
+fn contradiction(fault: Fault) -> ConnectError {
+    ConnectError::Tls(fault.to_string().into())
+}
+
+/// Reads the words about TLS in an address. The last of several counts.
+fn read_words(words: &[(&'static str, String)]) -> Result<(Option<Mode>, Tls), Fault> {
+    if let Some((word, _)) = words.iter().find(|(word, _)| UNSUPPORTED.contains(word)) {
+        return Err(Fault::new(format!("{word} is not supported")));
+    }
+    let last = |name: &str| match words.iter().rev().find(|(word, _)| *word == name) {
+        Some((word, value)) if value.is_empty() => Err(Fault::new(format!("{word} is empty"))),
+        found => Ok(found.map(|(_, value)| value.as_str())),
+    };
+    let asked = last("sslmode")?.map(Mode::parse).transpose()?;
+    let mut tls = Tls::new();
+    match last("sslrootcert")? {
+        Some("system") => tls = tls.of_system(),
+        Some(path) => tls = tls.authority_from(path),
+        None => {}
+    }
+    match (last("sslcert")?, last("sslkey")?) {
+        (Some(certificate), Some(key)) => tls = tls.certificate_from(certificate, key),
+        (None, None) => {}
+        _ => return Err(Fault::new("sslcert and sslkey are set together or not at all")),
+    }
+    Ok((asked, tls))
 }

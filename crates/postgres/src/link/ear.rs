@@ -7,7 +7,7 @@ use core::pin::pin;
 use core::time::Duration;
 use futures_util::future::select;
 use tokio::time::sleep;
-use tokio_postgres::{AsyncMessage, NoTls};
+use tokio_postgres::AsyncMessage;
 
 /// The pause after a connection was lost.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const LISTEN: &str = "LISTEN tourbillon";
 /// A lost connection is replaced.
 pub(crate) async fn listen(connect: Connect, ring: impl Fn() -> bool) {
     while ring() {
-        let Ok((client, mut connection)) = connect.config.connect(NoTls).await else {
+        let Ok((client, mut connection)) = connect.dial().await else {
             sleep(PAUSE).await;
             continue;
         };

@@ -11,7 +11,7 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 
 /// The pause between two attempts to connect.
@@ -115,24 +115,11 @@ impl Pool {
     }
 
     async fn dial(&self) -> Result<Client, Failure> {
-        let (client, connection) = self.connect.config.connect(NoTls).await.map_err(|error| {
-            let message = format!("no connection to PostgreSQL: {}", error_text(&error));
-            let class = error.code().map_or("", |code| code.code().get(..2).unwrap_or(""));
-            match class {
-                // The user, the password or the database is wrong. Another attempt does not help.
-                "28" | "3D" => Failure::Failed(StoreError::new(StoreErrorKind::Closed, message)),
-                _ => Failure::Lost(io(message)),
-            }
-        })?;
+        let (client, connection) = self.connect.dial().await?;
         // The connection ends with its client.
         let _driven = tokio::spawn(connection);
         Ok(client)
     }
-}
-
-fn error_text(error: &tokio_postgres::Error) -> String {
-    let source = core::error::Error::source(error);
-    source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
 fn closed() -> StoreError {

@@ -3,7 +3,7 @@
 use super::builder::PostgresBuilder;
 use super::postgres_store::PostgresStore;
 use crate::deployment::{Alarm, Deployment, Time};
-use crate::link::{Connect, Failure, Pool};
+use crate::link::{Connect, ConnectError, Failure, Pool};
 use crate::node::Node;
 use crate::schema;
 use std::sync::Arc;
@@ -22,12 +22,17 @@ impl PostgresBuilder {
     /// [`StoreErrorKind::OlderSchema`] if an earlier version has, and [`migrate`](Self::migrate) is not set. Fails with
     /// [`StoreErrorKind::ReadOnly`] if the user lacks a right, or the server takes no writes. Fails with
     /// [`StoreErrorKind::Limit`] if the name of the schema is not valid, if the encoding of the database is not UTF-8,
-    /// or if the deployment is on another kind of clock. Also fails if the server cannot be reached.
+    /// if the settings of TLS contradict each other, or if the deployment is on another kind of clock. Also fails if
+    /// the server cannot be reached, or if the file of a certificate cannot be used.
     pub async fn open(self, connect: &Connect) -> Result<PostgresStore, StoreError> {
         if !schema::is_name(&self.schema) {
             let message = "a schema has up to 63 small letters, digits and `_`, with a letter first";
             return Err(StoreError::new(StoreErrorKind::Limit, message));
         }
+        connect.check().map_err(|error| match error {
+            ConnectError::Certificate(_) => StoreError::caused_by(StoreErrorKind::Io, error),
+            error => StoreError::caused_by(StoreErrorKind::Limit, error),
+        })?;
         let pool = Pool::new(connect.clone(), &self.schema)?;
         let is_test = self.clock.is_some();
         let opening = {

@@ -17,4 +17,5 @@ mod races;
 mod server;
 mod session;
 mod through_functions;
+mod tls;
 mod wakes;

@@ -6,7 +6,7 @@ use crate::settings::PostgresSettings;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::io;
-use tourbillon_postgres::{Connect, ConnectError};
+use tourbillon_postgres::{Connect, ConnectError, Tls};
 
 /// The least and the greatest time without a sign of life after which a node counts as dead.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3_600);
@@ -14,15 +14,23 @@ const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_se
 impl Config {
     /// Fails if the settings for PostgreSQL contradict each other. The error is the reason.
     pub(super) fn check_postgres(&self) -> Result<(), String> {
+        let named = [
+            ("postgres.password_file", self.postgres_password_file.is_some()),
+            ("postgres.certificates", self.postgres_certificates.is_some()),
+            ("postgres.client_certificate", self.postgres_client_certificate.is_some()),
+            ("postgres.client_key", self.postgres_client_key.is_some()),
+        ];
         if self.postgres_server.is_none() {
-            return match self.postgres_password_file {
-                Some(_) => {
-                    Err("postgres.password_file is for timers in PostgreSQL, and postgres.server names \
-                                no server"
-                        .to_owned())
+            return match named.iter().find(|(_, is_set)| *is_set) {
+                Some((key, _)) => {
+                    Err(format!("{key} is for timers in PostgreSQL, and postgres.server names no server"))
                 }
                 None => Ok(()),
             };
+        }
+        if self.postgres_client_certificate.is_some() != self.postgres_client_key.is_some() {
+            return Err("postgres.client_certificate and postgres.client_key are set together or not at all"
+                .to_owned());
         }
         if self.is_on_redis() {
             return Err("redis.servers and postgres.server are not set together".to_owned());
@@ -40,10 +48,16 @@ impl Config {
     }
 
     /// Returns the settings of the schema in PostgreSQL that stores the timers. Returns `None` if the timers are not in
-    /// PostgreSQL. Reads the file of the password.
+    /// PostgreSQL. Reads the files of the password and of the certificates.
     pub(crate) fn postgres(&self) -> Result<Option<PostgresSettings>, ConfigError> {
         let Some(server) = &self.postgres_server else { return Ok(None) };
-        let failed = |error: ConnectError| ConfigError::Together(format!("postgres.server: {error}"));
+        let failed = |error: ConnectError| {
+            let setting = match error {
+                ConnectError::Certificate(_) => "the certificates for postgres.server",
+                _ => "postgres.server",
+            };
+            ConfigError::Together(format!("{setting}: {error}"))
+        };
         let connections = usize::try_from(self.postgres_connections).unwrap_or(usize::MAX);
         let mut connect = Connect::to(&server.0).map_err(failed)?.connections(connections);
         if let Some(path) = &self.postgres_password_file {
@@ -51,6 +65,17 @@ impl Config {
                 ConfigError::Read(path.clone(), io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
             })?;
         }
+        let mut tls = Tls::new();
+        if let Some(path) = &self.postgres_certificates {
+            tls = tls.authority_from(path);
+        }
+        if let (Some(certificate), Some(key)) = (&self.postgres_client_certificate, &self.postgres_client_key)
+        {
+            tls = tls.certificate_from(certificate, key);
+        }
+        let connect = connect.tls(tls);
+        // The files are read again for each connection. They are read here to report a missing file at the start.
+        connect.check().map_err(failed)?;
         let mut settings = PostgresSettings::new(connect, self.postgres_schema.as_str());
         settings.migrates = self.postgres_migrate;
         settings.node = self.postgres_node.clone().unwrap_or_else(host_name);

@@ -224,10 +224,18 @@ settings! {
     redis_patience: Duration, "redis.patience" = "5s";
 
     /// The PostgreSQL server that has the timers, as a URL (`postgresql://user@host/database`) or in words (`host=/run
-    /// user=app`), without a password; none for a store in the data folder, or in Redis.
+    /// user=app`), without a password; none for a store in the data folder, or in Redis. `sslmode=verify-full` in it
+    /// asks for TLS with the server of that name.
     postgres_server: Option<DatabaseAddress>, "postgres.server" = "";
     /// The file of the user's password. It is read at the start.
     postgres_password_file: Option<PathBuf>, "postgres.password_file" = "";
+    /// A file of certificates, in PEM, that vouch for the server, instead of the system's certificates. It is read for
+    /// each connection. Without `sslmode` in the address, `verify-full` holds then.
+    postgres_certificates: Option<PathBuf>, "postgres.certificates" = "";
+    /// The file of the certificate that the server asks for, in PEM. It is read for each connection.
+    postgres_client_certificate: Option<PathBuf>, "postgres.client_certificate" = "";
+    /// The file of that certificate's key, in PEM. It is read for each connection.
+    postgres_client_key: Option<PathBuf>, "postgres.client_key" = "";
     /// The schema that has the timers. Nodes that name the same schema of a database share its timers.
     postgres_schema: String, "postgres.schema" = "tourbillon";
     /// Whether the start makes the schema, and brings it to the version of this program.

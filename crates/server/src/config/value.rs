@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::path::PathBuf;
 use tourbillon_callback::guard::Range;
+use tourbillon_postgres::ConnectError;
 use tourbillon_redis::SyncPolicy;
 use url::Url;
 
@@ -249,8 +250,10 @@ impl Value for DatabaseAddress {
 
     fn parse(text: &str) -> Result<Self, String> {
         // The message does not repeat the text, because an address may contain a password.
-        let connect = tourbillon_postgres::Connect::to(text)
-            .map_err(|_| "the address is not one as postgresql://user@127.0.0.1/database".to_owned())?;
+        let connect = tourbillon_postgres::Connect::to(text).map_err(|error| match error {
+            ConnectError::Tls(fault) => fault.into(),
+            _ => "the address is not one as postgresql://user@127.0.0.1/database".to_owned(),
+        })?;
         if connect.has_password() {
             return Err("the address must not have a password: postgres.password_file names a file with it"
                 .to_owned());

@@ -4,9 +4,12 @@
 use crate::clients::{Http, far, timer};
 use crate::process::{Daemon, SOON, folder, program, run, text, until};
 use crate::receiver::Receiver;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use rustix::process::Signal;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 use std::time::Duration;
 use tourbillon_fault::Postgres;
@@ -166,6 +169,16 @@ fn a_start_on_a_schema_or_with_settings_that_do_not_fit_is_refused() {
     refused(&["--postgres-server", &url, "--postgres-ttl", "1ms"], 2, "postgres.ttl");
     refused(&["--postgres-server", &url, "--postgres-connections", "0"], 2, "postgres.connections");
     refused(&["--postgres-password-file", "p"], 2, "names no server");
+    refused(&["--postgres-certificates", "c"], 2, "postgres.certificates is for timers in PostgreSQL");
+    refused(&["--postgres-server", &url, "--postgres-client-key", "k"], 2, "set together or not at all");
+    refused(&["--postgres-server", &format!("{url}?sslmode=always")], 2, "sslmode is one of disable, prefer");
+    refused(&["--postgres-server", &format!("{url}?sslmode=verify-ca")], 2, "needs an authority");
+    let missing = ["--postgres-server", &url, "--postgres-certificates", "missing.pem"];
+    refused(&missing, 2, "missing.pem cannot be read");
+    let plain = format!("{url}?sslmode=disable");
+    let contradiction = ["--postgres-server", &plain, "--postgres-certificates", "missing.pem"];
+    refused(&contradiction, 2, "checks nothing with sslmode=disable");
+    refused(&["--postgres-server", &format!("{url}?sslmode=require")], 1, "server does not support TLS");
     refused(&["--postgres-server", &url, "--postgres-schema", "A"], 2, "a schema has up to 63");
     refused(&["--postgres-server", &url, "--postgres-migrate=false"], 1, "does not exist");
     let check = run(folder.path(), &["check", "--postgres-server", &url]);
@@ -180,4 +193,86 @@ fn a_start_on_a_schema_or_with_settings_that_do_not_fit_is_refused() {
         assert_eq!(answer.status.code(), Some(1), "{answer:?}");
         assert!(text(&answer.stderr).contains("PostgreSQL"), "{answer:?}");
     }
+}
+
+/// Makes the server take connections of the user `node` with TLS and a client certificate only. Returns the arguments
+/// for such connections. The files of the client are in `folder`.
+fn secure(folder: &Path, server: &mut Postgres) -> Vec<String> {
+    let named = |name: &str, host: &str| {
+        let mut parameters = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        parameters.distinguished_name = DistinguishedName::new();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters
+    };
+    let mut parameters = named("authority", "authority.example");
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
+    let issue = |name: &str, host: &str| {
+        let key = KeyPair::generate().unwrap();
+        let certificate = named(name, host).signed_by(&key, &authority).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    };
+    let (own, client) = (issue("server", "127.0.0.1"), issue("node", "node.example"));
+    let data = server.folder().join("data");
+    let owner = fs::metadata(&data).unwrap();
+    let rules = "host all postgres 127.0.0.1/32 trust\nhostssl all node 127.0.0.1/32 cert\n";
+    for (name, text) in [
+        ("server.crt", &*own.0),
+        ("server.key", &*own.1),
+        ("root.crt", &authority.pem()),
+        ("pg_hba.conf", rules),
+    ] {
+        let path = data.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
+    }
+    for setting in ["ssl = on", "ssl_ca_file = 'root.crt'"] {
+        let _set = server.sql(&format!("ALTER SYSTEM SET {setting}"));
+    }
+    let _made = server.sql("CREATE ROLE node LOGIN SUPERUSER");
+    server.shut_down();
+    server.run();
+    fs::write(folder.join("ca.pem"), authority.pem()).unwrap();
+    fs::write(folder.join("node.pem"), client.0).unwrap();
+    fs::write(folder.join("node.key"), client.1).unwrap();
+    let words = [
+        "--callbacks-allow-http",
+        "--callbacks-allow-private",
+        "--data",
+        "one",
+        "--postgres-client-certificate",
+        "node.pem",
+        "--postgres-client-key",
+        "node.key",
+        "--postgres-server",
+        &format!("{}?sslmode=verify-full", server.url_of("node")),
+    ];
+    words.map(str::to_owned).to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_reaches_a_server_that_insists_on_tls_and_on_a_certificate() {
+    let Some(mut server) = Postgres::start(&[]) else { return };
+    let folder = folder();
+    let shared = secure(folder.path(), &mut server);
+    let mut arguments: Vec<&str> = shared.iter().map(String::as_str).collect();
+    // The authorities of the system do not know the server's.
+    let check = run(folder.path(), &[&["check"][..], &arguments].concat());
+    assert!(text(&check.stderr).contains("authorit") && !check.status.success(), "{check:?}");
+    // They can be given by a variable that many programs know.
+    let mut command = program(folder.path(), &[&["--listen", "127.0.0.1:0"][..], &arguments].concat());
+    command.env("SSL_CERT_FILE", "ca.pem");
+    let mut daemon = Daemon::spawn(command);
+    let http = Http::new(daemon.address);
+    assert_eq!(http.send("PUT", &timer("k"), &far()).await.status, 201);
+    let seen =
+        "SELECT count(*) FILTER (WHERE ssl AND client_dn = '/CN=node') > 0, count(*) FILTER (WHERE NOT ssl)
+                FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE usename = 'node'";
+    assert_eq!(server.sql(seen), "t|0");
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(SOON).success(), "{}", daemon.log());
+    arguments.extend(["--postgres-certificates", "ca.pem"]);
+    let check = run(folder.path(), &[&["check"][..], &arguments].concat());
+    assert_eq!(text(&check.stdout), "the schema tourbillon (version 1): 1 timers, 0 faults\n", "{check:?}");
 }

@@ -1,0 +1,147 @@
+//! The configuration of rustls for a mode, and the check of the server's certificate.
+
+use super::fault::Fault;
+use super::settings::{Authority, Mode, Tls};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{ClientConfig, DigitallySignedStruct, Error, InconsistentKeys, RootCertStore, SignatureScheme};
+use std::sync::{Arc, OnceLock};
+
+/// The name of the protocol within TLS. Servers from PostgreSQL 17 on tell by it that they are PostgreSQL.
+pub(super) const PROTOCOL: &[u8] = b"postgresql";
+
+/// The facts that a connection must find in the server's certificate.
+#[derive(Debug)]
+enum Check {
+    Nothing,
+    Authority(Arc<RootCertStore>),
+    AuthorityAndName(Arc<RootCertStore>),
+}
+
+#[derive(Debug)]
+struct Verifier {
+    check: Check,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Verifier {
+    fn check_authority(
+        &self,
+        authorities: &RootCertStore,
+        certificate: &ParsedCertificate<'_>,
+        issuers: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let algorithms = self.algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(certificate, authorities, issuers, now, algorithms)
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        issuers: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match &self.check {
+            Check::Nothing => {}
+            Check::Authority(authorities) => {
+                self.check_authority(authorities, &ParsedCertificate::try_from(own)?, issuers, now)?;
+            }
+            Check::AuthorityAndName(authorities) => {
+                let certificate = ParsedCertificate::try_from(own)?;
+                self.check_authority(authorities, &certificate, issuers, now)?;
+                verify_server_name(&certificate, name)?;
+            }
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    // In each mode the server must have the key of the certificate that it shows. SCRAM is bound to this certificate.
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// Returns the system's authorities. They are read once in the process.
+fn system() -> Result<Arc<RootCertStore>, Fault> {
+    static SYSTEM: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    if let Some(found) = SYSTEM.get() {
+        return Ok(Arc::clone(found));
+    }
+    let mut authorities = RootCertStore::empty();
+    let _counts = authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if authorities.is_empty() {
+        return Err(Fault::new(
+            "the system has no authorities that could vouch for the server (sslrootcert names a file)",
+        ));
+    }
+    Ok(Arc::clone(SYSTEM.get_or_init(|| Arc::new(authorities))))
+}
+
+fn authorities(tls: &Tls) -> Result<Arc<RootCertStore>, Fault> {
+    let Some(Authority::Given(pem)) = &tls.authority else { return system() };
+    let mut authorities = RootCertStore::empty();
+    for certificate in pem.certificates()? {
+        authorities.add(certificate).map_err(|error| {
+            Fault::new(format!("the certificate of an authority cannot be used: {error}"))
+        })?;
+    }
+    Ok(Arc::new(authorities))
+}
+
+/// Returns the configuration of a connection. Reads the files of the certificates.
+pub(crate) fn client_config(mode: Mode, tls: &Tls) -> Result<ClientConfig, Fault> {
+    let provider = ring::default_provider();
+    let algorithms = provider.signature_verification_algorithms;
+    let check = match mode {
+        Mode::Disable | Mode::Prefer | Mode::Require => Check::Nothing,
+        Mode::VerifyCa => Check::Authority(authorities(tls)?),
+        Mode::VerifyFull => Check::AuthorityAndName(authorities(tls)?),
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Fault::new(error.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Verifier { check, algorithms }));
+    let mut config = match &tls.own {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let (chain, key) = (certificate.certificates()?, key.key()?);
+            builder.with_client_auth_cert(chain, key).map_err(|error| match error {
+                Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                    Fault::new("the client certificate and the key do not fit: the key is that of another")
+                }
+                error => Fault::new(format!("the client certificate and its key cannot be used: {error}")),
+            })?
+        }
+    };
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    // The next connection has a configuration of its own.
+    config.resumption = Resumption::disabled();
+    Ok(config)
+}

@@ -1,0 +1,202 @@
+//! The settings of TLS: the mode, and certificates.
+
+use super::fault::Fault;
+use super::pem::Pem;
+use core::fmt;
+use std::path::PathBuf;
+
+/// The promise of a connection, as `sslmode` of libpq names it. A later mode promises more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Mode {
+    /// No TLS.
+    Disable,
+    /// TLS if the server has it, and a connection without TLS otherwise.
+    Prefer,
+    /// TLS with any server.
+    Require,
+    /// TLS with a server whose certificate is from the authority.
+    VerifyCa,
+    /// TLS with the server of this name.
+    VerifyFull,
+}
+
+/// Certificates for TLS, in the format PEM. The [`Connect`](crate::Connect) of a server takes them, or its address
+/// names files.
+#[derive(Clone, Default)]
+pub struct Tls {
+    pub(super) authority: Option<Authority>,
+    /// The client certificate, and its key.
+    pub(super) own: Option<(Pem, Pem)>,
+}
+
+/// The authorities that are trusted for the certificate of the server.
+#[derive(Clone)]
+pub(super) enum Authority {
+    /// Those of the system, by name.
+    System,
+    Given(Pem),
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+impl Mode {
+    const ALL: [Self; 5] = [Self::Disable, Self::Prefer, Self::Require, Self::VerifyCa, Self::VerifyFull];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Disable => "disable",
+            Self::Prefer => "prefer",
+            Self::Require => "require",
+            Self::VerifyCa => "verify-ca",
+            Self::VerifyFull => "verify-full",
+        }
+    }
+
+    /// Reads the value of `sslmode`.
+    pub(crate) fn parse(word: &str) -> Result<Self, Fault> {
+        let found = Self::ALL.into_iter().find(|mode| mode.word() == word);
+        found.ok_or_else(|| match word {
+            "allow" => Fault::new(
+                "sslmode=allow is not supported: it begins without TLS. prefer begins with TLS, and require \
+                 insists on it",
+            ),
+            _ => Fault::new("sslmode is one of disable, prefer, require, verify-ca and verify-full"),
+        })
+    }
+}
+
+impl Tls {
+    /// Trusts the system's authorities, and sends no client certificate.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts these authorities for the server's certificate, instead of the system's authorities.
+    #[must_use]
+    pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authority = Some(Authority::Given(Pem::Text(pem.into())));
+        self
+    }
+
+    /// Trusts the authorities in a file, as [`authority`](Self::authority) does. The file is read for each connection.
+    #[must_use]
+    pub fn authority_from(mut self, path: impl Into<PathBuf>) -> Self {
+        self.authority = Some(Authority::Given(Pem::File(path.into())));
+        self
+    }
+
+    /// Sends this certificate, with those of its issuers, to a server that asks for a client certificate. `key` is the
+    /// certificate's private key, without a password.
+    #[must_use]
+    pub fn certificate(mut self, certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.own = Some((Pem::Text(certificate.into()), Pem::Text(key.into())));
+        self
+    }
+
+    /// Sends the certificate in a file, as [`certificate`](Self::certificate) does. Both files are read for each
+    /// connection, so a certificate may be replaced while the program runs. A connection that finds a new certificate
+    /// beside the old key tries again.
+    #[must_use]
+    pub fn certificate_from(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.own = Some((Pem::File(certificate.into()), Pem::File(key.into())));
+        self
+    }
+
+    /// Trusts the system's authorities by name, as `sslrootcert=system` asks.
+    pub(crate) fn of_system(mut self) -> Self {
+        self.authority = Some(Authority::System);
+        self
+    }
+
+    /// Replaces the certificates that `other` has.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self { authority: other.authority.or(self.authority), own: other.own.or(self.own) }
+    }
+}
+
+/// Returns the mode that holds for an address that asks for `asked`. Fails if the mode would not keep the promise of
+/// another setting.
+pub(crate) fn effective(asked: Option<Mode>, tls: &Tls, is_direct: bool) -> Result<Mode, Fault> {
+    let without = if tls.authority.is_some() { Mode::VerifyFull } else { Mode::Prefer };
+    let mode = asked.unwrap_or(without);
+    let word = mode.word();
+    let failed = |message: String| Err(Fault::new(message));
+    match &tls.authority {
+        Some(_) if mode < Mode::Require => {
+            return failed(format!(
+                "an authority (sslrootcert) checks nothing with sslmode={word}, which takes a connection \
+                 without TLS: verify-full checks the server"
+            ));
+        }
+        Some(Authority::System) if mode < Mode::VerifyFull => {
+            return failed(format!(
+                "the system's authorities vouch for servers of others too, so sslmode={word} is too weak for \
+                 them: it must be verify-full"
+            ));
+        }
+        None if mode == Mode::VerifyCa => {
+            return failed(
+                "sslmode=verify-ca needs an authority (sslrootcert): the system's authorities vouch for \
+                 servers of others too"
+                    .to_owned(),
+            );
+        }
+        _ => {}
+    }
+    if tls.own.is_some() && mode == Mode::Disable {
+        return failed("a client certificate (sslcert) is for TLS, and sslmode is disable".to_owned());
+    }
+    if is_direct && mode < Mode::Require {
+        return failed(format!("sslnegotiation=direct needs TLS, and sslmode={word} does not insist on it"));
+    }
+    // As in libpq: an authority that is given is asked.
+    Ok(if tls.authority.is_some() { mode.max(Mode::VerifyCa) } else { mode })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(asked: &str, tls: &Tls) -> Result<Mode, String> {
+        let asked = (!asked.is_empty()).then(|| Mode::parse(asked)).transpose();
+        asked.and_then(|asked| effective(asked, tls, false)).map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn a_mode_keeps_its_promise_and_those_of_the_certificates() {
+        let (none, given, system) = (Tls::new(), Tls::new().authority_from("/ca"), Tls::new().of_system());
+        let own = Tls::new().certificate_from("/c", "/k");
+        for (asked, tls, expected) in [
+            ("", &none, Ok(Mode::Prefer)),
+            ("disable", &none, Ok(Mode::Disable)),
+            ("require", &none, Ok(Mode::Require)),
+            ("verify-full", &none, Ok(Mode::VerifyFull)),
+            ("verify-ca", &none, Err("needs an authority")),
+            ("", &given, Ok(Mode::VerifyFull)),
+            ("require", &given, Ok(Mode::VerifyCa)),
+            ("verify-ca", &given, Ok(Mode::VerifyCa)),
+            ("prefer", &given, Err("checks nothing with sslmode=prefer")),
+            ("disable", &given, Err("checks nothing with sslmode=disable")),
+            ("", &system, Ok(Mode::VerifyFull)),
+            ("verify-ca", &system, Err("sslmode=verify-ca is too weak")),
+            ("require", &system, Err("sslmode=require is too weak")),
+            ("", &own, Ok(Mode::Prefer)),
+            ("disable", &own, Err("a client certificate (sslcert) is for TLS")),
+            ("allow", &none, Err("prefer begins with TLS")),
+            ("VERIFY-FULL", &none, Err("one of disable, prefer, require, verify-ca and verify-full")),
+        ] {
+            match (mode(asked, tls), expected) {
+                (Err(message), Err(words)) => assert!(message.contains(words), "{asked}: {message}"),
+                (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{asked}"),
+            }
+        }
+        let direct = |asked| effective(Some(asked), &none, true);
+        assert!(direct(Mode::Prefer).unwrap_err().to_string().contains("sslnegotiation=direct"));
+        assert_eq!(direct(Mode::Require).unwrap(), Mode::Require);
+    }
+}

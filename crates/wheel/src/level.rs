@@ -202,7 +202,7 @@ impl<const BITS: u32> Level<BITS> {
 
     /// Returns the ticks of all tickets.
     #[cfg(test)]
-    pub(super) fn ticks<T: Ticket>(&self, blocks: &Blocks<T>, position: u64) -> alloc::vec::Vec<u64> {
+    pub(super) fn ticks<T: Ticket>(&self, blocks: &Blocks<T>, position: u64) -> vec::Vec<u64> {
         let ticks = |(number, slot): (u64, &Slot)| {
             let tick = move |ticket| self.tick_of(number, &ticket);
             slot.tickets(blocks).into_iter().map(tick)

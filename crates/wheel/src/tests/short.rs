@@ -127,15 +127,17 @@ fn compare<const TICK_BITS: u32, const BITS: u32>() {
                 10 => pair.pending.retain(|number, _| !number.is_multiple_of(3)),
                 11 => pair.drop_stale_first(),
                 12 => pair.sweep(usize::try_from(random.below(200)).unwrap()),
-                13 => drop(pair.advance(
-                    position.saturating_add(ahead >> 24),
-                    usize::try_from(random.below(40)).unwrap(),
-                )),
-                14 => drop(pair.advance(position.saturating_add(ahead >> 32), usize::MAX)),
+                13 => {
+                    let budget = usize::try_from(random.below(40)).unwrap();
+                    let _ = pair.advance(position.saturating_add(ahead >> 24), budget);
+                }
+                14 => {
+                    let _ = pair.advance(position.saturating_add(ahead >> 32), usize::MAX);
+                }
                 _ => {
                     pair.drop_stale_first();
                     let to = pair.short.wake_tick().unwrap_or_default();
-                    drop(pair.advance(to.0, usize::MAX));
+                    let _ = pair.advance(to.0, usize::MAX);
                 }
             }
             pair.check();

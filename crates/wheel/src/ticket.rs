@@ -28,7 +28,7 @@ pub const CHUNK_TICKETS: usize = 32;
 ///
 /// A ticket names a timer that is kept elsewhere, for example by an index into a table. A ticket usually carries a
 /// stamp, too: by the stamp, the table recognises tickets of timers that have ended. The wheel copies tickets and never
-/// looks at the timers. 16 bytes or fewer are a good size.
+/// looks at the timers. 8 or 16 bytes are a good size.
 ///
 /// [`tick`](Self::tick) must return the same tick on each call. If a ticket's tick changes, the ticket may be handed
 /// out at any time or never, and a call of the wheel may panic.

@@ -13,18 +13,19 @@
 //!
 //! What each promise needs of a ticket:
 //!
-//! | promise | what keeps it |
-//! |---|---|
-//! | never early | The claim compares the deadline word with a moment that has come: its own reading of the clock, or the reading by which the shard found the ticket's chunk due. A ticket is due at the end of no earlier moment than its deadline, so the second suffices. |
-//! | on its tick | The wheel has the whole tick, bit by bit as it is needed. |
-//! | stale tickets | The stamp, 16 bits. It is a hint: a stale ticket whose stamp fits by chance (one in 2^15) costs a check (I1a of `lockfree::state`, O3 of `lockfree::state::owned`). |
-//! | the longest due first | The deadline words. The low bits of the tick tell the first tick of a turn, unless the shard is 2^16 ticks behind. |
+//! - *Never early:* the claim compares the deadline word with a moment that has come. That is the claim's own reading
+//!   of the clock, or the reading by which the shard found the chunk due, if that is later. No tick is needed.
+//! - *On its tick:* the wheel knows the whole tick wherever it places a ticket.
+//! - *Nothing for a stale ticket:* the stamp is a hint. A stale ticket whose stamp fits by chance, one of 2^15, costs a
+//!   check (I1a of `lockfree::state`, O3 of `lockfree::state::owned`).
+//! - *The longest due first:* the deadline words decide. The low bits of the tick tell the first tick of a turn, unless
+//!   the shard is 2^16 ticks behind: then the order is coarse.
 
 use crate::base::tick::{Tick, TickLength, Timestamp};
 pub use tourbillon_wheel::TimerId;
 
-/// A ticket asks its shard: "Look at timer `index` at a tick, if the timer's stamp is still `stamp`." The ticket has the
-/// low bits of the tick.
+/// A ticket asks its shard: "Look at timer `index` at a tick, if the timer's stamp is still `stamp`." The ticket has
+/// the low bits of the tick.
 ///
 /// A ticket is a hint: the state in the timer's own words decides. A ticket whose timer has ended is stale and does no
 /// harm.

@@ -69,6 +69,12 @@ impl<const BITS: u32> Level<BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
+    /// Returns whether the slots of level `depth` are near: a ticket has the bits in which the ticks of a slot differ.
+    #[inline]
+    pub(super) const fn is_near<T: Ticket>(depth: usize) -> bool {
+        T::TICK_BITS == u64::BITS || Self::shift_of(depth) <= T::TICK_BITS
+    }
+
     /// Adds a ticket to the level's slot for `tick`, the ticket's tick. Returns the first tick of that slot, and the
     /// number of its tickets.
     #[inline]
@@ -143,8 +149,8 @@ impl<const BITS: u32> Level<BITS> {
         number << self.shift
     }
 
-    /// Returns the whole tick of a ticket in slot `number`. The ticket has at least the bits in which the ticks of a slot
-    /// differ.
+    /// Returns the whole tick of a ticket in slot `number`. The ticket has at least the bits in which the ticks of a
+    /// slot differ.
     #[inline]
     pub(super) fn tick_of<T: Ticket>(&self, number: u64, ticket: &T) -> u64 {
         let width = 1 << self.shift;

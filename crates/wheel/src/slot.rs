@@ -185,7 +185,7 @@ impl Slot {
             step.looked_at += 1;
             step.is_live = is_live(&first);
             let is_earliest = (first.tick().0 ^ self.earliest) & low_bits::<T>() == 0;
-            if step.is_live && !(is_one_chunk && !is_earliest) {
+            if step.is_live && (is_earliest || !is_one_chunk) {
                 break;
             }
             // The slot stays as it is until no closure can panic any more.

@@ -1,11 +1,11 @@
 //! The trait of the tickets that a wheel holds, and the short form of a ticket.
 //!
 //! # Long and short tickets
-//! A ticket is *long* if it has its whole tick, and *short* if it has the low bits of its tick only. The slot in which a
-//! ticket lies gives the high bits: all ticks of a slot have them in common. So a wheel keeps a short ticket as it is in
-//! each slot that is at most `2^TICK_BITS` ticks wide, and moves it between such slots without a change. With a radix of
-//! 256 and 16 bits, these are the slots of the three finest levels, which reach 2^25 ticks: more than nine hours, if a
-//! tick is a millisecond.
+//! A ticket is *long* if it has its whole tick, and *short* if it has the low bits of its tick only. All ticks of a
+//! slot have their high bits in common, so the slot in which a ticket lies gives these bits. A slot of at most
+//! `2^TICK_BITS` ticks keeps a short ticket as it is, and tickets move between such slots without a change. With a
+//! radix of 256 and 16 bits, these are the slots of the three finest levels. They reach 2^25 ticks: more than nine
+//! hours, if a tick is a millisecond.
 //!
 //! | a short ticket lies | kept with it | its tick is known by |
 //! |---|---|---|
@@ -13,9 +13,9 @@
 //! | in a wider slot | the whole tick, 8 bytes | these 8 bytes |
 //! | among the overdue tickets | nothing | nobody: the tick has come, and nothing else matters |
 //!
-//! The limits: a ticket for a tick beyond those levels takes as much memory as a long ticket, until it comes nearer. And
-//! a wheel hands a short ticket out without the high bits. Its receiver knows that the ticket's tick has come, and if it
-//! needs the tick itself, it has to keep the deadline in its table of timers.
+//! There are two limits. A ticket for a tick beyond those levels takes as much memory as a long ticket, until it comes
+//! nearer. And a wheel hands a short ticket out without the high bits: its receiver knows only that the tick has come.
+//! A receiver that needs the tick itself keeps the deadline in its table of timers.
 
 use crate::tick::Tick;
 
@@ -96,4 +96,12 @@ pub trait Ticket: Copy {
 pub(crate) const fn low_bits<T: Ticket>() -> u64 {
     const { assert!(T::TICK_BITS >= 1 && T::TICK_BITS <= u64::BITS, "a ticket has 1 to 64 bits of its tick") }
     u64::MAX >> (u64::BITS - T::TICK_BITS)
+}
+
+/// A pair of a tick and a name is a ticket, too. The name identifies the timer that is due at the tick.
+impl<N: Copy> Ticket for (Tick, N) {
+    #[inline]
+    fn tick(&self) -> Tick {
+        self.0
+    }
 }

@@ -44,7 +44,8 @@ use crate::blocks::{BLOCK_TICKETS, Blocks};
 use crate::level::Level;
 use crate::outlet::{Chunks, Outlet, hand_out};
 use crate::sampling::Sampling;
-use crate::slot::{Slot, SweepNext, SweepStep, retain_live};
+use crate::slot::{Slot, retain_live};
+use crate::sweep::SweepCursor;
 use crate::tick::Tick;
 use crate::ticket::{CHUNK_TICKETS, Ticket, low_bits};
 use alloc::vec::Vec;
@@ -85,25 +86,6 @@ const MOST_TICKETS: usize = u32::MAX as usize;
 /// The number of tickets after which a call of `drop_stale_first` stops checking. The call may check up to 32 more
 /// tickets.
 pub(crate) const FIRST_LOOKS: usize = 256;
-
-/// A pair of a tick and a name is a ticket, too. The name identifies the timer that is due at the tick.
-impl<N: Copy> Ticket for (Tick, N) {
-    #[inline]
-    fn tick(&self) -> Tick {
-        self.0
-    }
-}
-
-/// The slot that the sweep for stale tickets checks next. `depth` is the number of the slot's level, counted from the
-/// finest level. After all levels, the sweep checks the overdue tickets.
-#[derive(Debug, Default)]
-struct SweepCursor {
-    depth: usize,
-    ring_index: u64,
-    /// The number of the slot's full blocks that the sweep has not checked yet. `None` before the sweep has begun the
-    /// slot.
-    unswept: Option<u32>,
-}
 
 /// A hierarchical timing wheel of bare tickets, with a radix of `2^BITS` slots (`BITS` is 5 to 10).
 ///
@@ -269,13 +251,6 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         self.place(tick.0, ticket);
     }
 
-    /// Returns whether the slots of level `depth` are near: a ticket has the bits in which the ticks of a slot differ.
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "there are at most 13 levels")]
-    const fn is_near(depth: usize) -> bool {
-        T::TICK_BITS == u64::BITS || depth as u32 * BITS <= T::TICK_BITS
-    }
-
     #[inline]
     fn place(&mut self, tick: u64, ticket: T) {
         if tick <= self.position {
@@ -294,7 +269,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     #[inline]
     fn place_at(&mut self, depth: usize, tick: u64, ticket: T) {
         let level = &mut self.levels[depth];
-        let (begin, tickets) = if Self::is_near(depth) {
+        let (begin, tickets) = if Level::<BITS>::is_near::<T>(depth) {
             level.push(&mut self.blocks, tick, ticket)
         } else {
             level.push(&mut self.far, tick, (Tick(tick), ticket))
@@ -384,7 +359,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             let Some((tick, depth, number)) = self.first_slot() else { break };
             let Self { levels, blocks, far, moving, moving_far, .. } = self;
             let look = |slot: &mut Slot| {
-                let step = if Self::is_near(depth) {
+                let step = if Level::<BITS>::is_near::<T>(depth) {
                     slot.drop_stale_first(blocks, looks, &mut is_live, moving)
                 } else {
                     slot.drop_stale_first(far, looks, &mut |(_, ticket)| is_live(ticket), moving_far)
@@ -591,7 +566,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         limit: usize,
         is_live: &mut impl FnMut(&T) -> bool,
     ) -> usize {
-        if !Self::is_near(depth) {
+        if !Level::<BITS>::is_near::<T>(depth) {
             return self.cascade_far_chunk(depth, number, limit, is_live);
         }
         let Self { levels, blocks, .. } = self;
@@ -725,51 +700,16 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     pub fn sweep(&mut self, tickets: usize, mut is_live: impl FnMut(&T) -> bool) -> bool {
         let mut left = tickets;
         while left > 0 {
-            let Some(step) = self.sweep_step(&mut is_live) else {
+            let Self { levels, blocks, far, overdue, late, .. } = self;
+            let step = self.sweep.step(levels, (blocks, far), [overdue, late], &mut is_live);
+            let Some((looked_at, dropped)) = step else {
                 self.sweep = SweepCursor::default();
                 return true;
             };
-            self.len -= step.dropped;
-            left = left.saturating_sub(step.looked_at);
-            self.sweep.unswept = match step.next {
-                SweepNext::Full(unswept) => Some(unswept),
-                SweepNext::LastBlock => None,
-                SweepNext::Slot => {
-                    self.sweep.ring_index += 1;
-                    None
-                }
-            };
+            self.len -= dropped;
+            left = left.saturating_sub(looked_at);
         }
         false
-    }
-
-    /// Checks a chunk of the cursor's slot, or of the first occupied slot after it, and drops stale tickets. Returns
-    /// `None` when the sweep has passed the whole wheel.
-    fn sweep_step(&mut self, is_live: &mut impl FnMut(&T) -> bool) -> Option<SweepStep> {
-        let Self { levels, blocks, far, sweep: cursor, .. } = self;
-        while let Some(level) = levels.get_mut(cursor.depth) {
-            while cursor.ring_index < level.ring_len() as u64 {
-                if !level.slot(cursor.ring_index).is_empty() {
-                    let sweep = |slot: &mut Slot| {
-                        if Self::is_near(cursor.depth) {
-                            slot.sweep_step(blocks, cursor.unswept, is_live)
-                        } else {
-                            slot.sweep_step(far, cursor.unswept, &mut |(_, ticket)| is_live(ticket))
-                        }
-                    };
-                    return Some(level.with_slot(cursor.ring_index, sweep));
-                }
-                cursor.ring_index += 1;
-                cursor.unswept = None;
-            }
-            *cursor = SweepCursor { depth: cursor.depth + 1, ..SweepCursor::default() };
-        }
-        // The overdue tickets come after the levels.
-        match cursor.ring_index {
-            0 => Some(self.overdue.sweep_step(blocks, cursor.unswept, is_live)),
-            1 => Some(self.late.sweep_step(blocks, cursor.unswept, is_live)),
-            _ => None,
-        }
     }
 
     #[cfg(test)]
@@ -778,7 +718,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         let levels_by_depth = || levels.iter().enumerate();
         let held: usize = levels_by_depth()
             .map(|(depth, level)| {
-                if Self::is_near(depth) {
+                if Level::<BITS>::is_near::<T>(depth) {
                     level.check_invariants(blocks, *position)
                 } else {
                     level.check_invariants(far, *position)
@@ -798,7 +738,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         if let Some(Tick(wake)) = self.wake_tick() {
             assert!(wake > *position || overdue > 0);
             let mut ticks = levels_by_depth().flat_map(|(depth, level)| {
-                if Self::is_near(depth) {
+                if Level::<BITS>::is_near::<T>(depth) {
                     level.ticks(blocks, *position)
                 } else {
                     level.ticks(far, *position)

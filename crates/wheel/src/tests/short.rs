@@ -211,7 +211,7 @@ fn a_short_ticket_takes_half_the_memory_of_a_long_one_while_its_slot_is_near() {
             let tick = ahead + u64::from(number);
             wheel.insert_at(Tick(tick), Eight { number, low: u16::try_from(tick & 0xffff).unwrap() });
         }
-        let levels = 3 * (Rig::<8>::RING as usize * 16);
+        let levels = 3 * (usize::try_from(Rig::<8>::RING).unwrap() * 16);
         let bytes = wheel.heap_bytes();
         let mut numbers = BTreeSet::new();
         let take = |chunk: Vec<Eight>| numbers.extend(chunk.into_iter().map(|ticket| ticket.number));

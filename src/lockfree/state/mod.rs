@@ -118,7 +118,6 @@ const fn number_of(state: u64) -> u32 {
 }
 
 /// Returns the stamp of the ticket that stands for the arming in `state`.
-#[expect(clippy::cast_possible_truncation, reason = "15 bits and a flag")]
 const fn stamp_of(state: u64) -> u16 {
     // Multiplicative hashing spreads both the generations and the sequences. The factor is 2^32 divided by the golden
     // ratio.

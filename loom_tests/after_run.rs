@@ -26,7 +26,7 @@ struct Marked {
 
 impl Marked {
     /// Makes a timer that is armed for [`DUE`]. Also returns the stamp of the timer's ticket (its entry in the wheel).
-    fn armed() -> (StdArc<Self>, u32) {
+    fn armed() -> (StdArc<Self>, u16) {
         let slab = Slab::new(2, Timestamp::ZERO);
         let index = Magazines::new().take(slab.slots()).unwrap();
         // SAFETY: the slot is vacant, and the magazine gave it to this thread.
@@ -61,7 +61,7 @@ impl Marked {
     }
 
     /// Handles the timer's ticket at [`DUE`] as a shard and a worker do. Returns whether the handler ran.
-    fn fire(&self, stamp: u32) -> bool {
+    fn fire(&self, stamp: u16) -> bool {
         if !self.timer().begin_check(stamp) {
             return false;
         }

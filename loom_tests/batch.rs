@@ -72,7 +72,7 @@ impl Fire for Firing {
 }
 
 fn batch(tickets: u32) -> StdArc<Batch> {
-    let tickets = (0..tickets).map(|index| Ticket { tick: Tick(0), index, stamp: 0 }).collect();
+    let tickets = (0..tickets).map(|index| Ticket::new(Tick(0), index, 0)).collect();
     StdArc::new(Batch::new(0, vec![DueChunk::new(tickets, Timestamp::ZERO)]))
 }
 

@@ -174,7 +174,7 @@ impl Fire for World {
                 && let Some((ticket, _)) = chunk.take()
             {
                 called += 1;
-                let claim = self.slots.control(ticket.index).claim(ticket.stamp, NOW);
+                let claim = self.slots.control(ticket.index()).claim(ticket.stamp(), NOW);
                 assert!(matches!(claim, Claim::Won { .. }), "a ticket was fired whose timer was not claimed");
                 if self.fired.fetch_add(1, Ordering::Relaxed) + 1 == self.last {
                     self.end();

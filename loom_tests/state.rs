@@ -29,7 +29,7 @@ const DUE: Timestamp = Timestamp::from_nanos(10);
 
 /// Makes a slab with one armed timer, whose payload is 7. Also returns the timer's id and the stamp of its ticket (a
 /// request to check the timer).
-fn armed() -> (StdArc<Slab<u32>>, TimerId, u32) {
+fn armed() -> (StdArc<Slab<u32>>, TimerId, u16) {
     let slab = StdArc::new(Slab::new(2, Timestamp::ZERO));
     let index = Magazines::new().take(slab.slots()).unwrap();
     // SAFETY: the slot is vacant, and the magazine gave it to this thread.
@@ -48,7 +48,7 @@ fn cancel(slab: &Slab<u32>, id: TimerId) -> Result<u32, Cancel> {
 }
 
 /// Fires the timer as a worker does. If the worker's claim succeeds, vacates the slot and returns the payload.
-fn fire(slab: &Slab<u32>, id: TimerId, stamp: u32, now: Timestamp) -> Option<u32> {
+fn fire(slab: &Slab<u32>, id: TimerId, stamp: u16, now: Timestamp) -> Option<u32> {
     let control = slab.slots().control(id.index());
     match control.claim(stamp, now) {
         Claim::Won { generation, deadline } => {
@@ -203,11 +203,8 @@ fn cancel_races_with_reissue() {
         assert_eq!(cancelled, Ok(7), "an early look never takes a timer");
         match handle.join().unwrap() {
             Claim::Early { stamp: reissued, deadline } => {
-                assert_eq!(
-                    (reissued, deadline),
-                    (stamp + 1, DUE),
-                    "the early ticket was reissued under another stamp, or for another deadline"
-                );
+                assert_ne!(reissued, stamp, "the early ticket was reissued under its own stamp");
+                assert_eq!(deadline, DUE, "the early ticket was reissued for another deadline");
                 assert!(
                     !slab.slots().control(id.index()).is_live(reissued),
                     "a cancelled timer is live under its new stamp"

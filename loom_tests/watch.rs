@@ -483,7 +483,7 @@ fn a_permit_comes_back_while_a_job_is_pushed() {
         let dispatcher = Dispatcher::Own(StdArc::clone(&workers));
         let count = StdArc::new(Count { dispatcher, fired: AtomicU64::new(0) });
         let permit = workers.permit().unwrap();
-        let chunk = DueChunk::new(vec![Ticket { tick: Tick(0), index: 0, stamp: 0 }], Timestamp::ZERO);
+        let chunk = DueChunk::new(vec![Ticket::new(Tick(0), 0, 0)], Timestamp::ZERO);
         let batch = StdArc::new(Batch::new(0, vec![chunk]));
         let (standing_by, fired) = (StdArc::clone(&workers), StdArc::clone(&count));
         let worker = thread::spawn(move || {

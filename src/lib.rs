@@ -3,7 +3,7 @@
 //! Any thread schedules, moves and cancels timers without a lock; only its first call on an engine takes one. Threads
 //! with timers of their own write to different cache lines. Each shard has a hierarchical timing wheel and a pinned
 //! thread of its own, which fires due timers. If a handler does not return, a worker takes over the shard. A shard does
-//! not write to a timer before a ticket of the timer is due: the wheel holds 16-byte *tickets*, and a cancel is one
+//! not write to a timer before a ticket of the timer is due: the wheel holds 8-byte *tickets*, and a cancel is one
 //! compare-and-swap on the timer's own word.
 //!
 //! ```
@@ -54,7 +54,7 @@
 //! # Limits
 //!
 //! - Memory for slots grows with the peak number of timers (16 bytes and the payload each, 16 more for a [`Timer`]) and
-//!   is kept until the engine is dropped. The 16-byte ticket of a cancelled timer stays until its shard looks at the
+//!   is kept until the engine is dropped. The 8-byte ticket of a cancelled timer stays until its shard looks at the
 //!   ticket. The wheels hold at most about twice as many tickets as there are pending and owned timers, plus 65,536.
 //!   Each thread that cancels or drops timers, or arms them for earlier deadlines, may add 4,096.
 //! - An id stays distinguishable from later ids of its slot until the slot has been reused 2^39 times. In an engine

@@ -190,7 +190,8 @@ impl Fire for World {
                 && let Some((ticket, _)) = chunk.take()
             {
                 called += 1;
-                if matches!(self.slots.control(ticket.index).claim(ticket.stamp, NOW), Claim::Won { .. }) {
+                if matches!(self.slots.control(ticket.index()).claim(ticket.stamp(), NOW), Claim::Won { .. })
+                {
                     self.fired.fetch_add(1, Ordering::Relaxed);
                 }
             }

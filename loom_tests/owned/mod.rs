@@ -97,7 +97,7 @@ impl World {
     }
 
     /// Makes a world whose timer is armed for `deadline`. Also returns the stamp of the timer's ticket.
-    pub(super) fn armed(deadline: Timestamp) -> (StdArc<Self>, u32) {
+    pub(super) fn armed(deadline: Timestamp) -> (StdArc<Self>, u16) {
         let world = Self::new();
         assert_eq!(
             world.arm(OWNER, deadline),
@@ -116,14 +116,14 @@ impl World {
         self.slab.slots().owned(self.index)
     }
 
-    fn post(&self, party: usize, stamp: u32, deadline: Timestamp) {
+    fn post(&self, party: usize, stamp: u16, deadline: Timestamp) {
         self.tickets[party].store(deadline.as_nanos() << 32 | u64::from(stamp), Ordering::Relaxed);
     }
 
-    fn take_ticket(&self, party: usize) -> Option<(Timestamp, u32)> {
+    fn take_ticket(&self, party: usize) -> Option<(Timestamp, u16)> {
         let ticket = self.tickets[party].load(Ordering::Relaxed);
         self.tickets[party].store(NONE, Ordering::Relaxed);
-        let stamp = u32::try_from(ticket & u64::from(u32::MAX)).unwrap();
+        let stamp = u16::try_from(ticket & u64::from(u32::MAX)).unwrap();
         (ticket != NONE).then_some((Timestamp::from_nanos(ticket >> 32), stamp))
     }
 
@@ -162,8 +162,8 @@ impl World {
     }
 
     /// Handles a due ticket as a shard does. Returns true if the timer is due.
-    fn check(&self, party: usize, stamp: u32, now: Timestamp) -> bool {
-        let mut due = vec![Ticket { tick: Tick(0), index: self.index, stamp }];
+    fn check(&self, party: usize, stamp: u16, now: Timestamp) -> bool {
+        let mut due = vec![Ticket::new(Tick(0), self.index, stamp)];
         let insert_again = |insertion: Insertion| self.post(party, insertion.stamp, insertion.deadline);
         keep_due(self.slab.slots(), &mut due, now, |deadline| deadline, insert_again);
         !due.is_empty()
@@ -171,7 +171,7 @@ impl World {
 
     /// Handles a due timer as a worker does. Returns the deadline for which the timer fired, or `None` if it did not
     /// fire.
-    fn fire(&self, party: usize, stamp: u32, now: Timestamp, handler: impl FnOnce()) -> Option<Timestamp> {
+    fn fire(&self, party: usize, stamp: u16, now: Timestamp, handler: impl FnOnce()) -> Option<Timestamp> {
         self.fire_with(party, stamp, now, handler, || {})
     }
 
@@ -179,7 +179,7 @@ impl World {
     pub(super) fn fire_with(
         &self,
         party: usize,
-        stamp: u32,
+        stamp: u16,
         now: Timestamp,
         handler: impl FnOnce(),
         last_word: impl FnOnce(),
@@ -215,7 +215,7 @@ impl World {
 
     /// Handles a due ticket: checks the timer, and fires the timer if it is due. Returns the deadline for which the
     /// timer fired.
-    pub(super) fn turn(&self, party: usize, stamp: u32, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn turn(&self, party: usize, stamp: u16, now: Timestamp) -> Option<Timestamp> {
         if self.check(party, stamp, now) { self.fire(party, stamp, now, || {}) } else { None }
     }
 
@@ -264,7 +264,7 @@ pub(super) fn assert_vacant_in(world: &World, generation: u64) {
 
 /// Makes a timer that a shard is checking, after the heavy side of the barrier. From here on nothing depends on the
 /// light side. Also returns the stamp of the timer's ticket.
-pub(super) fn being_checked() -> (StdArc<World>, u32) {
+pub(super) fn being_checked() -> (StdArc<World>, u16) {
     let (world, stamp) = World::armed(DUE);
     assert!(world.check(OWNER, stamp, DUE), "the check did not find the timer due");
     (world, stamp)

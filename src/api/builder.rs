@@ -267,7 +267,8 @@ impl Builder {
     /// [`Stats::engine_full`](crate::Stats::engine_full), and `health` reports `full`.
     ///
     /// Memory is allocated as it is needed, and kept until the engine is dropped: 16 bytes and the payload for each
-    /// slot, 16 more for the slot of a [`Timer`](crate::Timer), 16 bytes for each ticket.
+    /// slot, 16 more for the slot of a [`Timer`](crate::Timer), 8 bytes for each ticket. A ticket that is more than
+    /// 2^25 ticks ahead takes 16 bytes.
     pub fn capacity(mut self, capacity: u32) -> Self {
         self.capacity = capacity;
         self

@@ -283,7 +283,7 @@ impl<T: Send + 'static> Handle<T> {
     ///
     /// # Time complexity
     ///
-    /// O(1), one compare-and-swap. The slot is free at once. The timer's 16-byte ticket (its entry at the shard) stays
+    /// O(1), one compare-and-swap. The slot is free at once. The timer's 8-byte ticket (its entry at the shard) stays
     /// until the shard checks the ticket.
     #[inline(always)]
     pub fn cancel(&self, id: TimerId) -> Cancel<T> {

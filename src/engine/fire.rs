@@ -73,9 +73,9 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
     fn fire_chunk(&mut self, chunk: &DueChunk, most: usize) -> usize {
         let (session, results) = self.parts();
         let Session { core, slab, counters } = session;
-        let (tick, is_alone) = (core.tick(), core.membership.dispatcher().is_inline());
+        let is_alone = core.membership.dispatcher().is_inline();
         for ticket in chunk.tickets() {
-            slab.prefetch(ticket.index);
+            slab.prefetch(ticket.index());
         }
         let begin = results.pace.now();
         let mut called = 0;
@@ -89,8 +89,9 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
             let ran = if ticket.is_owned() {
                 session.fire_owned(results, ticket, verdict)
             } else {
-                // The ticket's tick has begun, even if the clock has stepped back after that.
-                session.fire_scheduled(results, ticket, verdict.max(tick.start_of(ticket.tick)))
+                // The ticket's tick had begun when the shard found the chunk due, even if the clock has stepped back
+                // after that.
+                session.fire_scheduled(results, ticket, verdict.max(chunk.handed_over()))
             };
             if ran {
                 called += 1;
@@ -135,7 +136,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
     /// ran.
     #[inline]
     fn fire_scheduled(self, results: &mut Results<'a>, ticket: Ticket, come: Timestamp) -> bool {
-        let Ticket { index, stamp, .. } = ticket;
+        let (index, stamp) = (ticket.index(), ticket.stamp());
         let (core, counters) = (self.core, self.counters);
         let slots = core.timers.slots();
         let control = slots.control(index);
@@ -166,7 +167,7 @@ impl<'a, T: Send + 'static> Session<'a, T> {
     /// Returns true if the handler ran. `verdict` decides, not the start of the ticket's tick: the deadline may have
     /// been set after the clock had stepped back.
     fn fire_owned(self, results: &mut Results<'a>, ticket: Ticket, verdict: Timestamp) -> bool {
-        let Ticket { index, stamp, .. } = ticket;
+        let (index, stamp) = (ticket.index(), ticket.stamp());
         let (core, counters) = (self.core, self.counters);
         let timer = core.timers.slots().owned(index);
         match timer.begin(stamp, verdict) {
@@ -220,13 +221,13 @@ impl<'a, T: Send + 'static> Session<'a, T> {
 
     /// Sends another ticket for a one-shot. The present ticket came due before the timer's deadline.
     #[cold]
-    fn reissue(self, index: u32, stamp: u32, deadline: Timestamp) {
+    fn reissue(self, index: u32, stamp: u16, deadline: Timestamp) {
         // If the engine is closed, it returns the timer by its state word, whatever ticket it has.
         let _ = self.send_ticket(Insertion { deadline, index, stamp });
     }
 
     /// Sends a ticket for the next check of an owned timer, at the moment `check`.
-    fn reissue_owned(self, index: u32, stamp: u32, check: Timestamp) {
+    fn reissue_owned(self, index: u32, stamp: u16, check: Timestamp) {
         if self.send_ticket(Insertion { deadline: check, index, stamp }) == Notified::Closed {
             // The shutdown may have reached this timer while this worker held it.
             self.core.shut_late_timer(index);

@@ -107,7 +107,7 @@ mod tests {
     use core::time::Duration;
 
     fn tickets(indices: impl Iterator<Item = u32>) -> Chunk {
-        indices.map(|index| Ticket { tick: Tick(0), index, stamp: 0 }).collect()
+        indices.map(|index| Ticket::new(Tick(0), index, 0)).collect()
     }
 
     fn at(millis: u32) -> Timestamp {
@@ -119,11 +119,11 @@ mod tests {
         let mut backlog = Backlog::default();
         for n in 0..100 {
             backlog.push(Waiting { tickets: tickets(7 * n..7 * n + 7), found: at(n) });
-            backlog.sweep(|ticket| !ticket.index.is_multiple_of(3));
+            backlog.sweep(|ticket| !ticket.index().is_multiple_of(3));
         }
         let (mut came, mut found) = (Vec::new(), Vec::new());
         while let Some(waiting) = backlog.pop() {
-            came.extend(waiting.tickets.iter().map(|ticket| ticket.index));
+            came.extend(waiting.tickets.iter().map(|ticket| ticket.index()));
             found.push(waiting.found);
         }
         assert!(came.is_sorted() && found.is_sorted());
@@ -140,7 +140,7 @@ mod tests {
         for n in 0..100_000 {
             // The newest thousand are live.
             backlog.push(Waiting { tickets: tickets(n..n + 1), found: at(n) });
-            backlog.sweep(|ticket| ticket.index + LIVE > n);
+            backlog.sweep(|ticket| ticket.index() + LIVE > n);
             assert!(backlog.len() <= 2 * LIVE as usize + 2, "{} wait", backlog.len());
             chunks = backlog.swept.len() + backlog.rest.len();
         }

@@ -18,20 +18,23 @@ pub(crate) fn keep_due(
     mut insert_again: impl FnMut(Insertion),
 ) {
     for ticket in &*tickets {
-        slots.prefetch(ticket.index);
+        slots.prefetch(ticket.index());
     }
-    tickets.retain(|ticket| slots.owned(ticket.index).begin_check(ticket.stamp));
+    tickets.retain(|ticket| slots.owned(ticket.index()).begin_check(ticket.stamp()));
     if tickets.is_empty() {
         return;
     }
     // Ordering: heavy fence [F3 of `state::owned`]: each timer is checking before its deadline is read.
     slots.barrier().heavy();
-    tickets.retain(|&Ticket { index, stamp, .. }| match slots.owned(index).check(stamp, now, &next_check) {
-        Check::Due => true,
-        Check::AtRest => false,
-        Check::Later { stamp, check } => {
-            insert_again(Insertion { deadline: check, index, stamp });
-            false
+    tickets.retain(|ticket| {
+        let index = ticket.index();
+        match slots.owned(index).check(ticket.stamp(), now, &next_check) {
+            Check::Due => true,
+            Check::AtRest => false,
+            Check::Later { stamp, check } => {
+                insert_again(Insertion { deadline: check, index, stamp });
+                false
+            }
         }
     });
 }

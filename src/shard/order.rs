@@ -25,13 +25,15 @@ impl Order {
     /// Sorts the tickets of `chunks`, which are due at `now`, by the deadlines of their timers. The ticket of a timer
     /// that has ended may end up anywhere.
     pub(super) fn sort(&mut self, chunks: &mut [DueChunk], slots: &Slots, tick: TickLength, now: Timestamp) {
-        let mut first_tick = Tick::MAX;
+        let present = tick.current_tick(now);
+        let mut ticks_late = 0;
         for chunk in &*chunks {
             for ticket in chunk.tickets() {
-                slots.prefetch(ticket.index);
-                first_tick = first_tick.min(ticket.tick);
+                slots.prefetch(ticket.index());
+                ticks_late = ticks_late.max(ticket.ticks_late(present));
             }
         }
+        let first_tick = Tick(present.0.saturating_sub(ticks_late));
         let first = tick.first_deadline_of(first_tick).as_nanos();
         let last = now.as_nanos().max(first);
         let shift = u64::BITS.saturating_sub((last - first).leading_zeros() + BUCKETS.ilog2());
@@ -42,7 +44,7 @@ impl Order {
         for chunk in &*chunks {
             sorted.extend_from_slice(chunk.tickets());
             parts.extend(chunk.tickets().iter().map(|ticket| {
-                let deadline = slots.control(ticket.index).deadline_as_a_hint();
+                let deadline = slots.control(ticket.index()).deadline_as_a_hint();
                 let part = u8::try_from((deadline.clamp(first, last) - first) >> shift).unwrap_or(u8::MAX);
                 // Below `BUCKETS` in any case, which the remainder tells the compiler.
                 places[usize::from(part) % BUCKETS] += 1;

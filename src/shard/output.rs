@@ -101,7 +101,7 @@ impl<'a> Batching<'a> {
 
     /// Adds the due tickets of one-shots. Moves the tickets of owned timers to `to_check`.
     pub(super) fn add_scheduled(&mut self, mut waiting: Waiting, to_check: &mut Vec<Ticket>) {
-        if waiting.tickets.iter().any(Ticket::is_owned) {
+        if waiting.tickets.iter().any(|ticket| ticket.is_owned()) {
             to_check.extend(waiting.tickets.extract_if(.., |ticket| ticket.is_owned()));
         }
         self.add(waiting);

@@ -211,7 +211,7 @@ impl Station {
     fn drop_stale_first(&mut self) {
         let Self { slots, wheel, tick, idle_sleep, shared, .. } = self;
         let before = wheel.len();
-        let first = wheel.drop_stale_first(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
+        let first = wheel.drop_stale_first(|ticket| slots.control(ticket.index()).is_live(ticket.stamp()));
         if let Some(first) = first {
             idle_sleep.note(tick.start_of(first));
             shared.counters.stale.add((before - wheel.len()) as u64);
@@ -284,7 +284,7 @@ impl Station {
         let mut out = Batching::new(*shard, shared, engine.get(), out, in_flight);
         let before = wheel.len();
         let mut found = 0;
-        let is_live = |ticket: &Ticket| slots.control(ticket.index).is_live(ticket.stamp);
+        let is_live = |ticket: &Ticket| slots.control(ticket.index()).is_live(ticket.stamp());
         let progress = wheel.hand_out_until(tick.current_tick(now), budget, is_live, |chunk| {
             found += chunk.len();
             let waiting = Waiting { tickets: chunk, found: now };
@@ -311,7 +311,7 @@ impl Station {
         }
         let Self { slots, wheel, shared, .. } = self;
         let before = wheel.len();
-        wheel.spread(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
+        wheel.spread(|ticket| slots.control(ticket.index()).is_live(ticket.stamp()));
         shared.counters.stale.add((before - wheel.len()) as u64);
     }
 
@@ -344,7 +344,7 @@ impl Station {
     /// Drops tickets that became stale while they were held back.
     fn sweep_backlog(&mut self) {
         let Self { shared, slots, backlog, .. } = self;
-        let stale = backlog.sweep(|ticket| slots.control(ticket.index).is_live(ticket.stamp));
+        let stale = backlog.sweep(|ticket| slots.control(ticket.index()).is_live(ticket.stamp()));
         shared.counters.stale.add(stale as u64);
     }
 
@@ -362,7 +362,8 @@ impl Station {
             if check < due { tick.start_of(check) } else { deadline }
         };
         keep_due(slots, to_check, now, next_check, |insertion| {
-            wheel.insert(insertion.into_ticket(*tick));
+            let (due, ticket) = insertion.into_ticket(*tick);
+            wheel.insert_at(due, ticket);
             postponed += 1;
         });
         recheck.note(present, postponed);
@@ -387,7 +388,7 @@ impl Station {
         let before = self.wheel.len();
         let slots = &self.slots;
         let done =
-            self.wheel.sweep(SWEEP_TICKETS, |ticket| slots.control(ticket.index).is_live(ticket.stamp));
+            self.wheel.sweep(SWEEP_TICKETS, |ticket| slots.control(ticket.index()).is_live(ticket.stamp()));
         self.shared.counters.stale.add((before - self.wheel.len()) as u64);
         self.sweeping = !done;
         done
@@ -423,7 +424,8 @@ fn insert_live(
     });
     let kept = insertions.len();
     for insertion in insertions.drain(..) {
-        wheel.insert(insertion.into_ticket(tick));
+        let (due, ticket) = insertion.into_ticket(tick);
+        wheel.insert_at(due, ticket);
     }
     (before - kept) as u64
 }

@@ -6,7 +6,7 @@ use super::sleep::Next;
 use super::{Presence, Station, StationShared};
 use crate::base::sync::{AtomicU64, Mutex, Ordering, StdArc};
 use crate::base::tick::{TickLength, Timestamp};
-use crate::base::ticket::{Insertion, Ticket, TimerId};
+use crate::base::ticket::{Insertion, TimerId};
 use crate::dispatch::{Batch, Dispatcher, Fire, Workers};
 use crate::lockfree::roster::Roster;
 use crate::lockfree::slab::{Magazines, Slots};
@@ -35,11 +35,11 @@ impl Fire for Count {
         let mut called = 0;
         for chunk in batch.chunks() {
             while called < most
-                && let Some((Ticket { index, stamp, .. }, _)) = chunk.take()
+                && let Some((ticket, _)) = chunk.take()
             {
                 called += 1;
                 if let Claim::Won { deadline, .. } =
-                    self.slots.control(index).claim(stamp, chunk.handed_over())
+                    self.slots.control(ticket.index()).claim(ticket.stamp(), chunk.handed_over())
                 {
                     self.fired.fetch_add(1, Ordering::Relaxed);
                     self.deadlines.lock().unwrap().push(deadline);

@@ -190,6 +190,32 @@ fn a_stale_id_never_reaches_the_timer_that_reuses_its_slot() {
     assert!(stale.is_sorted());
 }
 
+/// A ticket has a stamp of 15 bits. Here the wheel has stale tickets of one slot with every stamp, so some of them fit
+/// the slot's present timer.
+#[test]
+fn a_stale_ticket_whose_stamp_fits_fires_nothing_early() {
+    const SECOND: Duration = Duration::from_secs(1);
+    const STAMPS: u64 = 1 << 15;
+    let (mut engine, log) = recording(Builder::new().capacity(2));
+    // This timer stands first in the wheel, so that no turn looks at the stale tickets.
+    engine.handle().schedule(100 * MS, 0).unwrap();
+    for payload in 0..2 * STAMPS {
+        let id = engine.handle().schedule(SECOND, payload).unwrap();
+        engine.turn();
+        assert_eq!(engine.handle().cancel(id), Cancel::Cancelled(payload));
+    }
+    assert!(engine.handle().stats().total.tickets >= 2 * STAMPS, "the stale tickets are gone");
+    let id = engine.handle().schedule(3 * SECOND, 1).unwrap();
+    engine.advance(2 * SECOND);
+    assert_eq!(payloads(&log.take()), [0]);
+    assert_eq!(engine.handle().remaining(id), Some(SECOND));
+    engine.advance(SECOND - MS);
+    assert_eq!(log.len(), 0);
+    engine.advance(2 * MS);
+    assert_eq!(payloads(&log.take()), [1]);
+    assert_eq!(engine.handle().stats().total.tickets, 0, "stale tickets are left");
+}
+
 /// Guards against fault P25 of other engines: a deadline that was moved earlier by the lazy path fired late, or was
 /// lost.
 #[test]

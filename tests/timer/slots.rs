@@ -127,9 +127,33 @@ fn stale_ids_and_tickets_of_one_kind_never_reach_the_other_kind_in_their_slot() 
     assert_eq!(engine.handle().stats().pending, 0, "a timer is left");
 }
 
+/// A ticket has a stamp of 15 bits. Here the wheel has tickets of former timers with every stamp, so some of them fit
+/// the slot's present timer.
+#[test]
+fn a_former_timers_ticket_whose_stamp_fits_fires_nothing() {
+    const STAMPS: u64 = 1 << 15;
+    let (mut engine, log) = recording(Builder::new().capacity(2));
+    // This timer stands first in the wheel, so that no turn looks at the stale tickets.
+    engine.handle().schedule(SECOND / 10, 0).unwrap();
+    for n in 0..2 * STAMPS {
+        let timer = engine.handle().timer(n).unwrap();
+        timer.arm_at(at(SECOND)).unwrap();
+        engine.turn();
+    }
+    assert!(engine.handle().stats().total.tickets >= 2 * STAMPS, "the stale tickets are gone");
+    let timer = engine.handle().timer(1).unwrap();
+    timer.arm_at(at(3 * SECOND)).unwrap();
+    engine.advance(2 * SECOND);
+    assert_eq!(log.take().len(), 1, "a former timer's ticket fired");
+    assert_eq!(timer.deadline(), Some(at(3 * SECOND)), "a former timer's ticket disarmed the present timer");
+    engine.advance(2 * SECOND);
+    assert_eq!(log.take(), [on_time(1, at(3 * SECOND))], "the timer did not fire once, on its deadline");
+    assert_eq!(engine.handle().stats().total.tickets, 0, "tickets of former timers are left");
+}
+
 #[test]
 fn tickets_of_a_timers_predecessors_in_its_slot_fire_nothing() {
-    // Owned timers use one slot, one after the other. With these deadlines their tickets have equal stamps.
+    // Owned timers use one slot, one after the other.
     let (mut engine, log) = recording(Builder::new().capacity(1));
     for n in 0..200 {
         let timer = engine.handle().timer(n).unwrap();

@@ -10,7 +10,7 @@
 use crate::ticket::Ticket;
 use alloc::vec::Vec;
 
-/// The number of tickets in a block. Sixteen tickets of 16 bytes are as long as four cache lines.
+/// The number of tickets in a block. Sixteen tickets of 16 bytes are as long as four cache lines, of 8 bytes as two.
 pub(crate) const BLOCK_TICKETS: usize = 16;
 /// The number of blocks in a whole segment. With tickets of 16 bytes, a segment takes 33 KiB.
 const SEGMENT_BLOCKS: usize = 1 << SEGMENT_BITS;

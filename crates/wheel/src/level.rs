@@ -3,6 +3,8 @@
 use crate::blocks::Blocks;
 use crate::slot::Slot;
 use crate::ticket::Ticket;
+#[cfg(test)]
+use crate::ticket::low_bits;
 use alloc::boxed::Box;
 use alloc::vec;
 
@@ -67,17 +69,23 @@ impl<const BITS: u32> Level<BITS> {
         (tick >> shift) - (position >> shift) < Self::RING
     }
 
-    /// Adds a ticket to the level's slot for the ticket's tick. Returns the first tick of that slot, and the number of
-    /// its tickets.
+    /// Returns whether the slots of level `depth` are near: a ticket has the bits in which the ticks of a slot differ.
     #[inline]
-    pub(super) fn push<T: Ticket>(&mut self, blocks: &mut Blocks<T>, ticket: T) -> (u64, usize) {
-        let number = ticket.tick().0 >> self.shift;
+    pub(super) const fn is_near<T: Ticket>(depth: usize) -> bool {
+        T::TICK_BITS == u64::BITS || Self::shift_of(depth) <= T::TICK_BITS
+    }
+
+    /// Adds a ticket to the level's slot for `tick`, the ticket's tick. Returns the first tick of that slot, and the
+    /// number of its tickets.
+    #[inline]
+    pub(super) fn push<T: Ticket>(&mut self, blocks: &mut Blocks<T>, tick: u64, ticket: T) -> (u64, usize) {
+        let number = tick >> self.shift;
         let at = Self::ring_index(number);
         let slot = &mut self.slots[at];
         if slot.is_empty() {
             self.occupied[at / 64 % Self::WORDS] |= 1 << (at % 64);
         }
-        slot.push(blocks, ticket);
+        slot.push(blocks, tick, ticket);
         (number << self.shift, slot.len())
     }
 
@@ -141,6 +149,14 @@ impl<const BITS: u32> Level<BITS> {
         number << self.shift
     }
 
+    /// Returns the whole tick of a ticket in slot `number`. The ticket has at least the bits in which the ticks of a
+    /// slot differ.
+    #[inline]
+    pub(super) fn tick_of<T: Ticket>(&self, number: u64, ticket: &T) -> u64 {
+        let width = 1 << self.shift;
+        self.start_of(number) | ticket.tick().0 & (width - 1)
+    }
+
     /// Returns the tick at which the wheel starts to move the tickets of coarse slot `number` to the next finer level.
     /// The tick is `turns` ticks before the slot begins, but never more than the slot's width before. Still earlier,
     /// the finer level cannot hold the slot's tickets.
@@ -161,24 +177,43 @@ impl<const BITS: u32> Level<BITS> {
 
     #[cfg(test)]
     pub(super) fn check_invariants<T: Ticket>(&self, blocks: &Blocks<T>, position: u64) -> usize {
-        let mut count = 0;
         for (at, slot) in self.slots.iter().enumerate() {
             assert_eq!(self.occupied[at / 64 % Self::WORDS] >> (at % 64) & 1 == 1, !slot.is_empty());
+        }
+        let mut count = 0;
+        for (number, slot) in self.occupied(position) {
+            assert!(number > position >> self.shift, "a slot that was passed holds a ticket");
             for ticket in slot.tickets(blocks) {
-                let number = ticket.tick().0 >> self.shift;
-                assert_eq!(Self::ring_index(number), at, "a ticket in a slot that is not its own");
-                assert!(number > position >> self.shift, "a slot that was passed holds a ticket");
-                assert!(number - (position >> self.shift) < Self::RING);
-                assert!(slot.earliest() <= ticket.tick().0);
+                let tick = self.tick_of(number, &ticket);
+                assert!(
+                    (tick ^ ticket.tick().0) & low_bits::<T>() == 0,
+                    "a ticket in a slot that is not its own"
+                );
+                assert!(slot.earliest() <= tick);
+                assert_eq!(slot.earliest() >> self.shift, number, "a bound outside of the slot");
                 count += 1;
             }
         }
         count
     }
 
+    /// Returns the occupied slots, each with its number.
     #[cfg(test)]
-    pub(super) fn tickets<T: Ticket>(&self, blocks: &Blocks<T>) -> impl Iterator<Item = T> {
-        self.slots.iter().flat_map(|slot| slot.tickets(blocks))
+    fn occupied(&self, position: u64) -> impl Iterator<Item = (u64, &Slot)> {
+        let here = position >> self.shift;
+        let number = move |at: u64| here + (at.wrapping_sub(here) & (Self::RING - 1));
+        let slots = (0..).zip(&self.slots).filter(|(_, slot)| !slot.is_empty());
+        slots.map(move |(at, slot)| (number(at), slot))
+    }
+
+    /// Returns the ticks of all tickets.
+    #[cfg(test)]
+    pub(super) fn ticks<T: Ticket>(&self, blocks: &Blocks<T>, position: u64) -> vec::Vec<u64> {
+        let ticks = |(number, slot): (u64, &Slot)| {
+            let tick = move |ticket| self.tick_of(number, &ticket);
+            slot.tickets(blocks).into_iter().map(tick)
+        };
+        self.occupied(position).flat_map(ticks).collect()
     }
 
     #[cfg(test)]

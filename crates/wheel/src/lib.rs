@@ -35,8 +35,9 @@
 //! pays for a crowded slot, since a budget can bound the work of a call.
 //!
 //! Memory is 8 KiB for each level in use (a level spans 256 times the time of the level below it), 17 bytes or less
-//! for each ticket among many, and the payloads. The slots keep their tickets in blocks of sixteen, in segments of 33
-//! KiB. An emptied segment is freed, except for one; all other memory is kept until the wheel is dropped.
+//! for each ticket among many, and the payloads. A [`TicketWheel`] takes half of that for tickets that have the low
+//! bits of their tick only ([`Ticket::TICK_BITS`]). The slots keep their tickets in blocks of sixteen, in segments of
+//! 128 blocks. An emptied segment is freed, except for one; all other memory is kept until the wheel is dropped.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -49,6 +50,7 @@ mod level;
 mod outlet;
 mod sampling;
 mod slot;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod tick;

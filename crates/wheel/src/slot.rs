@@ -1,7 +1,7 @@
 //! Slots of a wheel. Each slot holds the tickets of one span of time, in a list of blocks.
 
 use crate::blocks::{BLOCK_TICKETS, BlockIndex, Blocks};
-use crate::ticket::{CHUNK_TICKETS, Ticket};
+use crate::ticket::{CHUNK_TICKETS, Ticket, low_bits};
 use alloc::vec::Vec;
 
 /// A slot of a wheel: the tickets (requests to check timers) of one span of time, in no order.
@@ -10,7 +10,8 @@ use alloc::vec::Vec;
 /// of tickets tells how far the last block is filled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
-    /// A lower bound for the ticks of all tickets in the slot; `u64::MAX` if the slot is empty.
+    /// A lower bound for the ticks of all tickets in the slot; `u64::MAX` if the slot is empty. The bound lies in the
+    /// slot, so its high bits are those of all tickets. The overdue tickets have no bound.
     earliest: u64,
     len: u32,
     /// The last block, which is linked to the first block.
@@ -24,11 +25,18 @@ const _: () = assert!(BLOCK as usize == BLOCK_TICKETS);
 impl Slot {
     pub(super) const EMPTY: Self = Self { earliest: u64::MAX, len: 0, last: BlockIndex::NONE };
 
+    /// Adds a ticket that is due at `tick`.
     #[inline]
-    pub(super) fn push<T: Ticket>(&mut self, blocks: &mut Blocks<T>, ticket: T) {
-        if ticket.tick().0 < self.earliest {
-            self.earliest = ticket.tick().0;
+    pub(super) fn push<T: Ticket>(&mut self, blocks: &mut Blocks<T>, tick: u64, ticket: T) {
+        if tick < self.earliest {
+            self.earliest = tick;
         }
+        self.append(blocks, ticket);
+    }
+
+    /// Adds a ticket that is not due before the earliest ticket.
+    #[inline]
+    fn append<T: Ticket>(&mut self, blocks: &mut Blocks<T>, ticket: T) {
         let at = self.len as usize % BLOCK_TICKETS;
         if at == 0 {
             self.add_block(blocks, ticket);
@@ -103,14 +111,14 @@ impl Slot {
         taken.extend_from_slice(given);
         let earliest = self.earliest;
         self.drop_first_block(blocks);
-        self.put(blocks, kept);
+        self.put_back(blocks, kept);
         self.earliest = earliest;
     }
 
-    /// Adds tickets to the slot.
-    pub(super) fn put<T: Ticket>(&mut self, blocks: &mut Blocks<T>, tickets: &[T]) {
+    /// Adds tickets that were taken out of the slot before.
+    fn put_back<T: Ticket>(&mut self, blocks: &mut Blocks<T>, tickets: &[T]) {
         for &ticket in tickets {
-            self.push(blocks, ticket);
+            self.append(blocks, ticket);
         }
     }
 
@@ -176,7 +184,8 @@ impl Slot {
             let first = blocks.get(self.first_block(blocks))[at];
             step.looked_at += 1;
             step.is_live = is_live(&first);
-            if step.is_live && !(is_one_chunk && first.tick().0 != self.earliest) {
+            let is_earliest = (first.tick().0 ^ self.earliest) & low_bits::<T>() == 0;
+            if step.is_live && (is_earliest || !is_one_chunk) {
                 break;
             }
             // The slot stays as it is until no closure can panic any more.
@@ -190,13 +199,17 @@ impl Slot {
             step.looked_at += scratch.len();
             step.dropped += retain_live(scratch, is_live);
             step.is_live = !scratch.is_empty();
-            if is_one_chunk {
-                put_earliest_first(scratch);
+            let mut earliest = self.earliest;
+            if is_one_chunk && let Some(low) = put_earliest_first(scratch) {
+                earliest = earliest & !low_bits::<T>() | low;
             }
             for _ in 0..copied {
                 self.drop_first_block(blocks);
             }
-            self.put(blocks, scratch);
+            self.put_back(blocks, scratch);
+            if !self.is_empty() {
+                self.earliest = earliest;
+            }
         }
         step
     }
@@ -238,7 +251,7 @@ impl Slot {
             let mut tickets = *blocks.get(self.first_block(blocks));
             let kept = move_live(&mut tickets, is_live);
             self.drop_first_block(blocks);
-            self.put(blocks, &tickets[..kept]);
+            self.put_back(blocks, &tickets[..kept]);
             let next = if unswept > 1 { SweepNext::Full(unswept - 1) } else { SweepNext::Slot };
             return SweepStep { looked_at: BLOCK_TICKETS, dropped: BLOCK_TICKETS - kept, next };
         }
@@ -282,11 +295,13 @@ impl Slot {
 }
 
 /// Moves the earliest of a slot's tickets to the place of the ticket that stands first once the tickets are put into
-/// the empty slot.
-fn put_earliest_first<T: Ticket>(tickets: &mut [T]) {
-    let Some(first) = tickets.len().min(BLOCK_TICKETS).checked_sub(1) else { return };
-    let earliest = (0..tickets.len()).min_by_key(|&at| tickets[at].tick()).unwrap_or(first);
+/// the empty slot. Returns the bits that this ticket has of its tick; `None` if there is no ticket.
+fn put_earliest_first<T: Ticket>(tickets: &mut [T]) -> Option<u64> {
+    let first = tickets.len().min(BLOCK_TICKETS).checked_sub(1)?;
+    let (earliest, low) =
+        (0..).zip(&*tickets).map(|(at, ticket)| (at, ticket.tick().0)).min_by_key(|pair| pair.1)?;
     tickets.swap(earliest, first);
+    Some(low & low_bits::<T>())
 }
 
 /// The result of [`Slot::drop_stale_first`]: the numbers of checked and dropped tickets.

@@ -24,6 +24,7 @@ mod firing;
 mod ids;
 mod moving;
 mod next_expiry;
+mod short;
 mod slots;
 mod stale;
 

@@ -44,9 +44,10 @@ use crate::blocks::{BLOCK_TICKETS, Blocks};
 use crate::level::Level;
 use crate::outlet::{Chunks, Outlet, hand_out};
 use crate::sampling::Sampling;
-use crate::slot::{Slot, SweepNext, SweepStep, retain_live};
+use crate::slot::{Slot, retain_live};
+use crate::sweep::SweepCursor;
 use crate::tick::Tick;
-use crate::ticket::{CHUNK_TICKETS, Ticket};
+use crate::ticket::{CHUNK_TICKETS, Ticket, low_bits};
 use alloc::vec::Vec;
 
 /// The result of an advance: it says whether the advance has handed out all due tickets.
@@ -85,25 +86,6 @@ const MOST_TICKETS: usize = u32::MAX as usize;
 /// The number of tickets after which a call of `drop_stale_first` stops checking. The call may check up to 32 more
 /// tickets.
 pub(crate) const FIRST_LOOKS: usize = 256;
-
-/// A pair of a tick and a name is a ticket, too. The name identifies the timer that is due at the tick.
-impl<N: Copy> Ticket for (Tick, N) {
-    #[inline]
-    fn tick(&self) -> Tick {
-        self.0
-    }
-}
-
-/// The slot that the sweep for stale tickets checks next. `depth` is the number of the slot's level, counted from the
-/// finest level. After all levels, the sweep checks the overdue tickets.
-#[derive(Debug, Default)]
-struct SweepCursor {
-    depth: usize,
-    ring_index: u64,
-    /// The number of the slot's full blocks that the sweep has not checked yet. `None` before the sweep has begun the
-    /// slot.
-    unswept: Option<u32>,
-}
 
 /// A hierarchical timing wheel of bare tickets, with a radix of `2^BITS` slots (`BITS` is 5 to 10).
 ///
@@ -158,11 +140,16 @@ pub struct TicketWheel<T, const BITS: u32 = RADIX_BITS> {
     /// `overdue`.
     late: Slot,
     levels: Vec<Level<BITS>>,
-    /// The tickets of all slots.
+    /// The tickets of all near slots and the overdue tickets. A slot is *near* if a ticket has the bits in which the
+    /// ticks of the slot differ, and *far* otherwise. If tickets have their whole ticks, all slots are near.
     blocks: Blocks<T>,
+    /// The tickets of all far slots, with their ticks.
+    far: Blocks<(Tick, T)>,
     /// The buffer for tickets on their way from a slot to others. It is empty between two calls, or its tickets are out
     /// of date.
     moving: Vec<T>,
+    /// The buffer for tickets on their way from a far slot.
+    moving_far: Vec<(Tick, T)>,
     /// A lower bound for the ticks of the finest level's tickets. The wheel advances up to this tick without a search
     /// of the finest level.
     fine_from: u64,
@@ -193,7 +180,9 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
             late: Slot::EMPTY,
             levels: Vec::new(),
             blocks: Blocks::new(),
+            far: Blocks::new(),
             moving: Vec::new(),
+            moving_far: Vec::new(),
             fine_from: u64::MAX,
             coarse_from: u64::MAX,
             spread_at: position.0,
@@ -238,29 +227,53 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     /// allocates the level's ring: 8 KiB with a radix of 256.
     #[inline]
     pub fn insert(&mut self, ticket: T) {
+        const { assert!(T::TICK_BITS == u64::BITS, "`insert_at` takes tickets that do not have their whole ticks") }
+        self.insert_at(ticket.tick(), ticket);
+    }
+
+    /// Works like [`insert`](Self::insert), for tickets that have the low bits of their tick only
+    /// ([`Ticket::TICK_BITS`]). `tick` is the ticket's whole tick.
+    ///
+    /// If the ticket has other bits than `tick`, it is handed out at another tick.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the wheel holds 2^32 - 1 tickets already.
+    ///
+    /// # Time complexity
+    ///
+    /// As of [`insert`](Self::insert).
+    #[inline]
+    pub fn insert_at(&mut self, tick: Tick, ticket: T) {
+        debug_assert!((tick.0 ^ ticket.tick().0) & low_bits::<T>() == 0, "a ticket of another tick");
         assert!(self.len < MOST_TICKETS, "fewer than 2^32 tickets in the wheel");
         self.len += 1;
-        self.place(ticket);
+        self.place(tick.0, ticket);
     }
 
     #[inline]
-    fn place(&mut self, ticket: T) {
-        if ticket.tick().0 <= self.position {
-            self.overdue.push(&mut self.blocks, ticket);
+    fn place(&mut self, tick: u64, ticket: T) {
+        if tick <= self.position {
+            self.overdue.push(&mut self.blocks, tick, ticket);
             self.quiet_until = 0;
             return;
         }
-        let depth = Level::<BITS>::depth_for(ticket.tick().0, self.position);
+        let depth = Level::<BITS>::depth_for(tick, self.position);
         if depth >= self.levels.len() {
             self.add_levels(depth);
         }
-        self.place_at(depth, ticket);
+        self.place_at(depth, tick, ticket);
     }
 
-    /// Adds a ticket to level `depth`, whose ring reaches the ticket.
+    /// Adds a ticket for `tick` to level `depth`, whose ring reaches the tick.
     #[inline]
-    fn place_at(&mut self, depth: usize, ticket: T) {
-        let (begin, tickets) = self.levels[depth].push(&mut self.blocks, ticket);
+    fn place_at(&mut self, depth: usize, tick: u64, ticket: T) {
+        let level = &mut self.levels[depth];
+        let (begin, tickets) = if Level::<BITS>::is_near::<T>(depth) {
+            level.push(&mut self.blocks, tick, ticket)
+        } else {
+            level.push(&mut self.far, tick, (Tick(tick), ticket))
+        };
         // Words that keep their values are not stored: an insert of a cold timer waits until its stores are done.
         if begin < self.quiet_until {
             self.quiet_until = begin;
@@ -344,9 +357,14 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         let mut looks = FIRST_LOOKS;
         while looks > 0 {
             let Some((tick, depth, number)) = self.first_slot() else { break };
-            let Self { levels, blocks, moving, .. } = self;
+            let Self { levels, blocks, far, moving, moving_far, .. } = self;
             let look = |slot: &mut Slot| {
-                (slot.drop_stale_first(blocks, looks, &mut is_live, moving), slot.earliest())
+                let step = if Level::<BITS>::is_near::<T>(depth) {
+                    slot.drop_stale_first(blocks, looks, &mut is_live, moving)
+                } else {
+                    slot.drop_stale_first(far, looks, &mut |(_, ticket)| is_live(ticket), moving_far)
+                };
+                (step, slot.earliest())
             };
             let (step, earliest) = levels[depth].with_slot(number, look);
             self.len -= step.dropped;
@@ -548,32 +566,64 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         limit: usize,
         is_live: &mut impl FnMut(&T) -> bool,
     ) -> usize {
+        if !Level::<BITS>::is_near::<T>(depth) {
+            return self.cascade_far_chunk(depth, number, limit, is_live);
+        }
         let Self { levels, blocks, .. } = self;
         let mut chunk = core::mem::take(&mut self.moving);
         chunk.clear();
         let limit = limit.min(CHUNK_TICKETS);
         let looked_at = levels[depth].with_slot(number, |slot| slot.take(blocks, limit, &mut chunk));
-        if looked_at > 0 && self.sampling.takes_next() {
-            let dropped = retain_live(&mut chunk, is_live);
-            self.sampling.note(dropped, looked_at);
-            self.len -= dropped;
-        }
-        if depth == 1 {
+        self.drop_stale_of(&mut chunk, is_live);
+        let Self { levels, blocks, .. } = self;
+        if let ([finest, coarse, ..], 1) = (&mut levels[..], depth) {
             // The finest level reaches each ticket of a slot that is moved.
-            let Self { levels, blocks, .. } = self;
             let mut first = u64::MAX;
             for &ticket in &chunk {
-                first = first.min(levels[0].push(blocks, ticket).0);
+                first = first.min(finest.push(blocks, coarse.tick_of(number, &ticket), ticket).0);
             }
             self.fine_from = self.fine_from.min(first);
             self.quiet_until = self.quiet_until.min(first);
         } else {
             for &ticket in &chunk {
-                self.place(ticket);
+                self.place(self.levels[depth].tick_of(number, &ticket), ticket);
             }
         }
         self.moving = chunk;
         looked_at
+    }
+
+    /// Does the work of [`cascade_chunk`](Self::cascade_chunk) for a far slot.
+    #[cold]
+    fn cascade_far_chunk(
+        &mut self,
+        depth: usize,
+        number: u64,
+        limit: usize,
+        is_live: &mut impl FnMut(&T) -> bool,
+    ) -> usize {
+        let Self { levels, far, .. } = self;
+        let mut chunk = core::mem::take(&mut self.moving_far);
+        chunk.clear();
+        let limit = limit.min(CHUNK_TICKETS);
+        let looked_at = levels[depth].with_slot(number, |slot| slot.take(far, limit, &mut chunk));
+        self.drop_stale_of(&mut chunk, &mut |(_, ticket)| is_live(ticket));
+        for &(tick, ticket) in &chunk {
+            self.place(tick.0, ticket);
+        }
+        self.moving_far = chunk;
+        looked_at
+    }
+
+    /// Drops the stale tickets of a chunk that moves to a finer level, if [`Sampling`] chooses the chunk.
+    #[inline]
+    fn drop_stale_of<S: Ticket>(&mut self, chunk: &mut Vec<S>, is_live: &mut impl FnMut(&S) -> bool) {
+        let searched = chunk.len();
+        if searched > 0 && self.sampling.takes_next() {
+            let dropped = retain_live(chunk, is_live);
+            self.sampling.note(dropped, searched);
+            self.len -= dropped;
+        }
     }
 
     /// Hands out the tickets of `tick`, and finds the next tick that has any. Returns false if the budget ran out
@@ -650,51 +700,31 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     pub fn sweep(&mut self, tickets: usize, mut is_live: impl FnMut(&T) -> bool) -> bool {
         let mut left = tickets;
         while left > 0 {
-            let Some(step) = self.sweep_step(&mut is_live) else {
+            let Self { levels, blocks, far, overdue, late, .. } = self;
+            let step = self.sweep.step(levels, (blocks, far), [overdue, late], &mut is_live);
+            let Some((looked_at, dropped)) = step else {
                 self.sweep = SweepCursor::default();
                 return true;
             };
-            self.len -= step.dropped;
-            left = left.saturating_sub(step.looked_at);
-            self.sweep.unswept = match step.next {
-                SweepNext::Full(unswept) => Some(unswept),
-                SweepNext::LastBlock => None,
-                SweepNext::Slot => {
-                    self.sweep.ring_index += 1;
-                    None
-                }
-            };
+            self.len -= dropped;
+            left = left.saturating_sub(looked_at);
         }
         false
     }
 
-    /// Checks a chunk of the cursor's slot, or of the first occupied slot after it, and drops stale tickets. Returns
-    /// `None` when the sweep has passed the whole wheel.
-    fn sweep_step(&mut self, is_live: &mut impl FnMut(&T) -> bool) -> Option<SweepStep> {
-        let Self { levels, blocks, sweep: cursor, .. } = self;
-        while let Some(level) = levels.get_mut(cursor.depth) {
-            while cursor.ring_index < level.ring_len() as u64 {
-                if !level.slot(cursor.ring_index).is_empty() {
-                    let sweep = |slot: &mut Slot| slot.sweep_step(blocks, cursor.unswept, is_live);
-                    return Some(level.with_slot(cursor.ring_index, sweep));
-                }
-                cursor.ring_index += 1;
-                cursor.unswept = None;
-            }
-            *cursor = SweepCursor { depth: cursor.depth + 1, ..SweepCursor::default() };
-        }
-        // The overdue tickets come after the levels.
-        match cursor.ring_index {
-            0 => Some(self.overdue.sweep_step(blocks, cursor.unswept, is_live)),
-            1 => Some(self.late.sweep_step(blocks, cursor.unswept, is_live)),
-            _ => None,
-        }
-    }
-
     #[cfg(test)]
     pub(crate) fn check_invariants(&self) {
-        let Self { levels, blocks, position, .. } = self;
-        let held: usize = levels.iter().map(|level| level.check_invariants(blocks, *position)).sum();
+        let Self { levels, blocks, far, position, .. } = self;
+        let levels_by_depth = || levels.iter().enumerate();
+        let held: usize = levels_by_depth()
+            .map(|(depth, level)| {
+                if Level::<BITS>::is_near::<T>(depth) {
+                    level.check_invariants(blocks, *position)
+                } else {
+                    level.check_invariants(far, *position)
+                }
+            })
+            .sum();
         let overdue = self.overdue.tickets(blocks).len() + self.late.tickets(blocks).len();
         assert_eq!(held + overdue, self.len);
         for (depth, level) in levels.iter().enumerate() {
@@ -707,8 +737,14 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
         assert!(self.quiet_until <= first && (overdue == 0 || self.quiet_until == 0));
         if let Some(Tick(wake)) = self.wake_tick() {
             assert!(wake > *position || overdue > 0);
-            let mut tickets = levels.iter().flat_map(|level| level.tickets(blocks));
-            assert!(tickets.all(|ticket| wake <= ticket.tick().0), "woken after the first ticket");
+            let mut ticks = levels_by_depth().flat_map(|(depth, level)| {
+                if Level::<BITS>::is_near::<T>(depth) {
+                    level.ticks(blocks, *position)
+                } else {
+                    level.ticks(far, *position)
+                }
+            });
+            assert!(ticks.all(|tick| wake <= tick), "woken after the first ticket");
         } else {
             assert_eq!(self.len, 0);
         }
@@ -716,6 +752,8 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
 
     #[cfg(test)]
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.blocks.heap_bytes() + self.levels.iter().map(Level::heap_bytes).sum::<usize>()
+        self.blocks.heap_bytes()
+            + self.far.heap_bytes()
+            + self.levels.iter().map(Level::heap_bytes).sum::<usize>()
     }
 }

@@ -11,7 +11,7 @@
 //!           | generation          | sequence  | flags                                   |
 //! deadline  nanoseconds on the engine's clock; in a vacant slot, the links of a magazine
 //! flags      7 shut | 6 dropped | 5 changed | 4 checking | 3 owned | 2 waited | 1 running | 0 queued
-//! stamp      31 owned | 30 16 the low bits above the sequence | 15 0 sequence
+//! stamp      15 owned | 14 0 a hash of the sequence and of the 16 bits above it
 //! ```
 //! In this protocol a timer is `queued` or `running`, or its slot is vacant. All other flags are zero. `queued` means
 //! the same as armed. A ticket carries the stamp of the arming that it stands for.
@@ -20,7 +20,8 @@
 //! I1. A handler runs at most once for each arming, only after a successful `claim`, and not before the deadline.
 //! I1a. The deadline word decides, not the ticket. If the stamp of a stale ticket matches by chance, `claim` finds a
 //!      deadline that has not come. Then `claim` reissues the ticket for that deadline under a new sequence. The cost
-//!      is a check, never a wrong firing.
+//!      is a check, never a wrong firing. The stamps of 16,384 armings of one slot in a row differ, and so do those of
+//!      as many tickets of an owned timer. Beyond these, one stamp of 2^15 fits.
 //! I2. An armed timer has a valid ticket that is due when its deadline comes. Other tickets are garbage.
 //! I3. The thread that takes a timer out of `queued` owns the timer's payload. The thread that makes the timer vacant
 //!     owns the slot.
@@ -94,7 +95,7 @@ pub(crate) enum Claim {
     /// The timer is due. The caller owns the payload, runs the handler and calls `finish`.
     Won { generation: u64, deadline: Timestamp },
     /// The deadline has not come. The caller issues a ticket with `stamp` for `deadline` (I2).
-    Early { stamp: u32, deadline: Timestamp },
+    Early { stamp: u16, deadline: Timestamp },
     /// The ticket is stale. The caller drops it.
     Stale,
 }
@@ -110,10 +111,18 @@ const fn generation_of(state: u64) -> u64 {
     state >> GENERATION_SHIFT
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the stamp is 31 bits of the word and a flag")]
-const fn stamp_of(state: u64) -> u32 {
-    (state >> SEQUENCE_SHIFT) as u32 & (u32::MAX >> 1)
-        | ((state & OWNED) as u32) << (31 - OWNED.trailing_zeros())
+/// Returns the sequence, and the 16 bits above it.
+#[expect(clippy::cast_possible_truncation, reason = "a part of the word")]
+const fn number_of(state: u64) -> u32 {
+    (state >> SEQUENCE_SHIFT) as u32
+}
+
+/// Returns the stamp of the ticket that stands for the arming in `state`.
+const fn stamp_of(state: u64) -> u16 {
+    // Multiplicative hashing spreads both the generations and the sequences. The factor is 2^32 divided by the golden
+    // ratio.
+    let hash = number_of(state).wrapping_mul(0x9e37_79b9) >> 17;
+    hash as u16 | ((state & OWNED) as u16) << (15 - OWNED.trailing_zeros())
 }
 
 /// Returns `state` with the next sequence number. All existing tickets of the slot are stale then.
@@ -147,7 +156,7 @@ impl Control {
     /// Arms a vacant slot. The caller holds the slot and has written the payload. Returns the timer's id and the stamp
     /// for its ticket.
     #[inline]
-    pub(crate) fn arm(&self, index: u32, deadline: Timestamp) -> (TimerId, u32) {
+    pub(crate) fn arm(&self, index: u32, deadline: Timestamp) -> (TimerId, u16) {
         // Ordering: Relaxed. We hold the vacant slot, and no other thread writes its words.
         let state = self.state.load(Ordering::Relaxed);
         debug_assert_eq!(state, vacant(generation_of(state)), "armed a slot that is in use");
@@ -161,13 +170,13 @@ impl Control {
     /// Returns whether a ticket with this stamp may still lead to a firing. This holds for one-shots and for owned
     /// timers.
     #[inline]
-    pub(crate) fn is_live(&self, stamp: u32) -> bool {
+    pub(crate) fn is_live(&self, stamp: u16) -> bool {
         self.live_stamp() == Some(stamp)
     }
 
     /// Returns the stamp of the only ticket that may still make the timer fire. Returns `None` if no ticket may.
     #[inline]
-    pub(crate) fn live_stamp(&self) -> Option<u32> {
+    pub(crate) fn live_stamp(&self) -> Option<u16> {
         // Ordering: Relaxed. A ticket was posted after its arming, so this load reads the state of that arming or a
         // newer one. The result decides only whether a ticket is kept.
         let state = self.state.load(Ordering::Relaxed);
@@ -191,7 +200,7 @@ impl Control {
     /// Takes a one-shot whose ticket is due, so that the caller may run the handler. `now` is the moment at which the
     /// handler would begin.
     #[inline]
-    pub(crate) fn claim(&self, stamp: u32, now: Timestamp) -> Claim {
+    pub(crate) fn claim(&self, stamp: u16, now: Timestamp) -> Claim {
         // Ordering: Acquire [T1]. The deadline of this arming.
         let mut state = self.state.load(Ordering::Acquire);
         loop {
@@ -323,6 +332,18 @@ mod tests {
             assert!(control.has_ended(stale));
             assert_eq!((control.deadline(id), control.cancel(id)), (Some(at(2)), Cancel::Won));
         }
+    }
+
+    #[test]
+    fn stamps_differ_for_thousands_of_armings_in_a_row() {
+        const ARMINGS: u64 = 1 << 14;
+        let generation = |n: u64| vacant((1 << 40) - ARMINGS / 2 + n) | QUEUED;
+        let sequence = |n: u64| vacant(77) | n << SEQUENCE_SHIFT & SEQUENCE | OWNED;
+        for state in [generation, sequence] {
+            let stamps: std::collections::BTreeSet<u16> = (0..ARMINGS).map(|n| stamp_of(state(n))).collect();
+            assert_eq!(stamps.len() as u64, ARMINGS);
+        }
+        assert!(stamp_of(u64::MAX) > u16::MAX >> 1 && stamp_of(!OWNED) <= u16::MAX >> 1);
     }
 
     #[test]

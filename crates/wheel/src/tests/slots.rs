@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 fn the_last_ticket_out_of_a_slot_clears_its_bit() {
     let mut blocks = Blocks::<Numbered>::new();
     let mut level = Level::<8>::new(1);
-    level.push(&mut blocks, ticket(256 * 7 + 3, 0));
-    level.push(&mut blocks, ticket(256 * 7 + 9, 1));
+    level.push(&mut blocks, 256 * 7 + 3, ticket(256 * 7 + 3, 0));
+    level.push(&mut blocks, 256 * 7 + 9, ticket(256 * 7 + 9, 1));
     assert_eq!(level.first_occupied(0), Some(7));
     let mut taken = Vec::new();
     assert_eq!(level.with_slot(7, |slot| slot.take(&mut blocks, 1, &mut taken)), 1);
@@ -43,10 +43,10 @@ fn the_first_occupied_slot_is_found_from_every_position_of_the_ring() {
                 }
                 let Some(first) = here.checked_add(ahead) else { continue };
                 let mut level = Level::<BITS>::new(0);
-                level.push(&mut blocks, ticket(first, 0));
+                level.push(&mut blocks, first, ticket(first, 0));
                 assert_eq!(level.first_occupied(here), Some(first));
                 if let Some(last) = here.checked_add(ring - 1) {
-                    level.push(&mut blocks, ticket(last, 1));
+                    level.push(&mut blocks, last, ticket(last, 1));
                     assert_eq!(level.first_occupied(here), Some(first));
                 }
             }
@@ -81,7 +81,8 @@ fn a_slot_gives_back_what_was_put_into_it() {
         for limit in [1, 5, BLOCK_TICKETS, 13, CHUNK_TICKETS, usize::MAX] {
             let (mut slot, mut blocks) = (Slot::EMPTY, Blocks::new());
             for index in 0..count {
-                slot.push(&mut blocks, ticket(100 + u64::from(index), index));
+                let tick = 100 + u64::from(index);
+                slot.push(&mut blocks, tick, ticket(tick, index));
             }
             assert_eq!(slot.chunk_count(), (count as usize).div_ceil(CHUNK_TICKETS));
             let mut seen = vec![false; count as usize];
@@ -145,7 +146,8 @@ fn slots_keep_their_tickets_apart_whatever_is_done_to_them() {
                 );
             }
             _ => {
-                slot.push(&mut blocks, ticket(random.below(1_000), number));
+                let tick = random.below(1_000);
+                slot.push(&mut blocks, tick, ticket(tick, number));
                 held.push(number);
             }
         }
@@ -164,7 +166,7 @@ fn emptied_slots_give_their_memory_back() {
     let mut kept = 0;
     for round in 0..3 {
         for number in 0..TICKETS {
-            slot.push(&mut blocks, ticket(1, number));
+            slot.push(&mut blocks, 1, ticket(1, number));
         }
         let full = blocks.heap_bytes();
         assert!(full < TICKETS as usize * 20, "{full} bytes");

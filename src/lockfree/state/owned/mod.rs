@@ -105,7 +105,9 @@ pub(crate) use view::{Extras, Owned};
 
 use crate::base::sync::Ordering;
 use crate::base::tick::Timestamp;
-use crate::lockfree::state::{FLAGS, OWNED, QUEUED, RUNNING, WAITED, generation_of, stamp_of, vacant};
+use crate::lockfree::state::{
+    FLAGS, OWNED, QUEUED, RUNNING, WAITED, generation_of, number_of, stamp_of, vacant,
+};
 use extra::first_sequence;
 
 /// State flag: a thread (the timer's holder) checks the timer's deadline.
@@ -297,7 +299,7 @@ impl Owned<'_> {
 
     /// Makes the caller the timer's holder, the only thread that checks or fires the timer. The timer's ticket is due.
     /// The caller passes a heavy fence and then calls `check`. Returns false if the ticket is stale.
-    pub(crate) fn begin_check(&self, stamp: u32) -> bool {
+    pub(crate) fn begin_check(&self, stamp: u16) -> bool {
         // Ordering: Relaxed. A hint for the CAS.
         let mut state = self.control.state.load(Ordering::Relaxed);
         while state & FLAGS == OWNED | QUEUED && stamp_of(state) == stamp {
@@ -314,7 +316,7 @@ impl Owned<'_> {
     /// deadline, and must return a moment at or before the deadline.
     pub(crate) fn check(
         &self,
-        stamp: u32,
+        stamp: u16,
         now: Timestamp,
         next_check: impl Fn(Timestamp) -> Timestamp,
     ) -> Check {
@@ -329,7 +331,7 @@ impl Owned<'_> {
 
     /// Begins the handler's run for a timer that `check` found due. `now` is the moment at which the handler would
     /// begin. Checks the deadline once more.
-    pub(crate) fn begin(&self, stamp: u32, now: Timestamp) -> Begin {
+    pub(crate) fn begin(&self, stamp: u16, now: Timestamp) -> Begin {
         // Ordering: Acquire [S1]. The deadline of the last change.
         let mut state = self.control.state.load(Ordering::Acquire);
         loop {
@@ -407,7 +409,7 @@ impl Owned<'_> {
     fn decide(
         &self,
         mut state: u64,
-        stamp: u32,
+        stamp: u16,
         now: Option<Timestamp>,
         next_check: impl Fn(Timestamp) -> Timestamp,
     ) -> Decision {
@@ -526,7 +528,7 @@ impl Owned<'_> {
         let mut state = self.control.state.load(Ordering::Acquire);
         while state & (OWNED | RUNNING) == OWNED | RUNNING {
             match self.update(state, state | WAITED) {
-                Ok(()) => return Some(stamp_of(state)),
+                Ok(()) => return Some(number_of(state)),
                 Err(newer) => state = newer,
             }
         }
@@ -537,7 +539,7 @@ impl Owned<'_> {
     pub(crate) fn has_run(&self, run: u32) -> bool {
         // Ordering: Acquire [S2]. The handler's effects.
         let state = self.control.state.load(Ordering::Acquire);
-        state & (OWNED | RUNNING) != OWNED | RUNNING || stamp_of(state) != run
+        state & (OWNED | RUNNING) != OWNED | RUNNING || number_of(state) != run
     }
 
     #[inline]
@@ -572,6 +574,6 @@ fn at_its_deadline(deadline: Timestamp) -> Timestamp {
 enum Decision {
     Due { state: u64, deadline: u64 },
     Dropped { state: u64 },
-    Later { stamp: u32, check: Timestamp },
+    Later { stamp: u16, check: Timestamp },
     AtRest,
 }

@@ -12,7 +12,7 @@ pub(crate) enum Arm {
     Running,
     /// The deadline is in force. The caller must push a ticket (a request to check a timer) with `stamp` for the moment
     /// `check` (O2).
-    Queue { stamp: u32, check: Timestamp },
+    Queue { stamp: u16, check: Timestamp },
     /// The timer is not armed, because the engine is shut down.
     Shut,
     /// The timer is not armed, because its handle was dropped.
@@ -63,7 +63,7 @@ pub(crate) enum Check {
     /// The timer is due, or its handle was dropped. The caller calls `begin`, or makes another thread call `begin`.
     Due,
     /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check` (O2).
-    Later { stamp: u32, check: Timestamp },
+    Later { stamp: u16, check: Timestamp },
     /// The caller has nothing left to do. Other threads may change the timer again.
     AtRest,
 }
@@ -75,7 +75,7 @@ pub(crate) enum Begin {
     /// The caller runs the handler and then calls `end_with`.
     Run { deadline: Timestamp },
     /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check`.
-    Later { stamp: u32, check: Timestamp },
+    Later { stamp: u16, check: Timestamp },
     /// The caller has nothing left to do. Other threads may change the timer again.
     AtRest,
     /// The timer's handle was dropped, and the caller has vacated the slot. The caller owns the payload and the slot.
@@ -96,7 +96,7 @@ pub(crate) struct End {
 #[must_use]
 pub(crate) enum AfterRun {
     /// The timer was postponed. The caller must queue a ticket with `stamp` for the moment `check`.
-    Later { stamp: u32, check: Timestamp },
+    Later { stamp: u16, check: Timestamp },
     /// The worker has nothing left to do. Other threads may change the timer again.
     AtRest,
     /// The timer's handle was dropped, and the worker has vacated the slot. The worker owns the payload and the slot.

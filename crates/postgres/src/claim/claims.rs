@@ -61,14 +61,14 @@ impl Claims {
         let looked = self.look(&mut session, by, token, limit, shares).await;
         let Looked { head, rows } = looked.map_err(Failure::into_error)?;
         let has_changed = self.node.with_mark(|mark| mark.follow(&head));
-        let next_claim = head.next_claim.map(moment).filter(|_| shares.is_some());
-        let next_due = head.next.map(moment);
+        let (next_due, next_claim) = (head.next.map(moment), head.next_claim.map(moment));
         let mut claimed = Claimed { now: moment(head.now), next_due, next_claim, ..Claimed::default() };
         if has_changed {
             // The shards may have come from a node that is gone.
             claimed.next_reap = first_end(&mut session, Some(by.incarnation)).await?;
         }
         self.keep(session, &rows, token, &mut claimed).await?;
+        claimed.next_claim = claimed.next_claim.filter(|_| shares.is_some());
         Ok(claimed)
     }
 

@@ -13,10 +13,9 @@
 //! | the same, and the claim leaves the timer | goes back to before the timer |
 //! | another transaction holds a timer that a claim has chosen | passes the timer, which is among the held ones |
 //! | a claim leaves a held timer, because the lane has its share | goes back to before the timer, which is no longer among the held ones |
-//! | a row is read that is another node's, and many others before | passes the row |
+//! | a claim has read very many rows of the lane that are leased or are other nodes' | is at the last row that was read |
 //!
-//! All marks start again at the events of [DESIGN.md](https://docs.rs/crate/tourbillon-postgres/latest/source/DESIGN.md),
-//! and when a look finds more than 20,000 rows that were written since the last one.
+//! All marks start again at the events that `DESIGN.md` lists.
 
 use super::open::Open;
 use crate::layout::Id;
@@ -109,7 +108,7 @@ impl Mark {
         has_changed
     }
 
-    /// Learns the snapshot of a look that has leased nothing. If that look has found no late timer, the next look begins
+    /// Learns the snapshot of a look that has leased nothing. If the look has found no late timer, the next look begins
     /// at its snapshot. Returns whether the marks start again.
     pub(crate) fn notice(&mut self, seen: &str, now: i64, has_late: bool) -> bool {
         let has_long_ended = self.open.learn(seen, now, LONG);

@@ -116,7 +116,9 @@ fn a_late_commit_of_a_namespace_that_is_passed_over_is_found_once_it_has_room() 
     other.send(&format!("BEGIN; {}", schedule("other", "late other")));
     await_idle(&server, 2);
     // Each has a due moment of its own.
-    (1..=5).for_each(|number| _ = server.sql(&schedule("herd", &format!("h{number}"))));
+    for number in 1..=5 {
+        let _id = server.sql(&schedule("herd", &format!("h{number}")));
+    }
     assert_eq!(places.keys(), ["h1", "h2", "h3"], "its share of four places");
     late.send("COMMIT;");
     await_idle(&server, 1);
@@ -136,7 +138,9 @@ fn a_held_timer_of_a_namespace_that_is_passed_over_is_found_once_it_has_room() {
     let Some(server) = Postgres::start(&[]) else { return };
     let mut places = Places::new(open(&server), 4);
     // Each has a due moment of its own.
-    (1..=5).for_each(|number| _ = server.sql(&schedule("herd", &format!("h{number}"))));
+    for number in 1..=5 {
+        let _id = server.sql(&schedule("herd", &format!("h{number}")));
+    }
     let mut holder = Psql::new(&server);
     holder.send("BEGIN; SELECT tourbillon.cancel('h1', namespace => 'herd');");
     await_idle(&server, 1);

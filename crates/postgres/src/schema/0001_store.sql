@@ -8,31 +8,44 @@ CREATE VIEW tourbillon.stored_timer AS
     FROM tourbillon.timer t LEFT JOIN tourbillon.lease l ON l.id = t.id;
 
 -- Stores new timers whose ids and keys differ from each other. Returns the ids of those that are stored now. The others
--- have an id or a key that is taken, or an id that is remembered. The third statement sees the ends of timers that the
--- first statement waited for.
+-- have an id or a key that is taken, or an id that is remembered. If another transaction takes an id or a key at the same
+-- time, none is stored. The last statement sees the ends of timers that the first one waited for.
+--
+-- `ON CONFLICT` would write a record of its own to the log for each row. So the ids and keys are looked up first.
 CREATE FUNCTION tourbillon.place_many(
     p_now bigint, p_ids uuid[], p_dues bigint[], p_namespaces text[], p_keys text[], p_kinds text[],
     p_payloads bytea[], p_labels text[], p_phases text[], p_reasons text[], p_extras text[], p_sync boolean
-) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
+) RETURNS SETOF uuid LANGUAGE plpgsql
+-- As in `claim`.
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off AS $$
 DECLARE v_now CONSTANT bigint := coalesce(p_now, tourbillon.now_ms()); v_made uuid[]; v_old uuid[];
 BEGIN
     IF NOT p_sync THEN
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
-    WITH made AS (
-        INSERT INTO tourbillon.timer
-            (id, due, created, xid, shard, phase, namespace, key, kind, payload, labels, reason, extra)
-        SELECT n.id, n.due, v_now, tourbillon.xid_for(n.due, v_now), tourbillon.shard_of(n.id), n.phase::"char",
-            n.namespace, n.key, n.kind, n.payload,
-            CASE WHEN n.labels IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(n.labels::jsonb)) END,
-            n.reason, n.extra::jsonb
-        FROM unnest(p_ids, p_dues, p_namespaces, p_keys, p_kinds, p_payloads, p_labels, p_phases, p_reasons, p_extras)
-            AS n (id, due, namespace, key, kind, payload, labels, phase, reason, extra)
-        WHERE n.extra IS NULL OR NOT EXISTS (
-            SELECT 1 FROM tourbillon.remembered r WHERE r.id = n.id AND r.until > v_now)
-        ON CONFLICT DO NOTHING RETURNING timer.id, timer.extra
-    )
-    SELECT array_agg(m.id), array_agg(m.id) FILTER (WHERE m.extra ? 'chosen') INTO v_made, v_old FROM made m;
+    BEGIN
+        WITH made AS (
+            INSERT INTO tourbillon.timer
+                (id, due, created, xid, shard, phase, namespace, key, kind, payload, labels, reason, extra)
+            SELECT n.id, n.due, v_now, tourbillon.xid_for(n.due, v_now), tourbillon.shard_of(n.id), n.phase::"char",
+                n.namespace, n.key, n.kind, n.payload,
+                CASE WHEN n.labels IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(n.labels::jsonb)) END,
+                n.reason, n.extra::jsonb
+            FROM unnest(p_ids, p_dues, p_namespaces, p_keys, p_kinds, p_payloads, p_labels, p_phases, p_reasons,
+                p_extras) AS n (id, due, namespace, key, kind, payload, labels, phase, reason, extra)
+            WHERE (SELECT t.id FROM tourbillon.timer t WHERE t.id = n.id) IS NULL
+                AND (n.key IS NULL OR (
+                    SELECT t.id FROM tourbillon.timer t
+                    WHERE t.namespace = n.namespace AND t.key = n.key AND t.phase IN ('p', 'k')) IS NULL)
+                AND (n.extra IS NULL OR NOT EXISTS (
+                    SELECT 1 FROM tourbillon.remembered r WHERE r.id = n.id AND r.until > v_now))
+            RETURNING timer.id, timer.extra
+        )
+        SELECT array_agg(m.id), array_agg(m.id) FILTER (WHERE m.extra ? 'chosen') INTO v_made, v_old FROM made m;
+    EXCEPTION WHEN unique_violation THEN
+        RETURN;
+    END;
     IF v_old IS NOT NULL THEN
         SELECT array_agg(r.id) INTO v_old FROM tourbillon.remembered r WHERE r.id = ANY (v_old) AND r.until > v_now;
         IF v_old IS NOT NULL THEN
@@ -381,9 +394,19 @@ BEGIN
         END LOOP;
     END IF;
     v_held := v_held || v_stuck;
-    INSERT INTO tourbillon.lease (id, until, incarnation, claim, namespace)
-    SELECT t.id, v_now + p_lease, p_incarnation, p_claim, t.namespace
-    FROM tourbillon.timer t WHERE t.id = ANY (v_taken) ON CONFLICT (id) DO NOTHING;
+    -- Whoever inserts a lease holds the lock of its timer. So no other transaction inserts one of these at the same time,
+    -- and a lease is hidden from a snapshot that is older than the lock only. `ON CONFLICT` would write a record of its
+    -- own to the log for each row.
+    IF tourbillon.has_one_snapshot() THEN
+        INSERT INTO tourbillon.lease (id, until, incarnation, claim, namespace)
+        SELECT t.id, v_now + p_lease, p_incarnation, p_claim, t.namespace
+        FROM tourbillon.timer t WHERE t.id = ANY (v_taken) ON CONFLICT (id) DO NOTHING;
+    ELSE
+        INSERT INTO tourbillon.lease (id, until, incarnation, claim, namespace)
+        SELECT t.id, v_now + p_lease, p_incarnation, p_claim, t.namespace
+        FROM tourbillon.timer t WHERE t.id = ANY (v_taken)
+            AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL;
+    END IF;
     -- The first timer that is left of each lane. A due one is withheld if the lane has no room or no permit.
     SELECT min(c.due), min(c.due) FILTER (WHERE c.due > v_now OR c.is_permitted),
         coalesce(array_agg(c.lane) FILTER (WHERE c.due <= v_now AND NOT c.is_permitted), '{}')

@@ -112,7 +112,7 @@ async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
         }
         return Ok(Looked { next: Next::AfterClaim, has_sums: false });
     };
-    let Mark { owned, due, id, seen, held, .. } = node.mark();
+    let Mark { owned, due, id, seen, held, lanes, lane_dues, lane_ids, withheld, .. } = node.mark();
     let deployment = &node.deployment;
     let now = deployment.time.argument();
     let sent = instant();
@@ -125,15 +125,20 @@ async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
         (&id, Type::UUID),
         (&seen, Type::TEXT),
         (&held, Type::UUID_ARRAY),
+        (&lanes, Type::INT2_ARRAY),
+        (&lane_dues, Type::INT8_ARRAY),
+        (&lane_ids, Type::UUID_ARRAY),
+        (&withheld, Type::INT2_ARRAY),
     ];
     let rows = if is_sign_due {
         params.extend([(&name as _, Type::TEXT), (&VERSION as _, Type::TEXT), (&ttl as _, Type::INT8)]);
-        let sql = "SELECT * FROM tourbillon.tick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        let sql =
+            "SELECT * FROM tourbillon.tick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
         let rows = session.query(sql, &params).await?;
         node.has_signed();
         rows
     } else {
-        let sql = "SELECT p.*, false FROM tourbillon.peek($1, $2, $3, $4, $5, $6, $7) p";
+        let sql = "SELECT p.*, false FROM tourbillon.peek($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) p";
         session.read(sql, &params).await?
     };
     let Some(row) = rows.first() else { return Ok(Looked { next: Next::Later, has_sums: false }) };
@@ -142,7 +147,7 @@ async fn look(node: &Node, session: &mut Session) -> Result<Looked, Failure> {
     let was_set = deployment.time.learn(sent, now);
     let (is_same, has_late, has_sums): (bool, bool, bool) = (row.get(1), row.get(3), row.get(5));
     let next = row.get::<_, Option<i64>>(2).map(moment);
-    let restarts = snapshot.is_some_and(|seen| node.with_mark(|mark| mark.notice(seen, millis)));
+    let restarts = snapshot.is_some_and(|seen| node.with_mark(|mark| mark.notice(seen, millis, has_late)));
     if was_set || !is_same || has_late || restarts {
         deployment.alarm.wake();
     } else if let Some(next) = next {

@@ -7,7 +7,7 @@ use crate::link::{Failure, Session};
 use crate::node::{Head, Mark, Node};
 use crate::operation::{Act, Batches, Done, Transactions, Turn, Work, held, operate};
 use core::sync::atomic::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -15,7 +15,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::policy::Guarantee;
 use tourbillon_durable::state::{Refusal, State, Token};
 use tourbillon_durable::store::{
-    Claimant, Claimed, Durability, Leased, LeftOut, Limit, Op, Outcome, StoreError, StoreErrorKind,
+    Claimant, Claimed, Durability, Leased, LeftOut, Limit, Op, Outcome, Shares, StoreError, StoreErrorKind,
 };
 use tourbillon_durable::timer::Timer;
 
@@ -33,28 +33,58 @@ struct Looked {
 }
 
 impl Claims {
-    /// Claims due timers, the earliest due moments first.
-    pub(crate) async fn claim(&self, by: Claimant, number: u64, limit: Limit) -> Result<Claimed, StoreError> {
+    /// Claims due timers, the earliest due moments first. With shares, gives no lane of namespaces more than its share.
+    pub(crate) async fn claim(
+        &self,
+        by: Claimant,
+        number: u64,
+        limit: Limit,
+        shares: Option<&Shares>,
+    ) -> Result<Claimed, StoreError> {
         let mut claiming = self.deployment.alarm.begin_claim();
-        let result = self.take_due(by, number, limit).await;
-        claiming.answer = result.as_ref().ok().map(|claimed| claimed.next_due);
+        let result = self.take_due(by, number, limit, shares).await;
+        let next = |claimed: &Claimed| if shares.is_some() { claimed.next_claim } else { claimed.next_due };
+        claiming.answer = result.as_ref().ok().map(next);
         result
     }
 
-    async fn take_due(&self, by: Claimant, number: u64, limit: Limit) -> Result<Claimed, StoreError> {
+    async fn take_due(
+        &self,
+        by: Claimant,
+        number: u64,
+        limit: Limit,
+        shares: Option<&Shares>,
+    ) -> Result<Claimed, StoreError> {
         let _one_at_a_time = self.node.claims.lock().await;
         let token = Token { incarnation: by.incarnation, claim: number };
         let mut session = self.deployment.session().await?;
-        let looked = self.look(&mut session, by, token, limit).await.map_err(Failure::into_error)?;
-        let Looked { head, rows } = looked;
+        let looked = self.look(&mut session, by, token, limit, shares).await;
+        let Looked { head, rows } = looked.map_err(Failure::into_error)?;
         let has_changed = self.node.with_mark(|mark| mark.follow(&head));
-        let mut claimed =
-            Claimed { now: moment(head.now), next_due: head.next.map(moment), ..Claimed::default() };
+        let (next_due, next_claim) = (head.next.map(moment), head.next_claim.map(moment));
+        let mut claimed = Claimed { now: moment(head.now), next_due, next_claim, ..Claimed::default() };
+        if has_changed {
+            // The shards may have come from a node that is gone.
+            claimed.next_reap = first_end(&mut session, Some(by.incarnation)).await?;
+        }
+        self.keep(session, &rows, token, &mut claimed).await?;
+        claimed.next_claim = claimed.next_claim.filter(|_| shares.is_some());
+        Ok(claimed)
+    }
+
+    /// Adds the leased timers of some rows to the answer of a claim. The first column of a row is not the timer's.
+    pub(super) async fn keep(
+        &self,
+        mut session: Session,
+        rows: &[Row],
+        token: Token,
+        claimed: &mut Claimed,
+    ) -> Result<(), StoreError> {
         if !rows.is_empty() {
             self.node.has_claimed.store(true, Ordering::Relaxed);
         }
         let mut once = Vec::new();
-        for row in &rows {
+        for row in rows {
             match read(row, 1) {
                 Ok(timer) if timer.policy.guarantee == Guarantee::AtMostOnce => once.push(timer),
                 Ok(timer) => claimed.leased.push(Leased { timer, token }),
@@ -64,15 +94,8 @@ impl Claims {
                 }
             }
         }
-        if has_changed {
-            // The shards may have come from a node that is gone.
-            claimed.next_reap = first_end(&mut session, Some(by.incarnation)).await?;
-        }
         drop(session);
-        if !once.is_empty() {
-            self.forget(once, token, &mut claimed).await?;
-        }
-        Ok(claimed)
+        if once.is_empty() { Ok(()) } else { self.forget(once, token, claimed).await }
     }
 
     /// Runs the function `claim`. Enters first if this process has not entered, or if other nodes have
@@ -83,17 +106,18 @@ impl Claims {
         by: Claimant,
         token: Token,
         limit: Limit,
+        shares: Option<&Shares>,
     ) -> Result<Looked, Failure> {
         if !self.node.is_member() || self.node.is_sign_due() {
             self.node.give_sign(session).await?;
         }
-        let looked = self.ask(session, by, token, limit).await?;
+        let looked = self.ask(session, by, token, limit, shares).await?;
         if !looked.head.gone {
             return Ok(looked);
         }
         self.node.put_out();
         self.node.give_sign(session).await?;
-        let looked = self.ask(session, by, token, limit).await?;
+        let looked = self.ask(session, by, token, limit, shares).await?;
         if looked.head.gone {
             let message = "other nodes take this node for dead";
             return Err(Failure::Failed(StoreError::new(StoreErrorKind::Io, message)));
@@ -107,13 +131,17 @@ impl Claims {
         by: Claimant,
         token: Token,
         limit: Limit,
+        shares: Option<&Shares>,
     ) -> Result<Looked, Failure> {
-        let Mark { owned, due, id, seen, held, .. } = self.node.mark();
+        let Mark { owned, due, id, seen, held, lanes, lane_dues, lane_ids, .. } = self.node.mark();
+        let shares = shares.map(shares_json);
         let now = self.deployment.time.argument();
         let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
         let (lease, timers) = (ms(by.lease), i64::from(limit.timers));
         let bytes = i64::try_from(limit.bytes).unwrap_or(i64::MAX);
-        let sql = "SELECT * FROM tourbillon.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+        let sql =
+            "SELECT * FROM tourbillon.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+                       $16)";
         let sent = instant();
         let mut rows = session
             .query(
@@ -131,6 +159,10 @@ impl Claims {
                     (&id, Type::UUID),
                     (&seen, Type::TEXT),
                     (&held, Type::UUID_ARRAY),
+                    (&lanes, Type::INT2_ARRAY),
+                    (&lane_dues, Type::INT8_ARRAY),
+                    (&lane_ids, Type::UUID_ARRAY),
+                    (&shares, Type::TEXT),
                 ],
             )
             .await?;
@@ -159,6 +191,7 @@ impl Claims {
             Err(error) => return Err(StoreError::new(StoreErrorKind::Unknown, error.to_string())),
         };
         claimed.next_due = earlier(claimed.next_due, made_due);
+        claimed.next_claim = earlier(claimed.next_claim, made_due);
         for (timer, outcome) in once.into_iter().zip(outcomes) {
             if outcome == Outcome::Refused(Refusal::Stale) {
                 continue;
@@ -180,6 +213,22 @@ impl Claims {
         let set = session.query(sql, &[(&id, Type::UUID), (&now, Type::INT8)]).await;
         set.map(drop).map_err(Failure::into_error)
     }
+}
+
+/// Returns the shares of a claim in the form that the function `claim` reads.
+fn shares_json(shares: &Shares) -> String {
+    // The server multiplies some of the numbers.
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let numbers = |numbers: &BTreeMap<Box<str>, usize>| -> BTreeMap<Box<str>, u32> {
+        numbers.iter().map(|(name, count)| (name.clone(), number(*count))).collect()
+    };
+    let mut json = serde_json::json!({ "free": number(shares.free), "has": numbers(&shares.under_way) });
+    if let Some(late) = &shares.late {
+        json["after"] = ms(late.after).into();
+        json["each"] = number(late.each).into();
+        json["left"] = serde_json::json!(numbers(&late.left));
+    }
+    json.to_string()
 }
 
 /// The work that removes timers which are delivered at most once.

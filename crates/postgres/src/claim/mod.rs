@@ -2,6 +2,7 @@
 
 mod claims;
 mod leases;
+mod parked;
 
 pub(crate) use claims::Claims;
 pub(crate) use leases::{reap, renew};

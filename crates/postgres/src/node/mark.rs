@@ -1,4 +1,21 @@
-//! How far the claims of this node have come: the low-water mark, and the snapshot in which it was right.
+//! How far the claims of this node have come: the low-water marks, and the snapshot in which they were right.
+//!
+//! All lanes (groups of namespaces) have one mark, which is the moment of the last claim. A lane that had more due
+//! timers than that claim took is *behind*: it has a mark of its own, before the first timer that is left. A claim
+//! begins in each lane at the lane's mark. So a lane that is passed over costs nothing, however many due timers it has.
+//!
+//! | event | the mark of the timer's lane |
+//! |---|---|
+//! | a claim takes all due timers of the lane | is that of all lanes |
+//! | a claim takes some of them | is behind, at the last one that was taken |
+//! | a claim passes over the lane, which has its share | stays where it was |
+//! | a transaction commits a timer before the mark, and a claim takes the timer | does not move for it |
+//! | the same, and the claim leaves the timer | goes back to before the timer |
+//! | another transaction holds a timer that a claim has chosen | passes the timer, which is among the held ones |
+//! | a claim leaves a held timer, because the lane has its share | goes back to before the timer, which is no longer among the held ones |
+//! | a claim has read very many rows of the lane that are leased or are other nodes' | is at the last row that was read |
+//!
+//! All marks start again at the events that `DESIGN.md` lists.
 
 use super::open::Open;
 use crate::layout::Id;
@@ -11,14 +28,21 @@ const LONG: i64 = 50 * 60_000;
 /// The greatest number of timers that are asked for again because other transactions hold them.
 const MOST_HELD: usize = 10_000;
 
-/// The low-water mark of a node. All timers up to the mark that were visible in the snapshot are leased, or are among
-/// the held timers.
+/// The low-water marks of a node. All timers up to the mark of their lane that were visible in the snapshot are leased,
+/// or are among the held timers.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     /// The shards for which the mark holds, with their epochs, and the lifetime of the server's memory.
     pub(crate) owned: String,
     pub(crate) due: i64,
     pub(crate) id: Id,
+    /// The lanes that are behind, with the due moments and ids of their marks.
+    pub(crate) lanes: Vec<i16>,
+    pub(crate) lane_dues: Vec<i64>,
+    pub(crate) lane_ids: Vec<Id>,
+    /// The lanes behind from which the last claim would take no timer, because they have their shares. Only the end of
+    /// a delivery or a new permit changes that, after which the runtime claims by itself.
+    pub(crate) withheld: Vec<i16>,
     /// The snapshot of the last look. `None` before the first look, and after the mark was reset.
     pub(crate) seen: Option<String>,
     /// The timers that other transactions held during the last look.
@@ -27,7 +51,7 @@ pub(crate) struct Mark {
 }
 
 /// The first row of a claim's answer.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct Head {
     pub(crate) now: i64,
     /// Whether the node has no row: another node has taken it for dead, or it has not entered.
@@ -42,12 +66,22 @@ pub(crate) struct Head {
     held: Vec<TimerId>,
     /// The due moment of the first timer that is left.
     pub(crate) next: Option<i64>,
+    /// The moment from which the next claim takes a timer.
+    pub(crate) next_claim: Option<i64>,
+    /// The lanes that are behind, with their marks.
+    #[serde(default)]
+    behind: Vec<(i16, i64, TimerId)>,
+    #[serde(default)]
+    withheld: Vec<i16>,
 }
 
 impl Default for Mark {
     fn default() -> Self {
         let id = Id(TimerId::from_u128(0));
-        Self { owned: String::new(), due: -1, id, seen: None, held: Vec::new(), open: Open::default() }
+        let (lanes, lane_dues, lane_ids) = (Vec::new(), Vec::new(), Vec::new());
+        let (owned, withheld, held) = (String::new(), Vec::new(), Vec::new());
+        let open = Open::default();
+        Self { owned, due: -1, id, lanes, lane_dues, lane_ids, withheld, seen: None, held, open }
     }
 }
 
@@ -59,25 +93,29 @@ impl Mark {
             // The numbers of lost transactions are given out again.
             self.open = Open::default();
         }
-        // A look that leaves late timers answers with the snapshot of an earlier look.
-        let is_new = has_changed || self.seen != head.seen;
         self.owned.clone_from(&head.owned);
         (self.due, self.id) = (head.mark_due, Id(head.mark_id.unwrap_or(TimerId::from_u128(0))));
+        self.lanes = head.behind.iter().map(|(lane, ..)| *lane).collect();
+        self.lane_dues = head.behind.iter().map(|(_, due, _)| *due).collect();
+        self.lane_ids = head.behind.iter().map(|(.., id)| Id(*id)).collect();
+        self.withheld.clone_from(&head.withheld);
         self.seen.clone_from(&head.seen);
         self.held = head.held.iter().copied().map(Id).collect();
-        let seen = head.seen.as_deref().filter(|_| is_new);
-        let has_long_ended = seen.is_some_and(|seen| self.open.learn(seen, head.now, LONG));
+        let has_long_ended = head.seen.as_deref().is_some_and(|seen| self.open.learn(seen, head.now, LONG));
         if has_long_ended || self.held.len() > MOST_HELD {
             self.restart();
         }
         has_changed
     }
 
-    /// Learns the snapshot of a look that has leased nothing. Returns whether the mark starts again.
-    pub(crate) fn notice(&mut self, seen: &str, now: i64) -> bool {
+    /// Learns the snapshot of a look that has leased nothing. If the look has found no late timer, the next look begins
+    /// at its snapshot. Returns whether the marks start again.
+    pub(crate) fn notice(&mut self, seen: &str, now: i64, has_late: bool) -> bool {
         let has_long_ended = self.open.learn(seen, now, LONG);
         if has_long_ended {
             self.restart();
+        } else if !has_late {
+            self.seen = Some(seen.to_owned());
         }
         has_long_ended
     }
@@ -85,6 +123,8 @@ impl Mark {
     fn restart(&mut self) {
         (self.due, self.seen) = (-1, None);
         self.held.clear();
+        (self.lanes, self.lane_dues, self.lane_ids) = (Vec::new(), Vec::new(), Vec::new());
+        self.withheld.clear();
     }
 }
 
@@ -100,7 +140,8 @@ mod tests {
     fn head(seen: &str, held: usize) -> Head {
         let held = (0..held).map(|n| TimerId::from_u128(n as u128)).collect();
         let (mark_id, seen) = (Some(TimerId::from_u128(9)), Some(seen.to_owned()));
-        Head { now: 5, gone: false, owned: "life 0:1".into(), mark_due: 5, mark_id, seen, held, next: None }
+        let behind = vec![(3, 4, TimerId::from_u128(7))];
+        Head { now: 5, owned: "life 0:1".into(), mark_due: 5, mark_id, seen, held, behind, ..Head::default() }
     }
 
     #[test]
@@ -128,9 +169,12 @@ mod tests {
     fn a_look_that_leases_nothing_lets_the_mark_start_again() {
         let mut mark = Mark::default();
         mark.follow(&head("7:7:", 0));
-        assert!(!mark.notice("7:8:7", 6));
-        assert!(mark.notice("8:8:", 6 + LONG));
-        assert_eq!((mark.due, mark.seen.as_deref()), (-1, None));
+        assert!(!mark.notice("7:8:7", 6, true));
+        assert_eq!(mark.seen.as_deref(), Some("7:7:"), "a claim must find the late timer");
+        assert!(!mark.notice("7:9:7", 7, false));
+        assert_eq!((mark.due, mark.seen.as_deref(), &mark.lanes[..]), (5, Some("7:9:7"), &[3][..]));
+        assert!(mark.notice("9:9:", 7 + LONG, false));
+        assert_eq!((mark.due, mark.seen.as_deref(), &mark.lanes[..]), (-1, None, &[][..]));
     }
 
     #[test]

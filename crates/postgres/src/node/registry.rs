@@ -31,10 +31,15 @@ pub(crate) async fn nodes(node: &Node) -> Result<Nodes, StoreError> {
             is_this: incarnation == node.incarnation,
         });
     }
-    let sql = "SELECT s.number, s.owner, s.epoch, s.takeovers, s.taken_over, (
-                   SELECT t.due FROM tourbillon.timer t WHERE t.shard = s.number AND t.phase = 'p'
-                       AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
-                   ORDER BY t.due, t.id LIMIT 1)
+    // A lane has timers of all shards. The first ones of each lane are read. A shard without any of them has no moment.
+    let sql = "WITH first AS (
+                   SELECT e.shard, min(e.due) AS due FROM generate_series(0, 63) AS n (lane), LATERAL (
+                       SELECT t.shard, t.due FROM tourbillon.timer t WHERE t.lane = n.lane AND t.phase = 'p'
+                           AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
+                       ORDER BY t.due, t.id LIMIT 256) e
+                   GROUP BY e.shard)
+               SELECT s.number, s.owner, s.epoch, s.takeovers, s.taken_over,
+                   (SELECT f.due FROM first f WHERE f.shard = s.number)
                FROM tourbillon.shard s ORDER BY s.number";
     for row in session.read(sql, &[]).await.map_err(failed)? {
         let owner: Option<i64> = row.get(1);

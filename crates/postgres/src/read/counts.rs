@@ -45,8 +45,8 @@ pub(crate) async fn horizon(deployment: &Deployment) -> Result<Horizon, StoreErr
     let argument = deployment.time.argument();
     let most = i64::try_from(LOOKS).unwrap_or(i64::MAX) + 1;
     let sql = "SELECT coalesce($1, tourbillon.now_ms()), d.due, count(*) FROM (
-                   SELECT c.due FROM generate_series(0, 15) AS s (number), LATERAL (
-                       SELECT t.due, t.id FROM tourbillon.timer t WHERE t.shard = s.number AND t.phase = 'p'
+                   SELECT c.due FROM generate_series(0, 63) AS s (number), LATERAL (
+                       SELECT t.due, t.id FROM tourbillon.timer t WHERE t.lane = s.number AND t.phase = 'p'
                            AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
                        ORDER BY t.due, t.id LIMIT $2) c
                    ORDER BY c.due LIMIT $2) d

@@ -53,10 +53,10 @@ pub(crate) async fn upcoming(
     limit: u32,
 ) -> Result<Vec<(UtcMillis, TimerId)>, StoreError> {
     let mut session = deployment.session().await?;
-    // Each shard has an index by due moment.
-    let sql = "SELECT c.due, c.id FROM generate_series(0, 15) AS s (number), LATERAL (
+    // Each lane has an index by due moment.
+    let sql = "SELECT c.due, c.id FROM generate_series(0, 63) AS s (number), LATERAL (
                    SELECT t.due, t.id FROM tourbillon.timer t
-                   WHERE t.shard = s.number AND t.phase = 'p' AND t.due >= $1 AND t.due < $2
+                   WHERE t.lane = s.number AND t.phase = 'p' AND t.due >= $1 AND t.due < $2
                        AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
                    ORDER BY t.due, t.id LIMIT $3) c
                ORDER BY c.due, c.id LIMIT $3";

@@ -173,17 +173,17 @@ pub(crate) async fn list(
     let limit = i64::from(limit.max(1));
     let most = all.number(limit + 1);
     let by = order.column().map_or_else(String::new, |column| format!("{column} {direction}, "));
-    let is_by_shard = filter.phase == Some(Phase::Pending) && order == Order::Due;
-    if is_by_shard {
-        all.add("r.shard = s.number");
+    let is_by_lane = filter.phase == Some(Phase::Pending) && order == Order::Due;
+    if is_by_lane {
+        all.add("r.lane = s.number");
     }
     let conditions =
         if all.texts.is_empty() { String::new() } else { format!("WHERE {}", all.texts.join(" AND ")) };
     let page = format!("{conditions} ORDER BY {by}r.id {direction} LIMIT ${most}");
-    let sql = if is_by_shard {
-        // The index by due moment is one of each shard. So each shard gives a page, and the first of all are chosen.
+    let sql = if is_by_lane {
+        // The index by due moment is one of each lane. So each lane gives a page, and the first of all are chosen.
         format!(
-            "SELECT {COLUMNS} FROM generate_series(0, 15) AS s (number),
+            "SELECT {COLUMNS} FROM generate_series(0, 63) AS s (number),
                  LATERAL (SELECT r.* FROM tourbillon.stored_timer r {page}) r
              ORDER BY {by}r.id {direction} LIMIT ${most}"
         )

@@ -22,6 +22,8 @@ CREATE TABLE tourbillon.timer (
     xid xid8,
     -- The last four bits of the id.
     shard smallint NOT NULL,
+    -- The group of namespaces by which a claim passes over a namespace that has its share.
+    lane smallint NOT NULL GENERATED ALWAYS AS (((hashtext(namespace) >> 16) & 63)::smallint) STORED,
     -- p: pending, or leased if it has a lease; c, r: cancelled or replaced during its lease; k: parked; d: dead.
     phase "char" NOT NULL DEFAULT 'p' CHECK (phase IN ('p', 'c', 'r', 'k', 'd')),
     namespace text COLLATE "C" NOT NULL,
@@ -39,7 +41,7 @@ CREATE TABLE tourbillon.timer (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 CREATE UNIQUE INDEX timer_key ON tourbillon.timer (namespace, key) WHERE key IS NOT NULL AND phase IN ('p', 'k');
-CREATE INDEX timer_due ON tourbillon.timer (shard, due, id) WHERE phase = 'p';
+CREATE INDEX timer_due ON tourbillon.timer (lane, due, id) WHERE phase = 'p';
 CREATE INDEX timer_xid ON tourbillon.timer (xid) WHERE xid IS NOT NULL AND phase = 'p';
 CREATE INDEX timer_parked ON tourbillon.timer (reason, due, id) WHERE phase = 'k';
 CREATE INDEX timer_dead ON tourbillon.timer (died, id) WHERE phase = 'd';
@@ -98,6 +100,10 @@ $$ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
 
 CREATE FUNCTION tourbillon.shard_of(p_id uuid) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT (get_byte(uuid_send(p_id), 15) & 15)::smallint $$;
+
+-- The lane of a namespace, as the column `timer.lane` has it.
+CREATE FUNCTION tourbillon.lane_of(p_namespace text) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
+$$ SELECT ((hashtext(p_namespace) >> 16) & 63)::smallint $$;
 
 -- The value of `timer.xid` for a row that this transaction writes. The call may have waited for a lock since `p_now`.
 CREATE FUNCTION tourbillon.xid_for(p_due bigint, p_now bigint) RETURNS xid8 LANGUAGE sql VOLATILE AS

@@ -18,7 +18,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op,
-    Outcome, Page, Reaped, StoreError, TimerStore,
+    Outcome, Page, Reaped, Shares, StoreError, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -123,7 +123,24 @@ impl TimerStore for PostgresStore {
 
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed> {
         let claims = Arc::clone(&self.claims);
-        self.call(async move { claims.claim(by, claim, limit).await })
+        self.call(async move { claims.claim(by, claim, limit, None).await })
+    }
+
+    fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
+        let claims = Arc::clone(&self.claims);
+        self.call(async move { claims.claim(by, claim, limit, Some(&shares)).await })
+    }
+
+    fn claim_parked(
+        &self,
+        by: Claimant,
+        claim: u64,
+        reason: Box<str>,
+        wanted: u32,
+        limit: Limit,
+    ) -> Answer<'_, Option<Claimed>> {
+        let claims = Arc::clone(&self.claims);
+        self.call(async move { claims.claim_parked(by, claim, &reason, wanted, limit).await.map(Some) })
     }
 
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {

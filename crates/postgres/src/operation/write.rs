@@ -3,6 +3,7 @@
 use super::transaction::{Act, Turn};
 use crate::layout::{Id, Stored, millis};
 use crate::link::{Failure, Param, Session, io};
+use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::State;
@@ -37,18 +38,23 @@ pub(crate) async fn write(
     };
     let mut ordered: Vec<_> = changes.timers.iter().collect();
     ordered.sort_by_key(|change| rank(change.before.as_ref(), change.after.as_ref()));
+    let mut new = Vec::new();
     for change in ordered {
         match (&change.before, &change.after) {
             (Some(before), None) => remove(session, before).await?,
             (Some(before), Some(after)) => update(session, now, before, after).await?,
-            (None, Some(after)) => insert(session, turn, now, after).await?,
+            (None, Some(after)) => new.push(after),
             (None, None) => {}
         }
         if let Some(Timer { state: State::Pending, due, .. }) = &change.after {
             act.made_due = Some(act.made_due.map_or(*due, |first| first.min(*due)));
         }
     }
-    Ok(())
+    match &new[..] {
+        [] => Ok(()),
+        [timer] => insert(session, turn, now, timer).await,
+        timers => insert_many(session, turn, now, timers).await,
+    }
 }
 
 async fn remove(session: &mut Session, timer: &Timer) -> Result<(), Failure> {
@@ -93,6 +99,61 @@ async fn update(session: &mut Session, now: UtcMillis, before: &Timer, after: &T
     if was.lease.is_some() && stored.lease.is_none() {
         let sql = "DELETE FROM tourbillon.lease l WHERE l.id = $1";
         session.query(sql, &[(&stored.id, Type::UUID)]).await?;
+    }
+    Ok(())
+}
+
+/// Inserts timers by one statement, which is one change of the counts. The import of a backup has many.
+async fn insert_many(
+    session: &mut Session,
+    turn: &mut Turn,
+    now: UtcMillis,
+    timers: &[&Timer],
+) -> Result<(), Failure> {
+    let rows: Vec<Stored> = timers.iter().map(|timer| Stored::of(timer)).collect();
+    let ids: Vec<Id> = rows.iter().map(|row| row.id).collect();
+    let dues: Vec<i64> = rows.iter().map(|row| row.due).collect();
+    let createds: Vec<i64> = rows.iter().map(|row| row.created).collect();
+    let phases: Vec<&str> = rows.iter().map(|row| row.phase).collect();
+    let namespaces: Vec<&str> = rows.iter().map(|row| &*row.namespace).collect();
+    let keys: Vec<Option<&str>> = rows.iter().map(|row| row.key.as_deref()).collect();
+    let kinds: Vec<&str> = rows.iter().map(|row| &*row.kind).collect();
+    let payloads: Vec<&[u8]> = rows.iter().map(|row| &*row.payload).collect();
+    let labels: Vec<Option<String>> = rows.iter().map(Stored::labels_json).collect();
+    let reasons: Vec<Option<&str>> = rows.iter().map(|row| row.reason.as_deref()).collect();
+    let dieds: Vec<Option<i64>> = rows.iter().map(|row| row.died).collect();
+    let extras: Vec<Option<&str>> = rows.iter().map(|row| row.extra.as_deref()).collect();
+    let sql = "INSERT INTO tourbillon.timer (id, due, created, xid, shard, phase, namespace, key, kind, payload,
+                   labels, reason, died, extra)
+               SELECT n.id, n.due, n.created, tourbillon.xid_for(n.due, $4), tourbillon.shard_of(n.id),
+                   n.phase::\"char\", n.namespace, n.key, n.kind, n.payload,
+                   CASE WHEN n.labels IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(n.labels::jsonb)) END,
+                   n.reason, n.died, n.extra::jsonb
+               FROM unnest($1, $2, $3, $5, $6, $7, $8, $9, $10, $11, $12, $13) AS n (id, due, created, phase,
+                   namespace, key, kind, payload, labels, reason, died, extra)
+               ON CONFLICT DO NOTHING RETURNING id";
+    let now = millis(now);
+    let params: [Param<'_>; 13] = [
+        (&ids, Type::UUID_ARRAY),
+        (&dues, Type::INT8_ARRAY),
+        (&createds, Type::INT8_ARRAY),
+        (&now, Type::INT8),
+        (&phases, Type::TEXT_ARRAY),
+        (&namespaces, Type::TEXT_ARRAY),
+        (&keys, Type::TEXT_ARRAY),
+        (&kinds, Type::TEXT_ARRAY),
+        (&payloads, Type::BYTEA_ARRAY),
+        (&labels, Type::TEXT_ARRAY),
+        (&reasons, Type::TEXT_ARRAY),
+        (&dieds, Type::INT8_ARRAY),
+        (&extras, Type::TEXT_ARRAY),
+    ];
+    let rows = session.query(sql, &params).await?;
+    let stored: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
+    if stored.len() < timers.len() {
+        // As in `insert`.
+        turn.also.extend(timers.iter().map(|timer| timer.id).filter(|id| !stored.contains(&Id(*id))));
+        return Err(Failure::Again(io("another transaction has stored a timer with the same id or key")));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 mod conformance;
 mod disk;
+mod documents;
 mod figures;
 mod functions;
 mod held;
@@ -14,6 +15,7 @@ mod opening;
 mod plans;
 mod pooled;
 mod races;
+mod restores;
 mod server;
 mod session;
 mod through_functions;

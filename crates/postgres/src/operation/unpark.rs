@@ -47,9 +47,9 @@ impl Work for Unpark<'_> {
     }
 }
 
-/// Makes up to `limit` timers pending that are parked for a reason. With an owner, only the timers in the shards of that
-/// node count. Returns the number of timers. If it is below the limit, no timer that counts is parked for the reason any
-/// more.
+/// Makes up to `limit` timers pending that are parked for a reason. With an owner, only the timers in the shards of
+/// that node count. Returns the number of timers. If it is below the limit, no timer that counts is parked for the
+/// reason any more.
 pub(super) async fn unpark(
     transactions: &Transactions,
     durability: Durability,

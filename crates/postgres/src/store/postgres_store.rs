@@ -101,8 +101,8 @@ impl PostgresStore {
         self.node.incarnation.cast_unsigned()
     }
 
-    /// Returns those of some reasons for which any process has parked timers. A process that waits for parked timers asks
-    /// again and again, since a pool passes no notifications on.
+    /// Returns those of some reasons for which any process has parked timers. A process that waits for parked timers
+    /// asks again and again, since a pool passes no notifications on.
     ///
     /// # Errors
     ///

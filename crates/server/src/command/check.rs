@@ -108,7 +108,8 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
     show(&place, Some(&report), &found, matches)
 }
 
-/// Checks the schema in PostgreSQL, without a change, with its shared documents, and the files beside it. Fails if the schema has another version.
+/// Checks the schema in PostgreSQL with its shared documents, without a change, and the files beside it. Fails if the
+/// schema has another version.
 fn check_postgres(config: &Config, postgres: &PostgresSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the schema {} (version {})", postgres.schema, tourbillon_postgres::VERSION);
     let failure = |error| -> Failure { format!("the schema {}: {error}", postgres.schema).into() };

@@ -73,8 +73,8 @@ fn lock(data: &Path) -> Result<File, OpenError> {
     }
 }
 
-/// Returns a notice for each file in a data folder that is left from the time before nodes shared the timers. `place` says
-/// where the timers and namespaces are.
+/// Returns a notice for each file in a data folder that is left from the time before nodes shared the timers. `place`
+/// says where the timers and namespaces are.
 fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
     let files = [("namespaces.json", "the namespaces are"), ("timers.redb", "the timers are")];
     let unused = files.map(|(file, content)| (data.join(file), content)).into_iter();
@@ -109,8 +109,8 @@ fn add_missing(
 impl Service {
     /// Opens the files of a service, and begins to deliver due timers on the calling runtime.
     ///
-    /// If the settings name Redis servers or a PostgreSQL server, the timers and namespaces are there. The call then waits
-    /// for the servers' answers.
+    /// If the settings name Redis servers or a PostgreSQL server, the timers and namespaces are there. The call then
+    /// waits for the servers' answers.
     ///
     /// # Errors
     ///

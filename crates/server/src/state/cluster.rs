@@ -1,5 +1,5 @@
-//! The store of a deployment that several nodes share, in Redis or in PostgreSQL. Everything that the nodes share beside
-//! the timers stands behind [`ClusterStore`]: namespaces, operations, renewals of claims.
+//! The store of a deployment that several nodes share, in Redis or in PostgreSQL. Everything that the nodes share
+//! beside the timers stands behind [`ClusterStore`]: namespaces, operations, renewals of claims.
 
 use tourbillon_durable::store::{Answer, TimerStore};
 use tourbillon_postgres::PostgresStore;
@@ -33,8 +33,8 @@ pub(crate) trait ClusterStore: TimerStore {
     /// Returns the number of this start of the process, by which the other nodes know this node.
     fn incarnation(&self) -> u64;
 
-    /// Calls `tell` whenever a node has parked a timer (held it in the store). Returns false if the store tells
-    /// nothing. Then the caller asks again and again by [`parked_among`](Self::parked_among).
+    /// Calls `tell` whenever a node has parked a timer (held it in the store). Returns false if the store
+    /// reports nothing. Then the caller asks again and again by [`parked_among`](Self::parked_among).
     fn on_parked(&self, tell: ParkedListener) -> bool {
         drop(tell);
         false
@@ -45,8 +45,8 @@ pub(crate) trait ClusterStore: TimerStore {
         Box::pin(async { Ok(reasons) })
     }
 
-    /// Returns a text that changes when this node gets or loses shards (parts of the timers). A store that tells of
-    /// parked timers tells of this change, too, and returns an empty text.
+    /// Returns a text that changes when this node gets or loses shards (parts of the timers). A store that
+    /// reports parked timers reports this change, too, and returns an empty text.
     fn owned_shards(&self) -> String {
         String::new()
     }

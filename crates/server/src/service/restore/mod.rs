@@ -1,5 +1,5 @@
-//! Restores a backup into the data folder of a service that does not run, into its SQLite database, or into a deployment
-//! without nodes.
+//! Restores a backup into the data folder of a service that does not run, into its SQLite database, or into a
+//! deployment without nodes.
 //!
 //! # A restore that is killed
 //! A restore makes the file `restoring` before it stores the first timer, while it has the store open. It removes the

@@ -110,7 +110,7 @@ impl Change {
             (&self.value, Type::BYTEA),
             (&self.fresh, Type::INT8),
         ];
-        let sql = "SELECT r.is_replaced, r.found FROM tourbillon.replace_document($1, $2, $3, $4) r";
+        let sql = "SELECT r.is_replaced, r.version_after FROM tourbillon.replace_document($1, $2, $3, $4) r";
         let rows = session.query(sql, &params).await?;
         Ok(rows.first().map_or((false, 0), |row| (row.get(0), row.get(1))))
     }

@@ -86,7 +86,7 @@ fn a_restore_that_is_given_up_killed_or_impossible_leaves_nothing() {
     let restore = begin(&store);
     block_on(restore.import(timers(100))).unwrap();
     let again = block_on(restore.import(timers(1))).unwrap_err();
-    assert!(again.to_string().contains("comes twice"), "{again}");
+    assert!(again.to_string().contains("is stored already"), "{again}");
     drop(restore);
     let restore = begin(&store);
     block_on(restore.import(timers(100))).unwrap();

@@ -1,16 +1,17 @@
 //! The operations of one call, in one transaction.
 
 use super::creations::place_many;
-use super::needs::held;
+use super::needs::{gather_all, held};
 use super::operate::{foresee, operate};
 use super::transaction::{Act, Done, Turn, Work};
+use super::write::write;
 use crate::layout::Id;
 use crate::link::{Failure, Session};
 use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
 use tourbillon_durable::state::{Phase, Token};
 use tourbillon_durable::store::{IfPresent, Op, Outcome};
-use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
+use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
 /// Returns whether a timer may be stored by a statement that looks at no other timer.
 pub(super) fn is_plain(op: &Op) -> Option<&Timer> {
@@ -61,6 +62,9 @@ impl Work for Apply {
         turn: &'a mut Turn,
     ) -> Done<'a, Self::Result> {
         Box::pin(async move {
+            if let Some(outcomes) = withdraw_many(session, act, turn, &self.ops).await? {
+                return Ok((outcomes, Vec::new()));
+            }
             let held = if turn.skips { held(session, &self.ops).await? } else { BTreeSet::new() };
             let (mut outcomes, mut late) = (Vec::with_capacity(self.ops.len()), Vec::new());
             let made = self.apply_many(session, act, &held).await?;
@@ -119,6 +123,25 @@ impl Apply {
         };
         Ok(timers.iter().map(outcome).collect())
     }
+}
+
+/// Applies operations all of which withdraw timers by their ids, as an operation on many timers does. Such an operation
+/// touches no other timer. `None` if there is another operation among them, or a single one.
+async fn withdraw_many(
+    session: &mut Session,
+    act: &mut Act,
+    turn: &mut Turn,
+    ops: &[Op],
+) -> Result<Option<Vec<Outcome>>, Failure> {
+    let withdrawn = |op: &Op| if let Op::Cancel(Address::Id(id), _) = op { Some(Id(*id)) } else { None };
+    let Some(ids) = ops.iter().map(withdrawn).collect::<Option<BTreeSet<Id>>>() else { return Ok(None) };
+    if ops.len() < 2 {
+        return Ok(None);
+    }
+    let known = gather_all(session, act, &ids).await?;
+    let (outcomes, changes) = known.dry_run().apply_all(ops.to_vec())?;
+    write(session, act, turn, known.now, &changes).await?;
+    Ok(Some(outcomes))
 }
 
 /// Ends deliveries that leave nothing behind. Returns the ids of their timers. The others have lost their leases, or a

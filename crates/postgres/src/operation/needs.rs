@@ -90,6 +90,19 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &O
     Ok(known)
 }
 
+/// Locks and reads timers by their ids, with a statement for all of them.
+pub(crate) async fn gather_all(
+    session: &mut Session,
+    act: &Act,
+    ids: &BTreeSet<Id>,
+) -> Result<Known, Failure> {
+    let all: Vec<Id> = ids.iter().copied().collect();
+    let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id FOR UPDATE";
+    session.read(sql, &[(&all, Type::UUID_ARRAY)]).await?;
+    let now = now(session, act).await?;
+    Ok(Known { now, timers: read_all(session, ids).await?, remembered: None })
+}
+
 /// Reads the timer whose delivery an operation ends, and does not lock it.
 pub(crate) async fn look_at(session: &mut Session, act: &Act, op: &Op) -> Result<Known, Failure> {
     let timers = read_all(session, &ids_of(core::slice::from_ref(op))).await?;

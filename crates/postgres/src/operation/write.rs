@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::State;
-use tourbillon_durable::store::dry_run::Changes;
+use tourbillon_durable::store::dry_run::{Change, Changes};
 use tourbillon_durable::timer::Timer;
 
 /// Writes changes within an open transaction. The timers that exist are locked. If a new timer's id or key is in the
@@ -24,10 +24,12 @@ pub(crate) async fn write(
         let sql = "DELETE FROM tourbillon.remembered m WHERE m.id = ANY ($1)";
         session.query(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
     }
-    for (id, until) in &changes.remember {
-        let sql = "INSERT INTO tourbillon.remembered (id, until) VALUES ($1, $2)
+    if !changes.remember.is_empty() {
+        let (ids, untils): (Vec<Id>, Vec<i64>) =
+            changes.remember.iter().map(|(id, until)| (Id(*id), millis(*until))).unzip();
+        let sql = "INSERT INTO tourbillon.remembered (id, until) SELECT n.id, n.until FROM unnest($1, $2) AS n (id, until)
                    ON CONFLICT (id) DO UPDATE SET until = excluded.until";
-        session.query(sql, &[(&Id(*id), Type::UUID), (&millis(*until), Type::INT8)]).await?;
+        session.query(sql, &[(&ids, Type::UUID_ARRAY), (&untils, Type::INT8_ARRAY)]).await?;
     }
     // Timers that give up their keys come before the timers that take the keys.
     let rank = |before: Option<&Timer>, after: Option<&Timer>| match (before, after) {
@@ -38,13 +40,15 @@ pub(crate) async fn write(
     };
     let mut ordered: Vec<_> = changes.timers.iter().collect();
     ordered.sort_by_key(|change| rank(change.before.as_ref(), change.after.as_ref()));
+    let is_removed = |change: &&&Change| change.before.is_some() && change.after.is_none();
+    let removed = ordered.iter().filter(is_removed).filter_map(|change| change.before.as_ref());
+    remove(session, removed.map(|timer| Id(timer.id)).collect()).await?;
     let mut new = Vec::new();
     for change in ordered {
         match (&change.before, &change.after) {
-            (Some(before), None) => remove(session, before).await?,
             (Some(before), Some(after)) => update(session, now, before, after).await?,
             (None, Some(after)) => new.push(after),
-            (None, None) => {}
+            (_, None) => {}
         }
         if let Some(Timer { state: State::Pending, due, .. }) = &change.after {
             act.made_due = Some(act.made_due.map_or(*due, |first| first.min(*due)));
@@ -57,10 +61,13 @@ pub(crate) async fn write(
     }
 }
 
-async fn remove(session: &mut Session, timer: &Timer) -> Result<(), Failure> {
-    let sql = "WITH ended AS (DELETE FROM tourbillon.lease l WHERE l.id = $1)
-               DELETE FROM tourbillon.timer t WHERE t.id = $1";
-    session.query(sql, &[(&Id(timer.id), Type::UUID)]).await.map(drop)
+async fn remove(session: &mut Session, ids: Vec<Id>) -> Result<(), Failure> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let sql = "WITH ended AS (DELETE FROM tourbillon.lease l WHERE l.id = ANY ($1))
+               DELETE FROM tourbillon.timer t WHERE t.id = ANY ($1)";
+    session.query(sql, &[(&ids, Type::UUID_ARRAY)]).await.map(drop)
 }
 
 /// Calls `call` with the values of a row: the parameters 1 to 13 of `update` and `insert`.

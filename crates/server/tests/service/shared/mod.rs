@@ -400,22 +400,24 @@ async fn a_namespace_that_one_node_removes_is_gone_for_the_others(deployment: De
 }
 
 /// Makes `count` timers with the label `x`.
-async fn make_labelled(node: &Rig, count: usize) {
+async fn make_labelled(node: &Rig, count: u64) {
     for portion in 0..count / 500 {
         let put = |number: usize| {
-            let callback = json!({ "url": "http://127.0.0.1:9/" });
+            let callback = json!({ "url": "http://127.0.0.1:9999/" });
             let timer = json!({ "delay_ms": 3_600_000, "callback": callback, "labels": ["x"] });
             json!({ "put": { "key": format!("{portion}-{number}"), "timer": timer } })
         };
         let changes: Vec<_> = (0..500).map(put).collect();
         let (status, answer) =
             node.send("POST", "/v1/namespaces/default/batch", json!({ "changes": changes })).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
+        let results = answer["results"].as_array().unwrap();
+        let are_made = results.iter().all(|result| result["placed"]["outcome"] == "created");
+        assert!(status == StatusCode::OK && are_made, "{answer}");
     }
 }
 
 async fn an_operation_is_shown_by_all_nodes_and_goes_on_when_its_node_stops(deployment: Deployment) {
-    const COUNT: usize = 3_000;
+    const COUNT: u64 = 3_000;
     let (one, two) = (deployment.node().await, deployment.node().await);
     make_labelled(&one, COUNT).await;
     let (status, begun) =
@@ -430,7 +432,9 @@ async fn an_operation_is_shown_by_all_nodes_and_goes_on_when_its_node_stops(depl
         (seen["state"] != "running").then_some(seen)
     })
     .await;
-    assert_eq!((&ended["state"], &ended["changed"]), (&json!("done"), &json!(COUNT)), "{ended}");
+    // The last step of the node that stops may have its effect after the other node has taken the operation over.
+    let counted = ended["changed"].as_u64().unwrap();
+    assert!(ended["state"] == "done" && (COUNT - 1_000..=COUNT).contains(&counted), "{ended}");
     let (_, stats) = two.send("GET", "/v1/stats", Value::Null).await;
     assert_eq!(stats["pending"], 0);
     let (_, list) = two.send("GET", "/v1/namespaces/default/operations", Value::Null).await;

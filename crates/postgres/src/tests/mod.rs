@@ -1,6 +1,7 @@
 //! Tests on a server. Each test starts a server of its own, and is skipped with a message if PostgreSQL is not
 //! installed.
 
+mod bulk;
 mod conformance;
 mod disk;
 mod documents;

@@ -80,6 +80,15 @@ pub(super) fn fresh_version() -> i64 {
     i64::try_from(random).unwrap_or(1).max(1)
 }
 
+/// Checks the name of a document, and the length of its value.
+pub(super) fn admit(name: &str, length: usize) -> Result<(), StoreError> {
+    if name.len() > LONGEST_NAME || name.contains('\0') || length > MOST {
+        let message = format!("a document of {length} bytes under a name of {} bytes", name.len());
+        return Err(StoreError::new(StoreErrorKind::Limit, message));
+    }
+    Ok(())
+}
+
 /// The change of a document.
 struct Change {
     name: String,
@@ -91,11 +100,7 @@ struct Change {
 
 impl Change {
     fn new(name: &str, version: u64, value: Option<&[u8]>) -> Result<Self, StoreError> {
-        let length = value.map_or(0, <[u8]>::len);
-        if name.len() > LONGEST_NAME || name.contains('\0') || length > MOST {
-            let message = format!("a document of {length} bytes under a name of {} bytes", name.len());
-            return Err(StoreError::new(StoreErrorKind::Limit, message));
-        }
+        admit(name, value.map_or(0, <[u8]>::len))?;
         let (name, value) = (name.to_owned(), value.map(<[u8]>::to_vec));
         Ok(Self { name, version: version.cast_signed(), value, fresh: fresh_version() })
     }

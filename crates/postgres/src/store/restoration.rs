@@ -9,7 +9,7 @@
 //! | a caller creates a timer in SQL meanwhile | the caller waits. Its timer comes after the restore, or fails by a taken key |
 //! | a node starts meanwhile | it finds the timers as those of any transaction that was open for long |
 
-use super::documents::fresh_version;
+use super::documents::{admit, fresh_version};
 use super::postgres_store::PostgresStore;
 use crate::deployment::Deployment;
 use crate::link::{Failure, Param, Session, io};
@@ -142,8 +142,10 @@ impl Restoration {
     ///
     /// # Errors
     ///
-    /// Fails if the server cannot be reached. Then the restore cannot go on.
+    /// Fails if the name or the value is too long, as [`PostgresStore::replace_document`] does. Fails if the server
+    /// cannot be reached. Then the restore cannot go on.
     pub async fn set_document(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
+        admit(name, value.len())?;
         self.write_document(name, value, fresh_version()).await
     }
 

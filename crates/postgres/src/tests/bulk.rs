@@ -19,7 +19,7 @@ fn place(store: &PostgresStore, count: u128) -> Vec<TimerId> {
     let ids: Vec<TimerId> = (1..=count).map(TimerId::from_u128).collect();
     let op = |id: &TimerId| {
         let mut timer = Timer::new(*id, "mail", store.now());
-        timer.has_chosen_id = id.as_u128() % 2 == 0;
+        timer.has_chosen_id = id.as_u128().is_multiple_of(2);
         Op::Place(Box::new(timer), IfPresent::Reject)
     };
     for portion in ids.chunks(500) {
@@ -59,7 +59,7 @@ fn many_timers_are_withdrawn_in_one_transaction_whatever_their_states() {
         server.sql("SELECT count(*), count(*) FILTER (WHERE phase = 'c') FROM tourbillon.timer"),
         "100|100"
     );
-    let remembered = ids.iter().filter(|id| id.as_u128() % 2 == 0 && !leased.contains(id)).count();
+    let remembered = ids.iter().filter(|id| id.as_u128().is_multiple_of(2) && !leased.contains(id)).count();
     assert_eq!(server.sql("SELECT count(*) FROM tourbillon.remembered"), remembered.to_string());
     assert_eq!(block_on(store.check()).unwrap(), []);
 }

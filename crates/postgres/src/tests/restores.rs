@@ -20,7 +20,7 @@ fn timers(count: u128) -> Vec<Timer> {
         let mut timer = Timer::new(TimerId::from_u128(number + 1), "mail", due);
         timer.key = Some(format!("key {number}").into());
         timer.labels = vec!["a".into(), "b\"".into()];
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             timer.state = tourbillon_durable::state::State::Parked("why".into());
         }
         timer

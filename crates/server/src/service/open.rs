@@ -91,11 +91,11 @@ fn add_missing(
     stored: &str,
     notices: &mut Vec<Box<str>>,
 ) -> io::Result<()> {
-    let notice = |name: &Box<str>| {
+    let notice = |name: &str| {
         format!("the namespace {name:?} has timers and is not {stored}: it has no limits and no secrets")
             .into()
     };
-    notices.extend(missing.iter().map(notice));
+    notices.extend(missing.iter().map(|name| notice(name)));
     if missing.is_empty() {
         return Ok(());
     }

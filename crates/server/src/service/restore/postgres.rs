@@ -1,7 +1,7 @@
 //! Restores a backup into PostgreSQL. The restore is one transaction, so the timers and namespaces of the backup exist
 //! together or not at all.
 
-use super::{Merged, RestoreError, Restored, file_error, merged, refuse_beside_nodes, verified};
+use super::{Merged, RestoreError, Restored, file_error, is_empty, merged, refuse_beside_nodes, verified};
 use crate::service::deployment::open_postgres;
 use crate::settings::PostgresSettings;
 use crate::state::{Map, NAMESPACES};
@@ -12,8 +12,15 @@ use std::io::{self, BufReader};
 use std::path::Path;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::backup::{BackupError, Restore};
-use tourbillon_durable::store::{StoreError, TimerStore as _};
+use tourbillon_durable::store::{StoreError, StoreErrorKind, TimerStore as _};
 use tourbillon_durable::timer::Timer;
+use tourbillon_postgres::{PostgresStore, Restoration};
+
+/// Begins the transaction of a restore. Fails if a caller has created a timer by now.
+fn begin(store: &PostgresStore) -> Result<Restoration, StoreError> {
+    let message = "a timer was created while the backup was read; a restore needs an empty store";
+    block_on(store.begin_restore())?.ok_or_else(|| StoreError::new(StoreErrorKind::Limit, message))
+}
 
 /// Restores a backup into a schema of PostgreSQL without timers and without running nodes. The closure `how` gets the
 /// present moment by the store's clock, and returns how the timers are restored. If the restore fails, the schema is as
@@ -32,15 +39,21 @@ pub(crate) fn restore_in_postgres(
     let (at, attached) = verified(from)?;
     let store = open_postgres(postgres, postgres.migrates).map_err(of_store)?;
     refuse_beside_nodes(&store, &name)?;
-    let not_empty = || RestoreError::Deployment(name.clone(), BackupError::NotEmpty);
-    let begun = block_on(store.begin_restore()).map_err(of_store)?.ok_or_else(not_empty)?;
-    let mut used = BTreeSet::new();
+    if !is_empty(&store).map_err(of_store)? {
+        return Err(RestoreError::Deployment(name.clone(), BackupError::NotEmpty));
+    }
+    // The transaction begins with the first timers. Until then the file is read, which may take minutes.
+    let (mut begun, mut used) = (None, BTreeSet::new());
     let import = |timers: Vec<Timer>| {
         used.extend(timers.iter().map(|timer| timer.namespace.clone()));
-        block_on(begun.import(timers))
+        if begun.is_none() {
+            begun = Some(begin(&store)?);
+        }
+        begun.as_ref().map_or(Ok(()), |begun| block_on(begun.import(timers)))
     };
     let open = || File::open(from).map(BufReader::new);
     let timers = how(store.now()).read_into(open, import).map_err(of_backup)?;
+    let begun = begun.map_or_else(|| begin(&store), Ok).map_err(of_store)?;
     let there = block_on(begun.document(NAMESPACES)).map_err(of_store)?;
     let of_notes = |error: serde_json::Error| file_error(Path::new(NAMESPACES))(io::Error::from(error));
     let mut there: Map =

@@ -1,83 +1,27 @@
 //! Tests several services, called nodes, on a single deployment in Redis or in PostgreSQL. A change through one node
 //! holds for the others. Without `redis-server` or PostgreSQL, the tests say that they were skipped.
 
+mod deployment;
 mod postgres;
 mod redis;
 
 use crate::rig::{Receiver, Rig};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use deployment::Deployment;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tourbillon_api::Moment;
 use tourbillon_fault::{Postgres, Server};
-use tourbillon_server::{PostgresSettings, RedisSettings, Settings, router};
+use tourbillon_server::router;
 use tower::ServiceExt as _;
 
 /// The longest time for which a test waits for an event that should come within seconds. The time is long, because the
 /// machine may be busy.
 const SOON: Duration = Duration::from_secs(60);
 const TIMERS: &str = "/v1/namespaces/default/timers";
-
-/// The server of a deployment.
-enum Deployment {
-    Redis(Server),
-    Postgres(Postgres),
-}
-
-impl Deployment {
-    /// Lets a service share this deployment.
-    fn share(&self, settings: &mut Settings) {
-        let time = Duration::from_secs(2);
-        match self {
-            Self::Redis(server) => {
-                let connect = tourbillon_redis::Connect::single(&server.url()).unwrap();
-                let connect = connect.response_timeout(time).patience(time);
-                settings.redis = Some(RedisSettings::new(connect, "d"));
-            }
-            Self::Postgres(server) => {
-                let connect = tourbillon_postgres::Connect::to(&server.url()).unwrap();
-                let connect = connect.response_timeout(time).patience(time);
-                settings.postgres = Some(PostgresSettings::new(connect, "d"));
-            }
-        }
-    }
-
-    /// Starts a node of a service. The node has its own data folder.
-    async fn node(&self) -> Rig {
-        Rig::start_with(|settings| {
-            settings.lease = Duration::from_secs(3);
-            self.share(settings);
-        })
-        .await
-    }
-
-    /// Returns the number of shards, the parts of the timers.
-    fn shards(&self) -> u64 {
-        match self {
-            Self::Redis(_) => 64,
-            Self::Postgres(_) => 16,
-        }
-    }
-
-    /// Makes the server give no answer.
-    fn take_away(&mut self) {
-        match self {
-            Self::Redis(server) => server.stop(),
-            Self::Postgres(server) => server.stop(),
-        }
-    }
-
-    /// Makes the server answer again, with all of its data.
-    fn bring_back(&mut self) {
-        match self {
-            Self::Redis(server) => server.go_on(),
-            Self::Postgres(server) => server.run(),
-        }
-    }
-}
 
 /// Runs each of these tests on Redis and in PostgreSQL.
 macro_rules! on_each {
@@ -113,6 +57,7 @@ on_each! {
     an_idempotency_key_makes_one_timer_whatever_nodes_the_requests_reach
     namespaces_of_one_node_are_known_to_the_others_and_none_is_lost
     a_namespace_that_one_node_removes_is_gone_for_the_others
+    a_receiver_at_one_node_gets_the_timers_of_all_nodes
     a_claim_is_ended_and_prolonged_through_another_node
     nodes_show_each_other_and_who_has_the_shards
     the_page_of_a_node_shows_all_nodes
@@ -264,6 +209,34 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost(deploym
     // The timer goes on, whichever node has parked it.
     let received = tokio::time::timeout(SOON, async { receiver.next().await }).await.unwrap();
     assert_eq!(received.path, "/shop");
+}
+
+async fn a_receiver_at_one_node_gets_the_timers_of_all_nodes(deployment: Deployment) {
+    let (one, two) = (deployment.node().await, deployment.node().await);
+    until("both nodes have shards", async || {
+        let (_, nodes) = one.send("GET", "/v1/nodes", Value::Null).await;
+        let nodes = nodes["nodes"].as_array().unwrap();
+        let have_shards = nodes.iter().all(|node| node["shards"].as_u64() > Some(0));
+        (nodes.len() == 2 && have_shards).then_some(())
+    })
+    .await;
+    let mut waits = Vec::new();
+    for number in 0..16 {
+        let wish = json!({ "max": 1, "wait_ms": 15_000 });
+        let fetch = one.send("POST", "/v1/namespaces/default/queues/q/claims", wish);
+        let place = async {
+            let timer = json!({ "delay_ms": 20, "pull": { "queue": "q", "json": number } });
+            let (status, answer) = two.send("PUT", &format!("{TIMERS}/k{number}"), timer).await;
+            assert_eq!(status, StatusCode::CREATED, "{answer}");
+            Instant::now()
+        };
+        let ((_, answer), placed) = tokio::join!(fetch, place);
+        assert_eq!(answer["claims"][0]["key"], format!("k{number}"), "{answer}");
+        waits.push(placed.elapsed());
+    }
+    waits.sort_unstable();
+    eprintln!("from the creation to the receiver: median {:.2?}, longest {:.2?}", waits[8], waits[15]);
+    assert!(waits[15] < Duration::from_secs(10), "{waits:?}");
 }
 
 async fn a_claim_is_ended_and_prolonged_through_another_node(deployment: Deployment) {

@@ -327,12 +327,52 @@ impl Restore {
     pub fn restore<R: BufRead>(
         self,
         store: &dyn TimerStore,
-        mut read: impl FnMut() -> io::Result<R>,
+        read: impl FnMut() -> io::Result<R>,
     ) -> Result<u64, BackupError> {
         let counts = block_on(store.counts())?;
         if !counts.by_namespace.is_empty() || counts.quarantined > 0 {
             return Err(BackupError::NotEmpty);
         }
+        self.read_into(read, |timers| block_on(store.import(timers)))
+    }
+
+    /// Reads a backup as [`restore`](Self::restore) does, and hands the timers to `import`, up to 1,000 at a time. This
+    /// method is for a store that takes the whole backup in one transaction. Returns the number of timers.
+    ///
+    /// The whole file is checked before the first call of `import`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read or is not a complete backup, or if `import` fails.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tourbillon_durable::backup::{self, Restore};
+    ///
+    /// # use std::time::Duration;
+    /// # use tourbillon_durable::store::MemoryStore;
+    /// # use tourbillon_durable::{Durable, Spec};
+    /// # let durable = Durable::builder(MemoryStore::default()).bytes_handler("mail", async |_, _| {}).start()?;
+    /// # let hour = Duration::from_secs(3_600);
+    /// # durable.handle().schedule_bytes_blocking("mail", Spec::new(Vec::new()).key("order 17").after(hour))?;
+    /// # let store = durable.handle().timer_store();
+    /// let mut copy = Vec::new();
+    /// backup::write(&*store, &mut copy)?;
+    /// let mut timers = Vec::new();
+    /// let import = |portion| {
+    ///     timers.extend(portion);
+    ///     Ok(())
+    /// };
+    /// Restore::default().read_into(|| Ok(&copy[..]), import)?;
+    /// assert_eq!(timers[0].key.as_deref(), Some("order 17"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_into<R: BufRead>(
+        self,
+        mut read: impl FnMut() -> io::Result<R>,
+        mut import: impl FnMut(Vec<Timer>) -> Result<(), StoreError>,
+    ) -> Result<u64, BackupError> {
         let rate = self.rate.unwrap_or_default();
         let mut delay = self.due_floor.map(|floor| Delay { floor, rate, order: Vec::new() });
         each_timer(read()?, |timer| {
@@ -351,11 +391,11 @@ impl Restore {
             }
             waiting.push(timer);
             if waiting.len() == AT_ONCE {
-                block_on(store.import(core::mem::take(&mut waiting)))?;
+                import(core::mem::take(&mut waiting))?;
             }
             Ok(())
         })?;
-        block_on(store.import(waiting))?;
+        import(waiting)?;
         Ok(contents.timers)
     }
 }

@@ -28,5 +28,5 @@ mod tests;
 pub use call::{Call, CallError, CallErrorKind, Seen, Transactional, Value};
 pub use link::{Connect, ConnectError, Tls};
 pub use schema::VERSION;
-pub use store::{POLL, PostgresBuilder, PostgresStore, TTL};
+pub use store::{POLL, PostgresBuilder, PostgresStore, Restoration, SharedDocument, TTL};
 pub use tourbillon_api;

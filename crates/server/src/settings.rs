@@ -83,8 +83,7 @@ pub struct Settings {
     pub telemetry: TelemetrySettings,
 }
 
-/// The settings of the Redis deployment that stores a service's timers.
-/// The schema in PostgreSQL that stores a service's timers.
+/// The schema in PostgreSQL that stores a service's timers and namespaces.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PostgresSettings {

@@ -2,7 +2,7 @@
 
 use super::creations::place_many;
 use super::needs::held;
-use super::operate::{end_all, foresee, operate};
+use super::operate::{foresee, operate, operate_all};
 use super::transaction::{Act, Done, Turn, Work};
 use crate::layout::Id;
 use crate::link::{Failure, Session};
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
 use tourbillon_durable::state::{Phase, Token};
 use tourbillon_durable::store::{IfPresent, Op, Outcome};
-use tourbillon_durable::timer::{KeyOf, Timer, TimerId};
+use tourbillon_durable::timer::{Address, KeyOf, Timer, TimerId};
 
 /// Returns whether a timer may be stored by a statement that looks at no other timer.
 pub(super) fn is_plain(op: &Op) -> Option<&Timer> {
@@ -44,6 +44,11 @@ pub(super) fn is_end(op: &Op) -> bool {
     ended_by(op) != TimerId::from_u128(0)
 }
 
+/// Returns whether an operation withdraws a timer by its id, as each of an operation on many timers does.
+fn withdraws_an_id(op: &Op) -> bool {
+    matches!(op, Op::Cancel(Address::Id(_), _))
+}
+
 /// The work of a call: operations in their order.
 pub(super) struct Apply(pub(super) Vec<Op>);
 
@@ -59,6 +64,9 @@ impl Work for Apply {
         Box::pin(async move {
             if self.0.iter().all(is_end) {
                 return apply_ends(session, act, turn, &self.0).await;
+            }
+            if self.0.iter().all(withdraws_an_id) {
+                return operate_all(session, act, turn, self.0.clone()).await;
             }
             let mut outcomes = Vec::with_capacity(self.0.len());
             for (op, made) in self.0.iter().zip(self.place_all(session, act).await?) {
@@ -141,7 +149,7 @@ async fn apply_ends(
     let ended = end_many(session, act.deployment.time.argument(), &acks).await?;
     let is_ended = |op: &Op| acked(op).is_some_and(|(id, _)| ended.contains(&Id(id)));
     let left = ends.iter().filter(|op| !is_ended(op)).cloned().collect();
-    let mut others = end_all(session, act, turn, left).await?.into_iter();
+    let mut others = operate_all(session, act, turn, left).await?.into_iter();
     let outcome = |op: &Op| match acked(op) {
         Some((id, _)) if is_ended(op) => {
             Some(Outcome::Ended { id, phase: Phase::Done, next: None, skipped: 0 })

@@ -37,7 +37,7 @@ impl Batches {
             [] if is_synced => return self.flush().await.map(|()| Vec::new()),
             [] => return Ok(Vec::new()),
             [Op::Unpark(reason, limit)] => {
-                let count = unpark(&self.transactions, durability, reason, *limit).await?;
+                let count = unpark(&self.transactions, durability, reason, *limit, None).await?;
                 return Ok(vec![Outcome::Unparked(count)]);
             }
             [op] => {
@@ -55,6 +55,11 @@ impl Batches {
         }
         // An end that must be on the disk is answered only once it is.
         self.apply_together(ops, durability).await
+    }
+
+    /// Makes up to `limit` timers pending that are parked for a reason in the shards of a node. Returns their number.
+    pub(crate) async fn put_back(&self, reason: &str, limit: u32, owner: i64) -> Result<u32, StoreError> {
+        unpark(&self.transactions, Durability::Volatile, reason, limit, Some(owner)).await
     }
 
     /// Applies a runtime's ends of deliveries, and what it stores beside them: timers that it puts back. The ends wait

@@ -4,7 +4,7 @@ use super::needs::{now, read_all};
 use super::transaction::{Act, Done, Transactions, Turn, Work};
 use super::write::write;
 use crate::layout::Id;
-use crate::link::{Failure, Session};
+use crate::link::{Failure, Session, io};
 use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
 use tourbillon_durable::store::dry_run::DryRun;
@@ -13,12 +13,30 @@ use tourbillon_durable::timer::Timer;
 
 /// Stores the timers of a backup in one transaction, as they are. Fails if the id or the key of one of them is taken.
 pub(crate) async fn import(transactions: &Transactions, timers: Vec<Timer>) -> Result<(), StoreError> {
+    admit(&timers)?;
+    transactions.transact(Durability::PowerLoss, &Import { timers }).await.map(|_| ())
+}
+
+fn admit(timers: &[Timer]) -> Result<(), StoreError> {
     let admit = |timer: &Timer| {
         let op = Op::Place(Box::new(timer.clone()), Default::default());
         crate::layout::admit_texts(&op)
     };
-    timers.iter().try_for_each(admit)?;
-    transactions.transact(Durability::PowerLoss, &Import { timers }).await.map(|_| ())
+    timers.iter().try_for_each(admit)
+}
+
+/// Stores timers of a backup within an open transaction that keeps other writers out.
+pub(crate) async fn import_all(
+    session: &mut Session,
+    act: &mut Act,
+    timers: Vec<Timer>,
+) -> Result<(), Failure> {
+    admit(&timers)?;
+    match import_in(session, act, &mut Turn::default(), timers).await {
+        // No other transaction writes, so another timer of the backup is in the way.
+        Err(Failure::Again(error)) => Err(Failure::Failed(io(format!("a timer comes twice: {error}")))),
+        imported => imported,
+    }
 }
 
 /// The work of an import.
@@ -30,15 +48,15 @@ impl Work for Import {
     type Result = ();
 
     fn run<'a>(&'a self, session: &'a mut Session, act: &'a mut Act, turn: &'a mut Turn) -> Done<'a, ()> {
-        Box::pin(import_all(session, act, turn, &self.timers))
+        Box::pin(import_in(session, act, turn, self.timers.clone()))
     }
 }
 
-async fn import_all(
+async fn import_in(
     session: &mut Session,
     act: &mut Act,
     turn: &mut Turn,
-    timers: &[Timer],
+    timers: Vec<Timer>,
 ) -> Result<(), Failure> {
     let now = now(session, act).await?;
     let ids: Vec<Id> = timers.iter().map(|timer| Id(timer.id)).collect();
@@ -55,6 +73,6 @@ async fn import_all(
     let taken: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
     let mut draft = DryRun::new(now);
     read_all(session, &taken).await?.iter().for_each(|timer| draft.know(timer));
-    let changes = draft.import(timers.to_vec())?;
+    let changes = draft.import(timers)?;
     write(session, act, turn, now, &changes).await
 }

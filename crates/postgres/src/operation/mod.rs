@@ -13,7 +13,7 @@ mod write;
 
 pub(crate) use batch::Batches;
 pub(crate) use creations::Creations;
-pub(crate) use imports::import;
+pub(crate) use imports::{import, import_all};
 pub(crate) use late::LateEnds;
 pub(crate) use needs::{held, now as now_of};
 pub(crate) use operate::operate;

@@ -67,7 +67,7 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &O
             lock_labelled(session, namespace, label, i64::from((*limit).max(1)), &mut ids).await?;
         }
         Op::Unpark(reason, limit) => {
-            lock_parked(session, reason, i64::from(*limit), turn.skips, &mut ids).await?;
+            lock_parked(session, reason, i64::from(*limit), turn, &mut ids).await?;
         }
         _ => {}
     }
@@ -90,18 +90,18 @@ pub(crate) async fn gather(session: &mut Session, act: &Act, turn: &Turn, op: &O
     Ok(known)
 }
 
-/// Reads the timers whose deliveries the operations end, and does not lock them.
-pub(crate) async fn look_at(session: &mut Session, act: &Act, ends: &[Op]) -> Result<Known, Failure> {
-    let timers = read_all(session, &ids_of(ends)).await?;
+/// Reads the timers that the operations name by their ids, and does not lock them.
+pub(crate) async fn look_at(session: &mut Session, act: &Act, ops: &[Op]) -> Result<Known, Failure> {
+    let timers = read_all(session, &ids_of(ops)).await?;
     Ok(Known { now: now(session, act).await?, timers, remembered: None })
 }
 
-/// Locks and reads the timers whose deliveries the operations end.
-pub(crate) async fn gather_ended(session: &mut Session, act: &Act, ends: &[Op]) -> Result<Known, Failure> {
-    let ids: Vec<Id> = ids_of(ends).into_iter().collect();
+/// Locks and reads the timers that the operations name by their ids.
+pub(crate) async fn gather_all(session: &mut Session, act: &Act, ops: &[Op]) -> Result<Known, Failure> {
+    let ids: Vec<Id> = ids_of(ops).into_iter().collect();
     let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id FOR UPDATE";
     let _locked = session.read(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
-    look_at(session, act, ends).await
+    look_at(session, act, ops).await
 }
 
 fn ids_of(ops: &[Op]) -> BTreeSet<Id> {
@@ -179,28 +179,44 @@ async fn lock_labelled(
     }
 }
 
-/// Returns whether a timer is parked for a reason.
-pub(crate) async fn is_any_parked(session: &mut Session, reason: &str) -> Result<bool, Failure> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = $1)";
-    let rows = session.read(sql, &[(&reason, Type::TEXT)]).await?;
+/// Restricts a list of timers to the shards of the node whose incarnation is the first parameter, unless that is NULL.
+macro_rules! owned {
+    () => {
+        "($1 IS NULL OR t.shard IN (SELECT s.number FROM tourbillon.shard s WHERE s.owner = $1))"
+    };
+}
+
+/// Returns whether a timer is parked for a reason, in the shards that count.
+pub(crate) async fn is_any_parked(
+    session: &mut Session,
+    reason: &str,
+    owner: Option<i64>,
+) -> Result<bool, Failure> {
+    let sql = concat!(
+        "SELECT EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = $2 AND ",
+        owned!(),
+        ")"
+    );
+    let rows = session.read(sql, &[(&owner, Type::INT8), (&reason, Type::TEXT)]).await?;
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
 /// Locks the timers that are parked for a reason in the order of their due moments, until `limit` of them can be
-/// pending. An occurrence of a paused series does not count. If `skips` is set, passes over the timers that other
-/// transactions hold.
+/// pending. An occurrence of a paused series does not count. The turn says which shards count, and whether timers that
+/// other transactions hold are passed over.
 async fn lock_parked(
     session: &mut Session,
     reason: &str,
     limit: i64,
-    skips: bool,
+    turn: &Turn,
     ids: &mut BTreeSet<Id>,
 ) -> Result<(), Failure> {
     let sql = format!(
-        "SELECT t.id, t.due, coalesce((t.extra #>> '{{series,paused}}')::boolean, false) AND $1 <> $5
-         FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = $1 AND (t.due, t.id) > ($2, $3)
-         ORDER BY t.due, t.id LIMIT $4 FOR UPDATE {}",
-        if skips { "SKIP LOCKED" } else { "" }
+        "SELECT t.id, t.due, coalesce((t.extra #>> '{{series,paused}}')::boolean, false) AND $2 <> $6
+         FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = $2 AND (t.due, t.id) > ($3, $4) AND {}
+         ORDER BY t.due, t.id LIMIT $5 FOR UPDATE {}",
+        owned!(),
+        if turn.skips { "SKIP LOCKED" } else { "" }
     );
     let (mut after, mut found) = ((-1_i64, Id(TimerId::from_u128(0))), 0);
     while found < limit {
@@ -209,6 +225,7 @@ async fn lock_parked(
             .read(
                 &sql,
                 &[
+                    (&turn.owner, Type::INT8),
                     (&reason, Type::TEXT),
                     (&after.0, Type::INT8),
                     (&after.1, Type::UUID),

@@ -1,6 +1,6 @@
 //! One operation within an open transaction.
 
-use super::needs::{gather, gather_ended, look_at};
+use super::needs::{gather, gather_all, look_at};
 use super::transaction::{Act, Turn};
 use super::write::write;
 use crate::link::{Failure, Session};
@@ -19,18 +19,19 @@ pub(crate) async fn foresee(
     Ok(known.dry_run().apply_all(ends)?.0)
 }
 
-/// Applies ends of deliveries, in order, within an open transaction.
-pub(crate) async fn end_all(
+/// Applies operations, in order, from one look at their timers. Each touches no timer but the one that it names by its
+/// id.
+pub(crate) async fn operate_all(
     session: &mut Session,
     act: &mut Act,
     turn: &mut Turn,
-    ends: Vec<Op>,
+    ops: Vec<Op>,
 ) -> Result<Vec<Outcome>, Failure> {
-    if ends.is_empty() {
+    if ops.is_empty() {
         return Ok(Vec::new());
     }
-    let known = gather_ended(session, act, &ends).await?;
-    let (outcomes, changes) = known.dry_run().apply_all(ends)?;
+    let known = gather_all(session, act, &ops).await?;
+    let (outcomes, changes) = known.dry_run().apply_all(ops)?;
     write(session, act, turn, known.now, &changes).await?;
     Ok(outcomes)
 }

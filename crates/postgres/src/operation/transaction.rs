@@ -31,6 +31,8 @@ pub(crate) struct Turn {
     pub(crate) also: BTreeSet<TimerId>,
     /// Whether a brief work passes over timers that other transactions hold.
     pub(crate) skips: bool,
+    /// The node whose shards alone count when parked timers are looked for. `None` for all shards.
+    pub(crate) owner: Option<i64>,
 }
 
 /// The facts of one attempt.

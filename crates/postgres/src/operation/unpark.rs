@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Unpark<'r> {
     reason: &'r str,
     limit: u32,
+    owner: Option<i64>,
 }
 
 impl Work for Unpark<'_> {
@@ -36,25 +37,29 @@ impl Work for Unpark<'_> {
     ) -> Done<'a, Self::Result> {
         Box::pin(async move {
             let op = Op::Unpark(self.reason.into(), self.limit);
+            turn.owner = self.owner;
             let outcome = operate(session, act, turn, &op).await?;
             let count = if let Outcome::Unparked(count) = outcome { count } else { 0 };
-            let has_held = turn.skips && count < self.limit && is_any_parked(session, self.reason).await?;
+            let has_held =
+                turn.skips && count < self.limit && is_any_parked(session, self.reason, self.owner).await?;
             Ok((count, has_held))
         })
     }
 }
 
-/// Makes up to `limit` timers pending that are parked for a reason. Returns their number. If it is below the limit, no
-/// timer is parked for the reason any more.
+/// Makes up to `limit` timers pending that are parked for a reason. With an owner, only the timers in the shards of
+/// that node count. Returns the number of timers. If it is below the limit, no timer that counts is parked for the
+/// reason any more.
 pub(super) async fn unpark(
     transactions: &Transactions,
     durability: Durability,
     reason: &str,
     limit: u32,
+    owner: Option<i64>,
 ) -> Result<u32, StoreError> {
     let (begin, mut sum) = (Instant::now(), 0);
     loop {
-        let work = Unpark { reason, limit: limit - sum };
+        let work = Unpark { reason, limit: limit - sum, owner };
         let ((count, has_held), _) = transactions.transact(durability, &work).await?;
         sum += count;
         if !has_held || sum >= limit {

@@ -3,10 +3,11 @@
 use super::transaction::{Act, Turn};
 use crate::layout::{Id, Stored, millis};
 use crate::link::{Failure, Param, Session, io};
+use std::collections::BTreeSet;
 use tokio_postgres::types::Type;
 use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::State;
-use tourbillon_durable::store::dry_run::Changes;
+use tourbillon_durable::store::dry_run::{Change, Changes};
 use tourbillon_durable::timer::Timer;
 
 /// Writes changes within an open transaction. The timers that exist are locked. If a new timer's id or key is in the
@@ -23,10 +24,12 @@ pub(crate) async fn write(
         let sql = "DELETE FROM tourbillon.remembered m WHERE m.id = ANY ($1)";
         session.query(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
     }
-    for (id, until) in &changes.remember {
-        let sql = "INSERT INTO tourbillon.remembered (id, until) VALUES ($1, $2)
+    if !changes.remember.is_empty() {
+        let (ids, untils): (Vec<Id>, Vec<i64>) =
+            changes.remember.iter().map(|(id, until)| (Id(*id), millis(*until))).unzip();
+        let sql = "INSERT INTO tourbillon.remembered (id, until) SELECT n.id, n.until FROM unnest($1, $2) AS n (id, until)
                    ON CONFLICT (id) DO UPDATE SET until = excluded.until";
-        session.query(sql, &[(&Id(*id), Type::UUID), (&millis(*until), Type::INT8)]).await?;
+        session.query(sql, &[(&ids, Type::UUID_ARRAY), (&untils, Type::INT8_ARRAY)]).await?;
     }
     // Timers that give up their keys come before the timers that take the keys.
     let rank = |before: Option<&Timer>, after: Option<&Timer>| match (before, after) {
@@ -37,24 +40,34 @@ pub(crate) async fn write(
     };
     let mut ordered: Vec<_> = changes.timers.iter().collect();
     ordered.sort_by_key(|change| rank(change.before.as_ref(), change.after.as_ref()));
+    let is_removed = |change: &&&Change| change.before.is_some() && change.after.is_none();
+    let removed = ordered.iter().filter(is_removed).filter_map(|change| change.before.as_ref());
+    remove(session, removed.map(|timer| Id(timer.id)).collect()).await?;
+    let mut new = Vec::new();
     for change in ordered {
         match (&change.before, &change.after) {
-            (Some(before), None) => remove(session, before).await?,
             (Some(before), Some(after)) => update(session, now, before, after).await?,
-            (None, Some(after)) => insert(session, turn, now, after).await?,
-            (None, None) => {}
+            (None, Some(after)) => new.push(after),
+            (_, None) => {}
         }
         if let Some(Timer { state: State::Pending, due, .. }) = &change.after {
             act.made_due = Some(act.made_due.map_or(*due, |first| first.min(*due)));
         }
     }
-    Ok(())
+    match &new[..] {
+        [] => Ok(()),
+        [timer] => insert(session, turn, now, timer).await,
+        timers => insert_many(session, turn, now, timers).await,
+    }
 }
 
-async fn remove(session: &mut Session, timer: &Timer) -> Result<(), Failure> {
-    let sql = "WITH ended AS (DELETE FROM tourbillon.lease l WHERE l.id = $1)
-               DELETE FROM tourbillon.timer t WHERE t.id = $1";
-    session.query(sql, &[(&Id(timer.id), Type::UUID)]).await.map(drop)
+async fn remove(session: &mut Session, ids: Vec<Id>) -> Result<(), Failure> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let sql = "WITH ended AS (DELETE FROM tourbillon.lease l WHERE l.id = ANY ($1))
+               DELETE FROM tourbillon.timer t WHERE t.id = ANY ($1)";
+    session.query(sql, &[(&ids, Type::UUID_ARRAY)]).await.map(drop)
 }
 
 /// Calls `call` with the values of a row: the parameters 1 to 13 of `update` and `insert`.
@@ -93,6 +106,61 @@ async fn update(session: &mut Session, now: UtcMillis, before: &Timer, after: &T
     if was.lease.is_some() && stored.lease.is_none() {
         let sql = "DELETE FROM tourbillon.lease l WHERE l.id = $1";
         session.query(sql, &[(&stored.id, Type::UUID)]).await?;
+    }
+    Ok(())
+}
+
+/// Inserts timers by one statement, which is one change of the counts. The import of a backup has many.
+async fn insert_many(
+    session: &mut Session,
+    turn: &mut Turn,
+    now: UtcMillis,
+    timers: &[&Timer],
+) -> Result<(), Failure> {
+    let rows: Vec<Stored> = timers.iter().map(|timer| Stored::of(timer)).collect();
+    let ids: Vec<Id> = rows.iter().map(|row| row.id).collect();
+    let dues: Vec<i64> = rows.iter().map(|row| row.due).collect();
+    let createds: Vec<i64> = rows.iter().map(|row| row.created).collect();
+    let phases: Vec<&str> = rows.iter().map(|row| row.phase).collect();
+    let namespaces: Vec<&str> = rows.iter().map(|row| &*row.namespace).collect();
+    let keys: Vec<Option<&str>> = rows.iter().map(|row| row.key.as_deref()).collect();
+    let kinds: Vec<&str> = rows.iter().map(|row| &*row.kind).collect();
+    let payloads: Vec<&[u8]> = rows.iter().map(|row| &*row.payload).collect();
+    let labels: Vec<Option<String>> = rows.iter().map(Stored::labels_json).collect();
+    let reasons: Vec<Option<&str>> = rows.iter().map(|row| row.reason.as_deref()).collect();
+    let dieds: Vec<Option<i64>> = rows.iter().map(|row| row.died).collect();
+    let extras: Vec<Option<&str>> = rows.iter().map(|row| row.extra.as_deref()).collect();
+    let sql = "INSERT INTO tourbillon.timer (id, due, created, xid, shard, phase, namespace, key, kind, payload,
+                   labels, reason, died, extra)
+               SELECT n.id, n.due, n.created, tourbillon.xid_for(n.due, $4), tourbillon.shard_of(n.id),
+                   n.phase::\"char\", n.namespace, n.key, n.kind, n.payload,
+                   CASE WHEN n.labels IS NOT NULL THEN ARRAY(SELECT jsonb_array_elements_text(n.labels::jsonb)) END,
+                   n.reason, n.died, n.extra::jsonb
+               FROM unnest($1, $2, $3, $5, $6, $7, $8, $9, $10, $11, $12, $13) AS n (id, due, created, phase,
+                   namespace, key, kind, payload, labels, reason, died, extra)
+               ON CONFLICT DO NOTHING RETURNING id";
+    let now = millis(now);
+    let params: [Param<'_>; 13] = [
+        (&ids, Type::UUID_ARRAY),
+        (&dues, Type::INT8_ARRAY),
+        (&createds, Type::INT8_ARRAY),
+        (&now, Type::INT8),
+        (&phases, Type::TEXT_ARRAY),
+        (&namespaces, Type::TEXT_ARRAY),
+        (&keys, Type::TEXT_ARRAY),
+        (&kinds, Type::TEXT_ARRAY),
+        (&payloads, Type::BYTEA_ARRAY),
+        (&labels, Type::TEXT_ARRAY),
+        (&reasons, Type::TEXT_ARRAY),
+        (&dieds, Type::INT8_ARRAY),
+        (&extras, Type::TEXT_ARRAY),
+    ];
+    let rows = session.query(sql, &params).await?;
+    let stored: BTreeSet<Id> = rows.iter().map(|row| row.get(0)).collect();
+    if stored.len() < timers.len() {
+        // As in `insert`.
+        turn.also.extend(timers.iter().map(|timer| timer.id).filter(|id| !stored.contains(&Id(*id))));
+        return Err(Failure::Again(io("another transaction has stored a timer with the same id or key")));
     }
     Ok(())
 }

@@ -87,6 +87,14 @@ CREATE TABLE tourbillon.shard (
 );
 INSERT INTO tourbillon.shard (number) SELECT generate_series(0, 15);
 
+-- Documents that the processes share: small values, each with a version. Versions are drawn at random, because a counter
+-- would step back in a failover that loses the last commits.
+CREATE TABLE tourbillon.document (
+    name text COLLATE "C" PRIMARY KEY,
+    version bigint NOT NULL,
+    value bytea NOT NULL
+);
+
 -- The lifetime of the server's memory: one row. An unlogged table is empty after a crash, and after a failover. Then
 -- leases and transaction ids may be lost that nobody waited for, and the marks of all nodes start again.
 CREATE UNLOGGED TABLE tourbillon.lifetime (

@@ -602,6 +602,30 @@ BEGIN
     END IF;
 END $$;
 
+-- Replaces a document if it has the version `p_version`; 0 stands for a document that does not exist. `p_fresh` is the new
+-- version. Without a value, removes the document. `version_after` is the version that the document has afterwards.
+CREATE FUNCTION tourbillon.replace_document(
+    p_name text, p_version bigint, p_value bytea, p_fresh bigint, OUT is_replaced boolean, OUT version_after bigint
+) LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_version <> 0 AND p_value IS NOT NULL THEN
+        UPDATE tourbillon.document d SET version = p_fresh, value = p_value
+        WHERE d.name = p_name AND d.version = p_version;
+        is_replaced := FOUND;
+    ELSIF p_version <> 0 THEN
+        DELETE FROM tourbillon.document d WHERE d.name = p_name AND d.version = p_version;
+        is_replaced := FOUND;
+    ELSIF p_value IS NOT NULL THEN
+        INSERT INTO tourbillon.document (name, version, value) VALUES (p_name, p_fresh, p_value)
+        ON CONFLICT (name) DO NOTHING;
+        is_replaced := FOUND;
+    END IF;
+    -- A statement of its own sees the commit for which the statement above has waited.
+    SELECT d.version INTO version_after FROM tourbillon.document d WHERE d.name = p_name;
+    version_after := coalesce(version_after, 0);
+    is_replaced := coalesce(is_replaced, version_after = 0);
+END $$;
+
 -- Callers run the functions of `0001_calls.sql` alone.
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA tourbillon FROM PUBLIC;
 DO $$

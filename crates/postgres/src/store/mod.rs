@@ -1,8 +1,12 @@
 //! The store, which joins the parts, and its builder.
 
 mod builder;
+mod documents;
 mod opening;
 mod postgres_store;
+mod restoration;
 
 pub use builder::{POLL, PostgresBuilder, TTL};
+pub use documents::SharedDocument;
 pub use postgres_store::PostgresStore;
+pub use restoration::Restoration;

@@ -7,7 +7,7 @@ use crate::deployment::Deployment;
 use crate::link::Connect;
 use crate::node::{Node, nodes};
 use crate::operation::{Batches, Creations, LateEnds, Transactions, import};
-use crate::read::{check, counts, export, find, horizon, list, recover, upcoming};
+use crate::read::{check, counts, export, find, horizon, list, parked_among, reasons, recover, upcoming};
 use crate::upkeep;
 use core::fmt;
 use core::future::Future;
@@ -18,7 +18,7 @@ use tourbillon_durable::UtcMillis;
 use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit, Nodes, Op,
-    Outcome, Page, Reaped, Shares, StoreError, TimerStore,
+    Outcome, Page, Reaped, Reasons, Shares, StoreError, TimerStore,
 };
 use tourbillon_durable::timer::{Address, Timer, TimerId};
 
@@ -99,6 +99,24 @@ impl PostgresStore {
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.node.incarnation.cast_unsigned()
+    }
+
+    /// Returns those of some reasons for which any process has parked timers. A process that waits for parked timers
+    /// asks again and again, since a pool passes no notifications on.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached.
+    pub async fn parked_among(&self, reasons: Vec<Box<str>>) -> Result<Vec<Box<str>>, StoreError> {
+        let deployment = Arc::clone(&self.deployment);
+        self.call(async move { parked_among(&deployment, reasons).await }).await
+    }
+
+    /// Returns a text that changes when this process gets or loses shards: their numbers and epochs, as of its last
+    /// claim.
+    #[must_use]
+    pub fn owned_shards(&self) -> String {
+        self.node.mark().owned
     }
 
     /// Runs a call on the runtime of the connections. The call ends even if the answer is dropped.
@@ -211,6 +229,16 @@ impl TimerStore for PostgresStore {
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()> {
         let batches = Arc::clone(&self.batches);
         self.call(async move { import(&batches.transactions, timers).await })
+    }
+
+    fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
+        let (deployment, owner) = (Arc::clone(&self.deployment), self.node.incarnation);
+        self.call(async move { reasons(&deployment, owner, after, limit).await })
+    }
+
+    fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
+        let (batches, owner) = (Arc::clone(&self.batches), self.node.incarnation);
+        self.call(async move { batches.put_back(&reason, limit, owner).await })
     }
 
     fn leave(&self) -> Answer<'_, ()> {

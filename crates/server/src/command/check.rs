@@ -5,11 +5,13 @@ use super::terminal::{Failure, Outcome, print};
 use crate::config::Config;
 use crate::service::{self, OpenError, is_half_restored};
 use crate::settings::{PostgresSettings, RedisSettings};
+use crate::state::ClusterStore;
 use clap::{Arg, ArgMatches, Command};
 use core::fmt::Write as _;
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use tourbillon_durable::store::{RedbStore, StoreError, TimerStore};
 use tourbillon_redis::Report;
 use tourbillon_sqlite::SqliteStore;
@@ -100,18 +102,21 @@ fn check_shared(redis: &RedisSettings, matches: &ArgMatches) -> Outcome {
         Err(error) => return Err(error.into()),
     };
     let failure = |error| -> Failure { format!("{place}: {error}").into() };
-    let store = service::open_store(redis).map_err(failure)?;
-    let found = Found::in_store(&store, Vec::new()).map_err(failure)?;
+    let store: Arc<dyn ClusterStore> = Arc::new(service::open_store(redis).map_err(failure)?);
+    let faults = service::Service::unreadable_documents(&store);
+    let found = Found::in_store(&*store, faults).map_err(failure)?;
     show(&place, Some(&report), &found, matches)
 }
 
-/// Checks the schema in PostgreSQL, without a change, and the files beside it. Fails if the schema has another version.
+/// Checks the schema in PostgreSQL with its shared documents, without a change, and the files beside it. Fails if the
+/// schema has another version.
 fn check_postgres(config: &Config, postgres: &PostgresSettings, matches: &ArgMatches) -> Outcome {
     let place = format!("the schema {} (version {})", postgres.schema, tourbillon_postgres::VERSION);
     let failure = |error| -> Failure { format!("the schema {}: {error}", postgres.schema).into() };
-    let store = service::open_postgres(postgres, false).map_err(failure)?;
-    let faults = service::Service::unreadable_files(&config.data, &config.token_file());
-    let found = Found::in_store(&store, faults).map_err(failure)?;
+    let store: Arc<dyn ClusterStore> = Arc::new(service::open_postgres(postgres, false).map_err(failure)?);
+    let mut faults = service::Service::unreadable_files(&config.data, &config.token_file());
+    faults.extend(service::Service::unreadable_documents(&store));
+    let found = Found::in_store(&*store, faults).map_err(failure)?;
     show(&place, None, &found, matches)
 }
 

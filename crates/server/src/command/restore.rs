@@ -18,7 +18,7 @@ pub(super) fn command(json: &Arg) -> Command {
         .about("Stores the timers of a backup in the empty store of a service that does not run")
         .long_about(
             "Stores the timers, schedules and namespaces of a backup, as `tourbillon backup` writes it, in the data folder \
-             of a service that does not run and has no timers, or in a deployment in Redis without nodes and timers. The backup is verified before anything is stored. Timers \
+             of a service that does not run and has no timers, or in a deployment in Redis or PostgreSQL without nodes and timers. The backup is verified before anything is stored. Timers \
              that were delivered after the backup was made are delivered again, with the same ids.",
         )
         .arg(
@@ -77,20 +77,16 @@ pub(super) fn run(config: &Config, matches: &ArgMatches) -> Outcome {
         });
         Restore { due_floor, rate }
     };
-    if config.postgres()?.is_some() {
-        return Err("a backup cannot be restored into PostgreSQL yet".into());
-    }
-    let (restored, place) = match (config.redis()?, &config.sqlite_path) {
-        (Some(redis), _) => {
-            let place = format!("the deployment {}", redis.deployment);
-            (service::restore_shared(&redis, file, how)?, place)
-        }
-        (None, Some(path)) => {
-            (service::restore_on_sqlite(&config.data, path, file, how)?, path.display().to_string())
-        }
-        (None, None) => {
-            (service::restore(&config.data, config.cache.0, file, how)?, config.data.display().to_string())
-        }
+    let (restored, place) = if let Some(redis) = config.redis()? {
+        let place = format!("the deployment {}", redis.deployment);
+        (service::restore_shared(&redis, file, how)?, place)
+    } else if let Some(postgres) = config.postgres()? {
+        let place = format!("the schema {}", postgres.schema);
+        (service::restore_in_postgres(&postgres, file, how)?, place)
+    } else if let Some(path) = &config.sqlite_path {
+        (service::restore_on_sqlite(&config.data, path, file, how)?, path.display().to_string())
+    } else {
+        (service::restore(&config.data, config.cache.0, file, how)?, config.data.display().to_string())
     };
     let deed = Deed::new(AuditAction::Restore).target(file.display().to_string()).detail(place.as_str());
     note(config, deed, End::done().count(restored.timers));

@@ -20,6 +20,7 @@ mod callback;
 mod died;
 mod observer;
 mod parked_index;
+mod parked_watch;
 mod pending_ends;
 mod permits;
 mod pull;
@@ -39,7 +40,7 @@ pub(crate) use reason::Reason;
 
 use crate::record::{Endpoints, InFlight};
 use crate::settings::Settings;
-use crate::state::{Counters, Events, Namespaces, event};
+use crate::state::{ClusterStore, Counters, Events, Namespaces, event};
 use crate::telemetry::Telemetry;
 use crate::work::{CALLBACK, PULL};
 use admission::{Admission, DeliveryLimits};
@@ -47,6 +48,7 @@ use callback::CallbackHandler;
 use core::fmt;
 use observer::Observer;
 use parked_index::ParkedIndex;
+use parked_watch::watch_parked;
 use pending_ends::PendingEnds;
 use pull::PullHandler;
 use reconciler::Reconciler;
@@ -58,7 +60,6 @@ use tourbillon_api::{self as api, EventKind, Moment, Problem, ProblemKind};
 use tourbillon_callback::Caller;
 use tourbillon_durable::store::Durability;
 use tourbillon_durable::{Builder, Timers, Verdict};
-use tourbillon_redis::RedisStore;
 use unparker::Unparker;
 
 /// The parts of the service that deliver timers: handlers, limits, queues, and the tasks for parked timers.
@@ -167,11 +168,11 @@ impl Deliveries {
 
     /// Starts the tasks that make parked timers (timers held in the store) due again. Must be called on a tokio
     /// runtime.
-    pub(crate) fn begin(&self, timers: &Timers, shared: Option<&RedisStore>) {
+    pub(crate) fn begin(&self, timers: &Timers, shared: Option<&Arc<dyn ClusterStore>>) {
         let store = timers.timer_store();
         if let Some(shared) = shared {
             let queues = Arc::downgrade(&self.queues);
-            shared.on_parked(move |reason| {
+            let tells = shared.on_parked(Box::new(move |reason| {
                 let reason = reason.map(Reason::parse);
                 if let Some(queues) = queues.upgrade()
                     // Receivers wait at queues, so only the reasons of queues concern them. `None` stands for all
@@ -180,7 +181,11 @@ impl Deliveries {
                 {
                     queues.heard(reason.flatten().as_ref());
                 }
-            });
+            }));
+            if !tells {
+                let (queues, parked) = (Arc::downgrade(&self.queues), Arc::downgrade(&self.parked));
+                drop(tokio::spawn(watch_parked(Arc::downgrade(shared), queues, parked)));
+            }
         }
         let (parked, unparker) = (Arc::clone(&self.parked), Arc::clone(&self.unparker));
         let reconciler = Arc::clone(&self.reconciler);

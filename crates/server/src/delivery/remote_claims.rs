@@ -6,6 +6,7 @@
 
 use super::retry_pause::RetryPause;
 use crate::convert::unavailable;
+use crate::state::ClusterStore;
 use crate::work::{LONGEST_CLAIM, PULL, StoredPull, read};
 use core::fmt;
 use core::time::Duration;
@@ -13,12 +14,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tourbillon_api::{Moment, Problem, ProblemKind};
 use tourbillon_durable::state::{Failure, State, Token};
-use tourbillon_durable::store::{Durability, Op, Outcome, StoreError, TimerStore as _};
+use tourbillon_durable::store::{Durability, Op, Outcome, StoreError};
 use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_durable::{Delivery, UtcMillis, Verdict};
-use tourbillon_redis::RedisStore;
 
-/// The name of a document in Redis that all nodes share. The document maps the names of renewed claims (holds on
+/// The name of a document that all nodes share. The document maps the names of renewed claims (holds on
 /// fetched timers) to the moments at which these claims expire.
 const RENEWALS: &str = "renewals";
 /// The greatest number of attempts to change the shared document of renewals. An attempt fails if another node changes
@@ -30,7 +30,7 @@ const LONGEST_ERROR: usize = 500;
 /// Ends and prolongs claims (receivers' holds on fetched timers) that are open on any node.
 #[derive(Clone)]
 pub(crate) struct RemoteClaims {
-    store: Arc<RedisStore>,
+    store: Arc<dyn ClusterStore>,
     retry_pause: RetryPause,
 }
 
@@ -94,7 +94,7 @@ fn op_of(name: &ClaimName, verdict: &Verdict) -> Option<Op> {
 }
 
 impl RemoteClaims {
-    pub(crate) fn new(store: Arc<RedisStore>, retry_pause: RetryPause) -> Self {
+    pub(crate) fn new(store: Arc<dyn ClusterStore>, retry_pause: RetryPause) -> Self {
         Self { store, retry_pause }
     }
 

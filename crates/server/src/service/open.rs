@@ -19,7 +19,9 @@ use crate::bodies::Bodies;
 use crate::delivery::{Deliveries, Environment, MOST_WAITING};
 use crate::record::{Endpoints, History, InFlight, Metrics, Refusals, StoreTimes, TimedStore, Timing};
 use crate::settings::{PostgresSettings, RedisSettings, Settings};
-use crate::state::{Counters, Events, Map, NamespaceStorage, Namespaces, Stop, Tokens, files, schedules_of};
+use crate::state::{
+    ClusterStore, Counters, Events, Map, NamespaceStorage, Namespaces, Stop, Tokens, files, schedules_of,
+};
 use crate::telemetry::Telemetry;
 use crate::work;
 use pollster::block_on;
@@ -71,11 +73,44 @@ fn lock(data: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// Returns a notice for each file in a data folder that is left from the time before nodes shared the timers. `place`
+/// says where the timers and namespaces are.
+fn unused_files(data: &Path, place: &str) -> Vec<Box<str>> {
+    let files = [("namespaces.json", "the namespaces are"), ("timers.redb", "the timers are")];
+    let unused = files.map(|(file, content)| (data.join(file), content)).into_iter();
+    let unused = unused.filter(|(path, _)| path.exists());
+    unused
+        .map(|(path, content)| format!("{} is not used: {content} in {place}", path.display()).into())
+        .collect()
+}
+
+/// Adds the namespaces that have timers and are not stored, each with a notice. `stored` says where they are not.
+fn add_missing(
+    namespaces: &Namespaces,
+    missing: &[Box<str>],
+    stored: &str,
+    notices: &mut Vec<Box<str>>,
+) -> io::Result<()> {
+    let notice = |name: &str| {
+        format!("the namespace {name:?} has timers and is not {stored}: it has no limits and no secrets")
+            .into()
+    };
+    notices.extend(missing.iter().map(|name| notice(name)));
+    if missing.is_empty() {
+        return Ok(());
+    }
+    namespaces.change(|map: &mut Map| {
+        for name in missing {
+            map.entry(name.clone()).or_default();
+        }
+    })
+}
+
 impl Service {
     /// Opens the files of a service, and begins to deliver due timers on the calling runtime.
     ///
-    /// If the settings name Redis servers, the timers and namespaces are in Redis. The call then waits for the servers'
-    /// answers.
+    /// If the settings name Redis servers or a PostgreSQL server, the timers and namespaces are there. The call then
+    /// waits for the servers' answers.
     ///
     /// # Errors
     ///
@@ -141,17 +176,20 @@ impl Service {
         Self::open_beside(settings, Arc::new(store), checked)
     }
 
-    /// Opens a service whose timers are in PostgreSQL. Its namespaces are in the data folder.
+    /// Opens a service whose timers and namespaces are in PostgreSQL.
     fn open_in_postgres(settings: Settings, postgres: &PostgresSettings) -> Result<Self, OpenError> {
         let folder = Some(lock(&settings.data)?);
-        let path = settings.data.join("timers.redb");
-        let notice = || {
-            let (path, schema) = (path.display(), &postgres.schema);
-            format!("{path} is not used: the timers are in the schema {schema} in PostgreSQL").into()
-        };
-        let notices = path.exists().then(notice).into_iter().collect();
+        let mut notices =
+            unused_files(&settings.data, &format!("the schema {} in PostgreSQL", postgres.schema));
         let store = open_postgres(postgres, postgres.migrates).map_err(OpenError::Store)?;
-        Self::open_beside(settings, Arc::new(store), Checked { notices, folder })
+        let store: Arc<dyn ClusterStore> = Arc::new(store);
+        let failed = |error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error));
+        let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(&store))).map_err(failed)?;
+        // Callers create timers in SQL, where a namespace need not exist.
+        let counts = block_on(store.counts()).map_err(OpenError::Store)?;
+        let missing = namespaces.missing(&counts);
+        add_missing(&namespaces, &missing, "made", &mut notices).map_err(failed)?;
+        Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
 
     /// Opens a service on a store, with the namespaces in the data folder.
@@ -169,20 +207,8 @@ impl Service {
         if !missing.is_empty() && !is_there {
             return Err(OpenError::NoNamespaces { path, names: missing });
         }
-        let notice = |name: &str| {
-            format!(
-                "the namespace {name:?} has timers and is not in namespaces.json: it has no limits and no secrets"
-            )
-        };
-        checked.notices.extend(missing.iter().map(|name| Box::from(notice(name))));
-        if !missing.is_empty() {
-            let add = |map: &mut Map| {
-                for name in &missing {
-                    map.entry(name.clone()).or_default();
-                }
-            };
-            namespaces.change(add).map_err(file_error(&path))?;
-        }
+        add_missing(&namespaces, &missing, "in namespaces.json", &mut checked.notices)
+            .map_err(file_error(&path))?;
         Self::begin_on(settings, store, namespaces, checked)
     }
 
@@ -192,21 +218,14 @@ impl Service {
         let report = checked(redis)?;
         let warnings = report.lines().iter().filter(|line| line.grade() == Grade::Warning);
         let mut notices: Vec<Box<str>> = warnings.map(|line| format!("Redis: {line}").into()).collect();
-        for (file, content) in [("namespaces.json", "the namespaces are"), ("timers.redb", "the timers are")]
-        {
-            let path = settings.data.join(file);
-            if path.exists() {
-                let path = path.display();
-                let name = &redis.deployment;
-                notices
-                    .push(format!("{path} is not used: {content} in the deployment {name} in Redis").into());
-            }
-        }
+        let place = format!("the deployment {} in Redis", redis.deployment);
+        notices.extend(unused_files(&settings.data, &place));
         let store = Arc::new(open_store(redis).map_err(OpenError::Store)?);
         if block_on(store.document(RESTORING)).map_err(OpenError::Store)?.is_some() {
             return Err(OpenError::HalfRestoredDeployment(redis.deployment.as_str().into()));
         }
-        let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(&store)))
+        let shared: Arc<dyn ClusterStore> = Arc::clone(&store) as _;
+        let namespaces = Namespaces::open(NamespaceStorage::Shared(shared))
             .map_err(|error| OpenError::Store(StoreError::caused_by(StoreErrorKind::Io, error)))?;
         Self::begin_on(settings, store, namespaces, Checked { notices, folder })
     }
@@ -224,6 +243,13 @@ impl Service {
         let fault =
             |(path, read): (PathBuf, io::Result<()>)| Some(format!("{}: {}", path.display(), read.err()?));
         read.into_iter().filter_map(fault).collect()
+    }
+
+    /// Returns the documents of a shared store that exist, but cannot be read. Each text has the reason.
+    pub(crate) fn unreadable_documents(store: &Arc<dyn ClusterStore>) -> Vec<String> {
+        let namespaces = Namespaces::open(NamespaceStorage::Shared(Arc::clone(store))).err();
+        let namespaces = namespaces.map(|error| format!("the shared document of the namespaces: {error}"));
+        namespaces.into_iter().chain(OperationRecords::fault_of_document(&**store)).collect()
     }
 
     /// Makes the parts of the service on an open store, and begins to deliver timers.
@@ -346,7 +372,7 @@ impl Base {
         let builder = schedules.add_to(deliveries.add_to(builder(&settings, store)));
         let durable = builder.start().map_err(OpenError::Start)?;
         let timers = durable.handle().clone();
-        deliveries.begin(&timers, namespaces.shared().as_deref());
+        deliveries.begin(&timers, namespaces.shared().as_ref());
         let base = Self {
             recorder: ChangeRecorder::new(events.clone(), Arc::clone(&counters), Arc::clone(&in_flight)),
             stored: StoredTimers::new(timers.clone(), Arc::clone(&namespaces)),

@@ -9,7 +9,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_durable::Timers;
 
-/// The time between two rounds in which this node reads the changes of other nodes from Redis.
+/// The time between two rounds in which this node reads the changes of other nodes from the store.
 const RENEWED: Duration = Duration::from_secs(1);
 /// The number of rounds (reads of other nodes' changes) from one search for abandoned operations to the next search.
 const TURNS_OF_OPERATIONS: u32 = 3;

@@ -1,6 +1,7 @@
 //! Keeps the state that all parts of the service share: namespaces, tokens, events and counters. Modules of this folder
 //! must not use the service or the deliveries, which are built on this state.
 
+mod cluster;
 mod counters;
 mod events;
 pub(crate) mod files;
@@ -12,9 +13,10 @@ mod token_file;
 mod tokens;
 mod trace;
 
+pub(crate) use cluster::ClusterStore;
 pub(crate) use counters::{Counter, Counters};
 pub(crate) use events::{Events, Subscription, event, schedules_of};
-pub(crate) use namespace_storage::NamespaceStorage;
+pub(crate) use namespace_storage::{NAMESPACES, NamespaceStorage};
 pub(crate) use namespaces::{
     DEFAULT, Map, Namespace, Namespaces, SigningSecret, VIEW, allows_host, canonical,
 };

@@ -1,22 +1,22 @@
-//! Stores the namespaces. They are either in a file of this service or in a Redis document that all nodes share.
+//! Stores the namespaces. They are either in a file of this service or in a document that all nodes share.
 
+use super::cluster::ClusterStore;
 use super::files;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tourbillon_redis::RedisStore;
 
-/// The name of the document in Redis that has the namespaces.
-const NAMESPACES: &str = "namespaces";
+/// The name of the shared document that has the namespaces.
+pub(crate) const NAMESPACES: &str = "namespaces";
 
 /// The place where the namespaces are stored.
 pub(crate) enum NamespaceStorage {
     /// A file that only this process writes.
     File(PathBuf),
-    /// A document in Redis that all nodes of a deployment read and write.
-    Shared(Arc<RedisStore>),
+    /// A document that all nodes of a deployment read and write.
+    Shared(Arc<dyn ClusterStore>),
 }
 
 impl NamespaceStorage {

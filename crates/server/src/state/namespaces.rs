@@ -1,5 +1,6 @@
 //! Keeps the namespaces, with their limits and the secrets that sign their callbacks.
 
+use super::cluster::ClusterStore;
 use super::namespace_storage::NamespaceStorage;
 use crate::clock::now;
 use core::fmt;
@@ -14,7 +15,6 @@ use tokio::time::timeout;
 use tourbillon_api::{Moment, NamespaceLimits, Problem, ProblemKind};
 use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::store::Counts;
-use tourbillon_redis::RedisStore;
 use url::Host;
 
 /// The name of the namespace that always exists.
@@ -190,9 +190,9 @@ impl Namespaces {
         self.storage.is_shared()
     }
 
-    /// Returns the store on Redis that the nodes of the deployment share. Returns `None` if the namespaces are in a
+    /// Returns the store that the nodes of the deployment share. Returns `None` if the namespaces are in a
     /// file.
-    pub(crate) fn shared(&self) -> Option<Arc<RedisStore>> {
+    pub(crate) fn shared(&self) -> Option<Arc<dyn ClusterStore>> {
         match &self.storage {
             NamespaceStorage::File(_) => None,
             NamespaceStorage::Shared(store) => Some(Arc::clone(store)),
@@ -255,7 +255,7 @@ impl Namespaces {
             map.entry(DEFAULT.into()).or_default();
             if block_on(self.storage.replace(version, &map))? {
                 if self.is_shared() {
-                    // If Redis does not answer now, the copy is renewed within a second after Redis answers again.
+                    // If the store does not answer now, the copy is renewed within a second after it answers again.
                     let _is_known = block_on(self.renew());
                 } else {
                     self.known.write().unwrap_or_else(PoisonError::into_inner).map = Arc::new(map);

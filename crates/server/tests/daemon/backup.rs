@@ -23,7 +23,7 @@ async fn back_up(http: &Http) -> Vec<u8> {
 }
 
 /// Splits a complete backup into its lines: the first line, the lines of the timers sorted by id, and the last line.
-fn lines(backup: &[u8]) -> (Value, Vec<Value>, Value) {
+pub(crate) fn lines(backup: &[u8]) -> (Value, Vec<Value>, Value) {
     let mut lines: Vec<Value> =
         text(backup).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (last, first) = (lines.pop().unwrap(), lines.remove(0));
@@ -33,7 +33,7 @@ fn lines(backup: &[u8]) -> (Value, Vec<Value>, Value) {
 
 /// Writes a backup with the given first line and timers. Adds the last line with the number of timers and the checksum
 /// of the backup.
-fn sealed(first: &Value, timers: &[Value]) -> String {
+pub(crate) fn sealed(first: &Value, timers: &[Value]) -> String {
     let mut text = format!("{first}\n");
     timers.iter().for_each(|timer| text += &format!("{timer}\n"));
     let crc32 = crc32fast::hash(text.as_bytes());
@@ -72,7 +72,7 @@ async fn make(http: &Http, count: usize) {
 
 /// Makes a backup of a new service with `count` timers. Writes the backup into the file `backup`, and returns its
 /// bytes.
-async fn filled(folder: &Path, count: usize) -> Vec<u8> {
+pub(crate) async fn filled(folder: &Path, count: usize) -> Vec<u8> {
     let daemon = Daemon::start(folder, &[]);
     let http = Http::new(daemon.address);
     make(&http, count).await;

@@ -17,6 +17,7 @@ mod half;
 mod kill;
 mod logs;
 mod manager;
+mod moves;
 mod owner;
 mod packaging;
 mod pages;

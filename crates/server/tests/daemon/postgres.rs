@@ -1,6 +1,8 @@
 //! Tests the program with its timers in PostgreSQL: timers of the HTTP interface and of SQL functions, kills of the
-//! program and of the server, and starts that are refused. Without PostgreSQL, the tests say that they were skipped.
+//! program and of the server, restores, and starts that are refused. Without PostgreSQL, the tests say that they were
+//! skipped.
 
+use crate::backup::{filled, lines, sealed};
 use crate::clients::{Http, far, timer};
 use crate::process::{Daemon, SOON, folder, program, run, text, until};
 use crate::receiver::Receiver;
@@ -11,7 +13,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tourbillon_durable::timer::TimerId;
 use tourbillon_fault::Postgres;
 
 /// Starts a service on the server. Its data folder is `data`.
@@ -77,6 +80,123 @@ async fn timers_of_http_and_of_sql_are_delivered_from_postgres() {
     assert!(!folder.path().join("one/timers.redb").exists(), "no file has timers");
     let check = run(folder.path(), &["check", "--data", "one", "--postgres-server", &server.url()]);
     assert_eq!(text(&check.stdout), "the schema tourbillon (version 1): 1 timers, 0 faults\n", "{check:?}");
+
+    // A document that cannot be read is named by a check, and ends a start.
+    assert!(!folder.path().join("one/namespaces.json").exists(), "no file has the namespaces");
+    let _damaged = server.sql(
+        "INSERT INTO tourbillon.document VALUES ('namespaces', 7, '{')
+        ON CONFLICT (name) DO UPDATE SET value = '{'",
+    );
+    let check = run(folder.path(), &["check", "--data", "one", "--postgres-server", &server.url()]);
+    assert_eq!(check.status.code(), Some(1), "{check:?}");
+    assert!(text(&check.stdout).contains("the shared document of the namespaces: "), "{check:?}");
+    let arguments = ["--data", "one", "--listen", "127.0.0.1:0", "--postgres-server", &server.url()];
+    let refused = run(folder.path(), &arguments);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+}
+
+/// Writes a backup of many timers into the file `backup`.
+async fn write_large_backup(folder: &Path, count: usize) {
+    let (first, timers, _) = lines(&filled(folder, 1).await);
+    let copy = |number: usize| {
+        let mut timer = timers[0].clone();
+        timer["id"] = json!(TimerId::fresh().to_string());
+        timer["key"] = json!(format!("copy {number}"));
+        timer
+    };
+    let copies: Vec<_> = (0..count).map(copy).collect();
+    fs::write(folder.join("backup"), sealed(&first, &copies)).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restore_is_refused_beside_nodes_and_leaves_nothing_if_it_is_damaged_or_killed() {
+    const COUNT: usize = 20_000;
+    let Some(server) = Postgres::start(&[]) else { return };
+    let folder = folder();
+    write_large_backup(folder.path(), COUNT).await;
+    let whole = fs::read(folder.path().join("backup")).unwrap();
+    let url = server.url();
+    let arguments = ["restore", "backup", "--postgres-server", &url];
+    let restore = || {
+        let ended = run(folder.path(), &arguments);
+        (ended.status.code(), text(&ended.stdout) + &text(&ended.stderr))
+    };
+    fs::write(folder.path().join("backup"), &whole[..whole.len() / 2]).unwrap();
+    let (code, said) = restore();
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(server.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'tourbillon'"), "0", "{said}");
+    fs::write(folder.path().join("backup"), &whole).unwrap();
+
+    let mut node = serve(folder.path(), &server, "one");
+    let http = Http::new(node.address);
+    let mut beside = String::new();
+    until("the restore is refused beside a node", || {
+        let (code, said) = restore();
+        assert_eq!(code, Some(1), "{said}");
+        beside = said;
+        beside.contains("the schema tourbillon: stop its nodes first: ")
+    })
+    .await;
+    assert_eq!(http.send("PUT", "/v1/namespaces/shop", &json!({ "max_timers": 7 })).await.status, 201);
+    node.signal(Signal::TERM);
+    assert!(node.end(SOON).success(), "{}", node.log());
+
+    let count = "SELECT count(*) FROM tourbillon.timer";
+    let under_way = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO tourbillon.timer%'
+        AND state LIKE ANY (ARRAY['active', 'idle in transaction'])";
+    let mut killed = program(folder.path(), &arguments).spawn().unwrap();
+    until("the restore has stored timers", || server.sql(under_way) == "1").await;
+    killed.kill().unwrap();
+    assert!(!killed.wait().unwrap().success(), "it was quicker than its end");
+    until("the transaction is rolled back", || server.sql(under_way) == "0").await;
+    assert_eq!(server.sql(count), "0");
+
+    let (code, said) = restore();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains(&format!("the schema tourbillon: {COUNT} timers restored")), "{said}");
+    assert_eq!(server.sql(count), COUNT.to_string());
+    let node = serve(folder.path(), &server, "one");
+    let view = Http::new(node.address).get("/v1/namespaces/shop").await.json;
+    assert_eq!(view["limits"]["max_timers"], 7, "the namespace stays: {view}");
+    let (code, said) = restore();
+    assert_eq!(code, Some(1), "{said}");
+}
+
+/// A node is killed in the middle of an operation. The other node ends the operation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_of_a_killed_node_is_ended_by_another() {
+    const COUNT: &str = "20000";
+    let Some(server) = Postgres::start(&[]) else { return };
+    let folder = folder();
+    let (one, two) = (serve(folder.path(), &server, "one"), serve(folder.path(), &server, "two"));
+    let stored = server.sql(&format!(
+        "SELECT count(tourbillon.schedule_callback('http://127.0.0.1:9/', delay => '1 day', labels => '{{x}}'))
+         FROM generate_series(1, {COUNT})"
+    ));
+    assert_eq!(stored, COUNT);
+    let begun = Http::new(one.address);
+    let begun =
+        begun.send("POST", "/v1/namespaces/default/cancellations", &json!({ "label": "x" })).await.json;
+    let count = "SELECT count(*) FROM tourbillon.timer";
+    until("a part of the timers is cancelled", || server.sql(count) != COUNT).await;
+    one.kill();
+    let left = server.sql(count);
+    eprintln!("{left} of {COUNT} timers were left when the node was killed");
+    assert_ne!(left, "0", "the operation has ended before the kill");
+    let http = Http::new(two.address);
+    let path = format!("/v1/namespaces/default/operations/{}", begun["id"].as_str().unwrap());
+    let begin = Instant::now();
+    loop {
+        let seen = http.get(&path).await.json;
+        if seen["state"] == "done" {
+            break;
+        }
+        assert!(seen["state"] == "running" && begin.elapsed() < 3 * SOON, "{seen}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    eprintln!("the other node ended the operation {:.2?} after the kill", begin.elapsed());
+    assert_eq!(server.sql(count), "0");
+    two.kill();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,11 +308,9 @@ fn a_start_on_a_schema_or_with_settings_that_do_not_fit_is_refused() {
          INSERT INTO tourbillon.migration VALUES (7, now())",
     );
     refused(&["--postgres-server", &url], 1, "the schema has version 7, and this program knows version 1");
-    for command in [&["mend"][..], &["restore", "b"]] {
-        let answer = run(folder.path(), &[command, &["--postgres-server", &url]].concat());
-        assert_eq!(answer.status.code(), Some(1), "{answer:?}");
-        assert!(text(&answer.stderr).contains("PostgreSQL"), "{answer:?}");
-    }
+    let answer = run(folder.path(), &["mend", "--postgres-server", &url]);
+    assert_eq!(answer.status.code(), Some(1), "{answer:?}");
+    assert!(text(&answer.stderr).contains("PostgreSQL"), "{answer:?}");
 }
 
 /// Makes the server take connections of the user `node` with TLS and a client certificate only. Returns the arguments

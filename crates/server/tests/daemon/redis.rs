@@ -1,7 +1,8 @@
-//! Tests the program on Redis: with settings from a file only, beside another node, and with a backup into Redis and
-//! out of it. Without `redis-server`, the tests say that they were skipped.
+//! Tests the program on Redis: with settings from a file only, beside another node, and with a restore into Redis that
+//! was killed. Without `redis-server`, the tests say that they were skipped.
 
 use crate::clients::{Http, far, timer};
+use crate::moves::{contents, fill};
 use crate::process::{Daemon, SOON, folder, program, run, text};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -233,78 +234,6 @@ async fn the_primary_with_the_list_of_nodes_that_stays_away_stops_no_creations_i
     let registry = cluster.owner(0, cluster.slot("tb:{tourbillon}:nodes")).unwrap();
     let folder = folder();
     goes_on_without_a_primary(&mut cluster, folder.path(), registry).await;
-}
-
-/// Stores timers, a schedule and a namespace with a secret. Returns the bytes of a backup of them.
-async fn fill(http: &Http) -> Vec<u8> {
-    let limits = json!({ "max_timers": 100_000, "allowed_hosts": ["receiver.test"] });
-    assert_eq!(http.send("PUT", "/v1/namespaces/shop", &limits).await.status, 201);
-    assert_eq!(http.send("POST", "/v1/namespaces/shop/secrets", &Value::Null).await.status, 201);
-    for number in 0..300 {
-        assert_eq!(http.send("PUT", &timer(&format!("k{number}")), &far()).await.status, 201);
-    }
-    let paused = http.send("POST", &format!("{}/pause", timer("k0")), &Value::Null).await;
-    assert_eq!(paused.status, 200, "{}", paused.json);
-    let callback = json!({ "url": "http://receiver.test:9999/" });
-    let schedule = json!({ "cron": "0 3 1 1 *", "zone": "Europe/Berlin", "callback": callback });
-    let made = http.send("PUT", "/v1/namespaces/shop/schedules/yearly", &schedule).await;
-    assert!(made.status.is_success(), "{}", made.json);
-    let (status, backup) = http.bytes("POST", "/v1/backup").await.expect("a whole answer");
-    assert_eq!(status, 200);
-    backup
-}
-
-/// Returns the timers of a backup sorted by id, and the namespaces of the backup.
-fn contents(backup: &[u8]) -> (Vec<Value>, Value) {
-    let mut lines: Vec<Value> =
-        text(backup).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let (last, first) = (lines.pop().unwrap(), lines.remove(0));
-    lines.sort_by_key(|line| line["id"].to_string());
-    assert_eq!(last["timers"], lines.len());
-    (lines, first["attached"].clone())
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_moves_into_redis_and_out_of_it_with_all_its_timers() {
-    let Some(server) = Server::start(&["--appendonly", "yes"]) else { return };
-    let folder = folder();
-    configure(folder.path(), &server, "");
-    let daemon = Daemon::start(folder.path(), &[]);
-    let first = fill(&Http::new(daemon.address)).await;
-    stop(daemon);
-    fs::write(folder.path().join("backup"), &first).unwrap();
-    let restore = |arguments: &[&str]| {
-        let ended = run(folder.path(), &[&["restore", "backup"], arguments].concat());
-        (ended.status.code(), text(&ended.stdout) + &text(&ended.stderr))
-    };
-
-    let (code, said) = restore(&["--config", "redis.toml"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("the deployment tourbillon: ") && said.contains(" timers restored"), "{said}");
-    let (code, said) = restore(&["--config", "redis.toml"]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("the deployment tourbillon has timers; a restore needs an empty one"), "{said}");
-
-    let daemon = on_redis(folder.path(), "node");
-    let http = Http::new(daemon.address);
-    let (status, second) = http.bytes("POST", "/v1/backup").await.expect("a whole answer");
-    assert_eq!(status, 200);
-    stop(daemon);
-    let (timers, namespaces) = contents(&first);
-    assert!(timers.len() > 300, "{}", timers.len());
-    assert_eq!(contents(&second), (timers.clone(), namespaces.clone()), "into Redis");
-
-    fs::write(folder.path().join("backup"), &second).unwrap();
-    let (code, said) = restore(&["--data", "back"]);
-    assert_eq!(code, Some(0), "{said}");
-    let arguments =
-        ["--callbacks-allow-http", "--callbacks-allow-private", "--data", "back", "--listen", "127.0.0.1:0"];
-    let daemon = Daemon::spawn(program(folder.path(), &arguments));
-    let (status, third) =
-        Http::new(daemon.address).bytes("POST", "/v1/backup").await.expect("a whole answer");
-    assert_eq!(status, 200);
-    assert_eq!(contents(&third), (timers, namespaces), "and out of it");
-    stop(daemon);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

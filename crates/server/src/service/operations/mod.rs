@@ -25,7 +25,7 @@ use tourbillon_durable::schedule::Schedules;
 use tourbillon_durable::timer::TimerId;
 use work::Unfinished;
 
-/// The greatest difference between two nodes' estimates of the Redis server's time. The server's answer takes time, so
+/// The greatest difference between two nodes' estimates of the server's time. The server's answer takes time, so
 /// an estimate can lag behind.
 const SKEW: Duration = Duration::from_millis(200);
 

@@ -17,7 +17,7 @@
 use super::work::Unfinished;
 use crate::clock::millis;
 use crate::share::free_for;
-use crate::state::files;
+use crate::state::{ClusterStore, files};
 use core::cmp::Reverse;
 use core::time::Duration;
 use pollster::block_on;
@@ -30,8 +30,6 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tourbillon_api::{Operation, OperationState, Problem, ProblemKind};
 use tourbillon_durable::UtcMillis;
-use tourbillon_durable::store::TimerStore as _;
-use tourbillon_redis::RedisStore;
 
 /// The greatest number of operations on many timers that run at the same time. A single namespace may run only a part
 /// of them.
@@ -40,9 +38,9 @@ const MOST_RUNNING: usize = 16;
 const MOST_ENDED: usize = 1_000;
 /// The time for which an operation is shown after its end.
 const SHOWN: Duration = Duration::from_secs(3_600);
-/// The greatest number of ended operations in the document in Redis that nodes share.
+/// The greatest number of ended operations in the document that nodes share.
 const MOST_SHARED: usize = 100;
-/// The name of the document in Redis that has the operations of all nodes.
+/// The name of the shared document that has the operations of all nodes.
 const DOCUMENT: &str = "operations";
 /// The greatest number of attempts to change the shared document of operations. An attempt fails if another node
 /// changes the document at the same time.
@@ -50,7 +48,7 @@ const TURNS: usize = 64;
 /// The least time between two writes of the operations' progress.
 const WRITTEN: Duration = Duration::from_secs(1);
 
-/// An operation as it stands in the document in Redis that nodes share.
+/// An operation as it stands in the document that nodes share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct SharedRecord {
     namespace: Box<str>,
@@ -85,9 +83,9 @@ impl Record {
 /// The operations of a service on many timers, with the file or the shared document that keeps them.
 pub(crate) struct OperationRecords {
     path: PathBuf,
-    /// The deployment on Redis with the document that nodes share. `None` if the timers are in a file or in the memory
-    /// of this process.
-    shared: Option<Arc<RedisStore>>,
+    /// The store with the document that nodes share. `None` if the timers are in a file or in the memory of this
+    /// process.
+    shared: Option<Arc<dyn ClusterStore>>,
     records: Mutex<BTreeMap<Box<str>, Record>>,
     /// The moment at which the operations were last written. Locked during a write, so that two writes never overlap.
     written: Mutex<Instant>,
@@ -97,7 +95,7 @@ pub(crate) struct OperationRecords {
 
 impl OperationRecords {
     /// Reads the unfinished operations from the file `path`.
-    pub(crate) fn open(path: &Path, shared: Option<Arc<RedisStore>>) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, shared: Option<Arc<dyn ClusterStore>>) -> io::Result<Self> {
         let file: File = files::read(path)?.unwrap_or_default();
         let records = file.into_iter().map(|(id, unfinished)| {
             let record = Record::new(&id, unfinished);
@@ -132,8 +130,8 @@ impl OperationRecords {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.shared {
             Some(store) => {
-                block_on(self.write_shared(store, stops))?;
-                // A file may be left from the time before the service moved to Redis. Its operations are now in the
+                block_on(self.write_shared(&**store, stops))?;
+                // A file may be left from the time before the nodes shared a store. Its operations are now in the
                 // document.
                 if self.path.exists() {
                     std::fs::remove_file(&self.path)?;
@@ -145,21 +143,28 @@ impl OperationRecords {
         Ok(())
     }
 
-    async fn read_shared(store: &RedisStore) -> io::Result<(u64, Document)> {
+    /// Returns the reason why the document that nodes share cannot be read. Returns `None` if it can be read, or if
+    /// there is no such document.
+    pub(crate) fn fault_of_document(store: &dyn ClusterStore) -> Option<String> {
+        let error = block_on(Self::read_shared(store)).err()?;
+        Some(format!("the shared document {DOCUMENT}: {error}"))
+    }
+
+    async fn read_shared(store: &dyn ClusterStore) -> io::Result<(u64, Document)> {
         match store.document(DOCUMENT).await.map_err(io::Error::other)? {
             Some(note) => Ok((note.version, serde_json::from_slice(&note.value)?)),
             None => Ok((0, Document::new())),
         }
     }
 
-    async fn replace(store: &RedisStore, version: u64, all: &Document) -> io::Result<bool> {
+    async fn replace(store: &dyn ClusterStore, version: u64, all: &Document) -> io::Result<bool> {
         let value = serde_json::to_vec(all)?;
         store.replace_document(DOCUMENT, version, Some(&value)).await.map_err(io::Error::other)
     }
 
     /// Writes the operations of this node into the document that nodes share. With `stops`, releases them, so that
     /// other nodes can continue them.
-    async fn write_shared(&self, store: &RedisStore, stops: bool) -> io::Result<()> {
+    async fn write_shared(&self, store: &dyn ClusterStore, stops: bool) -> io::Result<()> {
         let this = store.incarnation();
         for _ in 0..TURNS {
             let (version, mut all) = Self::read_shared(store).await?;
@@ -197,7 +202,7 @@ impl OperationRecords {
     /// Takes over the operations of nodes that have stopped or died. Returns the taken operations by their ids.
     pub(super) async fn take_over(&self) -> io::Result<File> {
         let Some(store) = &self.shared else { return Ok(File::new()) };
-        let (version, mut all) = Self::read_shared(store).await?;
+        let (version, mut all) = Self::read_shared(&**store).await?;
         let this = store.incarnation();
         let is_others = |noted: &SharedRecord| noted.unfinished.is_some() && noted.node != Some(this);
         if !all.values().any(is_others) {
@@ -213,7 +218,7 @@ impl OperationRecords {
                 taken.extend(noted.unfinished.clone().map(|unfinished| (id.clone(), unfinished)));
             }
         }
-        if taken.is_empty() || !Self::replace(store, version, &all).await? {
+        if taken.is_empty() || !Self::replace(&**store, version, &all).await? {
             return Ok(File::new());
         }
         let mut records = self.lock();
@@ -233,7 +238,7 @@ impl OperationRecords {
     pub(crate) async fn find(&self, namespace: &str, id: &str) -> Option<Operation> {
         let known = self.get(namespace, id);
         let Some(store) = self.shared.as_ref().filter(|_| known.is_none()) else { return known };
-        let (_, mut all) = Self::read_shared(store).await.ok()?;
+        let (_, mut all) = Self::read_shared(&**store).await.ok()?;
         all.remove(id).filter(|noted| *noted.namespace == *namespace).map(|noted| noted.operation)
     }
 
@@ -241,7 +246,7 @@ impl OperationRecords {
     pub(super) async fn list(&self, namespace: &str) -> Vec<Operation> {
         let mut all = BTreeMap::new();
         if let Some(store) = &self.shared
-            && let Ok((_, noted)) = Self::read_shared(store).await
+            && let Ok((_, noted)) = Self::read_shared(&**store).await
         {
             let here = noted.into_iter().filter(|(_, noted)| *noted.namespace == *namespace);
             all.extend(here.map(|(id, noted)| (id, noted.operation)));

@@ -11,12 +11,12 @@ use tourbillon_durable::store::{Durability, Filter, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 use tourbillon_durable::{Cancelled, Changed, Effect, UtcMillis};
 
-/// The number of timers that an operation reads and changes in one step if the timers are in a file.
+/// The number of timers that an operation reads and changes in one step if the step is one transaction.
 const AT_ONCE: u32 = 200;
-/// The number of timers that an operation reads and changes in one step if the timers are in Redis. The number is
-/// larger than [`AT_ONCE`], because a step on Redis is more than one transaction. Larger steps also save requests,
-/// because a list by key prefix asks all sets of keys in each step.
-const AT_ONCE_SHARED: u32 = 1_000;
+/// The number of timers that an operation reads and changes in one step on Redis. The number is larger than
+/// [`AT_ONCE`], because the step is more than one transaction. Larger steps also save requests, because a list by key
+/// prefix asks all sets of keys in each step.
+const AT_ONCE_APART: u32 = 1_000;
 /// The number of timers that a backfill of a schedule creates in one step.
 const OCCURRENCES_AT_ONCE: usize = 100;
 /// The pause of an operation after the first error of the store. Each further error doubles the pause.
@@ -98,8 +98,8 @@ impl BulkScan {
             let backfill = backfill.clone();
             return self.backfill(backfill).await;
         }
-        let Operations { timers, namespaces, recorder, .. } = &*self.operations;
-        let at_once = if namespaces.is_shared() { AT_ONCE_SHARED } else { AT_ONCE };
+        let Operations { timers, recorder, .. } = &*self.operations;
+        let at_once = if timers.timer_store().is_transactional() { AT_ONCE } else { AT_ONCE_APART };
         let page = timers.list(list.clone(), self.unfinished.cursor.clone(), at_once).await?;
         let (work, begun) = (&self.unfinished.work, self.unfinished.begun);
         let all = page.timers.iter();

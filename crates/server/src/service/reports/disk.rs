@@ -31,8 +31,8 @@ impl Disk {
 }
 
 impl Reports {
-    /// Measures the file system of the data folder. Returns `None` if the timers are in Redis, or if the system does
-    /// not tell the numbers. Blocks until the disk answers.
+    /// Measures the file system of the data folder. Returns `None` if nodes share the timers, or if the system
+    /// does not tell the numbers. Blocks until the disk answers.
     #[cfg(unix)]
     pub(crate) fn disk(&self) -> Option<Disk> {
         if self.namespaces.is_shared() {

@@ -1,4 +1,4 @@
-//! Restores a backup into the data folder of a service that does not run, into its SQLite database, or into a Redis
+//! Restores a backup into the data folder of a service that does not run, into its SQLite database, or into a
 //! deployment without nodes.
 //!
 //! # A restore that is killed
@@ -8,6 +8,12 @@
 //!
 //! In Redis a shared document, the *note*, replaces the file. A restore writes the note again every few seconds. So an
 //! old note belongs to a restore that was killed.
+//!
+//! In PostgreSQL a restore is one transaction (`postgres.rs`), so a restore that was killed leaves nothing.
+
+mod postgres;
+
+pub(crate) use postgres::restore_in_postgres;
 
 use super::backup::Attached;
 use super::deployment::{RESTORING, open_store};
@@ -48,7 +54,7 @@ pub(crate) enum RestoreError {
     File(PathBuf, io::Error),
     /// Another process is restoring a backup into this data folder.
     UnderWay(PathBuf),
-    /// The deployment on Redis with this name already has timers, or cannot be read or written.
+    /// This deployment already has timers, or cannot be read or written. The text says which: "the schema shop".
     Deployment(Box<str>, BackupError),
     /// Another process is restoring a backup into this deployment, or has done so within the last 15 seconds.
     DeploymentUnderWay(Box<str>),
@@ -66,18 +72,15 @@ impl fmt::Display for RestoreError {
             Self::Store(path, error) => write!(f, "{}: {error}", path.display()),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Deployment(name, BackupError::NotEmpty) => {
-                write!(f, "the deployment {name} has timers; a restore needs an empty one")
+                write!(f, "{name} has timers; a restore needs an empty one")
             }
-            Self::Deployment(name, error) => write!(f, "the deployment {name}: {error}"),
+            Self::Deployment(name, error) => write!(f, "{name}: {error}"),
             Self::DeploymentUnderWay(name) => {
                 let seconds = DEAD.as_secs();
-                write!(
-                    f,
-                    "the deployment {name}: another restore is under way, or was killed less than {seconds} s ago"
-                )
+                write!(f, "{name}: another restore is under way, or was killed less than {seconds} s ago")
             }
             Self::Nodes(name, nodes) => {
-                write!(f, "the deployment {name}: stop its nodes first: {}", nodes.join(", "))
+                write!(f, "{name}: stop its nodes first: {}", nodes.join(", "))
             }
             Self::UnderWay(path) => write!(f, "{}: another restore is under way", path.display()),
         }
@@ -386,7 +389,7 @@ pub(crate) fn restore_shared(
     from: &Path,
     how: impl FnOnce(UtcMillis) -> Restore,
 ) -> Result<Restored, RestoreError> {
-    let name: Box<str> = redis.deployment.as_str().into();
+    let name: Box<str> = format!("the deployment {}", redis.deployment).into();
     let of_store = |error: StoreError| RestoreError::Deployment(name.clone(), error.into());
     let (at, attached) = verified(from)?;
     let store = Arc::new(open_store(redis).map_err(of_store)?);
@@ -403,7 +406,8 @@ pub(crate) fn restore_shared(
         });
         let timers = stored?;
         let counted = block_on(store.counts()).map_err(of_store)?;
-        let added = add_namespaces(NamespaceStorage::Shared(Arc::clone(&store)), &attached, &counted);
+        let shared = NamespaceStorage::Shared(Arc::clone(&store) as _);
+        let added = add_namespaces(shared, &attached, &counted);
         let of_notes = |error| RestoreError::Deployment(name.clone(), BackupError::Io(error));
         let (kept, bare) = added.map_err(of_notes)?;
         Ok(Restored { at, timers, kept, bare })
@@ -421,16 +425,20 @@ pub(crate) fn restore_shared(
     restored
 }
 
-/// Prepares a deployment on Redis for a restore. If a killed restore has left its note, removes the timers of that
-/// restore. Fails if nodes run, or if other timers are stored.
-fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), RestoreError> {
+/// Fails if nodes of a deployment run.
+fn refuse_beside_nodes(store: &dyn TimerStore, name: &str) -> Result<(), RestoreError> {
     let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
     let nodes = block_on(store.nodes()).map_err(of_store)?.unwrap_or_default().nodes;
     let live: Names =
         nodes.into_iter().filter(|node| node.is_live && !node.is_this).map(|node| node.name).collect();
-    if !live.is_empty() {
-        return Err(RestoreError::Nodes(name.into(), live));
-    }
+    if live.is_empty() { Ok(()) } else { Err(RestoreError::Nodes(name.into(), live)) }
+}
+
+/// Prepares a deployment on Redis for a restore. If a killed restore has left its note, removes the timers of that
+/// restore. Fails if nodes run, or if other timers are stored.
+fn begin(store: &RedisStore, name: &str, is_left_behind: bool) -> Result<(), RestoreError> {
+    let of_store = |error: StoreError| RestoreError::Deployment(name.into(), error.into());
+    refuse_beside_nodes(store, name)?;
     if is_left_behind {
         drop_timers(store).map_err(of_store)?;
     }
@@ -448,6 +456,26 @@ fn add_namespaces(
     used: &Counts,
 ) -> io::Result<(Names, Names)> {
     let (_, there) = block_on(storage.read::<Map>())?;
+    let used = used.by_namespace.keys().map(|(namespace, _)| &**namespace).collect();
+    let Merged { kept, bare, added } = merged(&there, attached, used);
+    if !added.is_empty() {
+        Namespaces::open(storage)?.change(|map| map.extend(added.clone()))?;
+    }
+    Ok((kept, bare))
+}
+
+/// The namespaces of a service after a restore.
+struct Merged {
+    /// The names of the namespaces that existed before.
+    kept: Names,
+    /// The names of the namespaces that are not in the backup.
+    bare: Names,
+    /// The namespaces that the restore adds.
+    added: Map,
+}
+
+/// Compares the namespaces that are there with those of a backup, and with those in which the restored timers are.
+fn merged(there: &Map, attached: &Attached, used: BTreeSet<&str>) -> Merged {
     let (mut kept, mut bare, mut added) = (Vec::new(), Vec::new(), Map::new());
     for (name, namespace) in &attached.namespaces {
         if there.contains_key(name) {
@@ -458,9 +486,8 @@ fn add_namespaces(
     }
     // A schedule is a timer in an internal namespace. The name of that namespace ends with the name of the namespace in
     // which the schedule creates timers.
-    let used = used.by_namespace.keys().map(|(namespace, _)| &**namespace);
     let used: BTreeSet<_> =
-        used.map(|name| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();
+        used.into_iter().map(|name| name.strip_prefix(Schedules::NAMESPACES).unwrap_or(name)).collect();
     for name in used.into_iter().filter(|name| is_name(name)) {
         let is_known = there.contains_key(name) || added.contains_key(name);
         if !is_known {
@@ -468,8 +495,5 @@ fn add_namespaces(
             bare.push(name.into());
         }
     }
-    if !added.is_empty() {
-        Namespaces::open(storage)?.change(|map| map.extend(added.clone()))?;
-    }
-    Ok((kept, bare))
+    Merged { kept, bare, added }
 }

@@ -1,17 +1,21 @@
-//! Tests several services, called nodes, on a single deployment in Redis. A change through one node holds for the
-//! others. Without `redis-server`, the tests say that they were skipped.
+//! Tests several services, called nodes, on a single deployment in Redis or in PostgreSQL. A change through one node
+//! holds for the others. Without `redis-server` or PostgreSQL, the tests say that they were skipped.
+
+mod deployment;
+mod postgres;
+mod redis;
 
 use crate::rig::{Receiver, Rig};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use deployment::Deployment;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tourbillon_api::Moment;
-use tourbillon_fault::{Cluster, Server};
-use tourbillon_redis::Connect;
-use tourbillon_server::{OpenError, RedisSettings, Service, Settings, router};
+use tourbillon_fault::{Postgres, Server};
+use tourbillon_server::router;
 use tower::ServiceExt as _;
 
 /// The longest time for which a test waits for an event that should come within seconds. The time is long, because the
@@ -19,20 +23,47 @@ use tower::ServiceExt as _;
 const SOON: Duration = Duration::from_secs(60);
 const TIMERS: &str = "/v1/namespaces/default/timers";
 
-fn settings(server: &Server) -> RedisSettings {
-    let connect = Connect::single(&server.url()).unwrap();
-    let connect = connect.response_timeout(Duration::from_secs(2)).patience(Duration::from_secs(2));
-    RedisSettings::new(connect, "d")
+/// Runs each of these tests on Redis and in PostgreSQL.
+macro_rules! on_each {
+    ($($name:ident)*) => {
+        mod on_redis {
+            use super::{Deployment, Server};
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    if let Some(server) = Server::start(&[]) {
+                        super::$name(Deployment::Redis(server)).await;
+                    }
+                }
+            )*
+        }
+
+        mod in_postgres {
+            use super::{Deployment, Postgres};
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    if let Some(server) = Postgres::start(&[]) {
+                        super::$name(Deployment::Postgres(server)).await;
+                    }
+                }
+            )*
+        }
+    };
 }
 
-/// Starts a node of a service on a Redis server. The node has its own data folder.
-async fn node(server: &Server) -> Rig {
-    let redis = settings(server);
-    Rig::start_with(|settings| {
-        settings.lease = Duration::from_secs(3);
-        settings.redis = Some(redis);
-    })
-    .await
+on_each! {
+    what_one_node_has_made_the_other_sees_cancels_and_delivers
+    an_idempotency_key_makes_one_timer_whatever_nodes_the_requests_reach
+    namespaces_of_one_node_are_known_to_the_others_and_none_is_lost
+    a_namespace_that_one_node_removes_is_gone_for_the_others
+    a_receiver_at_one_node_gets_the_timers_of_all_nodes
+    a_claim_is_ended_and_prolonged_through_another_node
+    nodes_show_each_other_and_who_has_the_shards
+    the_page_of_a_node_shows_all_nodes
+    a_schedule_that_one_node_removes_the_other_does_not_follow
+    an_operation_is_shown_by_all_nodes_and_goes_on_when_its_node_stops
+    healthz_is_red_while_the_server_is_away_and_green_again_without_a_restart
 }
 
 /// Calls `ask` until it returns a value, and returns this value. Fails after a minute with `condition` in the message.
@@ -47,14 +78,6 @@ async fn until<T>(condition: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T
     }
 }
 
-/// Returns the text of a node's `/metrics`.
-async fn numbers(node: &Rig) -> String {
-    let request = Request::get("/metrics").header("host", "localhost").body(Body::empty()).unwrap();
-    let response = router(node.service.clone()).oneshot(request).await.unwrap();
-    let bytes = response.into_body().collect().await.unwrap().to_bytes();
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
 async fn make_namespace(node: &Rig, number: usize) -> StatusCode {
     node.send("PUT", &format!("/v1/namespaces/n{number}"), json!({})).await.0
 }
@@ -63,10 +86,8 @@ fn callback(receiver: &Receiver, path: &str, delay_ms: u64) -> Value {
     json!({ "delay_ms": delay_ms, "callback": { "url": receiver.url(path) } })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_node_has_made_the_other_sees_cancels_and_delivers() {
-    let Some(server) = Server::start(&[]) else { return };
-    let (one, two) = (node(&server).await, node(&server).await);
+async fn what_one_node_has_made_the_other_sees_cancels_and_delivers(deployment: Deployment) {
+    let (one, two) = (deployment.node().await, deployment.node().await);
     let mut receiver = Receiver::start().await;
     let far = callback(&receiver, "/never", 3_600_000);
     let (status, made) = one.send("PUT", &format!("{TIMERS}/a"), far).await;
@@ -115,10 +136,8 @@ async fn what_one_node_has_made_the_other_sees_cancels_and_delivers() {
     assert_eq!(received.path, "/late");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idempotency_key_makes_one_timer_whatever_nodes_the_requests_reach() {
-    let Some(server) = Server::start(&[]) else { return };
-    let (one, two) = (node(&server).await, node(&server).await);
+async fn an_idempotency_key_makes_one_timer_whatever_nodes_the_requests_reach(deployment: Deployment) {
+    let (one, two) = (deployment.node().await, deployment.node().await);
     let receiver = Receiver::start().await;
     let timer = callback(&receiver, "/x", 3_600_000);
     let put = |node: &Rig, timer: Value| {
@@ -146,10 +165,8 @@ async fn an_idempotency_key_makes_one_timer_whatever_nodes_the_requests_reach() 
     assert!(other["type"].as_str().unwrap().contains("idempotency"), "{other}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost() {
-    let Some(server) = Server::start(&[]) else { return };
-    let (one, two) = (node(&server).await, node(&server).await);
+async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost(deployment: Deployment) {
+    let (one, two) = (deployment.node().await, deployment.node().await);
     let (status, _) = one.send("PUT", "/v1/namespaces/shop", json!({ "max_timers": 5 })).await;
     assert_eq!(status, StatusCode::CREATED);
     let begun = Instant::now();
@@ -194,10 +211,36 @@ async fn namespaces_of_one_node_are_known_to_the_others_and_none_is_lost() {
     assert_eq!(received.path, "/shop");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_is_ended_and_prolonged_through_another_node() {
-    let Some(server) = Server::start(&[]) else { return };
-    let (one, two) = (node(&server).await, node(&server).await);
+async fn a_receiver_at_one_node_gets_the_timers_of_all_nodes(deployment: Deployment) {
+    let (one, two) = (deployment.node().await, deployment.node().await);
+    until("both nodes have shards", async || {
+        let (_, nodes) = one.send("GET", "/v1/nodes", Value::Null).await;
+        let nodes = nodes["nodes"].as_array().unwrap();
+        let have_shards = nodes.iter().all(|node| node["shards"].as_u64() > Some(0));
+        (nodes.len() == 2 && have_shards).then_some(())
+    })
+    .await;
+    let mut waits = Vec::new();
+    for number in 0..16 {
+        let wish = json!({ "max": 1, "wait_ms": 15_000 });
+        let fetch = one.send("POST", "/v1/namespaces/default/queues/q/claims", wish);
+        let place = async {
+            let timer = json!({ "delay_ms": 20, "pull": { "queue": "q", "json": number } });
+            let (status, answer) = two.send("PUT", &format!("{TIMERS}/k{number}"), timer).await;
+            assert_eq!(status, StatusCode::CREATED, "{answer}");
+            Instant::now()
+        };
+        let ((_, answer), placed) = tokio::join!(fetch, place);
+        assert_eq!(answer["claims"][0]["key"], format!("k{number}"), "{answer}");
+        waits.push(placed.elapsed());
+    }
+    waits.sort_unstable();
+    eprintln!("from the creation to the receiver: median {:.2?}, longest {:.2?}", waits[8], waits[15]);
+    assert!(waits[15] < Duration::from_secs(10), "{waits:?}");
+}
+
+async fn a_claim_is_ended_and_prolonged_through_another_node(deployment: Deployment) {
+    let (one, two) = (deployment.node().await, deployment.node().await);
     let queue = "/v1/namespaces/default/queues/q/claims";
     let claims = "/v1/namespaces/default/claims";
     let place = async |key: &str, timeout_ms: u64, pause_ms: u64| {
@@ -276,36 +319,127 @@ async fn a_claim_is_ended_and_prolonged_through_another_node() {
     assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_show_each_other_and_who_has_the_shards() {
-    let Some(server) = Server::start(&[]) else { return };
-    let (one, two) = (node(&server).await, node(&server).await);
+async fn nodes_show_each_other_and_who_has_the_shards(deployment: Deployment) {
+    let (one, two) = (deployment.node().await, deployment.node().await);
     let shares = async |node: &Rig| {
         let (status, nodes) = node.send("GET", "/v1/nodes", Value::Null).await;
-        assert_eq!((status, nodes["shards"].as_array().unwrap().len()), (StatusCode::OK, 64), "{nodes}");
+        let shards = nodes["shards"].as_array().unwrap().len() as u64;
+        assert_eq!((status, shards), (StatusCode::OK, deployment.shards()), "{nodes}");
         let live = nodes["nodes"].as_array().unwrap().iter().filter(|node| node["live"] == true);
         live.map(|node| node["shards"].as_u64().unwrap()).collect::<Vec<_>>()
     };
     until("the nodes share the shards", async || {
         let shares = shares(&one).await;
-        (shares.len() == 2 && shares.iter().sum::<u64>() == 64 && !shares.contains(&0)).then_some(())
+        (shares.len() == 2 && shares.iter().sum::<u64>() == deployment.shards() && !shares.contains(&0))
+            .then_some(())
     })
     .await;
     let (_, seen) = two.send("GET", "/v1/nodes", Value::Null).await;
     let own: Vec<_> = seen["nodes"].as_array().unwrap().iter().filter(|node| node["this"] == true).collect();
     assert_eq!(own.len(), 1, "{seen}");
     drop(two);
-    until("the other node has all shards", async || (shares(&one).await == [64]).then_some(())).await;
+    until("the other node has all shards", async || {
+        (shares(&one).await == [deployment.shards()]).then_some(())
+    })
+    .await;
     let (_, nodes) = one.send("GET", "/v1/nodes", Value::Null).await;
     let takeovers: u64 =
         nodes["shards"].as_array().unwrap().iter().map(|shard| shard["takeovers"].as_u64().unwrap()).sum();
     assert_eq!(takeovers, 0, "a node that stops gives its shards back");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_schedule_that_one_node_removes_the_other_does_not_follow() {
-    let Some(server) = Server::start(&[]) else { return };
-    let (one, two) = (node(&server).await, node(&server).await);
+async fn a_namespace_that_one_node_removes_is_gone_for_the_others(deployment: Deployment) {
+    let (one, two) = (deployment.node().await, deployment.node().await);
+    let path = "/v1/namespaces/shop";
+    assert_eq!(one.send("PUT", path, json!({})).await.0, StatusCode::CREATED);
+    let (status, secret) = one.send("POST", &format!("{path}/secrets"), Value::Null).await;
+    assert_eq!(status, StatusCode::CREATED, "{secret}");
+    until("the other node knows the namespace and its secret", async || {
+        let (_, view) = two.send("GET", path, Value::Null).await;
+        view["secrets"].as_array().is_some_and(|secrets| secrets.len() == 1).then_some(())
+    })
+    .await;
+    let receiver = Receiver::start().await;
+    let timer = format!("{path}/timers/k");
+    let (status, _) = two.send("PUT", &timer, callback(&receiver, "/never", 3_600_000)).await;
+    assert_eq!(status, StatusCode::CREATED);
+    assert_eq!(one.send("DELETE", path, Value::Null).await.0, StatusCode::CONFLICT, "it has a timer");
+    assert_eq!(two.send("DELETE", &timer, Value::Null).await.0, StatusCode::OK);
+    let (status, answer) = one.send("DELETE", path, Value::Null).await;
+    assert_eq!(status, StatusCode::NO_CONTENT, "{answer}");
+    // The removal has waited until no node goes by an older copy.
+    let (status, _) = two.send("PUT", &timer, callback(&receiver, "/never", 3_600_000)).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+/// Makes `count` timers with the label `x`.
+async fn make_labelled(node: &Rig, count: u64) {
+    for portion in 0..count / 500 {
+        let put = |number: usize| {
+            let callback = json!({ "url": "http://127.0.0.1:9999/" });
+            let timer = json!({ "delay_ms": 3_600_000, "callback": callback, "labels": ["x"] });
+            json!({ "put": { "key": format!("{portion}-{number}"), "timer": timer } })
+        };
+        let changes: Vec<_> = (0..500).map(put).collect();
+        let (status, answer) =
+            node.send("POST", "/v1/namespaces/default/batch", json!({ "changes": changes })).await;
+        let results = answer["results"].as_array().unwrap();
+        let are_made = results.iter().all(|result| result["placed"]["outcome"] == "created");
+        assert!(status == StatusCode::OK && are_made, "{answer}");
+    }
+}
+
+async fn an_operation_is_shown_by_all_nodes_and_goes_on_when_its_node_stops(deployment: Deployment) {
+    const COUNT: u64 = 3_000;
+    let (one, two) = (deployment.node().await, deployment.node().await);
+    make_labelled(&one, COUNT).await;
+    let (status, begun) =
+        one.send("POST", "/v1/namespaces/default/cancellations", json!({ "label": "x" })).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{begun}");
+    let path = format!("/v1/namespaces/default/operations/{}", begun["id"].as_str().unwrap());
+    let (status, seen) = two.send("GET", &path, Value::Null).await;
+    assert_eq!((status, &seen["id"]), (StatusCode::OK, &begun["id"]), "{seen}");
+    drop(one);
+    let ended = until("the operation ends", async || {
+        let (_, seen) = two.send("GET", &path, Value::Null).await;
+        (seen["state"] != "running").then_some(seen)
+    })
+    .await;
+    // The last step of the node that stops may have its effect after the other node has taken the operation over.
+    let counted = ended["changed"].as_u64().unwrap();
+    assert!(ended["state"] == "done" && (COUNT - 1_000..=COUNT).contains(&counted), "{ended}");
+    let (_, stats) = two.send("GET", "/v1/stats", Value::Null).await;
+    assert_eq!(stats["pending"], 0);
+    let (_, list) = two.send("GET", "/v1/namespaces/default/operations", Value::Null).await;
+    assert!(list.to_string().contains(begun["id"].as_str().unwrap()), "{list}");
+}
+
+async fn the_page_of_a_node_shows_all_nodes(deployment: Deployment) {
+    let named = async |name: &'static str| {
+        Rig::start_with(|settings| {
+            deployment.share(settings);
+            settings.redis.iter_mut().for_each(|redis| redis.node = name.to_owned());
+            settings.postgres.iter_mut().for_each(|postgres| postgres.node = name.to_owned());
+        })
+        .await
+    };
+    let (one, _two) = (named("first-node").await, named("second-node").await);
+    let page = async |path: &str| {
+        let request = Request::get(path).header("host", "localhost").body(Body::empty()).unwrap();
+        let response = router(one.service.clone()).oneshot(request).await.unwrap();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    };
+    assert!(page("/ui/").await.contains("/ui/nodes"), "the pages have a link to the nodes");
+    until("the page shows both nodes", async || {
+        let page = page("/ui/nodes").await;
+        (page.contains("first-node") && page.contains("second-node")).then_some(())
+    })
+    .await;
+}
+
+async fn a_schedule_that_one_node_removes_the_other_does_not_follow(deployment: Deployment) {
+    let (one, two) = (deployment.node().await, deployment.node().await);
     let mut receiver = Receiver::start().await;
     let schedule = json!({ "every_ms": 100, "callback": { "url": receiver.url("/tick") } });
     let path = "/v1/namespaces/default/schedules/s";
@@ -333,14 +467,14 @@ async fn a_schedule_that_one_node_removes_the_other_does_not_follow() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn healthz_is_red_while_redis_is_away_and_green_again_without_a_restart() {
-    let Some(server) = Server::start(&[]) else { return };
-    let rig = node(&server).await;
+async fn healthz_is_red_while_the_server_is_away_and_green_again_without_a_restart(
+    mut deployment: Deployment,
+) {
+    let rig = deployment.node().await;
     let mut receiver = Receiver::start().await;
     let health = async || rig.send("GET", "/healthz", Value::Null).await;
     assert_eq!(health().await.0, StatusCode::OK);
-    server.stop();
+    deployment.take_away();
     let answer = until("healthz is red", async || {
         let (status, answer) = health().await;
         (status != StatusCode::OK).then_some(answer)
@@ -350,7 +484,7 @@ async fn healthz_is_red_while_redis_is_away_and_green_again_without_a_restart() 
     assert!(rig.service.alive().is_ok(), "the process is well, and is not to be started again");
     let (status, _) = rig.send("POST", TIMERS, callback(&receiver, "/x", 0)).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    server.go_on();
+    deployment.bring_back();
     until("healthz is green again", async || (health().await.0 == StatusCode::OK).then_some(())).await;
     until("creations work again", async || {
         let (status, _) = rig.send("POST", TIMERS, callback(&receiver, "/again", 0)).await;
@@ -364,97 +498,4 @@ async fn healthz_is_red_while_redis_is_away_and_green_again_without_a_restart() 
             break;
         }
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn data_that_are_gone_make_healthz_and_readyz_red_with_the_reason() {
-    let Some(server) = Server::start(&[]) else { return };
-    let rig = node(&server).await;
-    let receiver = Receiver::start().await;
-    let (status, _) = rig.send("POST", TIMERS, callback(&receiver, "/lost", 3_600_000)).await;
-    assert_eq!(status, StatusCode::CREATED);
-    server.command(&["FLUSHALL"]);
-    for path in ["/healthz", "/readyz"] {
-        let answer = until(path, async || {
-            let (status, answer) = rig.send("GET", path, Value::Null).await;
-            (status == StatusCode::SERVICE_UNAVAILABLE).then_some(answer)
-        })
-        .await;
-        assert!(answer.to_string().contains("its server has lost it"), "{path}: {answer}");
-    }
-    let (status, answer) = rig.send("POST", TIMERS, callback(&receiver, "/new", 0)).await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "nothing is mixed: {answer}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_primary_of_a_cluster_is_seen_in_the_age_of_the_last_poll() {
-    let Some(mut cluster) = Cluster::start(&[]) else { return };
-    let connect = Connect::cluster(cluster.urls()).unwrap();
-    let redis = RedisSettings::new(connect, "d");
-    let rig = Rig::start_with(|settings| settings.redis = Some(redis)).await;
-    let number = async |name: &str| {
-        let numbers = numbers(&rig).await;
-        let line = numbers.lines().find_map(|line| line.strip_prefix(name));
-        line.map(|number| number.trim().parse::<f64>().unwrap())
-    };
-    until("the node has all shards", async || {
-        (number("tourbillon_shards_without_node ").await == Some(0.0)).then_some(())
-    })
-    .await;
-    // Kill the server that has the list of the nodes.
-    let slot = cluster.slot("tb:{d}:nodes");
-    let victim = cluster.owner(0, slot).unwrap();
-    cluster.nodes[victim].kill();
-    let age = async || number("tourbillon_poll_age_seconds ").await.filter(|age| *age > 3.0);
-    until("the age of the last poll grows", age).await;
-    until("the shards of the server that is away have no node", async || {
-        number("tourbillon_shards_without_node ").await.filter(|free| *free > 10.0)
-    })
-    .await;
-    // While the client looks for the dead server, a request may fail. So try again.
-    let nodes = until("the nodes are answered", async || {
-        let (status, nodes) = rig.send("GET", "/v1/nodes", Value::Null).await;
-        (status == StatusCode::OK).then_some(nodes)
-    })
-    .await;
-    let shards = nodes["shards"].as_array().unwrap();
-    assert!(shards.iter().all(|shard| shard["owner"] == nodes["nodes"][0]["incarnation"]), "{nodes}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_and_folders_that_are_not_fit_are_refused_with_the_reason() {
-    let Some(server) = Server::start(&["--maxmemory-policy", "allkeys-lru", "--maxmemory", "100mb"]) else {
-        return;
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let with = |redis: RedisSettings| {
-        let mut settings = Settings::new(folder.path());
-        settings.redis = Some(redis);
-        Service::open(settings)
-    };
-    let error = with(settings(&server)).unwrap_err();
-    assert!(matches!(error, OpenError::Servers(_)) && error.is_of_configuration(), "{error:?}");
-    assert!(error.to_string().contains("allkeys-lru"), "{error}");
-    server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
-    std::fs::write(folder.path().join("namespaces.json"), r#"{"old":{"limits":{}}}"#).unwrap();
-    let service = with(settings(&server)).unwrap();
-    let notices = service.notices().join("\n");
-    assert!(notices.contains("namespaces.json is not used"), "{notices}");
-    assert!(notices.contains("append-only file"), "a warning of the checks: {notices}");
-    let error = with(settings(&server)).unwrap_err();
-    assert!(matches!(error, OpenError::InUse(_)), "two nodes do not share a folder: {error:?}");
-    tokio::task::spawn_blocking(move || service.close(Duration::ZERO)).await.unwrap();
-    let mut other = settings(&server);
-    other.shards = Some(128);
-    let error = until("the folder is free", async || {
-        let mut settings = Settings::new(folder.path());
-        settings.redis = Some(other.clone());
-        let error = Service::open(settings).unwrap_err();
-        (!matches!(error, OpenError::InUse(_))).then_some(error)
-    })
-    .await;
-    assert!(error.is_of_configuration() && error.to_string().contains("64 shards"), "{error}");
-    drop(server);
-    let error = with(other).unwrap_err();
-    assert!(matches!(error, OpenError::NoServers(_)) && !error.is_of_configuration(), "{error:?}");
 }

@@ -1,0 +1,56 @@
+//! Counts parked timers by reason.
+
+use crate::deployment::Deployment;
+use crate::link::Failure;
+use tokio_postgres::types::Type;
+use tourbillon_durable::store::{Cursor, Reasons, StoreError};
+
+/// Returns a page of the reasons for which timers are parked in the shards of a node, each with the number of these
+/// timers. The reasons are found one after the other in the index, so a reason with many timers is passed quickly.
+pub(crate) async fn reasons(
+    deployment: &Deployment,
+    owner: i64,
+    after: Option<Cursor>,
+    limit: u32,
+) -> Result<Reasons, StoreError> {
+    let after = after.map(|cursor| String::from_utf8_lossy(cursor.as_bytes()).into_owned());
+    let limit = i64::from(limit.max(1));
+    let sql = "WITH RECURSIVE found (reason) AS (
+                   (SELECT t.reason FROM tourbillon.timer t
+                    WHERE t.phase = 'k' AND ($1 IS NULL OR t.reason > $1) ORDER BY t.reason LIMIT 1)
+                   UNION ALL
+                   SELECT (SELECT t.reason FROM tourbillon.timer t
+                           WHERE t.phase = 'k' AND t.reason > f.reason ORDER BY t.reason LIMIT 1)
+                   FROM found f WHERE f.reason IS NOT NULL
+               )
+               SELECT f.reason, (
+                   SELECT count(*) FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = f.reason
+                       AND t.shard IN (SELECT s.number FROM tourbillon.shard s WHERE s.owner = $2))
+               FROM (SELECT reason FROM found WHERE reason IS NOT NULL LIMIT $3) f";
+    let mut session = deployment.session().await?;
+    let params = [(&after as _, Type::TEXT), (&owner as _, Type::INT8), (&limit as _, Type::INT8)];
+    let rows = session.read(sql, &params).await.map_err(Failure::into_error)?;
+    let mut page = Reasons::default();
+    if i64::try_from(rows.len()) == Ok(limit) {
+        page.next = rows.last().map(|row| Cursor::from_bytes(row.get::<_, &str>(0).as_bytes()));
+    }
+    for row in rows {
+        if let Ok(count @ 1..) = u64::try_from(row.get::<_, i64>(1)) {
+            page.counts.push((row.get::<_, &str>(0).into(), count));
+        }
+    }
+    Ok(page)
+}
+
+/// Returns those of some reasons for which timers are parked, in whichever shard.
+pub(crate) async fn parked_among(
+    deployment: &Deployment,
+    reasons: Vec<Box<str>>,
+) -> Result<Vec<Box<str>>, StoreError> {
+    let reasons: Vec<&str> = reasons.iter().map(|reason| &**reason).collect();
+    let sql = "SELECT n.reason FROM unnest($1) AS n (reason)
+               WHERE EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = n.reason)";
+    let mut session = deployment.session().await?;
+    let rows = session.read(sql, &[(&reasons, Type::TEXT_ARRAY)]).await.map_err(Failure::into_error)?;
+    Ok(rows.iter().map(|row| row.get::<_, &str>(0).into()).collect())
+}

@@ -1,0 +1,155 @@
+//! Shared documents: small values that the processes of a deployment share, such as the limits of a service.
+//!
+//! A process replaces a document only if the document still has the version from which the new value was computed. The
+//! store draws the new version before it sends the statement. So if the answer is lost, a second run finds out whether
+//! the first had its effect:
+//!
+//! | the second run finds | the answer |
+//! |---|---|
+//! | the version from which the value was computed | the second run makes the change. A first run that still comes finds another version, and changes nothing |
+//! | the version that was drawn | `true`: the first run has made the change |
+//! | another version, or no document | [`StoreErrorKind::Unknown`]: another process may have been first, or may have followed |
+
+use super::postgres_store::PostgresStore;
+use crate::deployment::Deployment;
+use crate::link::{Failure, Param};
+use core::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::time::sleep;
+use tokio_postgres::types::Type;
+use tourbillon_durable::store::{StoreError, StoreErrorKind};
+use tourbillon_durable::timer::TimerId;
+
+/// The greatest length of a document's name, in bytes.
+const LONGEST_NAME: usize = 255;
+/// The greatest length of a document's value, in bytes. Each read of a document sends the whole value.
+const MOST: usize = 4 << 20;
+/// The pause before a statement is repeated.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A small value that the processes of a deployment share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedDocument {
+    /// The version of the document's value. Each change gives a document a version that no document of the deployment
+    /// has had before.
+    pub version: u64,
+    /// The document's value, as the bytes that its writer has stored.
+    pub value: Vec<u8>,
+}
+
+impl PostgresStore {
+    /// Returns the shared document of this name, or `None` if the deployment has no such document.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached.
+    pub async fn document(&self, name: &str) -> Result<Option<SharedDocument>, StoreError> {
+        let (deployment, name) = (Arc::clone(&self.deployment), name.to_owned());
+        self.deployment.pool.spawn(async move { read(&deployment, &name).await }).await
+    }
+
+    /// Replaces or creates the document of this name. If `value` is `None`, removes the document. The change is made
+    /// only if the document has the version `version`: the version that the caller has read, or 0 for an absent
+    /// document. If the document has another version, returns `false` and changes nothing.
+    ///
+    /// The change is one transaction, whose durability the server's `synchronous_commit` decides.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or a zero byte, or the value more than
+    /// 4 MiB. Fails with [`StoreErrorKind::Unknown`] if the answer was lost, and the store could not find out whether
+    /// the change was made. Also fails if the server cannot be reached.
+    pub async fn replace_document(
+        &self,
+        name: &str,
+        version: u64,
+        value: Option<&[u8]>,
+    ) -> Result<bool, StoreError> {
+        let change = Change::new(name, version, value)?;
+        let deployment = Arc::clone(&self.deployment);
+        self.deployment.pool.spawn(async move { replace(&deployment, &change).await }).await
+    }
+}
+
+/// Returns a random version for a document, different from all versions before. Never returns 0, which stands for an
+/// absent document.
+pub(super) fn fresh_version() -> i64 {
+    // The lower bits of a fresh id are random. A value of the type `bigint` has a sign, so the two highest are cut off.
+    let random = TimerId::fresh().as_u128() & u128::from(u64::MAX >> 2);
+    i64::try_from(random).unwrap_or(1).max(1)
+}
+
+/// Checks the name of a document, and the length of its value.
+pub(super) fn admit(name: &str, length: usize) -> Result<(), StoreError> {
+    if name.len() > LONGEST_NAME || name.contains('\0') || length > MOST {
+        let message = format!("a document of {length} bytes under a name of {} bytes", name.len());
+        return Err(StoreError::new(StoreErrorKind::Limit, message));
+    }
+    Ok(())
+}
+
+/// The change of a document.
+struct Change {
+    name: String,
+    version: i64,
+    value: Option<Vec<u8>>,
+    /// The version that the document gets.
+    fresh: i64,
+}
+
+impl Change {
+    fn new(name: &str, version: u64, value: Option<&[u8]>) -> Result<Self, StoreError> {
+        admit(name, value.map_or(0, <[u8]>::len))?;
+        let (name, value) = (name.to_owned(), value.map(<[u8]>::to_vec));
+        Ok(Self { name, version: version.cast_signed(), value, fresh: fresh_version() })
+    }
+
+    /// Makes the change if the document has the expected version. Returns whether it was made, and the version that
+    /// the document has afterwards.
+    async fn attempt(&self, deployment: &Deployment) -> Result<(bool, i64), Failure> {
+        let mut session = deployment.pool.session().await?;
+        let params: [Param<'_>; 4] = [
+            (&self.name, Type::TEXT),
+            (&self.version, Type::INT8),
+            (&self.value, Type::BYTEA),
+            (&self.fresh, Type::INT8),
+        ];
+        let sql = "SELECT r.is_replaced, r.version_after FROM tourbillon.replace_document($1, $2, $3, $4) r";
+        let rows = session.query(sql, &params).await?;
+        Ok(rows.first().map_or((false, 0), |row| (row.get(0), row.get(1))))
+    }
+}
+
+async fn read(deployment: &Deployment, name: &str) -> Result<Option<SharedDocument>, StoreError> {
+    let mut session = deployment.session().await?;
+    let sql = "SELECT d.version, d.value FROM tourbillon.document d WHERE d.name = $1";
+    let rows = session.read(sql, &[(&name, Type::TEXT)]).await.map_err(Failure::into_error)?;
+    let document = |row: &tokio_postgres::Row| SharedDocument {
+        version: row.get::<_, i64>(0).cast_unsigned(),
+        value: row.get(1),
+    };
+    Ok(rows.first().map(document))
+}
+
+async fn replace(deployment: &Deployment, change: &Change) -> Result<bool, StoreError> {
+    let (begin, patience) = (Instant::now(), deployment.pool.patience());
+    // The error of an attempt that may have had its effect.
+    let mut unknown = None;
+    loop {
+        match change.attempt(deployment).await {
+            Ok((true, _)) => return Ok(true),
+            Ok((false, found)) => {
+                return match unknown {
+                    None => Ok(false),
+                    Some(_) if found == change.fresh => Ok(true),
+                    Some(error) => Err(error),
+                };
+            }
+            Err(Failure::Again(_) | Failure::Lost(_)) if begin.elapsed() < patience => {}
+            Err(Failure::Unknown(error)) if begin.elapsed() < patience => unknown = Some(error),
+            Err(failure) => return Err(unknown.unwrap_or_else(|| failure.into_error())),
+        }
+        sleep(PAUSE).await;
+    }
+}

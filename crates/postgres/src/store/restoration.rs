@@ -1,0 +1,215 @@
+//! Restores of backups. A restore is one transaction, so nobody ever sees a part of it.
+//!
+//! | event | the deployment afterwards |
+//! |---|---|
+//! | the process of the restore dies, or loses its connection | empty: PostgreSQL rolls back |
+//! | the process stands still for a minute | empty: the server ends its session |
+//! | the answer of the commit is lost | the restore looks for its own mark, and knows |
+//! | another restore begins | the other waits for five seconds, and fails. If it gets the lock afterwards, it finds timers |
+//! | a caller creates a timer in SQL meanwhile | the caller waits. Its timer comes after the restore, or fails by a taken key |
+//! | a node starts meanwhile | it finds the timers as those of any transaction that was open for long |
+
+use super::documents::{admit, fresh_version};
+use super::postgres_store::PostgresStore;
+use crate::deployment::Deployment;
+use crate::link::{Failure, Param, Session, io};
+use crate::operation::{Act, import_all};
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+use tokio_postgres::types::Type;
+use tourbillon_durable::store::StoreError;
+use tourbillon_durable::timer::Timer;
+
+/// The document that the last restore has left, whose version shows whether its commit had an effect.
+const MARK: &str = "restored";
+/// The settings of the transaction. Between two portions, the restore reads its file.
+const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = 60000; SET LOCAL lock_timeout = 5000";
+/// Keeps other writers out, and lets readers in.
+const LOCK: &str = "LOCK TABLE tourbillon.timer, tourbillon.document IN SHARE ROW EXCLUSIVE MODE";
+
+/// A restore of a backup into a deployment without timers, as one transaction. Dropping this value takes all back.
+///
+/// Nobody else writes a timer or a document until the restore ends. Everybody may read, and finds the deployment empty.
+pub struct Restoration {
+    deployment: Arc<Deployment>,
+    session: Arc<Mutex<Session>>,
+    version: i64,
+}
+
+impl fmt::Debug for Restoration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Restoration").field("schema", &self.deployment.pool.schema()).finish_non_exhaustive()
+    }
+}
+
+/// A future of a statement within the transaction.
+type Step<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+
+impl PostgresStore {
+    /// Begins to restore a backup. Returns `None` if the deployment has timers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another restore is under way, if a caller's transaction has written timers and stays open for more than
+    /// five seconds, or if the server cannot be reached.
+    pub async fn begin_restore(&self) -> Result<Option<Restoration>, StoreError> {
+        let deployment = Arc::clone(&self.deployment);
+        let begun = async move {
+            let session = match begin(&deployment).await {
+                Ok(session) => session,
+                Err(Failure::Again(_)) => {
+                    let message = "another restore, or a transaction that has written timers, is under way";
+                    return Err(io(message));
+                }
+                Err(failure) => return Err(failure.into_error()),
+            };
+            let Some(session) = session else { return Ok(None) };
+            let session = Arc::new(Mutex::new(session));
+            Ok(Some(Restoration { deployment, session, version: fresh_version() }))
+        };
+        self.deployment.pool.spawn(begun).await
+    }
+}
+
+/// Begins the transaction of a restore. Returns `None` if the deployment has timers.
+async fn begin(deployment: &Deployment) -> Result<Option<Session>, Failure> {
+    let mut session = deployment.pool.session().await?;
+    session.begin_with(SETTINGS).await?;
+    session.run(LOCK).await?;
+    let rows = session.read("SELECT EXISTS (SELECT 1 FROM tourbillon.timer)", &[]).await?;
+    if rows.first().is_none_or(|row| row.get(0)) {
+        session.roll_back().await;
+        return Ok(None);
+    }
+    Ok(Some(session))
+}
+
+impl Restoration {
+    /// Runs a step of the transaction on the runtime of the connections.
+    async fn run<T: Send + 'static>(
+        &self,
+        step: impl for<'a> FnOnce(&'a mut Session, Arc<Deployment>) -> Step<'a, T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (session, deployment) = (Arc::clone(&self.session), Arc::clone(&self.deployment));
+        let run = async move {
+            let mut session = session.lock().await;
+            step(&mut session, deployment).await.map_err(Failure::into_error)
+        };
+        self.deployment.pool.spawn(run).await
+    }
+
+    /// Stores timers of the backup, as [`TimerStore::import`] does.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the id or the key of a timer comes twice, or if the server cannot be reached. Then the restore cannot
+    /// go on.
+    ///
+    /// [`TimerStore::import`]: tourbillon_durable::store::TimerStore::import
+    pub async fn import(&self, timers: Vec<Timer>) -> Result<(), StoreError> {
+        self.run(move |session, deployment| {
+            Box::pin(async move {
+                let mut act = Act { deployment, made_due: None };
+                import_all(session, &mut act, timers).await
+            })
+        })
+        .await
+    }
+
+    /// Returns the value of the shared document of this name, or `None` if there is no such document.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the server cannot be reached. Then the restore cannot go on.
+    pub async fn document(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let name = name.to_owned();
+        self.run(move |session, _| {
+            Box::pin(async move {
+                let sql = "SELECT d.value FROM tourbillon.document d WHERE d.name = $1";
+                let rows = session.read(sql, &[(&name, Type::TEXT)]).await?;
+                Ok(rows.first().map(|row| row.get(0)))
+            })
+        })
+        .await
+    }
+
+    /// Creates or replaces the shared document of this name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name or the value is too long, as [`PostgresStore::replace_document`] does. Fails if the server
+    /// cannot be reached. Then the restore cannot go on.
+    pub async fn set_document(&self, name: &str, value: Vec<u8>) -> Result<(), StoreError> {
+        admit(name, value.len())?;
+        self.write_document(name, value, fresh_version()).await
+    }
+
+    async fn write_document(&self, name: &str, value: Vec<u8>, version: i64) -> Result<(), StoreError> {
+        let name = name.to_owned();
+        self.run(move |session, _| {
+            Box::pin(async move {
+                let sql = "INSERT INTO tourbillon.document (name, version, value) VALUES ($1, $2, $3)
+                           ON CONFLICT (name) DO UPDATE SET version = excluded.version, value = excluded.value";
+                let params: [Param<'_>; 3] =
+                    [(&name, Type::TEXT), (&version, Type::INT8), (&value, Type::BYTEA)];
+                session.query(sql, &params).await.map(drop)
+            })
+        })
+        .await
+    }
+
+    /// Ends the restore. All timers and documents exist from now on.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`StoreErrorKind::Unknown`] if the answer was lost, and the server could not be asked whether the
+    /// commit had its effect. After another error nothing is stored.
+    ///
+    /// [`StoreErrorKind::Unknown`]: tourbillon_durable::store::StoreErrorKind::Unknown
+    pub async fn commit(self) -> Result<(), StoreError> {
+        self.write_document(MARK, self.deployment.time.now().as_millis().to_string().into(), self.version)
+            .await?;
+        let Self { deployment, session, version } = self;
+        let pool = Arc::clone(&deployment.pool);
+        let commit = async move {
+            let committed = session.lock().await.commit().await;
+            // The connection must not keep a place while the commit is looked for.
+            drop(session);
+            match committed {
+                Err(Failure::Unknown(error)) => confirm(&deployment, version, error).await,
+                committed => committed.map_err(Failure::into_error),
+            }
+        };
+        pool.spawn(commit).await
+    }
+}
+
+/// Finds out whether a commit had its effect whose answer was lost. Waits for the transaction, if it is still open.
+async fn confirm(deployment: &Deployment, version: i64, lost: StoreError) -> Result<(), StoreError> {
+    let begin = Instant::now();
+    loop {
+        match find_mark(deployment).await {
+            Ok(found) if found == Some(version) => return Ok(()),
+            Ok(_) => return Err(io("the connection was lost, and nothing was restored")),
+            Err(Failure::Again(_) | Failure::Lost(_)) if begin.elapsed() < deployment.pool.patience() * 4 => {
+                sleep(core::time::Duration::from_millis(100)).await;
+            }
+            Err(_) => return Err(lost),
+        }
+    }
+}
+
+async fn find_mark(deployment: &Deployment) -> Result<Option<i64>, Failure> {
+    let mut session = deployment.pool.session().await?;
+    session.begin_with(SETTINGS).await?;
+    session.run(LOCK).await?;
+    let sql = "SELECT d.version FROM tourbillon.document d WHERE d.name = $1";
+    let rows = session.read(sql, &[(&MARK, Type::TEXT)]).await?;
+    session.roll_back().await;
+    Ok(rows.first().map(|row| row.get(0)))
+}

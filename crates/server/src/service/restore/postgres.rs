@@ -1,0 +1,69 @@
+//! Restores a backup into PostgreSQL. The restore is one transaction, so the timers and namespaces of the backup exist
+//! together or not at all.
+
+use super::{Merged, RestoreError, Restored, file_error, is_empty, merged, refuse_beside_nodes, verified};
+use crate::service::deployment::open_postgres;
+use crate::settings::PostgresSettings;
+use crate::state::{Map, NAMESPACES};
+use pollster::block_on;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::Path;
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::backup::{BackupError, Restore};
+use tourbillon_durable::store::{StoreError, StoreErrorKind, TimerStore as _};
+use tourbillon_durable::timer::Timer;
+use tourbillon_postgres::{PostgresStore, Restoration};
+
+/// Begins the transaction of a restore. Fails if a caller has created a timer by now.
+fn begin(store: &PostgresStore) -> Result<Restoration, StoreError> {
+    let message = "a timer was created while the backup was read; a restore needs an empty store";
+    block_on(store.begin_restore())?.ok_or_else(|| StoreError::new(StoreErrorKind::Limit, message))
+}
+
+/// Restores a backup into a schema of PostgreSQL without timers and without running nodes. The closure `how` gets the
+/// present moment by the store's clock, and returns how the timers are restored. If the restore fails, the schema is as
+/// it was.
+pub(crate) fn restore_in_postgres(
+    postgres: &PostgresSettings,
+    from: &Path,
+    how: impl FnOnce(UtcMillis) -> Restore,
+) -> Result<Restored, RestoreError> {
+    let name: Box<str> = format!("the schema {}", postgres.schema).into();
+    let of_backup = |error: BackupError| match error {
+        BackupError::Store(_) => RestoreError::Deployment(name.clone(), error),
+        error => RestoreError::Backup(from.to_owned(), error),
+    };
+    let of_store = |error: StoreError| RestoreError::Deployment(name.clone(), error.into());
+    let (at, attached) = verified(from)?;
+    let store = open_postgres(postgres, postgres.migrates).map_err(of_store)?;
+    refuse_beside_nodes(&store, &name)?;
+    if !is_empty(&store).map_err(of_store)? {
+        return Err(RestoreError::Deployment(name.clone(), BackupError::NotEmpty));
+    }
+    // The transaction begins with the first timers. Until then the file is read, which may take minutes.
+    let (mut begun, mut used) = (None, BTreeSet::new());
+    let import = |timers: Vec<Timer>| {
+        used.extend(timers.iter().map(|timer| timer.namespace.clone()));
+        if begun.is_none() {
+            begun = Some(begin(&store)?);
+        }
+        begun.as_ref().map_or(Ok(()), |begun| block_on(begun.import(timers)))
+    };
+    let open = || File::open(from).map(BufReader::new);
+    let timers = how(store.now()).read_into(open, import).map_err(of_backup)?;
+    let begun = begun.map_or_else(|| begin(&store), Ok).map_err(of_store)?;
+    let there = block_on(begun.document(NAMESPACES)).map_err(of_store)?;
+    let of_notes = |error: serde_json::Error| file_error(Path::new(NAMESPACES))(io::Error::from(error));
+    let mut there: Map =
+        there.map_or(Ok(Map::new()), |there| serde_json::from_slice(&there)).map_err(of_notes)?;
+    let Merged { kept, bare, added } = merged(&there, &attached, used.iter().map(|name| &**name).collect());
+    if !added.is_empty() {
+        there.extend(added);
+        let value = serde_json::to_vec(&there).map_err(of_notes)?;
+        block_on(begun.set_document(NAMESPACES, value)).map_err(of_store)?;
+    }
+    block_on(begun.commit()).map_err(of_store)?;
+    Ok(Restored { at, timers, kept, bare })
+}

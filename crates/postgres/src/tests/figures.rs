@@ -70,7 +70,7 @@ fn figures_of_a_timer_in_bytes() {
     println!("a pending timer with its indexes: {pending} bytes (goal 300)");
     println!("log of a creation in a transaction of its own: {created} bytes (goal 500)");
     let begin = log(&server);
-    (0..GROUPS).for_each(|group| create_group(&*store, group));
+    (0..GROUPS).for_each(|group| create_group(&store, group));
     let grouped = (log(&server) - begin) / (GROUPS * GROUP);
     println!("log of a creation among {GROUP}: {grouped} bytes");
     let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | a statement stores it | is answered |
 //! | its id or its key is taken | goes the long way, by a transaction of its own |
+//! | another transaction takes an id or a key of the group at the same moment | the same, for the whole group |
 //! | the statement fails | fails with the same error |
 //! | the runtime of the store ends | is answered `Closed` |
 

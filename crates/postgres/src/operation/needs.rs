@@ -97,11 +97,18 @@ pub(crate) async fn look_at(session: &mut Session, act: &Act, ops: &[Op]) -> Res
 }
 
 /// Locks and reads the timers that the operations name by their ids.
-pub(crate) async fn gather_all(session: &mut Session, act: &Act, ops: &[Op]) -> Result<Known, Failure> {
-    let ids: Vec<Id> = ids_of(ops).into_iter().collect();
+pub(crate) async fn gather_all(
+    session: &mut Session,
+    act: &Act,
+    turn: &Turn,
+    ops: &[Op],
+) -> Result<Known, Failure> {
+    let mut ids = ids_of(ops);
+    ids.extend(turn.also.iter().copied().map(Id));
+    let all: Vec<Id> = ids.iter().copied().collect();
     let sql = "SELECT t.id FROM tourbillon.timer t WHERE t.id = ANY ($1) ORDER BY t.id FOR UPDATE";
-    let _locked = session.read(sql, &[(&ids, Type::UUID_ARRAY)]).await?;
-    look_at(session, act, ops).await
+    let _locked = session.read(sql, &[(&all, Type::UUID_ARRAY)]).await?;
+    Ok(Known { now: now(session, act).await?, timers: read_all(session, &ids).await?, remembered: None })
 }
 
 fn ids_of(ops: &[Op]) -> BTreeSet<Id> {

@@ -30,7 +30,7 @@ pub(crate) async fn operate_all(
     if ops.is_empty() {
         return Ok(Vec::new());
     }
-    let known = gather_all(session, act, &ops).await?;
+    let known = gather_all(session, act, turn, &ops).await?;
     let (outcomes, changes) = known.dry_run().apply_all(ops)?;
     write(session, act, turn, known.now, &changes).await?;
     Ok(outcomes)

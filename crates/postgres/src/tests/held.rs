@@ -2,7 +2,7 @@
 
 use super::life::{await_end, spec};
 use super::server::connect;
-use super::session::{Psql, await_sessions};
+use super::session::{Psql, await_idle, await_sessions};
 use crate::PostgresStore;
 use crate::link::Failure;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,12 +13,6 @@ use tourbillon_durable::store::{Claimant, Durability, IfPresent, Limit, Op, Outc
 use tourbillon_durable::timer::{Address, KeyOf};
 use tourbillon_durable::{Delivery, Durable, Verdict};
 use tourbillon_fault::{Postgres, eventually};
-
-/// Waits until the transaction of the caller is open and idle. Sessions of the store do not count.
-fn await_caller(server: &Postgres) {
-    let idle = "state = 'idle in transaction' AND xact_start IS NOT NULL AND query NOT LIKE 'BEGIN%'";
-    await_sessions(server, &format!("application_name = 'psql' AND {idle}"), 1);
-}
 
 /// A runtime whose handler waits at payloads that begin with `wait`, until the test lets them end.
 struct Runtime {
@@ -79,7 +73,7 @@ fn a_transaction_that_holds_a_timer_during_its_delivery_delays_its_end_alone() {
         eventually("its delivery has begun", || runtime.begun.load(Ordering::Relaxed) == 1);
         let mut caller = Psql::new(&server);
         caller.send("BEGIN; SELECT tourbillon.cancel('wait');");
-        await_caller(&server);
+        await_idle(&server, 1);
         runtime.ends.store(true, Ordering::Relaxed);
         eventually("its delivery has ended", || runtime.count("wait") == 1);
         let begin = Instant::now();
@@ -114,7 +108,7 @@ fn a_put_back_beside_an_end_waits_for_no_transaction_and_holds_no_timer() {
     let by_key = |key: &str| leased.iter().find(|leased| leased.timer.key.as_deref() == Some(key)).unwrap();
     let mut caller = Psql::new(&server);
     caller.send("BEGIN; SELECT tourbillon.cancel('held');");
-    await_caller(&server);
+    await_idle(&server, 1);
     let ack = |key| Op::Ack(by_key(key).timer.id, by_key(key).token);
     let once = Op::Return(Box::new(by_key("once").timer.clone()), by_key("once").token);
     let begin = Instant::now();
@@ -179,7 +173,7 @@ fn a_failed_delivery_whose_timer_is_held_is_repeated_after_the_transaction() {
     eventually("its delivery has begun", || begun.load(Ordering::Relaxed) == 1);
     let mut caller = Psql::new(&server);
     caller.send("BEGIN; SELECT tourbillon.move_to('k', delay => '1 hour');");
-    await_caller(&server);
+    await_idle(&server, 1);
     thread::sleep(Duration::from_secs(1));
     assert_eq!(begun.load(Ordering::Relaxed), 1, "the timer is held");
     caller.send("COMMIT;");
@@ -198,7 +192,7 @@ fn calls_that_wait_for_a_transaction_leave_connections_to_the_node() {
         "BEGIN; SELECT count(tourbillon.schedule('mail', key => 'held ' || n, delay => '1 hour'))
          FROM generate_series(1, 12) n;",
     );
-    await_caller(&server);
+    await_idle(&server, 1);
     thread::scope(|scope| {
         let waiting = (1..=12).map(|number| {
             let handle = runtime.durable.handle();
@@ -239,7 +233,7 @@ fn a_transaction_that_holds_a_parked_timer_delays_this_timer_alone() {
         server.sql("UPDATE tourbillon.timer SET phase = 'k', reason = 'host', due = tourbillon.now_ms()");
     let mut caller = Psql::new(&server);
     caller.send("BEGIN; SELECT tourbillon.cancel('k1');");
-    await_caller(&server);
+    await_idle(&server, 1);
     thread::scope(|scope| {
         let handle = runtime.durable.handle();
         let unparking = scope.spawn(move || handle.unpark_blocking("host", 10).unwrap());

@@ -43,9 +43,10 @@ pub(super) fn await_sessions(server: &Postgres, condition: &str, count: usize) {
     });
 }
 
-/// Waits until as many transactions are open as `count` says, and idle. psql sends the statement after `BEGIN` by
-/// itself, so a transaction that has only begun does not count.
+/// Waits until as many transactions of psql are open as `count` says, and idle. psql sends the statement after `BEGIN`
+/// by itself, so a transaction that has only begun does not count.
 pub(super) fn await_idle(server: &Postgres, count: usize) {
-    let condition = "state = 'idle in transaction' AND xact_start IS NOT NULL AND query NOT LIKE 'BEGIN%'";
+    let condition = "application_name = 'psql' AND state = 'idle in transaction' AND xact_start IS NOT NULL
+                     AND query NOT LIKE 'BEGIN%'";
     await_sessions(server, condition, count);
 }

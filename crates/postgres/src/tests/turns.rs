@@ -111,6 +111,8 @@ fn schedule_many(server: &Postgres, namespace: &str, name: &str, count: u32) {
 fn a_late_commit_of_a_namespace_that_is_passed_over_is_found_once_it_has_room() {
     let Some(server) = Postgres::start(&[]) else { return };
     let mut places = Places::new(open(&server), 4);
+    // The marks start again at the end of a transaction that was open before the first claim.
+    assert_eq!(places.keys(), [""; 0]);
     let (mut late, mut other) = (Psql::new(&server), Psql::new(&server));
     late.send(&format!("BEGIN; {}", schedule("herd", "late")));
     other.send(&format!("BEGIN; {}", schedule("other", "late other")));
@@ -137,6 +139,7 @@ fn a_late_commit_of_a_namespace_that_is_passed_over_is_found_once_it_has_room() 
 fn a_held_timer_of_a_namespace_that_is_passed_over_is_found_once_it_has_room() {
     let Some(server) = Postgres::start(&[]) else { return };
     let mut places = Places::new(open(&server), 4);
+    assert_eq!(places.keys(), [""; 0]);
     // Each has a due moment of its own.
     for number in 1..=5 {
         let _id = server.sql(&schedule("herd", &format!("h{number}")));
@@ -225,6 +228,7 @@ fn a_claim_reads_no_timer_of_a_namespace_that_is_passed_over() {
 fn a_late_commit_of_very_many_timers_holds_up_no_other_namespace() {
     let Some(server) = Postgres::start(&["autovacuum=off"]) else { return };
     let mut places = Places::new(open(&server), 200);
+    assert!(places.counts().is_empty());
     let mut caller = Psql::new(&server);
     caller.send(&format!("BEGIN; {}", herd(100_000)));
     await_idle(&server, 1);

@@ -32,10 +32,11 @@ pub(crate) async fn nodes(node: &Node) -> Result<Nodes, StoreError> {
         });
     }
     // A lane has timers of all shards. The first ones of each lane are read. A shard without any of them has no moment.
+    // A lease is looked up by a scalar subquery. A join might read all leases once for each lane.
     let sql = "WITH first AS (
                    SELECT e.shard, min(e.due) AS due FROM generate_series(0, 63) AS n (lane), LATERAL (
                        SELECT t.shard, t.due FROM tourbillon.timer t WHERE t.lane = n.lane AND t.phase = 'p'
-                           AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
+                           AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL
                        ORDER BY t.due, t.id LIMIT 256) e
                    GROUP BY e.shard)
                SELECT s.number, s.owner, s.epoch, s.takeovers, s.taken_over,

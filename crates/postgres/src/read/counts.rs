@@ -15,10 +15,11 @@ const LOOKS: usize = 10_000;
 /// the leases are counted by themselves.
 pub(crate) async fn counts(deployment: &Deployment) -> Result<Counts, StoreError> {
     let mut session = deployment.session().await?;
-    let sql = "SELECT c.namespace, c.phase, sum(c.number)::bigint FROM (
+    let sql = "WITH leased AS (SELECT l.namespace, count(*) AS number FROM tourbillon.lease l GROUP BY 1)
+               SELECT c.namespace, c.phase, sum(c.number)::bigint FROM (
                    SELECT a.namespace, a.phase::text AS phase, a.number FROM tourbillon.tally a
-                   UNION ALL SELECT l.namespace, 'p', -1 FROM tourbillon.lease l
-                   UNION ALL SELECT l.namespace, 'l', 1 FROM tourbillon.lease l
+                   UNION ALL SELECT l.namespace, 'p', -l.number FROM leased l
+                   UNION ALL SELECT l.namespace, 'l', l.number FROM leased l
                ) c GROUP BY 1, 2";
     let rows = session.read(sql, &[]).await.map_err(Failure::into_error)?;
     let mut by_namespace = BTreeMap::new();
@@ -47,7 +48,7 @@ pub(crate) async fn horizon(deployment: &Deployment) -> Result<Horizon, StoreErr
     let sql = "SELECT coalesce($1, tourbillon.now_ms()), d.due, count(*) FROM (
                    SELECT c.due FROM generate_series(0, 63) AS s (number), LATERAL (
                        SELECT t.due, t.id FROM tourbillon.timer t WHERE t.lane = s.number AND t.phase = 'p'
-                           AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
+                           AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL
                        ORDER BY t.due, t.id LIMIT $2) c
                    ORDER BY c.due LIMIT $2) d
                GROUP BY d.due ORDER BY d.due";

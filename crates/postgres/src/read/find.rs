@@ -57,7 +57,7 @@ pub(crate) async fn upcoming(
     let sql = "SELECT c.due, c.id FROM generate_series(0, 63) AS s (number), LATERAL (
                    SELECT t.due, t.id FROM tourbillon.timer t
                    WHERE t.lane = s.number AND t.phase = 'p' AND t.due >= $1 AND t.due < $2
-                       AND NOT EXISTS (SELECT 1 FROM tourbillon.lease l WHERE l.id = t.id)
+                       AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL
                    ORDER BY t.due, t.id LIMIT $3) c
                ORDER BY c.due, c.id LIMIT $3";
     let (from, until, limit) = (millis(from), millis(until), i64::from(limit));

@@ -130,16 +130,21 @@ impl CreationLimits {
     }
 
     /// Returns the number of stored timers in each namespace. A new count reads all shards (parts of the store). So the
-    /// last count is used again if it is recent and far from all limits.
+    /// last count is used again if it is recent and far from all limits. One request counts anew; meanwhile the others
+    /// use the last count.
     async fn numbers(&self, namespace: &str, most_here: u64) -> Result<Arc<Numbers>, Problem> {
         let most = self.settings.max_timers;
-        let known = self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((at, numbers)) = known
-            && at.elapsed() < FRESH
-            && numbers.get(namespace).copied().unwrap_or(0).saturating_add(FAR) < most_here
-            && numbers.values().sum::<u64>().saturating_add(FAR) < most
+        let is_far = |numbers: &Numbers| {
+            numbers.get(namespace).copied().unwrap_or(0).saturating_add(FAR) < most_here
+                && numbers.values().sum::<u64>().saturating_add(FAR) < most
+        };
+        if let Some((at, numbers)) = &mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+            && is_far(numbers)
         {
-            return Ok(numbers);
+            if at.elapsed() < FRESH {
+                return Ok(Arc::clone(numbers));
+            }
+            *at = Instant::now();
         }
         let counts = self.timers.counts().await.map_err(|error| unavailable(&error))?;
         let mut numbers = Numbers::new();

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 use support::{Gate, HOUR, Log, MS, PATIENCE, lock, wait_until, within_patience};
 use tourbillon::{
-    Builder, Cancel, Clock, Disarm, Fired, Handle, Job, ManualClock, RescheduleError, Timer, Timestamp,
+    Builder, Cancel, Clock, Disarm, Fired, Handle, Job, ManualClock, RescheduleError, Timer, TimerId,
+    Timestamp,
 };
 
 fn counting(count: &Arc<AtomicU64>) -> impl Fn() + Send + Sync + 'static {
@@ -241,6 +242,40 @@ fn a_timer_armed_after_the_clock_stepped_back_is_not_early() {
     wait_until("the second has fired", || engine.handle().stats().owned.fired > 1);
     assert_eq!(early.len(), 0);
     lock(&second).take();
+}
+
+/// The handler of the first timer cancels the second, sets the clock back, and uses the second's slot until a new timer
+/// in it has the stamp of the second's ticket. The worker still holds that ticket.
+#[test]
+fn a_stale_ticket_fires_nothing_early_after_the_clock_stepped_back() {
+    /// The distance of two generations of a slot whose one-shots have one stamp.
+    const USES: u32 = 48_265;
+    let second = Arc::new(Mutex::new(None::<(TimerId, ManualClock)>));
+    let (victim, fired) = (Arc::clone(&second), Log::new());
+    let log = fired.clone();
+    let mut engine = Builder::new()
+        .capacity(2)
+        .driven(move |timer: Fired<'_, u64>| {
+            log.push((timer.payload, timer.deadline <= timer.engine().now()));
+            if timer.payload != 1 {
+                return;
+            }
+            let (engine, (id, clock)) = (timer.engine(), lock(&victim).take().expect("they are there"));
+            assert_eq!(engine.cancel(id), Cancel::Cancelled(2));
+            clock.set(Timestamp::ZERO + 500 * MS);
+            for _ in 1..USES {
+                let id = engine.schedule(HOUR, 3).unwrap();
+                assert_eq!(engine.cancel(id), Cancel::Cancelled(3));
+            }
+            engine.schedule(100 * MS, 4).unwrap();
+        })
+        .unwrap();
+    engine.handle().schedule(1_000 * MS, 1).unwrap();
+    let id = engine.handle().schedule(1_000 * MS, 2).unwrap();
+    *lock(&second) = Some((id, engine.clock().clone()));
+    engine.advance(1_000 * MS);
+    engine.advance(1_500 * MS);
+    assert_eq!(fired.take_sorted(), [(1, true), (4, true)]);
 }
 
 /// One-shots are cancelled and owned timers are dropped after their tickets have reached the wheel. These timers cost

@@ -7,14 +7,15 @@
 //! | the tick       |                |                                |
 //! ```
 //! The wheel knows the rest of the tick by the slot in which the ticket lies, and keeps the whole tick with a ticket
-//! that lies in a slot of 2^24 ticks or more (`tourbillon_wheel`, "Long and short tickets"). So a ticket takes 8 bytes
-//! for the last 2^25 ticks before it is due, and 16 bytes before: nine hours with ticks of a millisecond, 33 s with
-//! ticks of a microsecond.
+//! that lies in a slot of 2^24 ticks or more (`tourbillon_wheel`, "Long and short tickets"). So a ticket that comes
+//! within 2^25 ticks before it is due takes 8 bytes: nine hours with ticks of a millisecond, 33 s with ticks of a
+//! microsecond. One that comes earlier takes 16 bytes until its slot is spread, at the latest when that slot begins.
 //!
 //! What each promise needs of a ticket:
 //!
 //! - *Never early:* the claim compares the deadline word with a moment that has come. That is the claim's own reading
-//!   of the clock, or the reading by which the shard found the chunk due, if that is later. No tick is needed.
+//!   of the clock. If the clock has stepped back, the reading by which the shard found the chunk due counts as well,
+//!   but only for a deadline that has the ticket's low bits: a deadline that was set after the step has others.
 //! - *On its tick:* the wheel knows the whole tick wherever it places a ticket.
 //! - *Nothing for a stale ticket:* the stamp is a hint. A stale ticket whose stamp fits by chance, one of 2^15, costs a
 //!   check (I1a of `lockfree::state`, O3 of `lockfree::state::owned`).
@@ -57,6 +58,12 @@ impl Ticket {
     #[inline(always)]
     pub(crate) fn is_owned(self) -> bool {
         self.stamp() > u16::MAX >> 1
+    }
+
+    /// Returns whether the ticket may be that of a timer that is due in the tick `due`: whether the low bits agree.
+    #[inline(always)]
+    pub(crate) fn is_of(self, due: Tick) -> bool {
+        self.ticks_late(due) == 0
     }
 
     /// Returns the ticks that have passed at `present` since the ticket was due. Of a number of 2^16 or more, returns

@@ -89,9 +89,7 @@ impl<'a, T: Send + 'static> OpenSession<'a, T> {
             let ran = if ticket.is_owned() {
                 session.fire_owned(results, ticket, verdict)
             } else {
-                // The ticket's tick had begun when the shard found the chunk due, even if the clock has stepped back
-                // after that.
-                session.fire_scheduled(results, ticket, verdict.max(chunk.handed_over()))
+                session.fire_scheduled(results, ticket, verdict, chunk.handed_over())
             };
             if ran {
                 called += 1;
@@ -132,15 +130,26 @@ impl<'a, T: Send + 'static> Session<'a, T> {
         }
     }
 
-    /// Fires a one-shot, if its ticket is still valid. `come` is a moment that has come. Returns true if the handler
-    /// ran.
+    /// Fires a one-shot, if its ticket is still valid. Returns true if the handler ran. `verdict` is a reading of the
+    /// clock. `found` is the reading by which the shard found the ticket due.
     #[inline]
-    fn fire_scheduled(self, results: &mut Results<'a>, ticket: Ticket, come: Timestamp) -> bool {
+    fn fire_scheduled(
+        self,
+        results: &mut Results<'a>,
+        ticket: Ticket,
+        verdict: Timestamp,
+        found: Timestamp,
+    ) -> bool {
         let (index, stamp) = (ticket.index(), ticket.stamp());
         let (core, counters) = (self.core, self.counters);
         let slots = core.timers.slots();
         let control = slots.control(index);
-        match control.claim(stamp, come) {
+        // The ticket's tick had begun when the shard found it due, even if the clock has stepped back after that. The
+        // ticket may be another timer's, whose stamp fits by chance: then its low bits hardly fit as well.
+        let has_come = |deadline: Timestamp| {
+            deadline <= verdict || deadline <= found && ticket.is_of(core.tick().due_tick(deadline))
+        };
+        match control.claim_if(stamp, has_come) {
             Claim::Won { generation, deadline } => {
                 results.tally.count_one_shot();
                 self.call(results, deadline, || {

@@ -34,6 +34,30 @@ fn a_loop_fires_its_timers_in_its_turns_and_never_early() {
     assert_settled(&engine.handle().stats());
 }
 
+/// A timer moves to another loop, and leaves its ticket behind. The ticket finds a later ticket's check in the timer's
+/// words, and must not take the timer back.
+#[test]
+fn a_ticket_left_at_another_loop_does_not_take_the_timer_back() {
+    let clock = ManualClock::new();
+    let (shards, mut loops) = Builder::new().clock(clock.clone()).loops(2).unwrap();
+    let (engine, log) = recording(&shards);
+    loops.iter_mut().for_each(|shard| settle(shard, at(0)));
+    let timer = engine.handle().timer(7).unwrap();
+    // With these moments a hash of sequence and moment gave the first and the third ticket one stamp.
+    let far = Timestamp::from_nanos(397 << 20);
+    assert_eq!(engine.handle().on(0).arm_at(&timer, far), Ok(Armed::Pending));
+    assert_eq!(engine.handle().on(1).arm_at(&timer, at(100)), Ok(Armed::Pending));
+    assert_eq!(timer.arm_at(at(10_240)), Ok(Armed::Pending));
+    let mut turn = |n: usize, now| {
+        clock.set(at(now));
+        settle(&mut loops[n], at(now));
+        log.take_sorted()
+    };
+    assert_eq!(turn(1, 100), []);
+    assert_eq!(turn(0, 417), []);
+    assert_eq!(turn(1, 10_240), [7], "the timer is not at the loop where it was armed");
+}
+
 #[test]
 fn owned_timers_are_armed_and_disarmed_by_their_loop() {
     let clock = ManualClock::new();

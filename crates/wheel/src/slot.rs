@@ -298,10 +298,11 @@ impl Slot {
 /// the empty slot. Returns the bits that this ticket has of its tick; `None` if there is no ticket.
 fn put_earliest_first<T: Ticket>(tickets: &mut [T]) -> Option<u64> {
     let first = tickets.len().min(BLOCK_TICKETS).checked_sub(1)?;
-    let (earliest, low) =
-        (0..).zip(&*tickets).map(|(at, ticket)| (at, ticket.tick().0)).min_by_key(|pair| pair.1)?;
+    let low = |ticket: &T| ticket.tick().0 & low_bits::<T>();
+    let (earliest, least) =
+        (0..).zip(&*tickets).map(|(at, ticket)| (at, low(ticket))).min_by_key(|pair| pair.1)?;
     tickets.swap(earliest, first);
-    Some(low & low_bits::<T>())
+    Some(least)
 }
 
 /// The result of [`Slot::drop_stale_first`]: the numbers of checked and dropped tickets.

@@ -8,7 +8,7 @@
 //!
 //! | cause | the delivery is repeated if |
 //! |---|---|
-//! | `Kill` | its node was killed within a lease from its start, and half a lease passed before the repetition |
+//! | `Kill` | its node was killed within a lease from its start, or while the request was on its way, and half a lease passed before the repetition |
 //! | all others, together | the node, its network or the servers were out for half a lease, from a lease before the start of the delivery up to the repetition |
 //! | `Server`, `Failover` with losses that the terms permit | the loss may have erased the end of the delivery |
 //! | `Failover`, if [`Terms::loses_ends`], and `Crash` | the delivery began during the fault, within a second before it, or within a third of a lease after it |
@@ -25,6 +25,9 @@ const BUSY: Moment = 2_000_000;
 /// The longest time by which a replica lags behind its primary on a busy machine, in microseconds. PostgreSQL's file
 /// also lags behind its answers by no more, where they do not wait for the disk. A handler also ends within this time.
 const BEHIND: Moment = 1_000_000;
+
+/// The longest time for which a busy receiver leaves a request of a killed node unread.
+const IN_FLIGHT: Moment = 500_000;
 
 /// The longest time from a pause's end to the start of a handler that the pause held up, in microseconds.
 const AT_ONCE: Moment = 1_000_000;
@@ -82,7 +85,8 @@ impl<'a> Excuses<'a> {
         let is_meant = |fault: &&Fault| {
             fault.cause == Cause::Kill
                 && fault.node.as_ref() == Some(&first.node)
-                && (first.begun..=again.begun.min(first.begun + lease)).contains(&fault.from)
+                && (first.begun.saturating_sub(IN_FLIGHT)..=again.begun.min(first.begun + lease))
+                    .contains(&fault.from)
                 && first.begun + lease / 2 <= again.begun
         };
         self.faults.iter().find(is_meant).map(|fault| fault.cause)
@@ -129,7 +133,8 @@ impl<'a> Excuses<'a> {
     fn not_written(&self, first: &Delivery, again: &Delivery) -> Option<Cause> {
         let is_meant = |fault: &&Fault| {
             (fault.cause == Cause::Crash || fault.cause == Cause::Failover && self.terms.loses_ends)
-                && (fault.from.saturating_sub(BEHIND)..=fault.until + self.terms.lease / 3).contains(&first.begun)
+                && (fault.from.saturating_sub(BEHIND)..=fault.until + self.terms.lease / 3)
+                    .contains(&first.begun)
                 && fault.from <= again.begun
         };
         self.faults.iter().find(is_meant).map(|fault| fault.cause)

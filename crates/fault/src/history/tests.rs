@@ -300,6 +300,11 @@ fn a_fault_is_the_cause_of_a_duplicate_only_if_it_can_end_the_lease() {
     let doubled = &[Broken::Doubled(1)];
     // The end of a delivery is stored long before its node is killed.
     twice(5, 40).fault(Cause::Kill, Some("a"), 25, 25).breaks(doubled);
+    // The receiver reads the request of a node that has been killed.
+    let late = |delivery: &mut Delivery| (delivery.begun, delivery.arrived) = (5_300_000, 5_301_000);
+    let story = Story::new().place(1, timer(1, 5), Answer::Created).delivery(late, 1, 5).delivered(1, 14);
+    let findings = story.fault(Cause::Kill, Some("a"), 5, 5).breaks(&[]);
+    assert_eq!(findings.duplicates, [(Cause::Kill, 1)].into());
     // The lease lasts for six seconds. A repetition after two seconds means that another node has stolen it.
     twice(5, 7).fault(Cause::Kill, Some("a"), 6, 6).breaks(doubled);
     // One stall of a second does not end a lease, and neither do two stalls far apart. Four seconds in a row do.

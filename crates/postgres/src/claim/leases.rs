@@ -19,7 +19,8 @@ const AT_ONCE: i64 = 200;
 /// The pause after which a reap asks again for leases that it could not end.
 const BLOCKED: Duration = Duration::from_millis(250);
 
-/// Extends leases: each lasts a whole lease time from now on. Returns the ids of the timers whose leases are lost.
+/// Extends leases: each lasts a whole lease time from now on. Returns the ids of the timers whose leases are lost. Waits
+/// for no other transaction: while one waits for a lease, all others of the node would run out.
 pub(crate) async fn renew(
     deployment: &Deployment,
     by: Claimant,
@@ -35,7 +36,7 @@ pub(crate) async fn renew(
                    SELECT l.id, coalesce($1, tourbillon.now_ms()) + $2 AS until
                    FROM unnest($3, $4, $5) AS e (id, incarnation, claim)
                    JOIN tourbillon.lease l ON l.id = e.id AND l.incarnation = e.incarnation AND l.claim = e.claim
-                   ORDER BY l.id FOR UPDATE OF l)
+                   ORDER BY l.id FOR UPDATE OF l SKIP LOCKED)
                UPDATE tourbillon.lease l
                SET until = CASE WHEN l.until - a.until > 86400000 THEN a.until ELSE greatest(l.until, a.until) END
                FROM asked a WHERE l.id = a.id RETURNING l.id, l.incarnation, l.claim";
@@ -52,10 +53,16 @@ pub(crate) async fn renew(
         )
         .await
         .map_err(Failure::into_error)?;
-    let renewed: BTreeSet<(Id, i64, i64)> =
+    let mut kept: BTreeSet<(Id, i64, i64)> =
         rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+    if kept.len() < leases.len() {
+        // A caller's transaction that ends a delivery holds its lease. Such a lease is not lost yet.
+        let sql = "SELECT l.id, l.incarnation, l.claim FROM tourbillon.lease l WHERE l.id = ANY ($1)";
+        let rows = session.read(sql, &[(&ids, Type::UUID_ARRAY)]).await.map_err(Failure::into_error)?;
+        kept.extend(rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))));
+    }
     let is_lost = |(id, token): &(TimerId, Token)| {
-        !renewed.contains(&(Id(*id), token.incarnation.cast_signed(), token.claim.cast_signed()))
+        !kept.contains(&(Id(*id), token.incarnation.cast_signed(), token.claim.cast_signed()))
     };
     Ok(leases.into_iter().filter(is_lost).map(|(id, _)| id).collect())
 }

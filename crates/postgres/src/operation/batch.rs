@@ -50,7 +50,8 @@ impl Batches {
             }
             _ => {}
         }
-        if !is_synced && ops.iter().any(is_end) {
+        let is_of_runtime = |op: &Op| is_end(op) || matches!(op, Op::Return(..));
+        if !is_synced && ops.iter().all(is_of_runtime) {
             return self.apply_apart(ops, durability).await;
         }
         // An end that must be on the disk is answered only once it is.

@@ -3,8 +3,12 @@
 use super::needs::{gather, gather_all, look_at};
 use super::transaction::{Act, Turn};
 use super::write::write;
-use crate::link::{Failure, Session};
+use crate::layout::Id;
+use crate::link::{Failure, Param, Session};
+use tokio_postgres::types::Type;
+use tourbillon_durable::state::Token;
 use tourbillon_durable::store::{Op, Outcome};
+use tourbillon_durable::timer::TimerId;
 
 /// Returns the outcomes that ends of deliveries would have now. Locks and changes nothing.
 pub(crate) async fn foresee(
@@ -36,6 +40,20 @@ pub(crate) async fn operate_all(
     Ok(outcomes)
 }
 
+/// Writes the mark of a put-back, which is remembered for an hour beside the ids of ended timers. Returns false if it is
+/// there: the put-back has had its effect, and its answer was lost. Meanwhile another node may have claimed the timer,
+/// so nothing else tells. Waits for an earlier request that is still under way.
+async fn mark_put_back(session: &mut Session, act: &Act, id: TimerId, token: Token) -> Result<bool, Failure> {
+    let sql = "INSERT INTO tourbillon.remembered (id, until)
+               VALUES (tourbillon.mark_of($1, $2, $3), coalesce($4, tourbillon.now_ms()) + 3600000)
+               ON CONFLICT (id) DO NOTHING RETURNING id";
+    let (incarnation, claim) = (token.incarnation.cast_signed(), token.claim.cast_signed());
+    let now = act.deployment.time.argument();
+    let params: [Param<'_>; 4] =
+        [(&Id(id), Type::UUID), (&incarnation, Type::INT8), (&claim, Type::INT8), (&now, Type::INT8)];
+    Ok(!session.query(sql, &params).await?.is_empty())
+}
+
 /// Applies an operation within an open transaction.
 pub(crate) async fn operate(
     session: &mut Session,
@@ -43,6 +61,11 @@ pub(crate) async fn operate(
     turn: &mut Turn,
     op: &Op,
 ) -> Result<Outcome, Failure> {
+    if let Op::Return(timer, token) = op
+        && !mark_put_back(session, act, timer.id, *token).await?
+    {
+        return Ok(Outcome::Repeated(timer.id));
+    }
     let known = gather(session, act, turn, op).await?;
     let (outcome, changes) = known.dry_run().apply(op.clone())?;
     write(session, act, turn, known.now, &changes).await?;

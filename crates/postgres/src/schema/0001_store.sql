@@ -94,6 +94,12 @@ BEGIN
     RETURN QUERY SELECT i FROM unnest(v_ids) i;
 END $$;
 
+-- Returns the id under which a put-back of a timer after a claim is remembered. No timer has it.
+CREATE FUNCTION tourbillon.mark_of(p_id uuid, p_incarnation bigint, p_claim bigint) RETURNS uuid
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT encode(substr(sha256(convert_to(p_id || ' ' || p_incarnation || ' ' || p_claim, 'UTF8')), 1, 16), 'hex')::uuid
+$$;
+
 -- Returns the shards of a node, as text: the lifetime of the server's memory with the start of its first process, and
 -- each shard with its epoch.
 CREATE FUNCTION tourbillon.owned_by(p_node bigint) RETURNS text LANGUAGE plpgsql AS $$
@@ -294,7 +300,9 @@ BEGIN
         SELECT e.lane, e.due, e.id, e.bytes, true AS is_late FROM late e
         UNION ALL
         SELECT f.lane, f.due, f.id, f.bytes, false FROM first f
-        WHERE f.fits AND (NOT EXISTS (SELECT 1 FROM bound) OR (f.due, f.id) <= (SELECT b.last_due, b.last_id FROM bound b))
+        -- With shares, a lane that could name more holds up no other lane: its own rules may refuse its timers.
+        WHERE f.fits AND (v_free IS NOT NULL OR NOT EXISTS (SELECT 1 FROM bound)
+            OR (f.due, f.id) <= (SELECT b.last_due, b.last_id FROM bound b))
     ), ranked AS (
         SELECT c.*, row_number() OVER (PARTITION BY c.lane ORDER BY c.due, c.id)
             > greatest(v_room / (SELECT count(DISTINCT o.lane) FROM candidate o), 1) AS is_rest

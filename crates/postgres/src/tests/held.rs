@@ -246,3 +246,65 @@ fn a_transaction_that_holds_a_parked_timer_delays_this_timer_alone() {
     await_end(&runtime.durable);
     assert_eq!(runtime.count("parked 1"), 0);
 }
+
+/// A runtime's report fails after one of its put-backs was stored, and is repeated. Meanwhile another node has claimed
+/// the timer.
+#[test]
+fn a_put_back_that_is_repeated_delivers_no_timer_twice() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let brief =
+        connect(&server).response_timeout(Duration::from_secs(1)).patience(Duration::from_millis(200));
+    let store = pollster::block_on(PostgresStore::builder().poll(None).open(&brief)).unwrap();
+    let _ids = server.sql(
+        "SELECT tourbillon.schedule('mail', key => 'c'),
+             tourbillon.schedule('mail', key => 'a', policy => '{\"guarantee\": \"at-most-once\"}'),
+             tourbillon.schedule('mail', key => 'b', policy => '{\"guarantee\": \"at-most-once\"}')",
+    );
+    let by = |incarnation| Claimant { incarnation, lease: Duration::from_secs(300) };
+    let limit = Limit { timers: 9, bytes: u64::MAX };
+    let claim = |number| pollster::block_on(store.claim(by(number), number, limit)).unwrap().leased;
+    let leased = claim(1);
+    let by_key = |key: &str| leased.iter().find(|leased| leased.timer.key.as_deref() == Some(key)).unwrap();
+    let back = |key| Op::Return(Box::new(by_key(key).timer.clone()), by_key(key).token);
+    let ops = vec![Op::Ack(by_key("c").timer.id, by_key("c").token), back("a"), back("b")];
+    let mut caller = Psql::new(&server);
+    caller.send("BEGIN; SELECT tourbillon.schedule('mail', key => 'b');");
+    await_idle(&server, 1);
+    let _waited = pollster::block_on(store.apply(ops.clone(), Durability::ProcessCrash)).unwrap_err();
+    assert_eq!(claim(2).len(), 1, "the timer with the key a is delivered");
+    caller.send("ROLLBACK;");
+    await_idle(&server, 0);
+    let outcomes = pollster::block_on(store.apply(ops, Durability::ProcessCrash)).unwrap();
+    assert!(matches!(outcomes[1], Outcome::Repeated(_)), "{outcomes:?}");
+    let again: Vec<_> = claim(3).into_iter().map(|leased| leased.timer.key).collect();
+    assert_eq!(again, [Some("b".into())]);
+}
+
+/// A caller has ended a delivery in its transaction, and does not commit.
+#[test]
+fn a_transaction_that_has_ended_a_delivery_stops_no_renewal() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = pollster::block_on(PostgresStore::builder().open(&connect(&server))).unwrap();
+    let _ids = server.sql("SELECT tourbillon.schedule('mail'), tourbillon.schedule('mail')");
+    let by = Claimant { incarnation: 7, lease: Duration::from_secs(300) };
+    let limit = Limit { timers: 9, bytes: u64::MAX };
+    let leased = pollster::block_on(store.claim(by, 1, limit)).unwrap().leased;
+    let leases: Vec<_> = leased.iter().map(|leased| (leased.timer.id, leased.token)).collect();
+    let until = || server.sql("SELECT string_agg(until::text, ' ' ORDER BY id) FROM tourbillon.lease");
+    let before = until();
+    let first = leases.iter().min_by_key(|(id, _)| id.as_u128()).unwrap();
+    let mut caller = Psql::new(&server);
+    caller.send(&format!("BEGIN; DELETE FROM tourbillon.lease WHERE id = '{}';", first.0));
+    await_idle(&server, 1);
+    let begin = Instant::now();
+    let lost = pollster::block_on(store.renew(by, leases.clone())).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert_eq!(lost, []);
+    let (before, after) = (before.split(' ').collect::<Vec<_>>(), until());
+    let after: Vec<_> = after.split(' ').collect();
+    assert_eq!((after[0] == before[0], after[1] > before[1]), (true, true), "{before:?} {after:?}");
+    caller.send("COMMIT;");
+    await_idle(&server, 0);
+    let lost = pollster::block_on(store.renew(by, leases.clone())).unwrap();
+    assert_eq!(lost, [first.0]);
+}

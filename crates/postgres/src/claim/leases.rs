@@ -19,8 +19,8 @@ const AT_ONCE: i64 = 200;
 /// The pause after which a reap asks again for leases that it could not end.
 const BLOCKED: Duration = Duration::from_millis(250);
 
-/// Extends leases: each lasts a whole lease time from now on. Returns the ids of the timers whose leases are lost. Waits
-/// for no other transaction: while one waits for a lease, all others of the node would run out.
+/// Extends leases: each lasts a whole lease time from now on. Returns the ids of the timers whose leases are lost.
+/// Waits for no other transaction: while it waited for one lease, all others of the node would run out.
 pub(crate) async fn renew(
     deployment: &Deployment,
     by: Claimant,

@@ -40,9 +40,9 @@ pub(crate) async fn operate_all(
     Ok(outcomes)
 }
 
-/// Writes the mark of a put-back, which is remembered for an hour beside the ids of ended timers. Returns false if it is
-/// there: the put-back has had its effect, and its answer was lost. Meanwhile another node may have claimed the timer,
-/// so nothing else tells. Waits for an earlier request that is still under way.
+/// Writes the mark of a put-back, which is remembered for an hour beside the ids of ended timers. Returns false if the
+/// mark is there: the put-back has had its effect, and its answer was lost. Meanwhile another node may have claimed the
+/// timer, so nothing else tells. Waits for an earlier request that is still under way.
 async fn mark_put_back(session: &mut Session, act: &Act, id: TimerId, token: Token) -> Result<bool, Failure> {
     let sql = "INSERT INTO tourbillon.remembered (id, until)
                VALUES (tourbillon.mark_of($1, $2, $3), coalesce($4, tourbillon.now_ms()) + 3600000)

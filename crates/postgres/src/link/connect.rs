@@ -185,8 +185,8 @@ impl Connect {
         self
     }
 
-    /// Sets the time for which a call waits for the answer to a statement. 30 s by default. The time includes
-    /// a wait for the lock of another transaction.
+    /// Sets the time for which a call waits for the answer to a statement. 30 s by default. The time includes a wait
+    /// for the lock of another transaction. The server ends such a wait in an operation after nine tenths of the time.
     #[must_use]
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;

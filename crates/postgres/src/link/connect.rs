@@ -76,7 +76,7 @@ impl Connect {
     /// `sslrootcert` names a file of authorities, or is `system`. Without it `verify-full` trusts the system's
     /// authorities, and with it the default is `verify-full`. `sslcert` and `sslkey` name the files of a client
     /// certificate and of its key. [`tls`](Self::tls) sets the same. `channel_binding` and `sslnegotiation` are as in
-    /// libpq. A connection to a local socket has no TLS.
+    /// libpq. A connection to a local socket has no TLS, and no `hostaddr`.
     ///
     /// ```
     /// use tourbillon_postgres::Connect;
@@ -145,6 +145,12 @@ impl Connect {
         let mode = effective(self.asked, &self.tls, self.is_direct()).map_err(contradiction)?;
         let hosts = self.config.get_hosts();
         let sockets = hosts.iter().filter(|host| !matches!(host, Host::Tcp(_))).count();
+        // The driver would connect to `hostaddr`, and the mode would be that of the socket.
+        if sockets > 0 && !self.config.get_hostaddrs().is_empty() {
+            return Err(contradiction(Fault::new(
+                "the address has hostaddr, which needs the name of a host, and a local socket is none",
+            )));
+        }
         if sockets == hosts.len() {
             return Ok(Mode::Disable);
         }

@@ -77,8 +77,9 @@ enum Next {
 pub(crate) fn listen_for(node: &Arc<Node>, connect: Connect) {
     let weak = Arc::downgrade(node);
     let ring = move || weak.upgrade().inspect(|node| node.bell.notify_one()).is_some();
+    let schema: Box<str> = node.deployment.pool.schema().into();
     let task = async move {
-        listen(connect, ring).await;
+        listen(connect, &schema, ring).await;
         Ok(())
     };
     drop(node.deployment.pool.spawn::<()>(task));

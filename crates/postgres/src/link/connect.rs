@@ -76,7 +76,7 @@ impl Connect {
     /// `sslrootcert` names a file of authorities, or is `system`. Without it `verify-full` trusts the system's
     /// authorities, and with it the default is `verify-full`. `sslcert` and `sslkey` name the files of a client
     /// certificate and of its key. [`tls`](Self::tls) sets the same. `channel_binding` and `sslnegotiation` are as in
-    /// libpq. A connection to a local socket has no TLS.
+    /// libpq. A connection to a local socket has no TLS, and no `hostaddr`.
     ///
     /// ```
     /// use tourbillon_postgres::Connect;
@@ -145,6 +145,12 @@ impl Connect {
         let mode = effective(self.asked, &self.tls, self.is_direct()).map_err(contradiction)?;
         let hosts = self.config.get_hosts();
         let sockets = hosts.iter().filter(|host| !matches!(host, Host::Tcp(_))).count();
+        // The driver would connect to `hostaddr`, and the mode would be that of the socket.
+        if sockets > 0 && !self.config.get_hostaddrs().is_empty() {
+            return Err(contradiction(Fault::new(
+                "the address has hostaddr, which needs the name of a host, and a local socket is none",
+            )));
+        }
         if sockets == hosts.len() {
             return Ok(Mode::Disable);
         }
@@ -185,8 +191,8 @@ impl Connect {
         self
     }
 
-    /// Sets the time for which a call waits for the answer to a statement. 30 s by default. The time includes
-    /// a wait for the lock of another transaction.
+    /// Sets the time for which a call waits for the answer to a statement. 30 s by default. The time includes a wait
+    /// for the lock of another transaction. The server ends such a wait in an operation after nine tenths of the time.
     #[must_use]
     pub fn response_timeout(mut self, time: Duration) -> Self {
         self.response_timeout = time;

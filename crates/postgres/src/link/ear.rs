@@ -11,19 +11,18 @@ use tokio_postgres::AsyncMessage;
 
 /// The pause after a connection was lost.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The channel of the notifications. Deployments in the same database share it: a look more does no harm.
-const LISTEN: &str = "LISTEN tourbillon";
 
-/// Listens until `ring` returns `false`. Calls `ring` for each notification, and after each new connection.
-/// A lost connection is replaced.
-pub(crate) async fn listen(connect: Connect, ring: impl Fn() -> bool) {
+/// Listens to a deployment until `ring` returns `false`. The name of the schema is also that of the channel. Calls
+/// `ring` for each notification, and after each new connection. A lost connection is replaced.
+pub(crate) async fn listen(connect: Connect, schema: &str, ring: impl Fn() -> bool) {
+    let listen = format!("LISTEN {schema}");
     while ring() {
         let Ok((client, mut connection)) = connect.dial().await else {
             sleep(PAUSE).await;
             continue;
         };
         let listening = async {
-            let listens = client.batch_execute(LISTEN).await.is_ok();
+            let listens = client.batch_execute(&listen).await.is_ok();
             if listens && ring() {
                 // The connection would end with its client.
                 core::future::pending::<()>().await;

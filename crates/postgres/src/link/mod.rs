@@ -14,5 +14,5 @@ pub use connect::{Connect, ConnectError};
 pub(crate) use ear::listen;
 pub(crate) use error::{Failure, io};
 pub(crate) use pool::Pool;
-pub(crate) use session::{Param, Session};
+pub(crate) use session::{LockWait, Param, Session};
 pub use tls::Tls;

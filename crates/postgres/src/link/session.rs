@@ -4,15 +4,34 @@ use super::error::Failure;
 use super::shelf::Shelf;
 use core::fmt;
 use core::pin::Pin;
+use core::time::Duration;
 use futures_util::StreamExt as _;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row, RowStream};
+use tokio_postgres::{Client, Error, Row, RowStream};
 
 /// A value of a statement, with its type. The types are named, so the server prepares no statement.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// The time for which a statement of a transaction waits for the lock of another transaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LockWait {
+    /// A time in milliseconds. A wait that takes longer fails by [`Failure::Again`].
+    Short(u32),
+    /// Nine tenths of the time for an answer. A wait that takes longer fails by [`Failure::Lost`], as a late answer
+    /// does. The server ends the wait itself, so no session stays there that nobody listens to.
+    Long,
+}
+
+/// Returns the time of a long wait in milliseconds, for a time for an answer. Zero would mean a wait without end.
+fn long_wait(response_timeout: Duration) -> u32 {
+    let millis = u32::try_from(response_timeout.as_millis()).unwrap_or(u32::MAX);
+    // The server knows no longer time than this.
+    (millis - millis / 10).clamp(1, i32::MAX.cast_unsigned())
+}
 
 /// A connection that a call uses alone. Goes back to the pool when it is dropped, unless a statement has failed or a
 /// transaction is open.
@@ -25,6 +44,8 @@ pub(crate) struct Session {
     /// Whether the connection may go back to the pool.
     is_clean: bool,
     is_in_transaction: bool,
+    /// Whether the waits of the open transaction are long ones.
+    waits_long: bool,
 }
 
 impl fmt::Debug for Session {
@@ -44,7 +65,15 @@ impl Drop for Session {
 
 impl Session {
     pub(super) fn new(shelf: Arc<Shelf>, client: Client, place: OwnedSemaphorePermit) -> Self {
-        Self { shelf, client: Some(client), _places: (place, None), is_clean: true, is_in_transaction: false }
+        let _places = (place, None);
+        Self {
+            shelf,
+            client: Some(client),
+            _places,
+            is_clean: true,
+            is_in_transaction: false,
+            waits_long: false,
+        }
     }
 
     /// Keeps a place among the connections of calls, too.
@@ -95,11 +124,22 @@ impl Session {
             Ok(Err(error)) => {
                 // A statement that the server refused leaves a session without a transaction as it was.
                 self.is_clean = error.code().is_some();
-                Failure::of(error, commits)
+                self.failure(error, commits)
             }
             Err(_) => Failure::lost("the server has not answered in time".to_owned(), commits),
         };
         Err(failure)
+    }
+
+    /// Returns the failure of a statement. The end of a long wait for a lock is what a late answer is.
+    fn failure(&self, error: Error, commits: bool) -> Failure {
+        let ends_wait = error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE);
+        match Failure::of(error, commits) {
+            Failure::Again(error) if ends_wait && self.is_in_transaction && self.waits_long => {
+                Failure::Lost(error)
+            }
+            failure => failure,
+        }
     }
 
     /// Runs statements without values. They are one transaction if none is open.
@@ -118,7 +158,7 @@ impl Session {
             }
             Ok(Err(error)) => {
                 self.is_clean = error.code().is_some();
-                Err(Failure::of(error, commits))
+                Err(self.failure(error, commits))
             }
             Err(_) => Err(Failure::lost("the server has not answered in time".to_owned(), commits)),
         }
@@ -126,16 +166,21 @@ impl Session {
 
     /// Begins a transaction. If it is neither committed nor rolled back, the connection is closed.
     pub(crate) async fn begin(&mut self) -> Result<(), Failure> {
-        self.begin_with("").await
+        self.begin_with("", LockWait::Long).await
     }
 
     /// Begins a transaction with further settings. A process that stands still within the transaction may never come
     /// back. So the server ends its session after five seconds, and the timers that it holds are free.
-    pub(crate) async fn begin_with(&mut self, settings: &str) -> Result<(), Failure> {
+    pub(crate) async fn begin_with(&mut self, settings: &str, wait: LockWait) -> Result<(), Failure> {
         self.is_in_transaction = true;
         let begin =
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = 5000;";
-        self.execute(&format!("{begin}{settings}"), false).await
+        self.waits_long = matches!(wait, LockWait::Long);
+        let most = match wait {
+            LockWait::Short(millis) => millis,
+            LockWait::Long => long_wait(self.shelf.response_timeout()),
+        };
+        self.execute(&format!("{begin} SET LOCAL lock_timeout = {most}; {settings}"), false).await
     }
 
     pub(crate) async fn commit(&mut self) -> Result<(), Failure> {
@@ -178,5 +223,18 @@ impl Rows<'_> {
             self.session.is_clean = true;
         }
         next.transpose().map_err(|error| Failure::of(error, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_wait_ends_before_the_time_for_an_answer_and_never_is_one_without_end() {
+        let wait = |millis| long_wait(Duration::from_millis(millis));
+        assert_eq!((wait(30_000), wait(1_000), wait(10)), (27_000, 900, 9));
+        assert_eq!((wait(0), wait(1)), (1, 1));
+        assert_eq!(long_wait(Duration::MAX), i32::MAX.cast_unsigned());
     }
 }

@@ -10,6 +10,16 @@
 //! | the transaction ends | the end takes effect at the next try |
 //! | the process dies or stops before | the lease ends, and the timer is delivered again, as after a death of a process |
 //! | the store answers an error that is not transient, or errors for a minute | the same |
+//!
+//! A task tries the ends, and so does a call that makes earlier changes durable (`flush`). One of them tries at a time.
+//! So a flush waits for the transaction of the task, and the task for that of a flush.
+//!
+//! | the ends | the task | next |
+//! |---|---|---|
+//! | none | none | ends that are kept start the task |
+//! | in the list | sleeps, or waits for its turn to try | the task or the flush whose turn it is takes all |
+//! | with the task | tries | those that are still held, or that failed, are kept again; without any, the task ends |
+//! | with a flush | sleeps, waits, or has found the list empty and ended | those that are still held, or that failed, are kept again, which starts the task if it has ended |
 
 use super::apply::ApplyEnds;
 use super::transaction::Transactions;
@@ -35,11 +45,13 @@ struct Waiting {
 pub(crate) struct LateEnds {
     transactions: Transactions,
     waiting: Mutex<Waiting>,
+    /// Lets one transaction try at a time. Locked before `waiting`.
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl LateEnds {
     pub(crate) fn new(transactions: Transactions) -> Self {
-        Self { transactions, waiting: Mutex::default() }
+        Self { transactions, waiting: Mutex::default(), turn: tokio::sync::Mutex::default() }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -82,8 +94,9 @@ impl LateEnds {
         }
     }
 
-    /// Tries all ends once. Keeps those whose timers are still held.
-    pub(super) async fn try_all(&self) -> Result<(), StoreError> {
+    /// Tries all ends once, after the try that is under way. Keeps those whose timers are still held.
+    pub(super) async fn try_all(self: &Arc<Self>) -> Result<(), StoreError> {
+        let _turn = self.turn.lock().await;
         let ops = core::mem::take(&mut self.waiting().ops);
         if ops.is_empty() {
             return Ok(());
@@ -91,11 +104,11 @@ impl LateEnds {
         let work = ApplyEnds(ops);
         match self.transactions.transact(Durability::ProcessCrash, &work).await {
             Ok(((_, late), _)) => {
-                self.waiting().ops.extend(late);
+                self.keep(late);
                 Ok(())
             }
             Err(error) => {
-                self.waiting().ops.extend(work.0);
+                self.keep(work.0);
                 Err(error)
             }
         }

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | its commit | the answer |
 //! | an id or a key in the way, a deadlock, a failed serialization | it is repeated, up to 64 times |
-//! | a lost connection before the commit was sent | it is repeated until the patience of the settings ends |
+//! | a lost connection before the commit was sent, or a long wait for a lock (`LockWait::Long`) | it is repeated until the patience of the settings ends |
 //! | a lost connection after the commit was sent | the answer `Unknown` |
 //! | another error | the error |
 
 use crate::deployment::Deployment;
-use crate::link::{Failure, Session, io};
+use crate::link::{Failure, LockWait, Session, io};
 use core::future::Future;
 use core::pin::Pin;
 use core::time::Duration;
@@ -23,6 +23,9 @@ use tourbillon_durable::timer::TimerId;
 
 /// The greatest number of attempts of a transaction while others change the same timers.
 const TURNS: u32 = 64;
+
+/// The time in milliseconds for which a statement of a brief work waits for a lock.
+const BRIEF: u32 = 20;
 
 /// The facts that an attempt learns for the next attempt.
 #[derive(Default)]
@@ -126,13 +129,10 @@ impl Transactions {
         let pool = &self.deployment.pool;
         let is_brief = work.is_brief();
         let mut session = if is_brief { pool.session().await? } else { pool.session_for_call().await? };
-        let settings = match (durability < Durability::PowerLoss, is_brief) {
-            (true, true) => "SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = 20",
-            (true, false) => "SET LOCAL synchronous_commit = off",
-            (false, true) => "SET LOCAL lock_timeout = 20",
-            (false, false) => "",
-        };
-        session.begin_with(settings).await?;
+        let is_synced = durability >= Durability::PowerLoss;
+        let settings = if is_synced { "" } else { "SET LOCAL synchronous_commit = off" };
+        let wait = if is_brief { LockWait::Short(BRIEF) } else { LockWait::Long };
+        session.begin_with(settings, wait).await?;
         match work.run(&mut session, act, turn).await {
             Ok(value) => {
                 session.commit().await?;

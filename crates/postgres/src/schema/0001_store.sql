@@ -251,15 +251,18 @@ BEGIN
     -- Each lane names some timers. If the wanted number of timers may lie behind the last one of a lane, that lane names
     -- more.
     LOOP
-    -- One statement chooses, so the snapshot is that by which the timers were chosen.
+    -- One statement chooses, so the snapshot is that by which the timers were chosen. It shows no timer of an open
+    -- transaction, so the index is not read for such transactions.
     WITH fresh AS (
         (SELECT t.lane, t.due, t.id, t.shard, octet_length(t.payload) AS bytes FROM tourbillon.timer t
         WHERE v_seen IS NOT NULL AND t.phase = 'p' AND t.xid IS NOT NULL
-            AND t.xid = ANY (ARRAY(SELECT pg_snapshot_xip(v_seen)))
+            AND t.xid = ANY (ARRAY(SELECT x FROM pg_snapshot_xip(v_seen) x
+                WHERE pg_visible_in_snapshot(x, pg_current_snapshot())))
         LIMIT v_fresh_most + 1)
         UNION ALL
         (SELECT t.lane, t.due, t.id, t.shard, octet_length(t.payload) AS bytes FROM tourbillon.timer t
         WHERE v_seen IS NOT NULL AND t.phase = 'p' AND t.xid >= pg_snapshot_xmax(v_seen)
+            AND t.xid < pg_snapshot_xmax(pg_current_snapshot())
         LIMIT v_fresh_most + 1)
     ), late AS (
         SELECT DISTINCT e.lane, e.due, e.id, e.bytes FROM (
@@ -529,6 +532,7 @@ BEGIN
         LATERAL tourbillon.first_left(n.number - 1, v_from_due[n.number], v_from_id[n.number], v_shards, '{}') f
     WHERE n.number - 1 <> ALL (p_withheld);
     -- One statement looks for late timers and reads the snapshot, so that the next look can begin where this one ends.
+    -- As in `claim`, it passes over open transactions.
     SELECT cardinality(p_again) > 0 OR count(*) > v_fresh_most OR coalesce(bool_or(
             f.shard = ANY (v_shards) AND (f.due, f.id) <= (v_from_due[f.lane + 1], v_from_id[f.lane + 1])
             AND (SELECT l.until FROM tourbillon.lease l WHERE l.id = f.id) IS NULL), false),
@@ -536,11 +540,13 @@ BEGIN
     INTO v_late, v_snapshot
     FROM (
         (SELECT t.lane, t.due, t.id, t.shard FROM tourbillon.timer t
-        WHERE t.phase = 'p' AND t.xid IS NOT NULL AND t.xid = ANY (ARRAY(SELECT pg_snapshot_xip(v_seen)))
+        WHERE t.phase = 'p' AND t.xid IS NOT NULL AND t.xid = ANY (ARRAY(SELECT x FROM pg_snapshot_xip(v_seen) x
+            WHERE pg_visible_in_snapshot(x, pg_current_snapshot())))
         LIMIT v_fresh_most + 1)
         UNION ALL
         (SELECT t.lane, t.due, t.id, t.shard FROM tourbillon.timer t
         WHERE t.phase = 'p' AND t.xid >= pg_snapshot_xmax(v_seen)
+            AND t.xid < pg_snapshot_xmax(pg_current_snapshot())
         LIMIT v_fresh_most + 1)
     ) f;
     RETURN QUERY SELECT v_now, true, v_next, v_late, v_snapshot::text;

@@ -12,7 +12,7 @@
 use super::documents::{admit, fresh_version};
 use super::postgres_store::PostgresStore;
 use crate::deployment::Deployment;
-use crate::link::{Failure, Param, Session, io};
+use crate::link::{Failure, LockWait, Param, Session, io};
 use crate::operation::{Act, import_all};
 use core::fmt;
 use core::future::Future;
@@ -28,7 +28,9 @@ use tourbillon_durable::timer::Timer;
 /// The document that the last restore has left, whose version shows whether its commit had an effect.
 const MARK: &str = "restored";
 /// The settings of the transaction. Between two portions, the restore reads its file.
-const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = 60000; SET LOCAL lock_timeout = 5000";
+const SETTINGS: &str = "SET LOCAL idle_in_transaction_session_timeout = 60000";
+/// The time for which the restore waits for other writers.
+const WAIT: LockWait = LockWait::Short(5_000);
 /// Keeps other writers out, and lets readers in.
 const LOCK: &str = "LOCK TABLE tourbillon.timer, tourbillon.document IN SHARE ROW EXCLUSIVE MODE";
 
@@ -79,7 +81,7 @@ impl PostgresStore {
 /// Begins the transaction of a restore. Returns `None` if the deployment has timers.
 async fn begin(deployment: &Deployment) -> Result<Option<Session>, Failure> {
     let mut session = deployment.pool.session().await?;
-    session.begin_with(SETTINGS).await?;
+    session.begin_with(SETTINGS, WAIT).await?;
     session.run(LOCK).await?;
     let rows = session.read("SELECT EXISTS (SELECT 1 FROM tourbillon.timer)", &[]).await?;
     if rows.first().is_none_or(|row| row.get(0)) {
@@ -206,7 +208,7 @@ async fn confirm(deployment: &Deployment, version: i64, lost: StoreError) -> Res
 
 async fn find_mark(deployment: &Deployment) -> Result<Option<i64>, Failure> {
     let mut session = deployment.pool.session().await?;
-    session.begin_with(SETTINGS).await?;
+    session.begin_with(SETTINGS, WAIT).await?;
     session.run(LOCK).await?;
     let sql = "SELECT d.version FROM tourbillon.document d WHERE d.name = $1";
     let rows = session.read(sql, &[(&MARK, Type::TEXT)]).await?;

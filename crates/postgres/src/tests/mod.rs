@@ -9,6 +9,7 @@ mod figures;
 mod functions;
 mod held;
 mod isolation;
+mod late;
 mod life;
 mod marks;
 mod network;

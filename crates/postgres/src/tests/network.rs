@@ -1,6 +1,7 @@
 //! Tests calls through a network that cuts connections, loses replies and falls silent, and deadlocks with callers.
 
 use super::server::open;
+use super::session::{Psql, await_idle, await_sessions};
 use crate::{Connect, PostgresStore};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -196,4 +197,36 @@ fn deadlocks_with_transactions_of_callers_fail_no_call_of_the_store() {
     let deadlocks = server.sql("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'");
     assert!(deadlocks.parse::<u32>().unwrap() > 0, "no transactions met");
     assert_eq!(pollster::block_on(store.check()).unwrap(), []);
+}
+
+/// A caller holds keys and a timer for longer than a call waits. The calls fail, and leave no session at the server
+/// that waits on.
+#[test]
+fn calls_that_give_up_a_held_timer_leave_no_session_that_waits() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let connect = Connect::to(&server.url()).unwrap().response_timeout(Duration::from_secs(2));
+    let connect = connect.patience(Duration::from_secs(1));
+    let store = pollster::block_on(PostgresStore::builder().poll(None).open(&connect)).unwrap();
+    let _id = server.sql("SELECT tourbillon.schedule('mail', key => 'old', delay => '1 day')");
+    let mut caller = Psql::new(&server);
+    caller.send(
+        "BEGIN; SELECT tourbillon.schedule('mail', key => 'new', delay => '1 day'), tourbillon.cancel('old');",
+    );
+    await_idle(&server, 1);
+    let due = store.now() + Duration::from_secs(3_600);
+    let place = |key: &str| {
+        let timer = Timer { key: Some(key.into()), ..Timer::new(TimerId::fresh(), "mail", due) };
+        Op::Place(Box::new(timer), IfPresent::Reject)
+    };
+    let ops = [place("new"), place("old"), Op::Cancel(Address::from("old"), None)];
+    for op in &ops {
+        let error = apply(&store, op.clone()).unwrap_err();
+        assert_eq!((error.kind(), error.is_transient()), (StoreErrorKind::Io, true), "{error}");
+    }
+    // The caller still holds them all.
+    await_sessions(&server, "application_name = 'tourbillon' AND state <> 'idle'", 0);
+    caller.send("ROLLBACK;");
+    caller.end().unwrap();
+    assert!(matches!(apply(&store, ops[2].clone()).unwrap(), Outcome::Cancelled(_)));
+    assert!(matches!(apply(&store, ops[0].clone()).unwrap(), Outcome::Created(_)));
 }

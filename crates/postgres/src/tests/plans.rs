@@ -1,21 +1,29 @@
-//! Tests of how much the server does: claims find their timers by indexes, also with statistics of empty tables, and a
-//! report of many ends takes few statements.
+//! Tests of how much the server does: claims find their timers by indexes, also with statistics of empty tables, looks
+//! pass over open transactions, and a report of many ends takes few statements.
 
 use super::server::{connect, open};
+use super::session::{Psql, await_idle};
 use core::time::Duration;
 use tourbillon_durable::store::{Claimant, Durability, Limit, Op, Outcome, TimerStore};
 use tourbillon_fault::Postgres;
+
+/// Stores many timers that are due in a day, after the statistics were made.
+fn fill(server: &Postgres) {
+    let _empty = server.sql("ANALYZE");
+    let _many = server.sql(
+        "INSERT INTO tourbillon.timer (id, due, created, shard, namespace, kind, payload)
+         SELECT i, tourbillon.now_ms() + 86400000 + n, 0, tourbillon.shard_of(i), '', 'mail', ''
+         FROM (SELECT tourbillon.fresh_id() i, n FROM generate_series(1, 50000) n) x",
+    );
+}
 
 #[test]
 fn a_claim_among_many_timers_walks_over_few_of_them() {
     let Some(server) = Postgres::start(&["autovacuum=off", "track_counts=on"]) else { return };
     let store = open(&server);
-    let _empty = server.sql("ANALYZE");
+    fill(&server);
     let _many = server.sql(
-        "INSERT INTO tourbillon.timer (id, due, created, shard, namespace, kind, payload)
-         SELECT i, tourbillon.now_ms() + 86400000 + n, 0, tourbillon.shard_of(i), '', 'mail', ''
-         FROM (SELECT tourbillon.fresh_id() i, n FROM generate_series(1, 50000) n) x;
-         SELECT tourbillon.sign(NULL, 7, 'node', '1', 1000000);
+        "SELECT tourbillon.sign(NULL, 7, 'node', '1', 1000000);
          SELECT count(tourbillon.schedule('mail')) FROM generate_series(1, 1000)",
     );
     let claims = (1..=8).map(|number| {
@@ -39,6 +47,53 @@ fn a_claim_among_many_timers_walks_over_few_of_them() {
     let by_index = after.1 - before.1;
     assert!(by_index < 8 * 5_000, "8 claims of 100 timers read {by_index} rows");
     drop((store, connect(&server)));
+}
+
+/// A transaction is open that has created many timers. The index of late timers is read only once it has ended.
+#[test]
+fn looks_beside_an_open_transaction_read_none_of_its_timers() {
+    let Some(server) = Postgres::start(&["autovacuum=off", "track_counts=on"]) else { return };
+    let store = open(&server);
+    fill(&server);
+    let _signed = server.sql("SELECT tourbillon.sign(NULL, 7, 'node', '1', 1000000), tourbillon.owned_by(7)");
+    let mut caller = Psql::new(&server);
+    caller.send("BEGIN; SELECT count(tourbillon.schedule('mail')) FROM generate_series(1, 2000);");
+    await_idle(&server, 1);
+    let mark = "tourbillon.owned_by(7), tourbillon.now_ms(), 'ffffffff-ffff-ffff-ffff-ffffffffffff'";
+    let peek = |seen: &str| {
+        let peek =
+            format!("tourbillon.peek(NULL, 7, {mark}, '{seen}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}')");
+        server.sql(&format!("SELECT pg_stat_force_next_flush(); SELECT is_same, has_late FROM {peek}"))
+    };
+    let claim = |number: u32, seen: &str| {
+        let claim =
+            format!("tourbillon.claim(NULL, 7, 7, {number}, 300000, 10, 1000000, {mark}, '{seen}', '{{}}')");
+        server.sql(&format!("SELECT pg_stat_force_next_flush(); SELECT count(id) FROM {claim}"))
+    };
+    let read = || {
+        let read = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'timer_xid'";
+        server.sql(read).parse::<u64>().unwrap()
+    };
+    let before = read();
+    let snapshot = || server.sql("SELECT pg_current_snapshot()");
+    // The open transaction is the last one, and so the snapshot does not name it.
+    let seen = snapshot();
+    assert!(seen.ends_with(':'), "{seen}");
+    for _ in 0..5 {
+        assert_eq!(peek(&seen).trim(), "t|f");
+    }
+    let _later = server.sql("SELECT pg_current_xact_id()");
+    let seen = snapshot();
+    assert!(!seen.ends_with(':'), "{seen}");
+    for number in 1..=5 {
+        assert_eq!((peek(&seen).trim(), claim(number, &seen).trim()), ("t|f", "0"));
+    }
+    assert_eq!(read(), before, "entries of the index");
+    caller.send("COMMIT;");
+    assert_eq!(caller.end().unwrap(), "2000");
+    assert_eq!((peek(&seen).trim(), claim(6, &seen).trim()), ("t|t", "10"));
+    assert!(read() >= before + 4_000, "{} entries of the index", read() - before);
+    drop(store);
 }
 
 /// One of ten deliveries has failed. The failed ones do not make the others wait for a statement each.

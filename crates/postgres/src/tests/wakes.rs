@@ -11,12 +11,12 @@ use tourbillon_fault::Postgres;
 /// The condition of the session that listens.
 const EAR: &str = "query = 'LISTEN tourbillon'";
 
-/// Opens a store that looks once a minute, and listens. Returns it with the calls that wake its runtime.
-fn listening(server: &Postgres) -> (PostgresStore, Receiver<()>) {
-    let builder = PostgresStore::builder().poll(Some(Duration::from_secs(60))).listen(true);
+/// Opens a store in a schema that looks once a minute, and listens. Returns it with the calls that wake its runtime.
+fn listening(server: &Postgres, schema: &str) -> (PostgresStore, Receiver<()>) {
+    let builder = PostgresStore::builder().schema(schema).poll(Some(Duration::from_secs(60))).listen(true);
     let store = pollster::block_on(builder.open(&connect(server))).unwrap();
     assert_eq!(claim(&store, 1), 0);
-    await_sessions(server, EAR, 1);
+    await_sessions(server, &format!("query = 'LISTEN {schema}'"), 1);
     let (sender, calls) = channel();
     store.subscribe(Box::new(move || _ = sender.send(())));
     (store, calls)
@@ -37,7 +37,7 @@ fn calm(calls: &Receiver<()>) {
 #[test]
 fn a_store_that_listens_finds_a_timer_of_another_program_at_once() {
     let Some(server) = Postgres::start(&[]) else { return };
-    let (store, calls) = listening(&server);
+    let (store, calls) = listening(&server, "tourbillon");
     calm(&calls);
     let _id = server.sql("SELECT tourbillon.schedule('mail')");
     calls.recv_timeout(Duration::from_secs(10)).expect("the runtime is woken");
@@ -49,10 +49,27 @@ fn a_store_that_listens_finds_a_timer_of_another_program_at_once() {
     calls.recv_timeout(Duration::from_secs(10)).expect("the runtime is woken");
 }
 
+/// Each schema has a channel of its own.
+#[test]
+fn stores_in_two_schemas_hear_of_their_own_timers_alone() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let (one, calls) = listening(&server, "one");
+    let (other, other_calls) = listening(&server, "other");
+    calm(&calls);
+    calm(&other_calls);
+    let _id = server.sql("SELECT other.schedule('mail')");
+    other_calls.recv_timeout(Duration::from_secs(10)).expect("the runtime is woken");
+    assert_eq!((claim(&one, 2), claim(&other, 2)), (0, 1));
+    calm(&other_calls);
+    calls.recv_timeout(Duration::from_millis(300)).expect_err("the timer is another deployment's");
+    let _id = server.sql("SELECT one.schedule('mail')");
+    calls.recv_timeout(Duration::from_secs(10)).expect("the runtime is woken");
+}
+
 #[test]
 fn a_lost_connection_that_listens_is_replaced() {
     let Some(server) = Postgres::start(&[]) else { return };
-    let (_store, calls) = listening(&server);
+    let (_store, calls) = listening(&server, "tourbillon");
     let ended = format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {EAR}");
     assert_eq!(server.sql(&ended), "1");
     await_sessions(&server, EAR, 0);

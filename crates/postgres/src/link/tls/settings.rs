@@ -70,13 +70,15 @@ impl Mode {
 }
 
 impl Tls {
-    /// Trusts the system's authorities, and sends no client certificate.
+    /// Names no authority, and has no client certificate. So `sslmode` alone decides whether the server is checked:
+    /// `verify-full` trusts the system's authorities, and the default, `prefer`, checks nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts these authorities for the server's certificate, instead of the system's authorities.
+    /// Trusts these authorities for the server's certificate, instead of the system's authorities. With them the
+    /// default of `sslmode` is `verify-full`.
     #[must_use]
     pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authority = Some(Authority::Given(Pem::Text(pem.into())));

@@ -182,6 +182,12 @@ fn settings_that_contradict_each_other_are_refused_before_a_connection() {
         ("host=h sslmode=disable sslcert=/c sslkey=/k", "is for TLS"),
         ("host=h sslnegotiation=direct", "sslnegotiation=direct needs TLS"),
         ("host=h,/run sslmode=require", "a local socket"),
+        ("host=/run hostaddr=10.0.0.5 sslmode=verify-full", "hostaddr, which needs the name of a host"),
+        ("host=h,/run hostaddr=10.0.0.5,10.0.0.6", "hostaddr, which needs the name of a host"),
+        (
+            "postgresql://%2Frun/d?hostaddr=10.0.0.5&sslmode=disable",
+            "hostaddr, which needs the name of a host",
+        ),
     ] {
         let connect = Connect::to(address).unwrap();
         let error = connect.check().unwrap_err();
@@ -193,6 +199,7 @@ fn settings_that_contradict_each_other_are_refused_before_a_connection() {
     let tls = Tls::new().authority(Authority::new("ours").pem());
     Connect::to("host=h sslmode=verify-ca").unwrap().tls(tls).check().unwrap();
     Connect::to("host=/run,/tmp sslmode=verify-full").unwrap().check().unwrap();
+    Connect::to("host=h hostaddr=10.0.0.5 sslmode=verify-full").unwrap();
 }
 
 /// Runs the command of the README that makes a certificate.

@@ -330,10 +330,10 @@ fn a_connection_that_is_idle_in_a_pool_is_closed_after_the_idle_timeout() {
         .pool_idle_timeout(IDLE)
         .build_http();
     test.runtime.block_on(async {
-        for _ in 0..5 {
-            let response = client.request(request(address, "/")).await.unwrap();
-            response.into_body().collect().await.unwrap();
-        }
+        // One request. A second that came before the connection is back in the pool would open another connection,
+        // and one of the two may be closed at once.
+        let response = client.request(request(address, "/")).await.unwrap();
+        response.into_body().collect().await.unwrap();
     });
     let idle = ended.recv_timeout(PATIENCE).unwrap();
     assert!(idle >= IDLE, "{idle:?}");

@@ -239,7 +239,7 @@ impl Caller {
                 .pool_timer(TokioTimer::new())
                 .http1_max_headers(HEADERS)
                 .retry_canceled_requests(false)
-                .build(Watched(connector.clone()))
+                .build(Watched::new(connector.clone(), settings.answer))
         };
         let (client, on_new) = (client(usize::MAX), client(0));
         Ok(Self { client, on_new, hosts: Hosts::new(settings.hosts), settings: Arc::new(settings) })

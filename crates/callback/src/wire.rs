@@ -30,6 +30,8 @@ use tower_service::Service;
 /// The time for which a request may still get an outcome after its connection has ended. After this time the request
 /// counts as lost.
 const GRACE: Duration = Duration::from_millis(100);
+/// The number of bytes that a server may send for an answer's head, informational answers included.
+const HEAD: usize = 1 << 20;
 /// The longest time from the last write to the end of a connection for which the request still counts as on its way.
 const SHORTLY: Duration = Duration::from_secs(1);
 
@@ -41,6 +43,8 @@ struct Progress(Arc<watch::Sender<State>>);
 struct State {
     /// The number of bytes that were read from the connection until now.
     read: usize,
+    /// The value of `read` at the last write.
+    read_before_write: usize,
     written: Option<Instant>,
     is_closed: bool,
 }
@@ -61,7 +65,10 @@ impl Progress {
     }
 
     fn written(&self) {
-        self.change(|state| state.written = Some(Instant::now()));
+        self.change(|state| {
+            state.written = Some(Instant::now());
+            state.read_before_write = state.read;
+        });
     }
 }
 
@@ -101,9 +108,21 @@ pub(crate) async fn lost(mut capture: CaptureConnection, exchange: &mut Option<E
     tokio::time::sleep(GRACE).await;
 }
 
-/// A connector that records the progress of its connections: the bytes read, the last write and the end.
+/// A connector that records the progress of its connections: the bytes read, the last write and the end. It ends a
+/// connection on which a server sends without end: the client would parse what comes until the attempt's timeout, and
+/// would take a core for it.
 #[derive(Clone)]
-pub(crate) struct Watched<C>(pub(crate) C);
+pub(crate) struct Watched<C> {
+    inner: C,
+    most: usize,
+}
+
+impl<C> Watched<C> {
+    /// Wraps a connector. `body` is the greatest number of bytes of a body that the caller reads.
+    pub(crate) fn new(inner: C, body: usize) -> Self {
+        Self { inner, most: body.saturating_add(HEAD) }
+    }
+}
 
 impl<C> Service<Uri> for Watched<C>
 where
@@ -115,14 +134,14 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, C::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
-        self.0.poll_ready(context)
+        self.inner.poll_ready(context)
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = self.0.call(uri);
-        Box::pin(async {
+        let (connecting, most) = (self.inner.call(uri), self.most);
+        Box::pin(async move {
             let inner = TokioIo::new(connecting.await?);
-            Ok(TokioIo::new(Wire { inner, progress: Progress::default() }))
+            Ok(TokioIo::new(Wire { inner, progress: Progress::default(), most }))
         })
     }
 }
@@ -131,6 +150,8 @@ where
 pub(crate) struct Wire<T> {
     inner: TokioIo<T>,
     progress: Progress,
+    /// The greatest number of bytes that may come after a write.
+    most: usize,
 }
 
 impl<T> Drop for Wire<T> {
@@ -151,6 +172,10 @@ impl<T: Read + Unpin> AsyncRead for Wire<T> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let state = *self.progress.0.borrow();
+        if state.read - state.read_before_write > self.most {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the answer does not end")));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(context, buffer);
         let bytes = buffer.filled().len() - before;

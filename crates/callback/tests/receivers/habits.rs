@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tourbillon_callback::{Attempt, Callback, Caller, Outcome, Rules};
+use tourbillon_callback::{Attempt, Callback, Caller, Failure, Outcome, Rules};
 
 /// A step of a receiver on a connection. After the last step the receiver closes the connection.
 enum Step {
@@ -277,19 +277,23 @@ async fn receiver(steps: &'static [Step]) -> SocketAddr {
     address
 }
 
-async fn end_of(caller: Caller, name: &str, steps: &'static [Step]) -> End {
+async fn outcome_of(caller: Caller, name: &str, steps: &'static [Step]) -> Outcome {
     let scheme = if name.starts_with("over TLS") { "https" } else { "http" };
     let url = format!("{scheme}://{}/hook", receiver(steps).await);
     let mut rules = Rules::default();
     rules.allow_http = true;
     let callback = Callback::new(&url, "POST", [], "{}", &rules).unwrap();
     let attempt = Attempt { timeout: Duration::from_secs(8), ..ATTEMPT };
-    match caller.send(&callback, attempt).await {
+    caller.send(&callback, attempt).await
+}
+
+fn end_of(outcome: &Outcome) -> End {
+    match outcome {
         Outcome::Delivered(_) => Delivered,
         Outcome::Gone(_) => Dead,
         Outcome::Failed { retry_after: Some(pause), .. } => AgainAfter(pause.as_secs()),
         Outcome::Failed { retry_after: None, .. } => Again,
-        other => panic!("{name}: {other:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -298,15 +302,27 @@ async fn each_habit_comes_to_what_the_guide_says() {
     assert!(HABITS.len() >= 40);
     let caller = Caller::new(settings()).unwrap();
     let ends =
-        HABITS.iter().map(|(name, steps, _)| (*name, tokio::spawn(end_of(caller.clone(), name, steps))));
+        HABITS.iter().map(|(name, steps, _)| (*name, tokio::spawn(outcome_of(caller.clone(), name, steps))));
     let mut wrong = Vec::new();
     for ((name, end), (_, _, expected)) in ends.collect::<Vec<_>>().into_iter().zip(HABITS) {
-        let end = end.await.unwrap();
-        if end != *expected {
-            wrong.push(format!("{name}: {end:?}, not {expected:?}"));
+        let outcome = end.await.unwrap();
+        if end_of(&outcome) != *expected {
+            wrong.push(format!("{name}: not {expected:?}: {outcome:?}"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Such a receiver would take a core of the caller until the attempt's timeout.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_never_begins_its_body_is_cut_off_before_the_timeout() {
+    let caller = Caller::new(settings()).unwrap();
+    let endless = |steps: &[Step]| matches!(steps, [.., Repeat(_)]);
+    for (name, steps, _) in HABITS.iter().filter(|(_, steps, end)| endless(steps) && *end == Again) {
+        let outcome = outcome_of(caller.clone(), name, steps).await;
+        let Outcome::Failed { failure, .. } = outcome else { panic!("{name}: {outcome:?}") };
+        assert!(!matches!(failure, Failure::Timeout), "{name}");
+    }
 }
 
 /// Returns the words by which the guide describes an effect.

@@ -12,7 +12,7 @@
 //! | a transaction commits a timer before the mark, and a claim takes the timer | does not move for it |
 //! | the same, and the claim leaves the timer | goes back to before the timer |
 //! | another transaction holds a timer that a claim has chosen | passes the timer, which is among the held ones |
-//! | a claim leaves a held timer, because the lane has its share | goes back to before the timer, which is no longer among the held ones |
+//! | a claim leaves a held timer, because the lane has its share | goes back to before the timer, and the timer leaves the list of held timers |
 //! | a claim has read very many rows of the lane that are leased or are other nodes' | is at the last row that was read |
 //!
 //! All marks start again at the events that `DESIGN.md` lists.

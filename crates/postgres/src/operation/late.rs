@@ -9,7 +9,7 @@
 //! |---|---|
 //! | the transaction ends | the end takes effect at the next try |
 //! | the process dies or stops before | the lease ends, and the timer is delivered again, as after a death of a process |
-//! | the store answers an error that is not transient, or errors for a minute | the same |
+//! | the store answers an error that is not transient, or errors for a minute | the same, for the ends that were tried |
 //!
 //! A task tries the ends, and so does a call that makes earlier changes durable (`flush`). One of them tries at a time.
 //! So a flush waits for the transaction of the task, and the task for that of a flush.
@@ -17,9 +17,9 @@
 //! | the ends | the task | next |
 //! |---|---|---|
 //! | none | none | ends that are kept start the task |
-//! | in the list | sleeps, or waits for its turn to try | the task or the flush whose turn it is takes all |
-//! | with the task | tries | those that are still held, or that failed, are kept again; without any, the task ends |
-//! | with a flush | sleeps, waits, or has found the list empty and ended | those that are still held, or that failed, are kept again, which starts the task if it has ended |
+//! | in the list | sleeps, or waits for its turn to try | the next try, of the task or of a flush, takes all |
+//! | with the task | tries | those that are still held, or that met a transient error, are kept again; without any, the task ends |
+//! | with a flush | sleeps, waits, or has found the list empty and ended | as with the task; to keep them starts the task if it has ended |
 
 use super::apply::ApplyEnds;
 use super::transaction::Transactions;
@@ -84,8 +84,8 @@ impl LateEnds {
             let mut waiting = late.waiting();
             match result {
                 Ok(()) => worked = Instant::now(),
-                Err(error) if error.is_transient() && worked.elapsed() < PATIENCE => {}
-                Err(_) => waiting.ops.clear(),
+                Err(_) if worked.elapsed() >= PATIENCE => waiting.ops.clear(),
+                Err(_) => {}
             }
             if waiting.ops.is_empty() {
                 waiting.has_task = false;
@@ -94,7 +94,8 @@ impl LateEnds {
         }
     }
 
-    /// Tries all ends once, after the try that is under way. Keeps those whose timers are still held.
+    /// Tries all ends once, after the try that is under way. Keeps those whose timers are still held, and all of them
+    /// if the store cannot be reached. After another error it gives them up.
     pub(super) async fn try_all(self: &Arc<Self>) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
         let ops = core::mem::take(&mut self.waiting().ops);
@@ -108,7 +109,9 @@ impl LateEnds {
                 Ok(())
             }
             Err(error) => {
-                self.keep(work.0);
+                if error.is_transient() {
+                    self.keep(work.0);
+                }
                 Err(error)
             }
         }

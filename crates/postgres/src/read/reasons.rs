@@ -42,15 +42,18 @@ pub(crate) async fn reasons(
     Ok(page)
 }
 
-/// Returns those of some reasons for which timers are parked, in whichever shard.
+/// Returns those of some reasons for which due timers are parked, in whichever shard.
 pub(crate) async fn parked_among(
     deployment: &Deployment,
     reasons: Vec<Box<str>>,
 ) -> Result<Vec<Box<str>>, StoreError> {
     let reasons: Vec<&str> = reasons.iter().map(|reason| &**reason).collect();
     let sql = "SELECT n.reason FROM unnest($1) AS n (reason)
-               WHERE EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = n.reason)";
+               WHERE EXISTS (SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = n.reason
+                   AND t.due <= coalesce($2, tourbillon.now_ms()))";
+    let now = deployment.time.argument();
     let mut session = deployment.session().await?;
-    let rows = session.read(sql, &[(&reasons, Type::TEXT_ARRAY)]).await.map_err(Failure::into_error)?;
+    let params = [(&reasons as _, Type::TEXT_ARRAY), (&now as _, Type::INT8)];
+    let rows = session.read(sql, &params).await.map_err(Failure::into_error)?;
     Ok(rows.iter().map(|row| row.get::<_, &str>(0).into()).collect())
 }

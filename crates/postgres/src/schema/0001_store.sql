@@ -460,7 +460,7 @@ SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now CONSTANT bigint := coalesce(p_now, tourbillon.now_ms());
-    v_most bigint; v_locked uuid[]; v_taken uuid[] := '{}';
+    v_most bigint; v_look bigint; v_locked uuid[]; v_taken uuid[] := '{}';
 BEGIN
     -- A lease need not survive a crash of the server: the timer is parked again then.
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -468,22 +468,26 @@ BEGIN
         SELECT 1 FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = p_reason AND t.due <= v_now
         ORDER BY t.due, t.id LIMIT 2 * p_timers
     ) c;
+    v_look := v_most;
     LOOP
         WITH locked AS (
             SELECT t.id, t.due, octet_length(t.payload) AS bytes,
                 coalesce((t.extra #>> '{series,paused}')::boolean, false) AS is_paused
             FROM tourbillon.timer t WHERE t.phase = 'k' AND t.reason = p_reason AND t.due <= v_now
-            ORDER BY t.due, t.id LIMIT v_most FOR UPDATE SKIP LOCKED
+            ORDER BY t.due, t.id LIMIT v_look FOR UPDATE SKIP LOCKED
         ), counted AS (
-            SELECT k.*, coalesce(sum(k.bytes) FILTER (WHERE NOT k.is_paused)
+            SELECT k.*, count(*) FILTER (WHERE NOT k.is_paused) OVER (ORDER BY k.due, k.id) AS place,
+                coalesce(sum(k.bytes) FILTER (WHERE NOT k.is_paused)
                 OVER (ORDER BY k.due, k.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
             FROM locked k
-        ) SELECT coalesce(array_agg(c.id) FILTER (WHERE NOT c.is_paused AND (c.before = 0 OR c.before < p_bytes)), '{}'),
+        ) SELECT coalesce(array_agg(c.id) FILTER (WHERE NOT c.is_paused AND c.place <= v_most
+                AND (c.before = 0 OR c.before < p_bytes)), '{}'),
             coalesce(array_agg(c.id) FILTER (WHERE c.is_paused), '{}')
         INTO v_taken, v_locked FROM counted c;
         UPDATE tourbillon.timer t SET reason = p_paused WHERE t.id = ANY (v_locked);
-        -- If all were paused, others may follow.
+        -- If all were paused, others may follow, perhaps behind many that are paused.
         EXIT WHEN v_locked = '{}' OR v_taken <> '{}' OR p_reason = p_paused;
+        v_look := greatest(v_most, 1000);
     END LOOP;
     UPDATE tourbillon.timer t SET phase = 'p', reason = NULL, xid = pg_current_xact_id() WHERE t.id = ANY (v_taken);
     INSERT INTO tourbillon.lease (id, until, incarnation, claim, namespace)

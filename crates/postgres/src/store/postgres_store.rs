@@ -101,7 +101,7 @@ impl PostgresStore {
         self.node.incarnation.cast_unsigned()
     }
 
-    /// Returns those of some reasons for which any process has parked timers. A process that waits for parked timers
+    /// Returns those of some reasons for which due timers are parked. A process that waits for parked timers
     /// asks again and again, since a pool passes no notifications on.
     ///
     /// # Errors

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | the process of the restore dies, or loses its connection | empty: PostgreSQL rolls back |
 //! | the process stands still for a minute | empty: the server ends its session |
-//! | the answer of the commit is lost | the restore looks for its own mark, and knows |
+//! | the answer of the commit is lost | the restore looks for the mark that it has written |
 //! | another restore begins | the other waits for five seconds, and fails. If it gets the lock afterwards, it finds timers |
-//! | a caller creates a timer in SQL meanwhile | the caller waits. Its timer comes after the restore, or fails by a taken key |
-//! | a node starts meanwhile | it finds the timers as those of any transaction that was open for long |
+//! | a caller creates a timer in SQL meanwhile | the caller waits for the restore. Then its timer is created, or refused because the backup has its key |
+//! | a node starts meanwhile | it finds the timers when the restore commits, as it finds those of any long transaction |
 
 use super::documents::{admit, fresh_version};
 use super::postgres_store::PostgresStore;

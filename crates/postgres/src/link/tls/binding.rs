@@ -130,7 +130,7 @@ mod tests {
             let made = rcgen::CertificateParams::new(["db".to_owned()]).unwrap().self_signed(&key).unwrap();
             assert_eq!(end_point(made.der()).map(|hash| hash.len()), length);
             for end in 0..made.der().len().min(200) {
-                // A part of a certificate is no certificate.
+                // A certificate that is cut off cannot be read.
                 assert_eq!(end_point(&made.der()[..end]), None);
             }
         }

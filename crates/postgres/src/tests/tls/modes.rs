@@ -61,7 +61,7 @@ fn each_mode_takes_the_servers_for_which_it_is() {
         (nameless, "no name in subjectAltName"),
         (self_signed(&rcgen::PKCS_ECDSA_P256_SHA256, true), "is that of an authority (CA:TRUE)"),
     ] {
-        // An authority that shows its own certificate is trusted, and is no server all the same.
+        // A trusted authority shows its own certificate. It may not serve with it.
         let _path = files.put("ours.pem", &format!("{}{}", authority.pem(), own.certificate));
         secure.show(&own);
         let full = format!("sslmode=verify-full&sslrootcert={ours}");

@@ -2,8 +2,8 @@
 //!
 //! The owner of a shard claims its due timers. A parked timer waits for something else, such as a receiver, which only
 //! some nodes have. So any node may lease it, in any shard. The token of the lease, and not the ownership of the shard,
-//! decides who delivers. A claim is one call of the function `claim_parked`: one transaction makes the timers pending and
-//! leases them.
+//! decides who delivers. A claim is one call of the function `claim_parked`: one transaction makes the timers pending
+//! and leases them.
 //!
 //! | event | consequence |
 //! |---|---|

@@ -25,12 +25,13 @@ pub(super) const WORKLOAD: Workload = Workload {
     about: "Ours is \"wheel, radix 256\", the wheel of each shard; radix 64 is the same with smaller levels. \
         Checked: counts, checksums, and the precision that each structure states. The column \"latest\" is \
         by design: the Linux wheel fires up to an eighth of the delay late.",
-    reading: "If all timers fit the cache, a cascading wheel of linked lists takes less than ours. Ours pays \
-        for its rings at a hundred timers, and moves tickets ahead of time, so that no tick pays for an \
-        outer slot. With many timers, cascades chase timers through cold memory. Ours was built for shards \
-        that jump from one occupied tick to the next, and for cancels from other threads, which no other \
-        structure here allows. For a loop on one thread with bounded deadlines, the bounded wheel is a good \
-        choice.",
+    reading: "If ten thousand timers fit the cache, ours inserts faster than the others that fire on their tick, \
+        cancels like the heap, and expires about as fast as a cascading wheel of linked lists. With a hundred \
+        timers the others insert faster. With many timers, cascades of linked lists chase timers through cold \
+        memory. Ours moves tickets in place of timers, ahead of time, so that a tick in which nothing is due may \
+        take longer. Ours was built for shards that jump from one occupied tick to the next, and for cancels from \
+        other threads, which no other structure here allows. For a loop on one thread with bounded deadlines, the \
+        bounded wheel is a good choice.",
     cases,
     columns: |_| {
         vec![

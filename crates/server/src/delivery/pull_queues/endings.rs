@@ -77,12 +77,12 @@ pub(crate) struct EndTicket {
 impl EndTicket {
     /// Answers the receiver that the store has recorded the end of the claim (a hold on a fetched timer).
     pub(crate) fn stored(self) {
-        self.answer.send_replace(Some(Ok(())));
+        self.answer(Ok(()));
     }
 
     /// Answers the receiver that the delivery had ended before the receiver's request.
     pub(crate) fn came_late(self) {
-        self.answer.send_replace(Some(Err(ended())));
+        self.answer(Err(ended()));
     }
 
     /// Answers the receiver that the outcome is unknown, because the store did not answer. The store is not asked
@@ -90,7 +90,15 @@ impl EndTicket {
     pub(crate) fn lost(self) {
         let detail =
             "the store did not say whether it has the end; if it has not, the timer is delivered again";
-        self.answer.send_replace(Some(Err(unknown(detail))));
+        self.answer(Err(unknown(detail)));
+    }
+
+    /// Answers the receiver, and forgets the end. A request that follows the answer must not find the end, so both
+    /// happen under one lock.
+    fn answer(self, answer: Result<(), Problem>) {
+        let mut endings = self.endings.lock();
+        endings.remove(&self.claim);
+        self.answer.send_replace(Some(answer));
     }
 }
 

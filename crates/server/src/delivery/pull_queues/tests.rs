@@ -195,6 +195,22 @@ async fn an_end_is_answered_once_the_store_has_it_and_the_same_end_again_with_it
     assert!(queues.endings.are_over());
 }
 
+/// A receiver that asks again after its answer gets the problem of an ended claim.
+#[test]
+fn an_end_that_was_answered_is_not_found_again() {
+    for round in 0..20_000 {
+        let endings = Arc::new(endings::Endings::default());
+        let (ticket, answer) = endings.begin("a", "claim", &Verdict::Done);
+        std::thread::scope(|threads| {
+            threads.spawn(|| ticket.stored());
+            while answer.borrow().is_none() {
+                std::hint::spin_loop();
+            }
+            assert!(endings.again("a", "claim", &Verdict::Done).is_none(), "round {round}");
+        });
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_receiver_does_not_wait_for_ever_for_a_store_that_does_not_answer() {
     let queues = Arc::new(PullQueues::new(Arc::default(), 64, false));

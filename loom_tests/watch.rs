@@ -1,19 +1,21 @@
-//! A thread that leads a shard may run handlers itself. A watcher, another thread, watches such leaders and takes over
-//! a shard whose leader is held up. A permit allows a thread to run handlers. The models show that every handler is
-//! watched, and that every job is run.
+//! A thread that leads a shard may run handlers itself. An alarm rings if it does not come back. Then another thread,
+//! the sentry, wakes a waiting thread, which takes the shard over. A permit allows a thread to run handlers. The models
+//! show that the shard of every leader that is held up is taken over, and that every job is run. In a model, an alarm
+//! that is set may ring at once.
 //!
 //! Each row was tried: the named fence or step was left out of `src`.
 //!
 //! | left out | model that goes red |
 //! |----------|---------------------|
-//! | Y2: `begin`'s fence | `a_leader_begins_while_the_watcher_leaves` |
-//! | Y2: `leave`'s fence | `a_leader_begins_while_the_watcher_leaves` |
-//! | Y2: `leave` does not look at the numbers | `a_leader_begins_while_the_watcher_leaves` |
+//! | Y2: the fence of `set_alarm` | `a_leader_begins_while_its_alarm_rings` |
+//! | Y2: the fence of `ring` | `a_leader_begins_while_its_alarm_rings` |
+//! | Y2: `ring` does not reset `rings_at` | `a_leader_begins_while_its_alarm_rings` |
+//! | Y2: the alarm is set before the shard is unlocked | `a_leader_begins_while_its_alarm_rings` |
+//! | Y3: `calm` resets `rings_at` before it clears the alarm | `an_alarm_is_set_while_it_is_cleared` |
 //! | R1: the leader does not let go of its shard | all models in which a shard is taken over |
-//! | R1: the leader wakes no thread to watch | `a_shard_is_taken_over_from_a_leader_that_is_held_up`, `a_handler_returns_while_its_shard_is_taken_over`, `a_shutdown_races_with_a_takeover` |
-//! | R1: a thread that goes to sleep does not look whether a watcher is wanted | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
-//! | R1: the watcher takes no shard over | all models in which a shard is taken over |
-//! | R1: the watcher that takes a shard over does not pass the watch on | `an_earlier_leader_leads_its_shard_again` |
+//! | R1: the leader sets no alarm, or the sentry wakes no thread | `a_shard_is_taken_over_from_a_leader_that_is_held_up`, `a_handler_returns_while_its_shard_is_taken_over`, `a_shutdown_races_with_a_takeover` |
+//! | R1: a thread that goes to sleep does not look whether a shard is held up | `a_shard_is_taken_over_from_a_leader_that_is_held_up` |
+//! | R1: no thread takes a shard over | all models in which a shard is taken over |
 //! | R1: a leader names itself once only, not before each sleep | `a_handler_returns_while_its_shard_is_taken_over`, `an_earlier_leader_leads_its_shard_again` |
 //! | R1: a leader announces the number of its shard instead of its own | all models in which a shard is taken over, but `two_earlier_leaders_come_back` |
 //! | R1: a leader whose handlers have returned does not try to lead again | `a_handler_returns_while_its_shard_is_taken_over`, `a_shutdown_races_with_a_takeover`, `two_earlier_leaders_come_back`, `an_earlier_leader_leads_its_shard_again` |
@@ -22,17 +24,19 @@
 //! | R4: a leader drops no station when the set has ended | all models in which a shard is taken over |
 //! | H1: a chunk's cursor moves by a load and a store | `the_second_timer_of_a_batch_is_fired_once` |
 //! | H2: a station does not check its batches, or a check sends no job | `the_second_timer_of_a_batch_is_fired_once` |
+//! | Y4: `ring` or `take_held_up` is relaxed | `an_earlier_leader_leads_its_shard_again` |
 //! | P3: a push's fence | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P3: the fence of a permit's drop | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P3: a permit's drop wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
 //! | P3: a push wakes no thread | `a_permit_comes_back_while_a_job_is_pushed` |
-//! | Y1: `pass_on_the_watch` does not say that a watcher is wanted, or wakes no thread | `the_watch_is_passed_on_while_a_thread_goes_to_sleep` |
-//! | the watcher does not look whether the engine is closed | none: it ends its watch once no leader runs handlers, and sees the end then |
-//! | a leader that takes its shard back does not end the run of its handlers | none: a watcher takes over no shard that is led, so this costs vain checks |
+//! | Y1: `alarm_rings` marks no shard, or wakes no thread | `an_alarm_rings_while_a_thread_goes_to_sleep` |
+//! | a leader that takes its shard back does not end the run of its handlers | none: a thread takes over no shard that is led, so this costs vain wake-ups |
 //! | a thread that goes to sleep does not look whether the engine is closed | none here: `sleepers::closing_races_with_sleep` |
 
 use super::{Endings, model, model_with_endings, set_of_one_shard};
-use crate::base::sync::{AtomicU64, Mutex, OnceLock, Ordering, StdArc, ThreadKey, Weak, this_thread, thread};
+use crate::base::sync::{
+    AtomicU64, ModelledMutex, Mutex, OnceLock, Ordering, StdArc, ThreadKey, Weak, this_thread, thread,
+};
 use crate::base::tick::{Tick, Timestamp};
 use crate::base::ticket::{Insertion, Ticket};
 use crate::dispatch::{Batch, Dispatcher, DueChunk, Fire, Workers, dispatch};
@@ -49,42 +53,70 @@ const NOW: Timestamp = Timestamp::from_nanos(1_000);
 const DUE: Timestamp = Timestamp::from_nanos(500);
 const AHEAD: Timestamp = Timestamp::from_nanos(5_000);
 
-/// A shard's leader, the thread that runs the shard, begins handlers while the watcher leaves. The watcher is a waiting
-/// thread that takes over a held-up shard. It leaves because it has seen no handlers for a while. Legal endings: (a)
-/// the watcher sees the leader and stays; (b) the leader sees that no thread watches, and wakes a thread.
+/// A shard's leader, the thread that runs the shard, begins handlers while the alarm of its former handlers rings.
+/// Legal endings: (a) the sentry finds the handlers, and the shard is unlocked; (b) the leader sets the alarm again.
 #[test]
-fn a_leader_begins_while_the_watcher_leaves() {
-    model("a_leader_begins_while_the_watcher_leaves", || {
-        let watch = StdArc::new(Watch::new(1));
-        assert!(watch.begin(0), "the first leader wakes no thread to watch");
+fn a_leader_begins_while_its_alarm_rings() {
+    const ENDINGS: &[&str] = &["the shard is held up", "the alarm is set again"];
+    model_with_endings("a_leader_begins_while_its_alarm_rings", ENDINGS, |endings| {
+        let shard = StdArc::new((Watch::new(1), ModelledMutex::new(())));
+        let (watch, led) = &*shard;
+        watch.begin(0);
+        watch.set_alarm(0);
         watch.end(0);
-        assert!(watch.take(), "the watch is not wanted");
-        let leader = StdArc::clone(&watch);
-        let leader = thread::spawn(move || leader.begin(0));
-        let left = watch.leave();
-        let wakes = leader.join().unwrap();
-        assert!(!left || watch.is_wanted(), "a leader runs handlers, and no thread watches");
-        assert_eq!(wakes, watch.is_wanted(), "the thread to watch was woken in vain, or not at all");
+        let leader = StdArc::clone(&shard);
+        let leading = led.lock().unwrap();
+        let sentry = thread::spawn(move || {
+            let (watch, led) = &*leader;
+            let mut rung = Vec::new();
+            assert!(watch.await_alarms(&mut rung));
+            watch.ring(0) && watch.take_held_up().is_some() && led.try_lock().is_ok()
+        });
+        watch.begin(0);
+        drop(leading);
+        watch.set_alarm(0);
+        let is_taken_over = sentry.join().unwrap();
+        if !is_taken_over {
+            assert!(watch.await_alarms(&mut Vec::new()));
+        }
+        endings.note(ENDINGS[usize::from(!is_taken_over)]);
     });
 }
 
-/// The watcher, a waiting thread that takes over a held-up shard, has something else to do. The watcher passes the
-/// watch on while another thread goes to sleep. Legal endings: (a) before it sleeps, that thread sees that a watcher is
-/// wanted; (b) that thread is woken.
+/// The leader of a shard, the thread that runs it, sets the alarm after another thread has come to lead the shard, and
+/// clears the alarm. Then that leader runs handlers. Legal ending: its alarm rings.
 #[test]
-fn the_watch_is_passed_on_while_a_thread_goes_to_sleep() {
-    model("the_watch_is_passed_on_while_a_thread_goes_to_sleep", || {
+fn an_alarm_is_set_while_it_is_cleared() {
+    model("an_alarm_is_set_while_it_is_cleared", || {
+        let watch = StdArc::new(Watch::new(1));
+        watch.begin(0);
+        let former = StdArc::clone(&watch);
+        let former = thread::spawn(move || former.set_alarm(0));
+        watch.end(0);
+        watch.calm(0);
+        watch.begin(0);
+        watch.set_alarm(0);
+        former.join().unwrap();
+        assert!(watch.await_alarms(&mut Vec::new()) && watch.ring(0));
+    });
+}
+
+/// The alarm of a shard rings while a thread goes to sleep. Legal endings: (a) before it sleeps, the thread finds the
+/// shard, which is held up; (b) the thread is woken.
+#[test]
+fn an_alarm_rings_while_a_thread_goes_to_sleep() {
+    model("an_alarm_rings_while_a_thread_goes_to_sleep", || {
         let roster = Roster::new(1);
         let workers = StdArc::new(Workers::new(1, 1, StdArc::clone(&roster)));
-        assert!(workers.watch().begin(0) && workers.watch().take(), "no other thread watches");
+        workers.watch().begin(0);
         let next = StdArc::clone(&workers);
         let next = thread::spawn(move || {
             roster.enter_current_thread(0);
-            while !next.watch().take() {
+            while next.watch().take_held_up().is_none() {
                 next.stand_by(0);
             }
         });
-        workers.pass_on_the_watch();
+        workers.alarm_rings(0);
         next.join().unwrap();
     });
 }
@@ -182,6 +214,16 @@ impl World {
         self.threads.lock().unwrap().push(thread::spawn(move || ShardThread::new(&set, n).serve()));
     }
 
+    /// Starts thread `n` of the set of shards. It first waits for one alarm, in place of the sentry. So the model has a
+    /// thread less.
+    fn start_on_guard(&self, n: usize) {
+        let set = StdArc::clone(&self.set);
+        self.threads.lock().unwrap().push(thread::spawn(move || {
+            handle_alarms(&set, |watch, rung| drop(watch.await_alarms(rung)));
+            ShardThread::new(&set, n).serve();
+        }));
+    }
+
     /// Runs thread 0 of the set of shards until all threads have ended. Then checks that `timers` timers have fired.
     fn run(&self, timers: u64) {
         ShardThread::new(&self.set, 0).serve();
@@ -214,6 +256,16 @@ impl World {
         }
     }
 
+    /// Waits until the shard has made a turn, and handles alarms in place of the sentry. So the model has a thread
+    /// less.
+    fn await_turn_on_guard(&self) {
+        self.shared.want_sweep();
+        while self.shared.is_sweep_wanted() {
+            handle_alarms(&self.set, |watch, rung| watch.take_alarms(rung));
+            thread::yield_now();
+        }
+    }
+
     fn is_first(&self) -> bool {
         this_thread() == self.first
     }
@@ -237,6 +289,14 @@ impl World {
             self.endings.note(if self.is_first() { LEADS_ON } else { TAKEN_OVER[stage] });
         }
     }
+}
+
+/// Handles the alarms that `await_alarms` puts into the list, as the sentry does.
+fn handle_alarms(set: &ShardSet, await_alarms: impl FnOnce(&Watch, &mut Vec<usize>)) {
+    let Dispatcher::Own(workers) = &set.settings().dispatcher else { return };
+    let mut rung = Vec::new();
+    await_alarms(workers.watch(), &mut rung);
+    rung.into_iter().for_each(|shard| workers.alarm_rings(shard));
 }
 
 /// A clock that stands still except for one step, when the first handler begins. Only the thread that leads the shard
@@ -293,7 +353,7 @@ fn a_shard_is_taken_over_from_a_leader_that_is_held_up() {
         };
         let world = World::new(2, endings, Script { handler, look: World::note_leader, later: NOW });
         world.schedule(&[DUE]);
-        world.start(1);
+        world.start_on_guard(1);
         world.run(1);
     });
 }
@@ -315,7 +375,7 @@ fn a_handler_returns_while_its_shard_is_taken_over() {
         };
         let world = World::new(2, endings, Script { handler, look: World::note_leader, later: AHEAD });
         world.schedule(&[DUE, AHEAD]);
-        world.start(1);
+        world.start_on_guard(1);
         world.run(2);
     });
 }
@@ -336,7 +396,7 @@ fn two_earlier_leaders_come_back() {
         let handler = |world: &World, n| {
             world.running.fetch_add(1, Ordering::Relaxed);
             if n == 1 {
-                world.start(1);
+                world.start_on_guard(1);
                 while world.called() < 2 {
                     thread::yield_now();
                 }
@@ -371,12 +431,12 @@ fn an_earlier_leader_leads_its_shard_again() {
             if n == 1 {
                 // Other models show how the shard is taken over the first time.
                 loom::stop_exploring();
-                world.start(1);
+                world.start_on_guard(1);
                 world.await_turn();
                 loom::explore();
                 world.schedule(&[DUE]);
             } else {
-                world.await_turn();
+                world.await_turn_on_guard();
                 loom::skip_branch();
                 world.end();
             }
@@ -400,7 +460,7 @@ fn a_shutdown_races_with_a_takeover() {
         let handler = |world: &World, _| world.in_first_handler(|| world.end());
         let world = World::new(2, endings, Script { handler, look: World::note_leader, later: NOW });
         world.schedule(&[DUE]);
-        world.start(1);
+        world.start_on_guard(1);
         world.run(1);
         endings.note(ENDS[usize::from(world.takeovers() == 1)]);
     });
@@ -421,7 +481,7 @@ fn the_second_timer_of_a_batch_is_fired_once() {
                 // no queue of jobs, so no job would start them.
                 loom::stop_exploring();
                 world.step(IS_BEFORE, HAS_BEGUN);
-                world.start(1);
+                world.start_on_guard(1);
                 world.start(2);
                 while world.stage.load(Ordering::Relaxed) != IS_TAKEN_OVER {
                     thread::yield_now();

@@ -4,7 +4,7 @@
 #![cfg(target_os = "linux")]
 
 use std::fs;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::Builder;
@@ -21,9 +21,13 @@ fn sleeps() -> u64 {
     tasks.filter_map(|folder| count(folder.ok()?)).sum()
 }
 
-/// A thread watches a shard only while the shard's thread runs handlers. Afterwards no thread wakes.
+/// One test at a time has an engine.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A shard's alarm may ring only while the shard's thread runs handlers. Afterwards no thread wakes.
 #[test]
 fn no_thread_wakes_once_the_handlers_have_returned() {
+    let _turn = TURN.lock().unwrap();
     let (report, reports) = mpsc::channel();
     let engine = Builder::new()
         .shards(1)
@@ -43,4 +47,28 @@ fn no_thread_wakes_once_the_handlers_have_returned() {
         }
         assert!(Instant::now() < end, "the threads of an idle engine go on waking up");
     }
+}
+
+/// A timer that fires now and then wakes its shard when it is armed and when it is due. No second thread wakes, unless
+/// the machine holds up the shard's thread within its handler.
+#[test]
+fn a_timer_that_fires_now_and_then_wakes_its_shard_alone() {
+    const TIMERS: u64 = 50;
+    let _turn = TURN.lock().unwrap();
+    let (report, reports) = mpsc::channel();
+    let engine = Builder::new()
+        .shards(1)
+        .workers(2)
+        .start(move |fired| report.send(fired.payload).expect("the test waits"))
+        .unwrap();
+    thread::sleep(Duration::from_millis(50));
+    let before = sleeps();
+    for number in 0..TIMERS {
+        engine.handle().schedule(Duration::from_millis(10), number).unwrap();
+        assert_eq!(reports.recv_timeout(Duration::from_secs(20)), Ok(number));
+        // By then the shard's thread sleeps again.
+        thread::sleep(Duration::from_millis(5));
+    }
+    let wakes = sleeps() - before;
+    assert!(wakes <= 2 * TIMERS + TIMERS / 2, "{wakes} wake-ups for {TIMERS} timers");
 }

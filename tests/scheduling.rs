@@ -252,10 +252,10 @@ mod on_linux {
             let (sender, fired) = mpsc::channel();
             let handler = move |_: Fired<'_, ()>| sender.send(()).unwrap();
             let engine = builder.shards(2).workers(2).start(handler).unwrap();
-            wait_until("each thread was refused", || engine.handle().stats().priorities_refused == 4);
+            wait_until("each thread was refused", || engine.handle().stats().priorities_refused == 5);
             engine.handle().schedule(MS, ()).unwrap();
             fired.recv().unwrap();
-            assert_eq!(engine.handle().stats().priorities_refused, 4);
+            assert_eq!(engine.handle().stats().priorities_refused, 5);
         }
     }
 

@@ -98,15 +98,15 @@ fn a_handler_that_blocks_holds_up_no_other_timer_of_its_shard() {
     assert!(begin.elapsed() < PATIENCE, "{:?} for 25 takeovers", begin.elapsed());
 }
 
-/// While handlers are quick, the watching thread rarely checks the shard. A handler that then blocks still holds up no
-/// other timer.
+/// While handlers are quick, the shard's alarm is set again and again, and does not ring. A handler that then blocks
+/// still holds up no other timer.
 #[test]
 fn a_handler_that_blocks_after_many_quick_ones_holds_up_no_other_timer() {
     let engine = Builder::new().shards(1).workers(2).start(act).unwrap();
     for _ in 0..3 {
         let ((report, reports), (begun, has_begun)) = (mpsc::channel(), mpsc::channel());
         let (outcome, have_run) = mpsc::channel();
-        // The quick handlers run for more ticks in a row than make the watching thread look rarely.
+        // A timer is due in each tick.
         let (quick, quick_reports) = mpsc::channel();
         for tick in 0..200 {
             engine.handle().schedule(tick * MS, Act::Report(quick.clone())).unwrap();
@@ -126,13 +126,13 @@ fn a_handler_that_blocks_after_many_quick_ones_holds_up_no_other_timer() {
 }
 
 /// More timers are due in a tick than one thread fires. The first handler on the shard's own thread blocks, and so does
-/// the first handler on another thread. If the other thread was the watching thread, a third thread must watch now.
+/// the first handler on another thread. A third thread must run the other handlers.
 #[test]
-fn a_watching_thread_that_has_a_job_is_followed_by_another() {
+fn two_handlers_that_block_leave_the_others_to_a_third_thread() {
     const TIMERS: usize = 2_100;
     for _ in 0..20 {
         let engine = Builder::new().shards(1).workers(3).start(act).unwrap();
-        // The thread that watches these handlers goes on for a while.
+        // The shard's alarm is set when the many timers are due.
         let (quick, quick_reports) = mpsc::channel();
         for tick in 0..5 {
             engine.handle().schedule(tick * MS, Act::Report(quick.clone())).unwrap();
@@ -295,8 +295,8 @@ fn a_leader_that_leads_again_is_woken() {
     }
 }
 
-/// A shard's only permit is in use elsewhere, so the shard pushes jobs all the time. The watching thread must still
-/// make its checks.
+/// A shard's only permit is in use elsewhere, so the shard pushes jobs all the time. The idle thread must take over the
+/// shard of the leader that is stuck, although it cannot run the jobs.
 #[test]
 fn a_stuck_leader_is_followed_while_jobs_wait() {
     let engine = Builder::new().shards(2).workers(1).lane_capacity(64).start(act).unwrap();

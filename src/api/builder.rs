@@ -177,19 +177,19 @@ impl Builder {
 
     /// Runs handlers on the engine's own threads, and sets the number of workers. Handlers run on the engine's own
     /// threads by default. At most `workers` handlers run at a time. The engine has a thread for each shard and a
-    /// thread for each worker, and handlers run on any of these threads.
+    /// thread for each worker, and handlers run on any of these threads. One more thread only waits for the alarms that
+    /// are described below.
     ///
     /// A shard's thread itself runs the handlers of up to 1,024 due timers. Waking another thread for them would take
-    /// as long as the shard's own wake-up took, and longer if the cores are busy. Another thread watches the handlers,
-    /// and checks once a millisecond. If two checks find a shard's thread at the same handlers, the watching thread
-    /// takes over the shard: one to two milliseconds after the handlers began. After 64 checks that found no handler
-    /// stuck, the watching thread checks every four milliseconds. Then a takeover comes up to five milliseconds after
-    /// the handlers began. In both cases the wake-ups of the watching thread add to these times.
+    /// as long as the shard's own wake-up took, and longer if the cores are busy. The shard's thread sets an alarm of
+    /// the system before it runs handlers. If the handlers have not returned when the alarm rings, 1.25 to 1.5
+    /// milliseconds after they began, another thread takes the shard over. The wake-ups of two threads add to that
+    /// time.
     ///
     /// After a takeover, the due timers of the shard go to the workers for a while: the next 16 times, up to 1,024
-    /// times if takeovers recur. So once in a while a handler that blocks delays other timers of its shard by one to
-    /// five milliseconds. The delay is longer only if the number of blocked handlers reaches the number of workers, or
-    /// if the machine has no core for the watching thread. [`Stats`](crate::Stats) counts the takeovers.
+    /// times if takeovers recur. So once in a while a handler that blocks delays other timers of its shard by 1.5
+    /// milliseconds and the two wake-ups. The delay is longer only if the number of blocked handlers reaches the number
+    /// of workers, or if the machine has no core for the other threads. [`Stats`](crate::Stats) counts the takeovers.
     ///
     /// A shard's thread is pinned to its core unless the shards are [`unpinned`](Self::unpinned). Threads that a
     /// handler starts inherit the pinning, and `available_parallelism` returns one in a handler. A program should start

@@ -8,6 +8,7 @@
 mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::Arc;
+    pub(crate) use loom::sync::Condvar as ModelledCondvar;
     pub(crate) use loom::sync::Mutex as ModelledMutex;
     pub(crate) use loom::sync::MutexGuard as ModelledMutexGuard;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};

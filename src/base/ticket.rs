@@ -8,17 +8,19 @@
 //! ```
 //! The wheel knows the rest of the tick by the slot in which the ticket lies, and keeps the whole tick with a ticket
 //! that lies in a slot of 2^24 ticks or more (`tourbillon_wheel`, "Long and short tickets"). So a ticket that comes
-//! within 2^25 ticks before it is due takes 8 bytes: nine hours with ticks of a millisecond, 33 s with ticks of a
+//! some 2^25 ticks or less before it is due takes 8 bytes: nine hours with ticks of a millisecond, 33 s with ticks of a
 //! microsecond. One that comes earlier takes 16 bytes until its slot is spread, at the latest when that slot begins.
 //!
 //! What each promise needs of a ticket:
 //!
 //! - *Never early:* the claim compares the deadline word with a moment that has come. That is the claim's own reading
 //!   of the clock. If the clock has stepped back, the reading by which the shard found the chunk due counts as well,
-//!   but only for a deadline that has the ticket's low bits: a deadline that was set after the step has others.
+//!   but only for a deadline that has the ticket's low bits. A deadline that is set after the step has others, or it
+//!   has the ticket's own tick. Then the stamp protects it: one of 2^15 fits.
 //! - *On its tick:* the wheel knows the whole tick wherever it places a ticket.
 //! - *Nothing for a stale ticket:* the stamp is a hint. A stale ticket whose stamp fits by chance, one of 2^15, costs a
-//!   check (I1a of `lockfree::state`, O3 of `lockfree::state::owned`).
+//!   check (I1a of `lockfree::state`, O3 of `lockfree::state::owned`). If the ticket is at another loop than its timer,
+//!   the check moves the timer to that loop.
 //! - *The longest due first:* the deadline words decide. The low bits of the tick tell the first tick of a turn, unless
 //!   the shard is 2^16 ticks behind: then the order is coarse.
 

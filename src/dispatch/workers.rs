@@ -2,14 +2,14 @@
 //!
 //! A shard's leader runs the handlers of the timers that a turn has found due. If it handed them over, a second thread
 //! would have to wake, and would wait for a core on a busy machine. While handlers run, the leader unlocks its shard.
-//! If a handler does not return, an idle thread takes the shard over (`shard`, [`watch`](crate::lockfree::watch)). If a
-//! turn has more than one batch, all batches go through the queue of jobs. After a takeover, all batches of the shard
-//! go through the queue for a while.
+//! If a handler does not return, the sentry, a thread for this purpose only, wakes an idle thread, which takes the
+//! shard over (`shard`, [`watch`](crate::lockfree::watch)). If a turn has more than one batch, all batches go through
+//! the queue of jobs. After a takeover, all batches of the shard go through the queue for a while.
 //!
 //! # Invariants
 //! P1. The number of threads that run handlers at a time is at most the number of workers: each of these threads has a
-//!     [`Permit`]. The set also has a thread for each shard. So for each shard that its leader has unlocked, a thread
-//!     is left to take the shard over.
+//!     [`Permit`]. Besides the sentry, the set also has a thread for each shard. So for each shard that its leader has
+//!     unlocked, a thread is left to take the shard over.
 //! P2. A job in the queue is taken once a permit is free: the thread that gives a permit back wakes a thread for the
 //!     job.
 //!
@@ -20,13 +20,10 @@
 
 use super::executor::{Executor, Job};
 use super::panics::survives;
-use crate::base::sync::{
-    AtomicBool, AtomicU64, ModelledMutex, ModelledMutexGuard, Ordering, PoisonError, StdArc, fence,
-};
+use crate::base::sync::{AtomicBool, AtomicU64, Ordering, StdArc, fence};
 use crate::lockfree::roster::Roster;
 use crate::lockfree::sleepers::Sleepers;
-use crate::lockfree::watch::{Checks, Watch};
-use core::time::Duration;
+use crate::lockfree::watch::Watch;
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 
@@ -38,9 +35,6 @@ pub(crate) struct Workers {
     permits: CachePadded<AtomicU64>,
     sleepers: Sleepers,
     watch: Watch,
-    /// The results of earlier checks of the threads that lead the shards. The thread that watches the leaders keeps
-    /// this lock locked.
-    checks: ModelledMutex<Checks>,
     closed: AtomicBool,
 }
 
@@ -58,7 +52,6 @@ impl Workers {
             permits: CachePadded::new(AtomicU64::new(count as u64)),
             sleepers: Sleepers::new(roster),
             watch: Watch::new(shards),
-            checks: ModelledMutex::new(Checks::new(shards)),
             closed: AtomicBool::new(false),
         }
     }
@@ -70,12 +63,6 @@ impl Workers {
 
     pub(crate) fn watch(&self) -> &Watch {
         &self.watch
-    }
-
-    /// Locks the results of earlier checks of the threads that lead the shards. Only the thread that watches the
-    /// leaders may call this method.
-    pub(crate) fn checks(&self) -> ModelledMutexGuard<'_, Checks> {
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a permit to run handlers, for a thread that leads a shard. Returns `None` if no permit is free. Also
@@ -104,28 +91,26 @@ impl Workers {
         }
     }
 
-    /// Wakes a thread of the set that waits for work, if any thread waits.
-    pub(crate) fn wake_one(&self) {
-        self.sleepers.wake_one();
+    /// Waits for the alarms of the shards, as the sentry, until the workers are closed. If a handler holds up the
+    /// leader of a shard whose alarm rings, wakes a thread to take the shard over.
+    pub(crate) fn stand_guard(&self) {
+        let mut rung = Vec::new();
+        while self.watch.await_alarms(&mut rung) {
+            rung.drain(..).for_each(|shard| self.alarm_rings(shard));
+        }
     }
 
-    /// Ends the calling thread's watch over the threads that lead shards. A thread that waits for work becomes the
-    /// watching thread.
-    pub(crate) fn pass_on_the_watch(&self) {
-        self.watch.pass_on();
-        self.wake_one();
+    /// Wakes a thread to take `shard` over, if a handler holds up its leader. The shard's alarm has rung.
+    pub(crate) fn alarm_rings(&self, shard: usize) {
+        if self.watch.ring(shard) {
+            self.sleepers.wake_one();
+        }
     }
 
     /// Lets the calling thread sleep until it has work. `n` is the thread's number in the roster, the list of the set's
-    /// threads. The thread wakes to run a job, to watch the shards' leaders, or when the workers are closed.
+    /// threads. The thread wakes to run a job, to take a shard over, or when the workers are closed.
     pub(crate) fn stand_by(&self, n: usize) {
-        self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_wanted() || self.is_closed());
-    }
-
-    /// Lets the watching thread sleep for `time`. `n` is the thread's number in the roster, the list of the set's
-    /// threads. The sleep ends earlier for a job, when the workers are closed, and sometimes without a reason.
-    pub(crate) fn stand_watch(&self, n: usize, time: Duration) {
-        self.sleepers.doze_unless(n, time, || self.has_job() || self.is_closed());
+        self.sleepers.sleep_unless(n, || self.has_job() || self.watch.is_held_up() || self.is_closed());
     }
 
     /// Returns whether a job waits and a permit to run it is free.
@@ -140,6 +125,7 @@ impl Workers {
         // Ordering: Relaxed. The sleepers' fences order this store as they order an offer (U1).
         self.closed.store(true, Ordering::Relaxed);
         self.sleepers.wake_all();
+        self.watch.close();
     }
 
     /// Closes the workers in the child of a fork. Wakes no thread, because the child has no other thread.

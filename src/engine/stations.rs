@@ -9,8 +9,8 @@ use crate::lockfree::inbox::{Lane, Pushed};
 use crate::lockfree::parker::{Look, Notified};
 use crate::shard::{ShardSet, StationShared, first_check};
 
-/// The number of stale tickets (requests to check timers) that may stay in the wheels even if few timers exist: 1 MiB
-/// of tickets.
+/// The number of stale tickets (requests to check timers) that may stay in the wheels even if few timers exist:
+/// half a MiB of tickets.
 const STALE_SLACK: u64 = 65_536;
 
 /// An engine's stations, in the order of the shards. A station is the engine's part of a shard: the engine's inbox and

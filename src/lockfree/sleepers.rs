@@ -32,9 +32,8 @@
 //! and a load for each 64 threads. The sleeping thread with the lowest number is woken, so that the work stays with few
 //! threads, whose caches are warm.
 
-use crate::base::sync::{AtomicU64, Ordering, StdArc, doze, fence, thread};
+use crate::base::sync::{AtomicU64, Ordering, StdArc, fence, thread};
 use crate::lockfree::roster::Roster;
-use core::time::Duration;
 
 const WORD: usize = u64::BITS as usize;
 
@@ -60,15 +59,6 @@ impl Sleepers {
             while asleep.load(Ordering::Relaxed) & bit != 0 {
                 thread::park();
             }
-        }
-    }
-
-    /// Works like [`sleep_unless`](Self::sleep_unless), but sleeps for `time` at most. The sleep may end early.
-    pub(crate) fn doze_unless(&self, n: usize, time: Duration, finds_work: impl FnOnce() -> bool) {
-        if let Some(asleep) = self.lie_down(n, finds_work) {
-            doze(time);
-            // Ordering: Relaxed. As in `lie_down`.
-            asleep.fetch_and(!(1 << (n % WORD)), Ordering::Relaxed);
         }
     }
 

@@ -1,268 +1,263 @@
-//! The watch: one thread checks whether the handlers that shards' leaders run themselves return. A leader is the thread
-//! that runs a shard at present.
+//! The watch: it finds the leaders that the handlers which they run hold up. A leader is the thread that runs a shard.
 //!
-//! A leader that is about to run handlers calls `begin` and unlocks its shard (`shard`). One of the idle threads, the
-//! *watcher*, checks all shards once in a while. If a shard's leader runs the same handlers as at the check before, the
-//! watcher takes the shard over. If no leader has run handlers since the check before, the watch ends, and no thread
-//! wakes until a leader runs handlers again. Each check costs a wake-up. So after many checks that found no leader
-//! stuck, the checks come less often.
+//! Before a leader runs handlers, it counts the run (`begin`), unlocks the shard (`shard`), and sets the shard's alarm
+//! (`set_alarm`). The next run sets the alarm again, and `calm` clears it before a longer sleep. So the alarm of a
+//! leader that comes back in time does not ring, and no second thread wakes. If the alarm rings, the *sentry*, a thread
+//! that waits for the alarms (`clock::alarms`), marks the shard as held up, and wakes a thread that stands by. That
+//! thread takes the shard over.
 //!
 //! # Layout
 //! ```text
-//! watch          IDLE     no thread watches
-//!                WANTED   a leader wants a watcher; a thread that stands by was woken, or sees it before it sleeps
-//!                TAKEN    a thread watches
-//! firing[shard]  odd      the shard's leader runs handlers; each run of handlers has its own number
-//!                even     it does not
+//! run        odd       the shard's leader runs handlers; each run of handlers has its own number
+//!            even      it does not
+//! rings_at   0         the alarm may not be set
+//!            a moment  the alarm rings then, unless it is set again or cleared
+//! held_up    0         no thread need take the shard over
+//!            odd       a thread takes the shard over, unless the run with this number has ended
 //! ```
-//! Only the thread that leads a shard changes the shard's number.
+//! Only the shard's leader changes `run` and clears the alarm. A thread that has just unlocked the shard sets the
+//! alarm, although another thread may lead the shard by then.
 //!
 //! # Transitions
-//! | operation | from -> to          | otherwise                              |
-//! |-----------|---------------------|----------------------------------------|
-//! | `begin`   | idle -> wanted: the caller wakes a thread | wanted, taken: nothing |
-//! | `take`    | wanted -> taken     | idle, taken: false                     |
-//! | `pass_on` | taken -> wanted: the caller wakes a thread |                       |
-//! | `leave`   | taken -> idle       | a leader runs handlers: taken again, unless wanted by now |
+//! | operation      | from -> to                                     | otherwise                             |
+//! |----------------|------------------------------------------------|---------------------------------------|
+//! | `begin`        | run: next odd number                           |                                       |
+//! | `set_alarm`    | alarm: set anew                                | it rings late enough: it stays        |
+//! | `end`          | run: next even number                          |                                       |
+//! | `calm`         | alarm: set -> not set                          | not set: nothing                      |
+//! | `ring`         | alarm: not set; held_up: the number of the run | the run is over: held_up stays        |
+//! | `take_held_up` | held_up: odd -> 0: the caller takes the shard over | the run is over: the next shard   |
 //!
 //! # Invariants
-//! Y1. While a leader runs handlers, the watch is wanted or taken.
+//! Y1. While a shard is unlocked, its alarm is set or about to be set, or the shard is marked as held up, or a thread
+//!     is about to lock it.
 //!
-//! `begin` changes the number, fences and reads the watch. `leave` gives the watch up, fences and reads the numbers. So
-//! at least one of the two calls sees the change that the other call made.
+//! The leader counts its run, unlocks the shard, fences and reads `rings_at`. The sentry resets `rings_at`, fences and
+//! reads the number of the run. That leaves two cases:
+//! - Case A, the sentry's fence is first: the leader finds `rings_at` reset, and sets the alarm again. The thread that
+//!   the sentry has woken may find the shard still locked.
+//! - Case B, the leader's fence is first: the sentry finds the run, and the woken thread finds the shard unlocked.
+//!
+//! Y3. If `rings_at` is a moment, the alarm is set for that moment or later, or rings, or is about to be set.
+//!
+//! A thread stores `rings_at` before it sets the alarm, and the leader resets `rings_at` after it has cleared the
+//! alarm. So if one thread sets the alarm while another clears it, `rings_at` is 0 whenever the alarm stays cleared.
+//!
+//! A late `ring` may meet an alarm that was set again. Then the sentry marks a run that has just begun, and a thread
+//! takes the shard over early. That is harmless, and so is an alarm that rings for a leader that has come back.
 //!
 //! # Synchronisation
 //! | pair | one side | other side | ruled out         | model |
 //! |------|----------|------------|-------------------|-------|
-//! | Y2   | `begin`  | `leave`    | both miss         | `watch::a_leader_begins_while_the_watcher_leaves` |
+//! | Y2   | `begin`, the unlock, `set_alarm` | `ring`, then the lock | both miss | `watch::a_leader_begins_while_its_alarm_rings` |
+//! | Y4   | `ring`   | `take_held_up` | a mark that is taken off for an older number of the run | `watch::an_earlier_leader_leads_its_shard_again` |
 //!
-//! Nothing is handed over here: the shard's lock hands over the shard.
+//! The shard's lock hands over the shard itself.
 
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence};
-use crate::system::clock::Alarm;
+use crate::base::sync::{AtomicU64, Ordering, fence};
+use crate::system::clock::Alarms;
 use core::time::Duration;
 use crossbeam_utils::CachePadded;
 
-const IDLE: u32 = 0;
-const WANTED: u32 = 1;
-const TAKEN: u32 = 2;
+/// The time after which an alarm rings. A leader may run its handlers for so long. Then another thread takes the shard
+/// over.
+const PATIENCE: Duration = Duration::from_micros(1_500);
+/// An alarm that rings after this time or later is not set again. So a leader that runs handlers all the time makes a
+/// system call for each 250 µs at most, and is held up for this time at least when its alarm rings.
+const LEAST_PATIENCE: Duration = Duration::from_micros(1_250);
 
-/// Records which leaders (the threads that run shards) run handlers, and whether a thread watches them.
+/// Finds the leaders of a set of shards that the handlers which they run hold up.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    watch: CachePadded<AtomicU32>,
-    firing: Box<[CachePadded<AtomicU64>]>,
+    posts: Box<[CachePadded<Post>]>,
+    alarms: Alarms,
+}
+
+/// The words of one shard: see the module's section "Layout".
+#[derive(Debug, Default)]
+struct Post {
+    run: AtomicU64,
+    rings_at: AtomicU64,
+    held_up: AtomicU64,
 }
 
 impl Watch {
     pub(crate) fn new(shards: usize) -> Self {
-        Self {
-            watch: CachePadded::new(AtomicU32::new(IDLE)),
-            firing: (0..shards).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
-        }
+        Self { posts: (0..shards).map(|_| CachePadded::default()).collect(), alarms: Alarms::new(shards) }
     }
 
-    /// Records that the calling thread, which leads `shard`, is about to run handlers. Returns true if the caller must
-    /// wake a thread to watch the leading threads.
-    #[must_use]
-    pub(crate) fn begin(&self, shard: usize) -> bool {
-        let number = &self.firing[shard];
+    /// Records that the calling thread, which leads `shard`, is about to run handlers. The caller then unlocks the
+    /// shard and calls [`set_alarm`](Self::set_alarm).
+    pub(crate) fn begin(&self, shard: usize) {
+        let run = &self.posts[shard].run;
         // Ordering: Relaxed. Only the shard's leader writes; the lock of the shard orders the leaders.
-        number.store((number.load(Ordering::Relaxed) + 1) | 1, Ordering::Relaxed);
-        // Ordering: SeqCst fence [Y2]: the number is written before the watch is read.
+        run.store((run.load(Ordering::Relaxed) + 1) | 1, Ordering::Relaxed);
+    }
+
+    /// Sets the alarm of `shard`, unless it rings late enough. The calling thread has unlocked the shard in order to
+    /// run handlers.
+    pub(crate) fn set_alarm(&self, shard: usize) {
+        let rings_at = &self.posts[shard].rings_at;
+        // Ordering: SeqCst fence [Y2]: the number of the run and the unlock come before the look at the alarm.
         fence(Ordering::SeqCst);
+        let now = self.alarms.now();
         // Ordering: Relaxed. The fence orders this load.
-        self.watch.load(Ordering::Relaxed) == IDLE && self.change(IDLE, WANTED)
+        if rings_at.load(Ordering::Relaxed) < now.saturating_add(nanos(LEAST_PATIENCE)) {
+            // Ordering: Relaxed. Other threads at most set the alarm once more, or leave that to this thread (Y3).
+            rings_at.store(now.saturating_add(nanos(PATIENCE)), Ordering::Relaxed);
+            self.alarms.set(shard, PATIENCE);
+        }
     }
 
     /// Records that the calling thread leads `shard` again. Either the thread's handlers have returned, or the thread
     /// has taken the shard over.
     pub(crate) fn end(&self, shard: usize) {
-        let number = &self.firing[shard];
+        let run = &self.posts[shard].run;
         // Ordering: Relaxed. As in `begin`.
-        number.store(number.load(Ordering::Relaxed).next_multiple_of(2), Ordering::Relaxed);
+        run.store(run.load(Ordering::Relaxed).next_multiple_of(2), Ordering::Relaxed);
     }
 
-    /// Returns whether a thread that leads a shard runs handlers and no thread watches the leaders yet.
-    pub(crate) fn is_wanted(&self) -> bool {
-        // Ordering: Relaxed. The sleepers' fences order this load as they order an offer (U1).
-        self.watch.load(Ordering::Relaxed) == WANTED
+    /// Clears the alarm of `shard` if it is set. The calling thread leads the shard, and will run no handlers for a
+    /// while.
+    pub(crate) fn calm(&self, shard: usize) {
+        let rings_at = &self.posts[shard].rings_at;
+        // Ordering: Relaxed. Nothing is lost if another thread sets the alarm at the same time, or the alarm rings
+        // (Y3).
+        if rings_at.load(Ordering::Relaxed) != 0 {
+            self.alarms.clear(shard);
+            rings_at.store(0, Ordering::Relaxed);
+        }
     }
 
-    /// Makes the calling thread the watcher of the threads that lead the shards, if a watcher is wanted. Returns
-    /// whether the thread became the watcher.
-    pub(crate) fn take(&self) -> bool {
-        self.is_wanted() && self.change(WANTED, TAKEN)
+    /// Waits until alarms ring, and puts the numbers of their shards into `rung`. Returns false once the watch is
+    /// closed. Only one thread, the sentry, may call this method.
+    pub(crate) fn await_alarms(&self, rung: &mut Vec<usize>) -> bool {
+        self.alarms.wait(rung)
     }
 
-    /// Ends the calling thread's watch because it has something else to do, and asks for another watcher. The caller
-    /// then wakes a thread to be the watcher.
-    pub(crate) fn pass_on(&self) {
-        // Ordering: Relaxed. See `is_wanted`.
-        self.watch.store(WANTED, Ordering::Relaxed);
+    /// Puts the numbers of the shards whose alarms are set into `rung`, as if they rang, and does not wait.
+    #[cfg(all(test, tourbillon_loom))]
+    pub(crate) fn take_alarms(&self, rung: &mut Vec<usize>) {
+        self.alarms.take_set(rung);
     }
 
-    /// Ends the watch if no thread that leads a shard runs handlers. Otherwise returns false, and the calling thread is
-    /// still the watcher.
+    /// Marks `shard` as held up if its leader runs handlers. Returns whether the shard is marked: then the caller wakes
+    /// a thread to take it over. The caller is the sentry, and the shard's alarm has rung.
     #[must_use]
-    pub(crate) fn leave(&self) -> bool {
+    pub(crate) fn ring(&self, shard: usize) -> bool {
+        let Post { run, rings_at, held_up } = &*self.posts[shard];
         // Ordering: Relaxed. The fence orders this store.
-        self.watch.store(IDLE, Ordering::Relaxed);
-        // Ordering: SeqCst fence [Y2]: the watch is given up before the numbers are read.
+        rings_at.store(0, Ordering::Relaxed);
+        // Ordering: SeqCst fence [Y2]: the alarm is reset before the number is read.
         fence(Ordering::SeqCst);
-        let is_missed = (0..self.firing.len()).any(|shard| is_running(self.number(shard)));
-        !(is_missed && self.change(IDLE, TAKEN))
-    }
-
-    fn number(&self, shard: usize) -> u64 {
-        // Ordering: Relaxed. A stale number postpones the watcher's verdict by one check.
-        self.firing[shard].load(Ordering::Relaxed)
-    }
-
-    fn change(&self, from: u32, to: u32) -> bool {
-        // Ordering: Relaxed. Nothing is handed over.
-        self.watch.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-}
-
-fn is_running(number: u64) -> bool {
-    number % 2 == 1
-}
-
-/// The time between two checks of the shards' leaders, unless all leaders have been quick ([`QUICK_CHECKS`]). A leader,
-/// the thread that runs a shard, can run its handlers for at least this time before another thread takes the shard
-/// over. It can run them for at most twice this time, plus the wake-up time of a thread.
-const PATIENCE: Duration = Duration::from_millis(1);
-/// The time to the next check if all leaders (the threads that run the shards) have been quick and the last check found
-/// none running handlers. A stuck leader is then noticed later, by the difference to [`PATIENCE`].
-const RARELY: Duration = Duration::from_millis(4);
-/// The number of successive checks after which the threads that lead the shards count as quick. Each check must find a
-/// leader at work, and none stuck in a handler.
-const QUICK_CHECKS: u32 = 64;
-
-/// The results of earlier checks of the threads that lead the shards. The results pass from one watching thread to the
-/// next.
-#[derive(Debug)]
-pub(crate) struct Checks {
-    /// The number of each shard's last run of handlers, as of the last check.
-    seen: Box<[u64]>,
-    /// The shards whose leader (the thread that runs the shard) was stuck in a handler at the last check, and that no
-    /// thread has taken over yet.
-    stuck: Vec<usize>,
-    /// The number of checks after the last check that found a leader stuck. Only checks that found a leader at work
-    /// count.
-    quick: u32,
-    next: Alarm,
-}
-
-/// The result of a check of all threads that lead shards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Check {
-    /// A thread that leads a shard has run handlers after the previous check.
-    Busy,
-    /// No thread that leads a shard has run handlers after the previous check.
-    Quiet,
-}
-
-impl Checks {
-    pub(crate) fn new(shards: usize) -> Self {
-        Self { seen: vec![0; shards].into(), stuck: Vec::new(), quick: 0, next: Alarm::after(Duration::ZERO) }
-    }
-
-    /// Returns the time until the next check; zero if the check is due.
-    pub(crate) fn rest(&self) -> Duration {
-        self.next.rest()
-    }
-
-    /// Checks the leaders (the threads that run the shards). Returns whether any leader has run handlers after the
-    /// previous check. The next check comes after [`PATIENCE`] or [`RARELY`], when quick handlers have returned.
-    pub(crate) fn check(&mut self, watch: &Watch) -> Check {
-        self.stuck.clear();
-        let mut found = Check::Quiet;
-        for (shard, seen) in self.seen.iter_mut().enumerate() {
-            let number = watch.number(shard);
-            if number == *seen && is_running(number) {
-                self.stuck.push(shard);
-            }
-            if number != *seen || is_running(number) {
-                found = Check::Busy;
-            }
-            *seen = number;
+        // Ordering: Relaxed. The fence orders this load.
+        let number = run.load(Ordering::Relaxed);
+        let is_running = number % 2 == 1;
+        if is_running {
+            // Ordering: Release [Y4]. Pairs with `take_held_up`, which must not read an older number of the run.
+            held_up.store(number, Ordering::Release);
         }
-        if !self.stuck.is_empty() {
-            self.quick = 0;
-        } else if found == Check::Busy {
-            self.quick = self.quick.saturating_add(1);
-        }
-        self.next = Alarm::after(self.pause());
-        found
+        is_running
     }
 
-    /// Returns the time from the check that was just made to the next check.
-    fn pause(&self) -> Duration {
-        let is_any_at_work = self.seen.iter().any(|&number| is_running(number));
-        if self.quick >= QUICK_CHECKS && !is_any_at_work { RARELY } else { PATIENCE }
+    /// Returns whether some shard is marked as held up.
+    pub(crate) fn is_held_up(&self) -> bool {
+        // Ordering: Relaxed. The sleepers' fences order this load as they order an offer (U1).
+        self.posts.iter().any(|post| post.held_up.load(Ordering::Relaxed) != 0)
     }
 
-    /// Returns a shard whose leader ran the same handlers at the last two checks, and still runs them.
-    pub(crate) fn next_stuck(&mut self, watch: &Watch) -> Option<usize> {
-        let seen = &self.seen;
-        core::iter::from_fn(|| self.stuck.pop()).find(|&shard| watch.number(shard) == seen[shard])
+    /// Takes the mark off a shard whose leader is still held up, and returns the shard. The caller tries to take it
+    /// over. Marks of shards whose leaders have come back are taken off as well.
+    pub(crate) fn take_held_up(&self) -> Option<usize> {
+        self.posts.iter().position(|post| {
+            // Ordering: Relaxed. As in `is_held_up`; a hint for the swap.
+            if post.held_up.load(Ordering::Relaxed) == 0 {
+                return false;
+            }
+            // Ordering: Acquire [Y4]. Pairs with `ring`. The load that follows reads the number of the marked run, or a
+            // later one.
+            let number = post.held_up.swap(0, Ordering::Acquire);
+            number != 0 && post.run.load(Ordering::Relaxed) == number
+        })
     }
+
+    /// Ends the sentry's wait for good.
+    pub(crate) fn close(&self) {
+        self.alarms.close();
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(all(test, not(tourbillon_loom)))]
 mod tests {
     use super::*;
+    use crate::base::sync::sleep;
 
-    #[test]
-    fn a_leader_is_stuck_that_is_at_the_same_handlers_at_two_checks() {
-        let (watch, mut checks) = (Watch::new(3), Checks::new(3));
-        assert_eq!(checks.check(&watch), Check::Quiet);
-        for shard in 0..3 {
-            let _ = watch.begin(shard);
-        }
-        assert_eq!((checks.check(&watch), checks.next_stuck(&watch)), (Check::Busy, None));
-        // One leader comes back and runs other handlers. Another leader comes back.
-        watch.end(0);
-        let _ = watch.begin(0);
-        watch.end(1);
-        assert_eq!(checks.check(&watch), Check::Busy);
-        assert_eq!((checks.next_stuck(&watch), checks.next_stuck(&watch)), (Some(2), None));
-        assert_eq!(checks.check(&watch), Check::Busy);
-        // The leader comes back before the shard is taken over.
-        watch.end(0);
-        assert_eq!((checks.next_stuck(&watch), checks.next_stuck(&watch)), (Some(2), None));
-        watch.end(2);
-        assert_eq!((checks.check(&watch), checks.next_stuck(&watch)), (Check::Busy, None));
-        assert_eq!(checks.check(&watch), Check::Quiet);
+    fn begin(watch: &Watch, shard: usize) {
+        watch.begin(shard);
+        watch.set_alarm(shard);
+    }
+
+    /// Waits for the next alarms, and returns the shards that are held up.
+    fn held_up(watch: &Watch) -> Vec<usize> {
+        let mut rung = Vec::new();
+        assert!(watch.await_alarms(&mut rung));
+        rung.into_iter().for_each(|shard| {
+            let _is_held_up = watch.ring(shard);
+        });
+        core::iter::from_fn(|| watch.take_held_up()).collect()
     }
 
     #[test]
-    fn the_checks_come_rarely_while_leaders_are_quick() {
-        // As `Builder::workers` states.
-        assert_eq!((2 * PATIENCE, RARELY + PATIENCE), (Duration::from_millis(2), Duration::from_millis(5)));
-        let (watch, mut checks) = (Watch::new(2), Checks::new(2));
-        let run_quickly = |checks: &mut Checks| {
-            let _ = watch.begin(0);
-            watch.end(0);
-            checks.check(&watch);
-            checks.pause()
-        };
-        let first_rest =
-            |checks: &mut Checks| (1..=200).find(|_| run_quickly(checks) == RARELY).expect("some time");
-        assert_eq!(first_rest(&mut checks), QUICK_CHECKS);
-        // A leader that is at work may be stuck: the next check comes soon, and finds it so.
-        let _ = watch.begin(1);
-        assert_eq!((checks.check(&watch), checks.pause()), (Check::Busy, PATIENCE));
+    fn a_leader_is_held_up_whose_alarm_rings_while_it_runs_handlers() {
+        let watch = Watch::new(3);
+        (0..2).for_each(|shard| begin(&watch, shard));
+        watch.end(0);
+        watch.calm(0);
+        assert_eq!((held_up(&watch), watch.is_held_up()), (vec![1], false));
+        // The leader comes back after its alarm has rung, and before another thread takes the shard over.
         watch.end(1);
-        assert_eq!(run_quickly(&mut checks), RARELY);
-        let _ = watch.begin(1);
-        checks.check(&watch);
-        assert_eq!((checks.check(&watch), checks.next_stuck(&watch)), (Check::Busy, Some(1)));
+        begin(&watch, 1);
+        let mut rung = Vec::new();
+        assert!(watch.await_alarms(&mut rung) && watch.ring(1) && watch.is_held_up());
         watch.end(1);
-        assert_eq!(first_rest(&mut checks), QUICK_CHECKS);
-        // Checks that find nothing say nothing.
-        assert_eq!((checks.check(&watch), run_quickly(&mut checks)), (Check::Quiet, RARELY));
+        assert_eq!((rung, watch.take_held_up(), watch.is_held_up()), (vec![1], None, false));
+        // It runs other handlers by then.
+        begin(&watch, 1);
+        assert!(watch.ring(1));
+        watch.end(1);
+        begin(&watch, 1);
+        assert_eq!(watch.take_held_up(), None);
+        watch.close();
+        assert!(!watch.await_alarms(&mut Vec::new()));
+    }
+
+    #[test]
+    fn an_alarm_is_set_again_before_it_rings() {
+        let watch = Watch::new(1);
+        begin(&watch, 0);
+        let first = watch.posts[0].rings_at.load(Ordering::Relaxed);
+        watch.end(0);
+        begin(&watch, 0);
+        let is_early = watch.alarms.now() + nanos(LEAST_PATIENCE) < first;
+        assert!(
+            !is_early || watch.posts[0].rings_at.load(Ordering::Relaxed) == first,
+            "it rings late enough"
+        );
+        watch.end(0);
+        sleep(PATIENCE - LEAST_PATIENCE);
+        begin(&watch, 0);
+        assert!(watch.posts[0].rings_at.load(Ordering::Relaxed) > first);
+        watch.end(0);
+        watch.calm(0);
+        assert_eq!(watch.posts[0].rings_at.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_limits_are_those_that_the_builder_states() {
+        assert_eq!((LEAST_PATIENCE, PATIENCE), (Duration::from_micros(1_250), Duration::from_micros(1_500)));
     }
 }

@@ -3,7 +3,7 @@
 //! A shard has a [`Station`] for each engine that uses it. One thread at a time drives the shard, its *leader*: the
 //! thread that has the lock of the shard, awake or asleep. A leader that runs handlers unlocks the shard for that time,
 //! and tries to lock it again afterwards. Two threads may try the lock. The first is the leader, when it comes back
-//! from its handlers. The second is an idle thread that watches, when it finds that the leader does not come back
+//! from its handlers. The second is an idle thread, which is woken if the leader does not come back
 //! ([`watch`](crate::lockfree::watch)). The thread that finds the lock free leads from then on. The other thread finds
 //! the lock taken and becomes idle: it *stands by*.
 //!
@@ -26,7 +26,7 @@
 //!
 //! # Invariants
 //! R1. While a shard with a thread is free, a thread runs handlers for it, and tries the lock when the handlers have
-//!     returned. Until then the watch is wanted or taken (Y1 of `watch`).
+//!     returned. Until then its alarm is set, or another thread takes the shard over (Y1 of `watch`).
 //! R2. The next leader sees the changes that a leader made: the lock hands them over.
 //! R3. A *newcomer* is a station that no leader has admitted yet. It is admitted before the shard sleeps, or the shard
 //!     is woken for it. The leader reads the flag `has_newcomers` between the announcement and the sleep, as it reads
@@ -41,7 +41,8 @@
 //!     announced moments.
 //!
 //! # Races and their legal endings
-//! - The handlers return x the watcher takes over: one of the two threads gets the lock and leads; the other stands by.
+//! - The handlers return x an idle thread takes over: one of the two threads gets the lock and leads; the other stands
+//!   by.
 //! - Two earlier leaders come back at once, or an earlier leader comes back while the present leader runs handlers: one
 //!   of the threads gets the lock and leads; the others stand by.
 //! - An engine joins x the shard goes to sleep: the leader finds the newcomer before it sleeps, or is woken.

@@ -2,7 +2,7 @@
 
 use super::Shard;
 use super::set::{Leaders, SetSettings, ShardSet};
-use super::shard_thread::ShardThread;
+use super::shard_thread::{self, ShardThread};
 use crate::base::sync::{StdArc, thread};
 use crate::lockfree::barrier;
 use crate::system::forks;
@@ -75,6 +75,11 @@ impl Owner {
             let thread =
                 thread::Builder::new().name(name).spawn(move || ShardThread::new(&set, me).serve())?;
             self.set.lock_threads().push(thread);
+        }
+        if self.set.own_workers().is_some() {
+            let set = StdArc::clone(&self.set);
+            let sentry = thread::Builder::new().name("tb-sentry".to_owned());
+            self.set.lock_threads().push(sentry.spawn(move || shard_thread::stand_guard(&set))?);
         }
         self.be_woken_by_steps();
         Ok(())

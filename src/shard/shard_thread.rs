@@ -1,7 +1,8 @@
 //! A thread of a set of shards. It leads a shard, runs handlers, or stands by: it is idle until it is needed.
 //!
 //! There is a thread for each shard, and a thread for each worker. At first, thread `n` leads shard `n`, and the
-//! threads without a shard stand by. The roles change when a handler holds a leader up:
+//! threads without a shard stand by. The roles change when a handler holds a leader up. One more thread, the sentry,
+//! keeps its role: it waits for the alarms of the shards ([`watch`](crate::lockfree::watch)).
 //!
 //! ```text
 //!            turn, sleep                 the handlers return
@@ -9,7 +10,7 @@
 //!          ▼              │          ▼                        │
 //!        lead a shard ────┴──► due: let go of it, run the handlers ── the shard was taken over ──► stand by
 //!          ▲                                                                                          │
-//!          └── its leader is held up by a handler ──── watch, or run jobs from the queue ◄────────────┘
+//!          └── its leader is held up by a handler ──────── sleep, or run jobs from the queue ◄────────┘
 //! ```
 
 use super::home::Home;
@@ -21,9 +22,15 @@ use super::{Leading, Shard, here};
 use crate::base::trace;
 use crate::dispatch::{BatchJob, Workers, survives};
 use crate::lockfree::parker;
-use crate::lockfree::watch::Check;
 use crate::system::affinity::{self, AllowedCores, Pin};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// Waits for the alarms of the set's shards until the set is closed. The calling thread is the set's sentry.
+pub(crate) fn stand_guard(set: &ShardSet) {
+    here::enter_set(set.id());
+    set.settings().scheduling.apply_here(set.scheduling_refusals());
+    set.own_workers().into_iter().for_each(Workers::stand_guard);
+}
 
 /// A thread of a set of shards. `me` is its number on the roster, the list of the set's threads.
 #[derive(Debug)]
@@ -98,6 +105,9 @@ impl<'s> ShardThread<'s> {
             }
             let until = wake.map(|wake| wake.not_before);
             let is_nap = wake.is_some_and(|wake| wake.ends_a_nap(*tick, now, clock.as_dyn()));
+            if !is_nap {
+                self.set.own_workers().inspect(|workers| workers.watch().calm(index));
+            }
             let mut sleep = LeaderSleep { shard, led: &mut leading, wake, is_nap, clock };
             let fall_asleep = if is_nap { parker::nap } else { parker::sleep };
             if fall_asleep(&mut sleep, self.me, until) {
@@ -134,11 +144,9 @@ impl<'s> ShardThread<'s> {
             job.send();
             return Some(leading);
         };
-        let wants_watcher = workers.watch().begin(shard);
+        workers.watch().begin(shard);
         drop(leading);
-        if wants_watcher {
-            workers.wake_one();
-        }
+        workers.watch().set_alarm(shard);
         // The job unwinds only if the user's clock panics. Then only this batch is lost.
         let _survived = survives(|| job.run());
         drop(permit);
@@ -155,43 +163,27 @@ impl<'s> ShardThread<'s> {
     /// set was closed.
     fn stand_by(&self, workers: &Workers) -> Option<(usize, Leading<'s>)> {
         while !workers.is_closed() {
+            if let Some(taken_over) = self.take_over(workers) {
+                return Some(taken_over);
+            }
             if workers.has_job() {
                 workers.run_jobs();
-            } else if !workers.watch().take() {
+            } else {
                 workers.stand_by(self.me);
-            } else if let Some(shard) = self.watch(workers) {
-                return Some(shard);
             }
         }
         None
     }
 
-    /// Watches the shards until a handler holds up a leader, the thread that runs a shard. Then takes over that
-    /// leader's shard, and returns the shard. Returns `None` if the calling thread has something else to do, or if no
-    /// leader runs handlers any more.
-    fn watch(&self, workers: &Workers) -> Option<(usize, Leading<'s>)> {
-        let (watch, mut checks) = (workers.watch(), workers.checks());
-        let taken_over = loop {
-            let stuck = core::iter::from_fn(|| checks.next_stuck(watch));
-            let free = stuck.filter_map(|shard| Some((shard, self.take_shard(shard, workers)?)));
-            if let Some((shard, mut leading)) = { free }.next() {
+    /// Takes over a shard whose leader (the thread that runs the shard) is held up by a handler, if there is one.
+    fn take_over(&self, workers: &Workers) -> Option<(usize, Leading<'s>)> {
+        while let Some(shard) = workers.watch().take_held_up() {
+            if let Some(mut leading) = self.take_shard(shard, workers) {
                 leading.trust.lose();
                 self.set.shards()[shard].counters.takeovers.add(1);
-                break Some((shard, leading));
+                return Some((shard, leading));
             }
-            if workers.has_job() || workers.is_closed() {
-                break None;
-            }
-            let rest = checks.rest();
-            if !rest.is_zero() {
-                workers.stand_watch(self.me, rest);
-            } else if checks.check(watch) == Check::Quiet && watch.leave() {
-                return None;
-            }
-        };
-        // The next watcher finds the results of this thread's checks.
-        drop(checks);
-        workers.pass_on_the_watch();
-        taken_over
+        }
+        None
     }
 }

@@ -54,7 +54,7 @@ const DOORS_OF_THE_LAYER: [Door; 2] = [("sync.rs", ATOMICS_AND_THREADS), ("task/
 /// Exceptions to the doors (files that alone may name certain paths): a file, a path that it may name, and the reason.
 const BESIDE_THE_DOORS: [(&str, &str, &str); 8] = [
     ("system/affinity.rs", "std::thread::available_parallelism", "a question to the system, not a thread"),
-    ("system/clock/alarm.rs", "Instant::now", "a short time from now, which a model does not have"),
+    ("system/clock/alarms.rs", "Instant::now", "a short time from now, which a model does not have"),
     ("system/clock/runtime.rs", "Instant::now", "the clock of a tokio runtime, which is tokio's"),
     ("lockfree/barrier.rs", "core::sync::atomic", "a fence for the compiler only, which loom does not have"),
     ("base/fork.rs", "std::sync::atomic::AtomicU32", "a number in a static, which loom's cannot be"),

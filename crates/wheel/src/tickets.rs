@@ -234,11 +234,11 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     /// Works like [`insert`](Self::insert), for tickets that have the low bits of their tick only
     /// ([`Ticket::TICK_BITS`]). `tick` is the ticket's whole tick.
     ///
-    /// If the ticket has other bits than `tick`, it is handed out at another tick.
-    ///
     /// # Panics
     ///
-    /// Panics if the wheel holds 2^32 - 1 tickets already.
+    /// Panics if the wheel holds 2^32 - 1 tickets already. In builds with debug assertions, also panics if the low bits
+    /// of `tick` differ from the ticket's. In other builds such a ticket is handed out at a tick other than `tick`, and
+    /// [`wake_tick`](Self::wake_tick) may return too early a tick.
     ///
     /// # Time complexity
     ///
@@ -522,7 +522,7 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     ///
     /// # Time complexity
     ///
-    /// O(levels), and O(1) for each ticket moved: some 4,096 at most.
+    /// O(levels), and O(1) for each ticket moved: some 4,096 at most of each level.
     pub fn spread(&mut self, mut is_live: impl FnMut(&T) -> bool) {
         let passed = self.position - self.spread_at;
         if !self.is_large || !(self.crowded || passed >= SPREAD_EVERY) {
@@ -691,8 +691,9 @@ impl<T: Ticket, const BITS: u32> TicketWheel<T, BITS> {
     /// tickets. Returns `true` if the call ended a pass over the whole wheel. Otherwise the next call continues the
     /// pass.
     ///
-    /// A whole pass checks each ticket that was in the wheel when the pass began. A program may call other methods
-    /// between two parts of a pass.
+    /// A program may call other methods between two parts of a pass. A whole pass checks each ticket that was in the
+    /// wheel when the pass began, except for tickets that [`advance`](Self::advance) or [`spread`](Self::spread) has
+    /// moved meanwhile. These calls drop stale tickets themselves.
     ///
     /// # Time complexity
     ///

@@ -42,11 +42,11 @@ pub struct Stats {
     pub lane_full: u64,
     /// The delay beyond which a shard counts as stalled: see [`Builder::stall_after`](crate::Builder::stall_after).
     pub stall_after: Duration,
-    /// The number of threads of the engine's shards and workers that asked for a short scheduler slice and did not get
-    /// it. On Linux before 6.12, and on other systems, no thread gets a short slice.
+    /// The number of the engine's own threads that asked for a short scheduler slice and did not get it. On Linux
+    /// before 6.12, and on other systems, no thread gets a short slice.
     pub slices_refused: u64,
-    /// The number of threads of the engine's shards and workers that did not get the requested priority. The builder
-    /// requests a nice value or a real-time priority.
+    /// The number of the engine's own threads that did not get the requested priority. The builder requests a nice
+    /// value or a real-time priority.
     pub priorities_refused: u64,
     /// The engine's clock, and its observed error.
     pub clock: ClockReport,
@@ -108,7 +108,7 @@ pub struct ShardStats {
     /// timers in order.
     pub queue_age: Duration,
     /// The number of takeovers: a handler held up the thread that led the shard, and another thread took the shard
-    /// over. Each takeover made other timers of the shard one to five milliseconds late: see
+    /// over. Each takeover made other timers of the shard about 1.5 milliseconds late: see
     /// [`Builder::workers`](crate::Builder::workers).
     pub takeovers: u64,
     /// The number of times that the shard was late by more than [`stall_after`](Stats::stall_after).

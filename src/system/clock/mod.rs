@@ -5,7 +5,7 @@
 //! moment that is not after the true time ([`Clock::true_now`]). The default clock has a fast path for the first value
 //! (`upper`), and reads the system's clock for the second value.
 
-mod alarm;
+mod alarms;
 mod counter;
 mod engine_clock;
 mod manual;
@@ -15,7 +15,7 @@ pub(crate) mod runtime;
 mod system;
 mod upper;
 
-pub(crate) use alarm::Alarm;
+pub(crate) use alarms::Alarms;
 pub(crate) use engine_clock::EngineClock;
 pub use manual::ManualClock;
 pub use monotonic::MonotonicClock;

@@ -96,7 +96,7 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
         let routine = ignore_poison(run.task.body.0.lock()).clone();
         // The closure is `None` if a stop took it a moment ago.
         let Some(routine) = routine else { return };
-        let beside = Box::new(Beside { routine, run, called: moment.now() });
+        let beside = Box::new(Beside { routine, run });
         if tasks.has_no_other_thread() {
             return beside.fire(moment);
         }
@@ -119,14 +119,12 @@ impl<F: Fn(&Run) + Send + Sync + 'static> Body for InParallel<F> {
 struct Beside<F: Fn(&Run) + Send + Sync + 'static> {
     routine: StdArc<F>,
     run: UnderWay<InParallel<F>, StdArc<Repeating<InParallel<F>>>>,
-    /// The moment at which the task's timer fired.
-    called: Timestamp,
 }
 
 impl<F: Fn(&Run) + Send + Sync + 'static> Shot for Beside<F> {
     fn fire(self: Box<Self>, moment: &Moment<'_>) {
-        let Self { routine, mut run, called } = *self;
-        run.run.lateness += moment.now() - called;
+        let Self { routine, mut run } = *self;
+        run.run.lateness = moment.now() - run.run.scheduled;
         let is_wanted = !run.task.lock().is_stopped;
         let panic = is_wanted.then(|| run.make(|run| routine(run))).flatten();
         drop(routine);

@@ -620,28 +620,28 @@ BEGIN
     END IF;
 END $$;
 
--- Replaces a document if it has the version `p_version`; 0 stands for a document that does not exist. `p_fresh` is the new
--- version. Without a value, removes the document. `version_after` is the version that the document has afterwards.
+-- Replaces a document if its row has the version `p_version`; 0 stands for a name without a row. `p_fresh` is the new
+-- version. Without a value, removes the document, and its row stays. So a second run of a statement finds another version
+-- than the first, whatever has happened to the document between them. `version_after` is the version that the row has
+-- afterwards, and `exists_after` says whether the document exists.
 CREATE FUNCTION tourbillon.replace_document(
-    p_name text, p_version bigint, p_value bytea, p_fresh bigint, OUT is_replaced boolean, OUT version_after bigint
+    p_name text, p_version bigint, p_value bytea, p_fresh bigint,
+    OUT is_replaced boolean, OUT version_after bigint, OUT exists_after boolean
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    IF p_version <> 0 AND p_value IS NOT NULL THEN
+    IF p_version <> 0 THEN
         UPDATE tourbillon.document d SET version = p_fresh, value = p_value
         WHERE d.name = p_name AND d.version = p_version;
-        is_replaced := FOUND;
-    ELSIF p_version <> 0 THEN
-        DELETE FROM tourbillon.document d WHERE d.name = p_name AND d.version = p_version;
-        is_replaced := FOUND;
-    ELSIF p_value IS NOT NULL THEN
+    ELSE
         INSERT INTO tourbillon.document (name, version, value) VALUES (p_name, p_fresh, p_value)
         ON CONFLICT (name) DO NOTHING;
-        is_replaced := FOUND;
     END IF;
+    is_replaced := FOUND;
     -- A statement of its own sees the commit for which the statement above has waited.
-    SELECT d.version INTO version_after FROM tourbillon.document d WHERE d.name = p_name;
+    SELECT d.version, d.value IS NOT NULL INTO version_after, exists_after
+    FROM tourbillon.document d WHERE d.name = p_name;
     version_after := coalesce(version_after, 0);
-    is_replaced := coalesce(is_replaced, version_after = 0);
+    exists_after := coalesce(exists_after, false);
 END $$;
 
 -- Callers run the functions of `0001_calls.sql` alone.

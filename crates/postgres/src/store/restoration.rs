@@ -132,7 +132,8 @@ impl Restoration {
         let name = name.to_owned();
         self.run(move |session, _| {
             Box::pin(async move {
-                let sql = "SELECT d.value FROM tourbillon.document d WHERE d.name = $1";
+                let sql =
+                    "SELECT d.value FROM tourbillon.document d WHERE d.name = $1 AND d.value IS NOT NULL";
                 let rows = session.read(sql, &[(&name, Type::TEXT)]).await?;
                 Ok(rows.first().map(|row| row.get(0)))
             })

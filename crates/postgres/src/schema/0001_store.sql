@@ -119,8 +119,9 @@ END $$;
 CREATE FUNCTION tourbillon.free_for(p_has bigint, p_free bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT (greatest(3 * p_free - p_has, 0) + 3) / 4 $$;
 
--- Returns the due moment of the first timer of a lane behind a place that has no lease and is not among `p_held`. Looks
--- at 256 entries at most. If none of them is such a timer, the moment is that of the last one, which is too early.
+-- Returns the due moment of the first timer of a lane behind a place that is in one of the shards, has no lease, and is
+-- not among `p_held`. Looks at 256 entries at most. If none of them is such a timer, the moment is that of the last one,
+-- which is too early. So a node without shards must not ask.
 CREATE FUNCTION tourbillon.first_left(p_lane int, p_due bigint, p_id uuid, p_shards smallint[], p_held uuid[])
 RETURNS TABLE (due bigint) LANGUAGE sql STABLE AS $$
     SELECT r.due FROM (
@@ -205,6 +206,13 @@ BEGIN
     END IF;
     SELECT coalesce(array_agg(s.number), '{}') INTO v_shards FROM tourbillon.shard s WHERE s.owner = p_node;
     v_owned := tourbillon.owned_by(p_node);
+    IF v_shards = '{}' THEN
+        -- No timer is this node's, however many are due. The marks start again with the node's first shard.
+        head := json_build_object('now', v_now, 'gone', false, 'owned', v_owned, 'mark_due', v_now,
+            'mark_id', v_last, 'seen', pg_current_snapshot()::text);
+        RETURN NEXT;
+        RETURN;
+    END IF;
     FOR i IN 1 .. cardinality(p_lanes) LOOP
         v_from_due[p_lanes[i] + 1] := p_lane_dues[i];
         v_from_id[p_lanes[i] + 1] := p_lane_ids[i];
@@ -526,6 +534,11 @@ BEGIN
     v_owned := tourbillon.owned_by(p_node);
     IF v_owned IS DISTINCT FROM p_owned OR v_seen IS NULL OR v_now < p_mark_due THEN
         RETURN QUERY SELECT v_now, false, NULL::bigint, false, NULL::text;
+        RETURN;
+    END IF;
+    IF v_shards = '{}' THEN
+        -- As in `claim`. `first_left` would find timers of other nodes alone, and name the last one that it has read.
+        RETURN QUERY SELECT v_now, true, NULL::bigint, false, pg_current_snapshot()::text;
         RETURN;
     END IF;
     FOR i IN 1 .. cardinality(p_lanes) LOOP

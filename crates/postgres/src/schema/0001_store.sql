@@ -569,6 +569,37 @@ BEGIN
     RETURN QUERY SELECT v_now, true, v_next, v_late, v_snapshot::text;
 END $$;
 
+-- Counts pending timers by spans of due moments, and returns a row for each span. `p_ends` has the last moments of the
+-- spans, in order. Reads `p_most` entries of the index at most, for all lanes and spans together. The spans come one after
+-- the other, and each reads all lanes before the next begins. If the entries do not suffice for a span, `is_exact` is
+-- false for that span and all later ones, and the numbers are lower bounds.
+CREATE FUNCTION tourbillon.horizon(p_ends bigint[], p_most bigint) RETURNS TABLE (number bigint, is_exact boolean)
+LANGUAGE plpgsql
+-- As in `claim`.
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off AS $$
+DECLARE v_after bigint := -1; v_until bigint; v_left bigint := p_most; v_read bigint;
+BEGIN
+    FOREACH v_until IN ARRAY p_ends LOOP
+        number := 0;
+        IF v_left > 0 THEN
+            SELECT count(*) FILTER (WHERE e.is_pending), count(*) INTO number, v_read FROM (
+                SELECT (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL AS is_pending
+                FROM generate_series(0, 63) AS s (lane), LATERAL (
+                    SELECT o.id FROM tourbillon.timer o
+                    WHERE o.lane = s.lane AND o.phase = 'p' AND o.due > v_after AND o.due <= v_until
+                    ORDER BY o.due, o.id LIMIT v_left
+                ) t
+                LIMIT v_left
+            ) e;
+            v_left := v_left - v_read;
+        END IF;
+        is_exact := v_left > 0;
+        RETURN NEXT;
+        v_after := v_until;
+    END LOOP;
+END $$;
+
 -- Gives a sign of life of a node, and divides the shards: shard n belongs to the live node number n modulo their count,
 -- in the order of their incarnations. A node that takes a shard over locks the row of the owner first, so that a claim
 -- of the owner under way ends before.

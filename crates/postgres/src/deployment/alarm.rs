@@ -90,8 +90,8 @@ impl Alarm {
         self.first_due().others = others;
     }
 
-    /// Wakes the subscribers if `due` is earlier than the first due moment in the last claim's answer. The timer that is
-    /// due is this node's.
+    /// Wakes the subscribers if `due` is earlier than the first due moment in the last claim's answer. The timer is
+    /// this node's.
     pub(crate) fn wake_for(&self, due: UtcMillis) {
         self.wake_for_shards(due, u32::MAX);
     }

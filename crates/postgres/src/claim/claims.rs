@@ -60,7 +60,8 @@ impl Claims {
         let mut session = self.deployment.session().await?;
         let looked = self.look(&mut session, by, token, limit, shares).await;
         let Looked { head, rows } = looked.map_err(Failure::into_error)?;
-        let has_changed = self.node.with_mark(|mark| mark.follow(&head));
+        let (has_changed, others) = self.node.with_mark(|mark| (mark.follow(&head), mark.others()));
+        self.deployment.alarm.set_others(others);
         let (next_due, next_claim) = (head.next.map(moment), head.next_claim.map(moment));
         let mut claimed = Claimed { now: moment(head.now), next_due, next_claim, ..Claimed::default() };
         if has_changed {

@@ -4,9 +4,14 @@
 //! wakes the subscribers. So does any event after which the named moment may be wrong. A commit may come while a claim
 //! is at the server, and the answer of that claim may not include the commit. So the due moment of the commit is
 //! compared with the answer when the claim ends.
+//!
+//! A timer in a shard of another node wakes nobody here, because a claim would not find it. The last claim tells which
+//! shards those are. A claim under way may bring another division of the shards. So the commit is compared with its
+//! answer all the same.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon_durable::UtcMillis;
+use tourbillon_durable::timer::Timer;
 
 /// Wakes the runtime when a timer is due earlier than the last claim's answer says. Keeps the functions to call, and
 /// the due moment in that answer.
@@ -21,10 +26,27 @@ struct FirstDue {
     /// The due moment of the first timer that the next claim could take. The last claim's answer has named the moment.
     /// `None` before the first claim.
     known: Option<UtcMillis>,
+    /// The shards that are not this node's by the last claim, a bit for each. Zero before the first claim.
+    others: u32,
     /// The claims that were sent to the server and have not ended.
     claims: Vec<ClaimUnderWay>,
     /// The number of the claim that began last.
     last: u64,
+}
+
+/// The timers that a commit has made pending: the first due moment, and the shards, a bit for each.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Made {
+    pub(crate) due: Option<UtcMillis>,
+    shards: u32,
+}
+
+impl Made {
+    pub(crate) fn add(&mut self, timer: &Timer) {
+        self.due = self.due.into_iter().chain([timer.due]).min();
+        // As `shard_of` in the schema.
+        self.shards |= 1 << (timer.id.as_u128() & 15);
+    }
 }
 
 struct ClaimUnderWay {
@@ -62,12 +84,31 @@ impl Alarm {
         }
     }
 
-    /// Wakes the subscribers if `due` is earlier than the first due moment in the last claim's answer.
+    /// Sets the shards that are not this node's, a bit for each. A claim sets them from its answer before it ends.
+    /// Without them, as after the node has left, any timer wakes the subscribers.
+    pub(crate) fn set_others(&self, others: u32) {
+        self.first_due().others = others;
+    }
+
+    /// Wakes the subscribers if `due` is earlier than the first due moment in the last claim's answer. The timer is
+    /// this node's.
     pub(crate) fn wake_for(&self, due: UtcMillis) {
+        self.wake_for_shards(due, u32::MAX);
+    }
+
+    /// Wakes the subscribers if one of the timers may be due earlier than the first due moment in the last claim's
+    /// answer, and may be in a shard of this node.
+    pub(crate) fn wake_for_made(&self, made: &Made) {
+        if let Some(due) = made.due {
+            self.wake_for_shards(due, made.shards);
+        }
+    }
+
+    fn wake_for_shards(&self, due: UtcMillis, shards: u32) {
         let is_earlier = {
             let mut first = self.first_due();
             first.claims.iter_mut().for_each(|claim| claim.committed = due.min(claim.committed));
-            first.known.is_none_or(|known| due < known)
+            shards & !first.others != 0 && first.known.is_none_or(|known| due < known)
         };
         if is_earlier {
             self.wake();
@@ -106,5 +147,65 @@ impl Alarm {
 
     fn first_due(&self) -> MutexGuard<'_, FirstDue> {
         self.first_due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tourbillon_durable::timer::TimerId;
+
+    fn made(shard: u128, due: u64) -> Made {
+        let mut made = Made::default();
+        made.add(&Timer::new(TimerId::from_u128(0x70 + shard), "mail", UtcMillis::from_millis(due)));
+        made
+    }
+
+    /// Returns an alarm with the number of its calls.
+    fn counted() -> (Alarm, Arc<AtomicUsize>) {
+        let (alarm, calls) = (Alarm::default(), Arc::<AtomicUsize>::default());
+        let count = Arc::clone(&calls);
+        alarm.subscribe(Box::new(move || _ = count.fetch_add(1, Ordering::Relaxed)));
+        (alarm, calls)
+    }
+
+    #[test]
+    fn timers_of_other_nodes_wake_nobody() {
+        let (alarm, calls) = counted();
+        let calls = || calls.load(Ordering::Relaxed);
+        alarm.wake_for_made(&made(3, 5));
+        assert_eq!(calls(), 1, "no claim has told whose the shard is");
+        let mut claim = alarm.begin_claim();
+        alarm.set_others(1 << 3);
+        claim.answer = Some(None);
+        drop(claim);
+        alarm.wake_for_made(&made(3, 5));
+        assert_eq!(calls(), 1);
+        alarm.wake_for_made(&made(4, 5));
+        assert_eq!(calls(), 2);
+        alarm.wake_for_made(&Made::default());
+        assert_eq!(calls(), 2, "no timer was made pending");
+        let mut both = made(3, 5);
+        both.add(&Timer::new(TimerId::from_u128(4), "mail", UtcMillis::from_millis(9)));
+        alarm.wake_for_made(&both);
+        assert_eq!(calls(), 3);
+        alarm.wake_for(UtcMillis::from_millis(5));
+        assert_eq!(calls(), 4, "a look has found a timer of this node");
+    }
+
+    /// The claim brings a shard that was another node's when a timer was committed.
+    #[test]
+    fn a_claim_that_brings_a_shard_is_compared_with_the_commits_during_it() {
+        let (alarm, calls) = counted();
+        alarm.set_others(1 << 3);
+        let mut claim = alarm.begin_claim();
+        alarm.wake_for_made(&made(3, 5));
+        assert_eq!(calls.load(Ordering::Relaxed), 0);
+        alarm.set_others(0);
+        claim.answer = Some(None);
+        drop(claim);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
     }
 }

@@ -3,7 +3,7 @@
 mod alarm;
 mod time;
 
-pub(crate) use alarm::Alarm;
+pub(crate) use alarm::{Alarm, Made};
 pub(crate) use time::{Time, instant, ms};
 
 use crate::link::{Failure, Pool, Session};

@@ -120,6 +120,15 @@ impl Mark {
         has_long_ended
     }
 
+    /// Returns the shards that are not this node's, a bit for each.
+    pub(crate) fn others(&self) -> u32 {
+        let numbers = self.owned.split(' ').nth(1).unwrap_or_default().split(',');
+        let number = |shard: &str| shard.split(':').next()?.parse::<u32>().ok();
+        let owned =
+            numbers.filter_map(number).fold(0_u32, |owned, number| owned | 1_u32.unbounded_shl(number));
+        u32::from(u16::MAX) & !owned
+    }
+
     fn restart(&mut self) {
         (self.due, self.seen) = (-1, None);
         self.held.clear();
@@ -175,6 +184,19 @@ mod tests {
         assert_eq!((mark.due, mark.seen.as_deref(), &mark.lanes[..]), (5, Some("7:9:7"), &[3][..]));
         assert!(mark.notice("9:9:", 7 + LONG, false));
         assert_eq!((mark.due, mark.seen.as_deref(), &mark.lanes[..]), (-1, None, &[][..]));
+    }
+
+    #[test]
+    fn the_shards_of_other_nodes_are_those_that_a_claim_does_not_name() {
+        let others = |owned: &str| {
+            let mut mark = Mark::default();
+            mark.follow(&Head { owned: owned.into(), ..head("7:7:", 0) });
+            mark.others()
+        };
+        assert_eq!(others("life "), 0xffff);
+        assert_eq!(others("life 0:1,3:20,15:2"), 0x7ff6);
+        let all: Vec<String> = (0..16).map(|shard| format!("{shard}:1")).collect();
+        assert_eq!(others(&format!("life {}", all.join(","))), 0);
     }
 
     #[test]

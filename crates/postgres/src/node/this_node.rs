@@ -78,8 +78,12 @@ impl Node {
 
     /// Forgets that this process is a node, because the server has no row of it.
     pub(crate) fn put_out(&self) {
-        let mut state = self.state();
-        (state.is_member, state.sign) = (false, None);
+        {
+            let mut state = self.state();
+            (state.is_member, state.sign) = (false, None);
+        }
+        // Nobody tells any more whose the shards are.
+        self.deployment.alarm.set_others(0);
     }
 
     /// Returns whether a sign of life is due, or the process has not entered yet.

@@ -97,7 +97,7 @@ impl Apply {
         let outcome = |timer: &&Timer| {
             let is_made = made.contains(&Id(timer.id));
             if is_made && timer.state == tourbillon_durable::state::State::Pending {
-                act.made_due = Some(act.made_due.map_or(timer.due, |first| first.min(timer.due)));
+                act.made.add(timer);
             }
             is_made.then_some(Outcome::Created(timer.id))
         };

@@ -11,7 +11,7 @@
 //! | the statement fails | fails with the same error |
 //! | the runtime of the store ends | is answered `Closed` |
 
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Made};
 use crate::layout::{Id, Stored};
 use crate::link::{Failure, Session};
 use std::collections::{BTreeSet, VecDeque};
@@ -164,7 +164,9 @@ impl Creations {
                     Ok(made) => {
                         let is_made = made.contains(&Id(timer.id));
                         if is_made && timer.state == tourbillon_durable::state::State::Pending {
-                            self.deployment.alarm.wake_for(timer.due);
+                            let mut made = Made::default();
+                            made.add(&timer);
+                            self.deployment.alarm.wake_for_made(&made);
                         }
                         Ok(is_made)
                     }

@@ -25,18 +25,27 @@ fn admit(timers: &[Timer]) -> Result<(), StoreError> {
     timers.iter().try_for_each(admit)
 }
 
-/// Stores timers of a backup within an open transaction that keeps other writers out.
+/// Stores timers of a backup within an open transaction that keeps other writers of timers out. The transaction cannot
+/// be repeated here, so each failure ends it.
 pub(crate) async fn import_all(
     session: &mut Session,
     act: &mut Act,
     timers: Vec<Timer>,
 ) -> Result<(), Failure> {
     admit(&timers)?;
-    match import_in(session, act, &mut Turn::default(), timers).await {
-        // No other transaction writes, so another timer of the backup is in the way.
-        Err(Failure::Again(error)) => Err(Failure::Failed(io(format!("a timer comes twice: {error}")))),
-        imported => imported,
-    }
+    let mut turn = Turn::default();
+    import_in(session, act, &mut turn, timers).await.map_err(|failure| match failure {
+        // The insertion has found an id or a key that the dry run took for free. No other transaction writes timers, so
+        // another timer of the backup is in the way.
+        Failure::Again(error) if !turn.also.is_empty() => {
+            Failure::Failed(io(format!("a timer comes twice: {error}")))
+        }
+        // A wait for a lock has ended, or PostgreSQL has ended a deadlock.
+        Failure::Again(error) => {
+            Failure::Failed(io(format!("another transaction is in the way of the restore: {error}")))
+        }
+        failure => failure,
+    })
 }
 
 /// The work of an import.

@@ -8,7 +8,7 @@
 //! | a lost connection after the commit was sent | the answer `Unknown` |
 //! | another error | the error |
 
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Made};
 use crate::link::{Failure, LockWait, Session, io};
 use core::future::Future;
 use core::pin::Pin;
@@ -41,8 +41,8 @@ pub(crate) struct Turn {
 /// The facts of one attempt.
 pub(crate) struct Act {
     pub(crate) deployment: Arc<Deployment>,
-    /// The due moment of the first timer that the attempt has made pending.
-    pub(crate) made_due: Option<UtcMillis>,
+    /// The timers that the attempt has made pending.
+    pub(crate) made: Made,
 }
 
 /// A future of a transaction.
@@ -85,14 +85,12 @@ impl Transactions {
         let (begin, mut turn) = (Instant::now(), Turn::default());
         let mut turns = 0;
         loop {
-            let mut act = Act { deployment: Arc::clone(&self.deployment), made_due: None };
+            let mut act = Act { deployment: Arc::clone(&self.deployment), made: Made::default() };
             let result = self.attempt(durability, &mut act, &mut turn, work).await;
             match result {
                 Ok(value) => {
-                    if let Some(due) = act.made_due {
-                        self.deployment.alarm.wake_for(due);
-                    }
-                    return Ok((value, act.made_due));
+                    self.deployment.alarm.wake_for_made(&act.made);
+                    return Ok((value, act.made.due));
                 }
                 Err(Failure::Again(error)) => {
                     turns += 1;

@@ -50,8 +50,8 @@ pub(crate) async fn write(
             (None, Some(after)) => new.push(after),
             (_, None) => {}
         }
-        if let Some(Timer { state: State::Pending, due, .. }) = &change.after {
-            act.made_due = Some(act.made_due.map_or(*due, |first| first.min(*due)));
+        if let Some(after @ Timer { state: State::Pending, .. }) = &change.after {
+            act.made.add(after);
         }
     }
     match &new[..] {

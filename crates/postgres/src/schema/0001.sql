@@ -88,11 +88,12 @@ CREATE TABLE tourbillon.shard (
 INSERT INTO tourbillon.shard (number) SELECT generate_series(0, 15);
 
 -- Documents that the processes share: small values, each with a version. Versions are drawn at random, because a counter
--- would step back in a failover that loses the last commits.
+-- would step back in a failover that loses the last commits. A document that was removed keeps its row, without a value
+-- and with the version of its removal. So a name that is free again differs from a name that was always free.
 CREATE TABLE tourbillon.document (
     name text COLLATE "C" PRIMARY KEY,
     version bigint NOT NULL,
-    value bytea NOT NULL
+    value bytea
 );
 
 -- The lifetime of the server's memory: one row. An unlogged table is empty after a crash, and after a failover. Then

@@ -119,8 +119,9 @@ END $$;
 CREATE FUNCTION tourbillon.free_for(p_has bigint, p_free bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
 $$ SELECT (greatest(3 * p_free - p_has, 0) + 3) / 4 $$;
 
--- Returns the due moment of the first timer of a lane behind a place that has no lease and is not among `p_held`. Looks
--- at 256 entries at most. If none of them is such a timer, the moment is that of the last one, which is too early.
+-- Returns the due moment of the first timer of a lane behind a place that is in one of the shards, has no lease, and is
+-- not among `p_held`. Looks at 256 entries at most. If none of them is such a timer, the moment is that of the last one,
+-- which is too early. So a node without shards must not ask.
 CREATE FUNCTION tourbillon.first_left(p_lane int, p_due bigint, p_id uuid, p_shards smallint[], p_held uuid[])
 RETURNS TABLE (due bigint) LANGUAGE sql STABLE AS $$
     SELECT r.due FROM (
@@ -205,6 +206,13 @@ BEGIN
     END IF;
     SELECT coalesce(array_agg(s.number), '{}') INTO v_shards FROM tourbillon.shard s WHERE s.owner = p_node;
     v_owned := tourbillon.owned_by(p_node);
+    IF v_shards = '{}' THEN
+        -- No timer is this node's, however many are due. The marks start again with the node's first shard.
+        head := json_build_object('now', v_now, 'gone', false, 'owned', v_owned, 'mark_due', v_now,
+            'mark_id', v_last, 'seen', pg_current_snapshot()::text);
+        RETURN NEXT;
+        RETURN;
+    END IF;
     FOR i IN 1 .. cardinality(p_lanes) LOOP
         v_from_due[p_lanes[i] + 1] := p_lane_dues[i];
         v_from_id[p_lanes[i] + 1] := p_lane_ids[i];
@@ -528,6 +536,11 @@ BEGIN
         RETURN QUERY SELECT v_now, false, NULL::bigint, false, NULL::text;
         RETURN;
     END IF;
+    IF v_shards = '{}' THEN
+        -- As in `claim`. `first_left` would find timers of other nodes alone, and name the last one that it has read.
+        RETURN QUERY SELECT v_now, true, NULL::bigint, false, pg_current_snapshot()::text;
+        RETURN;
+    END IF;
     FOR i IN 1 .. cardinality(p_lanes) LOOP
         v_from_due[p_lanes[i] + 1] := p_lane_dues[i];
         v_from_id[p_lanes[i] + 1] := p_lane_ids[i];
@@ -554,6 +567,37 @@ BEGIN
         LIMIT v_fresh_most + 1)
     ) f;
     RETURN QUERY SELECT v_now, true, v_next, v_late, v_snapshot::text;
+END $$;
+
+-- Counts pending timers by spans of due moments, and returns a row for each span. `p_ends` has the last moments of the
+-- spans, in order. Reads `p_most` entries of the index at most, for all lanes and spans together. The spans come one after
+-- the other, and each reads all lanes before the next begins. If the entries do not suffice for a span, `is_exact` is
+-- false for that span and all later ones, and the numbers are lower bounds.
+CREATE FUNCTION tourbillon.horizon(p_ends bigint[], p_most bigint) RETURNS TABLE (number bigint, is_exact boolean)
+LANGUAGE plpgsql
+-- As in `claim`.
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off AS $$
+DECLARE v_after bigint := -1; v_until bigint; v_left bigint := p_most; v_read bigint;
+BEGIN
+    FOREACH v_until IN ARRAY p_ends LOOP
+        number := 0;
+        IF v_left > 0 THEN
+            SELECT count(*) FILTER (WHERE e.is_pending), count(*) INTO number, v_read FROM (
+                SELECT (SELECT l.until FROM tourbillon.lease l WHERE l.id = t.id) IS NULL AS is_pending
+                FROM generate_series(0, 63) AS s (lane), LATERAL (
+                    SELECT o.id FROM tourbillon.timer o
+                    WHERE o.lane = s.lane AND o.phase = 'p' AND o.due > v_after AND o.due <= v_until
+                    ORDER BY o.due, o.id LIMIT v_left
+                ) t
+                LIMIT v_left
+            ) e;
+            v_left := v_left - v_read;
+        END IF;
+        is_exact := v_left > 0;
+        RETURN NEXT;
+        v_after := v_until;
+    END LOOP;
 END $$;
 
 -- Gives a sign of life of a node, and divides the shards: shard n belongs to the live node number n modulo their count,
@@ -620,28 +664,28 @@ BEGIN
     END IF;
 END $$;
 
--- Replaces a document if it has the version `p_version`; 0 stands for a document that does not exist. `p_fresh` is the new
--- version. Without a value, removes the document. `version_after` is the version that the document has afterwards.
+-- Replaces a document if its row has the version `p_version`; 0 stands for a name without a row. `p_fresh` is the new
+-- version. Without a value, removes the document, and its row stays. So a second run of a statement finds another version
+-- than the first, whatever has happened to the document between them. `version_after` is the version that the row has
+-- afterwards, and `exists_after` says whether the document exists.
 CREATE FUNCTION tourbillon.replace_document(
-    p_name text, p_version bigint, p_value bytea, p_fresh bigint, OUT is_replaced boolean, OUT version_after bigint
+    p_name text, p_version bigint, p_value bytea, p_fresh bigint,
+    OUT is_replaced boolean, OUT version_after bigint, OUT exists_after boolean
 ) LANGUAGE plpgsql AS $$
 BEGIN
-    IF p_version <> 0 AND p_value IS NOT NULL THEN
+    IF p_version <> 0 THEN
         UPDATE tourbillon.document d SET version = p_fresh, value = p_value
         WHERE d.name = p_name AND d.version = p_version;
-        is_replaced := FOUND;
-    ELSIF p_version <> 0 THEN
-        DELETE FROM tourbillon.document d WHERE d.name = p_name AND d.version = p_version;
-        is_replaced := FOUND;
-    ELSIF p_value IS NOT NULL THEN
+    ELSE
         INSERT INTO tourbillon.document (name, version, value) VALUES (p_name, p_fresh, p_value)
         ON CONFLICT (name) DO NOTHING;
-        is_replaced := FOUND;
     END IF;
+    is_replaced := FOUND;
     -- A statement of its own sees the commit for which the statement above has waited.
-    SELECT d.version INTO version_after FROM tourbillon.document d WHERE d.name = p_name;
+    SELECT d.version, d.value IS NOT NULL INTO version_after, exists_after
+    FROM tourbillon.document d WHERE d.name = p_name;
     version_after := coalesce(version_after, 0);
-    is_replaced := coalesce(is_replaced, version_after = 0);
+    exists_after := coalesce(exists_after, false);
 END $$;
 
 -- Callers run the functions of `0001_calls.sql` alone.

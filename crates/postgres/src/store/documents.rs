@@ -1,14 +1,15 @@
 //! Shared documents: small values that the processes of a deployment share, such as the limits of a service.
 //!
-//! A process replaces a document only if the document still has the version from which the new value was computed. The
-//! store draws the new version before it sends the statement. So if the answer is lost, a second run finds out whether
-//! the first had its effect:
+//! A process replaces a document only if the document still has the version from which the new value was computed. An
+//! absent document has a version, too: that of its removal, or 0 if there was never a document of the name. The store
+//! draws the new version before it sends the statement. So if the answer is lost, a second run finds out whether the
+//! first had its effect. This holds for creations and removals as well:
 //!
 //! | the second run finds | the answer |
 //! |---|---|
 //! | the version from which the value was computed | the second run makes the change. A first run that still comes finds another version, and changes nothing |
 //! | the version that was drawn | `true`: the first run has made the change |
-//! | another version, or no document | [`StoreErrorKind::Unknown`]: another process may have been first, or may have followed |
+//! | another version | [`StoreErrorKind::Unknown`]: another process may have been first, or may have followed |
 
 use super::postgres_store::PostgresStore;
 use crate::deployment::Deployment;
@@ -53,7 +54,9 @@ impl PostgresStore {
     /// only if the document has the version `version`: the version that the caller has read, or 0 for an absent
     /// document. If the document has another version, returns `false` and changes nothing.
     ///
-    /// The change is one transaction, whose durability the server's `synchronous_commit` decides.
+    /// The change is one transaction, whose durability the server's `synchronous_commit` decides. If its answer is
+    /// lost, the store repeats it, and finds out whether it was made. The name of a removed document stays in the
+    /// database with a version.
     ///
     /// # Errors
     ///
@@ -105,25 +108,41 @@ impl Change {
         Ok(Self { name, version: version.cast_signed(), value, fresh: fresh_version() })
     }
 
-    /// Makes the change if the document has the expected version. Returns whether it was made, and the version that
-    /// the document has afterwards.
-    async fn attempt(&self, deployment: &Deployment) -> Result<(bool, i64), Failure> {
+    /// Makes the change if the row of the document has the expected version; 0 stands for a name without a row.
+    async fn attempt(&self, deployment: &Deployment, expected: i64) -> Result<After, Failure> {
         let mut session = deployment.pool.session().await?;
         let params: [Param<'_>; 4] = [
             (&self.name, Type::TEXT),
-            (&self.version, Type::INT8),
+            (&expected, Type::INT8),
             (&self.value, Type::BYTEA),
             (&self.fresh, Type::INT8),
         ];
-        let sql = "SELECT r.is_replaced, r.version_after FROM tourbillon.replace_document($1, $2, $3, $4) r";
+        let sql = "SELECT r.is_replaced, r.version_after, r.exists_after
+                   FROM tourbillon.replace_document($1, $2, $3, $4) r";
         let rows = session.query(sql, &params).await?;
-        Ok(rows.first().map_or((false, 0), |row| (row.get(0), row.get(1))))
+        let after = |row: &tokio_postgres::Row| After {
+            is_replaced: row.get(0),
+            version: row.get(1),
+            exists: row.get(2),
+        };
+        Ok(rows.first().map_or_else(After::default, after))
     }
+}
+
+/// The row of a document after an attempt to change it.
+#[derive(Default)]
+struct After {
+    /// Whether this attempt has made the change.
+    is_replaced: bool,
+    version: i64,
+    /// Whether the row has a document. The row of a removed document has none.
+    exists: bool,
 }
 
 async fn read(deployment: &Deployment, name: &str) -> Result<Option<SharedDocument>, StoreError> {
     let mut session = deployment.session().await?;
-    let sql = "SELECT d.version, d.value FROM tourbillon.document d WHERE d.name = $1";
+    let sql =
+        "SELECT d.version, d.value FROM tourbillon.document d WHERE d.name = $1 AND d.value IS NOT NULL";
     let rows = session.read(sql, &[(&name, Type::TEXT)]).await.map_err(Failure::into_error)?;
     let document = |row: &tokio_postgres::Row| SharedDocument {
         version: row.get::<_, i64>(0).cast_unsigned(),
@@ -133,21 +152,31 @@ async fn read(deployment: &Deployment, name: &str) -> Result<Option<SharedDocume
 }
 
 async fn replace(deployment: &Deployment, change: &Change) -> Result<bool, StoreError> {
+    if change.version == 0 && change.value.is_none() {
+        return Ok(read(deployment, &change.name).await?.is_none());
+    }
     let (begin, patience) = (Instant::now(), deployment.pool.patience());
+    let mut expected = change.version;
     // The error of an attempt that may have had its effect.
     let mut unknown = None;
     loop {
-        match change.attempt(deployment).await {
-            Ok((true, _)) => return Ok(true),
-            Ok((false, found)) => {
-                return match unknown {
-                    None => Ok(false),
-                    Some(_) if found == change.fresh => Ok(true),
-                    Some(error) => Err(error),
-                };
-            }
+        match change.attempt(deployment, expected).await {
+            // An earlier attempt may have been the one that made the change.
+            Ok(after) if after.is_replaced || after.version == change.fresh => return Ok(true),
+            Ok(after) => match unknown {
+                Some(error) => return Err(error),
+                // The document is absent, as was expected, because it was removed. So its row has a version.
+                None if change.version == 0 && !after.exists && after.version != expected => {
+                    expected = after.version;
+                    continue;
+                }
+                None => return Ok(false),
+            },
             Err(Failure::Again(_) | Failure::Lost(_)) if begin.elapsed() < patience => {}
-            Err(Failure::Unknown(error)) if begin.elapsed() < patience => unknown = Some(error),
+            // The first lost answer may have taken longer than the patience. The attempt is repeated all the same.
+            Err(Failure::Unknown(error)) if unknown.is_none() || begin.elapsed() < patience => {
+                unknown = Some(error);
+            }
             Err(failure) => return Err(unknown.unwrap_or_else(|| failure.into_error())),
         }
         sleep(PAUSE).await;

@@ -6,12 +6,13 @@
 //! | the process stands still for a minute | empty: the server ends its session |
 //! | the answer of the commit is lost | the restore looks for the mark that it has written |
 //! | another restore begins | the other waits for five seconds, and fails. If it gets the lock afterwards, it finds timers |
+//! | a transaction holds another table, such as that of the counts, for more than five seconds | empty: the restore fails |
 //! | a caller creates a timer in SQL meanwhile | the caller waits for the restore. Then its timer is created, or refused because the backup has its key |
 //! | a node starts meanwhile | it finds the timers when the restore commits, as it finds those of any long transaction |
 
 use super::documents::{admit, fresh_version};
 use super::postgres_store::PostgresStore;
-use crate::deployment::Deployment;
+use crate::deployment::{Deployment, Made};
 use crate::link::{Failure, LockWait, Param, Session, io};
 use crate::operation::{Act, import_all};
 use core::fmt;
@@ -58,15 +59,15 @@ impl PostgresStore {
     /// # Errors
     ///
     /// Fails if another restore is under way, if a caller's transaction has written timers and stays open for more than
-    /// five seconds, or if the server cannot be reached.
+    /// five seconds, if maintenance holds the tables for as long, or if the server cannot be reached.
     pub async fn begin_restore(&self) -> Result<Option<Restoration>, StoreError> {
         let deployment = Arc::clone(&self.deployment);
         let begun = async move {
             let session = match begin(&deployment).await {
                 Ok(session) => session,
-                Err(Failure::Again(_)) => {
-                    let message = "another restore, or a transaction that has written timers, is under way";
-                    return Err(io(message));
+                Err(Failure::Again(error)) => {
+                    let others = "another restore, a transaction that has written timers, or maintenance of the tables";
+                    return Err(io(format!("{others} is under way: {error}")));
                 }
                 Err(failure) => return Err(failure.into_error()),
             };
@@ -109,14 +110,17 @@ impl Restoration {
     ///
     /// # Errors
     ///
-    /// Fails if the id or the key of a timer comes twice, or if the server cannot be reached. Then the restore cannot
-    /// go on.
+    /// Fails with [`StoreErrorKind::Limit`] if a timer of the backup is stored already with the same id or key. Fails
+    /// with [`StoreErrorKind::Io`] if another transaction holds a table for more than five seconds, or if the server
+    /// cannot be reached. Then the restore cannot go on.
     ///
     /// [`TimerStore::import`]: tourbillon_durable::store::TimerStore::import
+    /// [`StoreErrorKind::Limit`]: tourbillon_durable::store::StoreErrorKind::Limit
+    /// [`StoreErrorKind::Io`]: tourbillon_durable::store::StoreErrorKind::Io
     pub async fn import(&self, timers: Vec<Timer>) -> Result<(), StoreError> {
         self.run(move |session, deployment| {
             Box::pin(async move {
-                let mut act = Act { deployment, made_due: None };
+                let mut act = Act { deployment, made: Made::default() };
                 import_all(session, &mut act, timers).await
             })
         })
@@ -132,7 +136,8 @@ impl Restoration {
         let name = name.to_owned();
         self.run(move |session, _| {
             Box::pin(async move {
-                let sql = "SELECT d.value FROM tourbillon.document d WHERE d.name = $1";
+                let sql =
+                    "SELECT d.value FROM tourbillon.document d WHERE d.name = $1 AND d.value IS NOT NULL";
                 let rows = session.read(sql, &[(&name, Type::TEXT)]).await?;
                 Ok(rows.first().map(|row| row.get(0)))
             })

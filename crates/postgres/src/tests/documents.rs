@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
-use tourbillon_fault::{Bouncer, Postgres, Proxy};
+use tourbillon_fault::{Bouncer, Postgres, Proxy, eventually_some};
 
 fn number_in(document: Option<SharedDocument>) -> (u64, u64) {
     document.map_or((0, 0), |document| {
@@ -123,12 +123,75 @@ fn a_change_whose_answer_is_lost_is_made_once() {
         assert_eq!(sum + 1, round);
     }
     assert!(proxy.lost_replies() >= 12, "{}", proxy.lost_replies());
-    // The answer to a removal is lost. Nobody can tell by then who has removed the document.
+    // The answer to a removal is lost. The row has the version of the removal.
     let (version, _) = number_in(block_on(store.document("sum")).unwrap());
     proxy.lose_after(0);
-    let error = block_on(store.replace_document("sum", version, None)).unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
+    assert!(block_on(store.replace_document("sum", version, None)).unwrap());
     assert_eq!(block_on(store.document("sum")).unwrap(), None);
+    // The answer to the creation after a removal is lost.
+    proxy.lose_after(1);
+    assert!(block_on(store.replace_document("sum", 0, Some(b"7"))).unwrap());
+    assert_eq!(number_in(block_on(store.document("sum")).unwrap()).1, 7);
+    assert!(proxy.lost_replies() >= 14, "{}", proxy.lost_replies());
+}
+
+/// The answer comes later than the patience of the settings permits. The statement is repeated once all the same.
+#[test]
+fn a_lost_answer_that_takes_all_patience_is_looked_for_once() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())));
+    let address = format!("postgresql://postgres@{}/postgres", proxy.address());
+    let time = Duration::from_secs(2);
+    let connect = Connect::to(&address).unwrap().response_timeout(time).patience(time);
+    let store = block_on(PostgresStore::builder().poll(None).open(&connect)).unwrap();
+    proxy.lose_after(0);
+    assert!(block_on(store.replace_document("n", 0, Some(b"a"))).unwrap());
+    assert_eq!(
+        (proxy.lost_replies(), block_on(store.document("n")).unwrap().unwrap().value),
+        (1, b"a".to_vec())
+    );
+}
+
+/// The answer to a creation is lost. Before the statement is sent again, another process removes the document.
+#[test]
+fn a_creation_whose_answer_is_lost_brings_no_document_back_that_was_removed() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let proxy = Proxy::start(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port())));
+    let address = format!("postgresql://postgres@{}/postgres", proxy.address());
+    let connect = Connect::to(&address).unwrap().response_timeout(Duration::from_secs(2));
+    let one = block_on(PostgresStore::builder().poll(None).open(&connect)).unwrap();
+    let two = open(&server);
+    for round in 0..2 {
+        // In the second round, the first of two statements finds that the name belonged to another document.
+        proxy.lose_after(round);
+        thread::scope(|scope| {
+            let created = scope.spawn(|| block_on(one.replace_document("n", 0, Some(b"a"))));
+            let version = eventually_some("the document is created", || {
+                Some(block_on(two.document("n")).unwrap()?.version)
+            });
+            assert!(block_on(two.replace_document("n", version, None)).unwrap());
+            let error = created.join().unwrap().unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
+        });
+        assert_eq!(block_on(two.document("n")).unwrap(), None, "it was removed");
+        assert_eq!(proxy.lost_replies(), round + 1);
+    }
+}
+
+/// A statement was on its way for long. It arrives after its repetition has created the document.
+#[test]
+fn a_creation_that_comes_late_finds_another_version() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open(&server);
+    let late = "SELECT is_replaced FROM tourbillon.replace_document('n', 0, 'a', 5)";
+    assert_eq!((server.sql(late), server.sql(late)), ("t".to_owned(), "f".to_owned()));
+    assert!(block_on(store.replace_document("n", 5, None)).unwrap());
+    assert_eq!(server.sql(late), "f");
+    assert_eq!(block_on(store.document("n")).unwrap(), None);
+    assert!(block_on(store.replace_document("n", 0, None)).unwrap(), "there is none, as was expected");
+    assert!(block_on(store.replace_document("n", 0, Some(b"b"))).unwrap());
+    assert_eq!(server.sql(late), "f");
+    assert_eq!(block_on(store.document("n")).unwrap().unwrap().value, b"b");
 }
 
 /// Processes change a document while the server is killed. Each change that was answered is there afterwards, and no

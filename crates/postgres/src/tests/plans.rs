@@ -1,8 +1,9 @@
 //! Tests of how much the server does: claims find their timers by indexes, also with statistics of empty tables, looks
-//! pass over open transactions, and a report of many ends takes few statements.
+//! pass over open transactions, a report of many ends takes few statements, and a horizon reads a bounded part of the
+//! index.
 
 use super::server::{connect, open};
-use super::session::{Psql, await_idle};
+use super::session::{Psql, await_idle, await_sessions};
 use core::time::Duration;
 use tourbillon_durable::store::{Claimant, Durability, Limit, Op, Outcome, TimerStore};
 use tourbillon_fault::Postgres;
@@ -125,4 +126,42 @@ fn a_report_of_many_ends_takes_few_statements() {
     // Two for each of the 20 that are pending again, and some for all.
     assert!((4..=60).contains(&calls), "{calls} statements for 200 ends");
     assert_eq!(server.sql("SELECT count(*) FROM tourbillon.timer"), "20");
+}
+
+/// Each of the lanes has many timers. Their number plays no part: the bound is one for all lanes together.
+#[test]
+fn a_horizon_reads_a_bounded_number_of_entries_of_all_lanes_together() {
+    const DAYS: u64 = 100_000;
+    let Some(server) = Postgres::start(&["autovacuum=off", "track_counts=on"]) else { return };
+    let store = open(&server);
+    let insert = |count: u64, delay: &str| {
+        format!(
+            "INSERT INTO tourbillon.timer (id, due, created, shard, namespace, kind, payload)
+             SELECT i, tourbillon.now_ms() + {delay}, 0, tourbillon.shard_of(i), 'space ' || n % 500, 'mail', ''
+             FROM (SELECT tourbillon.fresh_id() i, n FROM generate_series(1, {count}) n) x;"
+        )
+    };
+    let _leased = server.sql(&format!(
+        "{} INSERT INTO tourbillon.lease SELECT t.id, t.due + 300000, 7, 7, t.namespace FROM tourbillon.timer t",
+        insert(200, "0")
+    ));
+    let _pending = server.sql(&(insert(300, "30000") + &insert(DAYS, "2 * 86400000 + n")));
+    assert_eq!(server.sql("SELECT count(DISTINCT lane) FROM tourbillon.timer"), "64");
+    let read = "SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'timer')
+                    + (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'timer')";
+    let read = || server.sql(read).parse::<u64>().unwrap();
+    // A session reports what it has read at its end.
+    let others = "backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    await_sessions(&server, &format!("{others} AND application_name = 'psql'"), 0);
+    let before = read();
+    let horizon = pollster::block_on(store.horizon()).unwrap();
+    drop(store);
+    await_sessions(&server, others, 0);
+    let entries = read() - before;
+    assert!((10_001..=10_300).contains(&entries), "{entries} entries");
+    let counts: Vec<_> = horizon.spans.iter().map(|span| (span.count, span.is_exact)).collect();
+    assert_eq!(counts[..3], [(0, true), (300, true), (0, true)], "{horizon:?}");
+    assert_eq!(counts[6], (9_701, false), "the timers of a week: {horizon:?}");
+    assert!(counts[7..].iter().all(|count| *count == (0, false)), "{horizon:?}");
+    assert_eq!(horizon.placed() + horizon.unplaced, 300 + DAYS);
 }

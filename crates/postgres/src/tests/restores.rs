@@ -1,7 +1,7 @@
 //! Tests restores, each of which is one transaction.
 
 use super::server::{connect, open};
-use super::session::{Psql, await_sessions};
+use super::session::{Psql, await_idle, await_sessions};
 use crate::{Connect, PostgresStore, Restoration};
 use pollster::block_on;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -123,6 +123,47 @@ fn a_second_restore_and_an_open_transaction_with_a_timer_are_refused_soon() {
     psql.send("COMMIT;");
     let _id = psql.end().unwrap();
     assert!(block_on(store.begin_restore()).unwrap().is_none());
+}
+
+/// An import writes into the table of the counts, too, which another transaction holds. The error names this reason,
+/// and not the backup.
+#[test]
+fn a_restore_that_another_transaction_stops_does_not_blame_its_backup() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let store = open(&server);
+    let hold = "BEGIN; LOCK TABLE tourbillon.tally IN ACCESS EXCLUSIVE MODE;";
+    let assert_stopped = |restore: Restoration, code: &str| {
+        let error = block_on(restore.import(timers(10))).unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Io, "{error}");
+        let text = error.to_string();
+        assert!(text.contains("another transaction is in the way") && text.contains(code), "{text}");
+    };
+    let restore = begin(&store);
+    let mut psql = Psql::new(&server);
+    psql.send(hold);
+    await_idle(&server, 1);
+    assert_stopped(restore, "55P03");
+    psql.send("ROLLBACK;");
+    let _ended = psql.end().unwrap();
+    // Each of the transactions waits for the other. The one that waits first looks for that too early to find it.
+    let restore = begin(&store);
+    let mut psql = Psql::new(&server);
+    psql.send(&format!("SET deadlock_timeout = '10ms'; {hold} SELECT tourbillon.schedule('x');"));
+    await_sessions(&server, "wait_event_type = 'Lock'", 1);
+    thread::sleep(Duration::from_millis(500));
+    assert_stopped(restore, "40P01");
+    psql.send("ROLLBACK;");
+    let _ended = psql.end().unwrap();
+    assert_eq!(count(&server), "0");
+    let restore = begin(&store);
+    let twice = timers(1).into_iter().chain(timers(1)).collect();
+    let error = block_on(restore.import(twice)).unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
+    drop(restore);
+    let restore = begin(&store);
+    block_on(restore.import(timers(10))).unwrap();
+    block_on(restore.commit()).unwrap();
+    assert_eq!(count(&server), "10");
 }
 
 /// The answer of the commit is lost. The restore finds its mark, so it knows that it is complete.

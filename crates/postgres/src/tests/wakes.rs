@@ -1,11 +1,13 @@
-//! Tests the wake-ups of a store that listens.
+//! Tests the wake-ups of a store that listens, and of a node without shards.
 
 use super::server::connect;
 use super::session::await_sessions;
 use crate::PostgresStore;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use tourbillon_durable::store::{Claimant, Limit, TimerStore};
+use tourbillon_durable::UtcMillis;
+use tourbillon_durable::store::{Claimant, Claimed, Durability, IfPresent, Limit, Op, TimerStore};
+use tourbillon_durable::timer::{Timer, TimerId};
 use tourbillon_fault::Postgres;
 
 /// The condition of the session that listens.
@@ -24,9 +26,13 @@ fn listening(server: &Postgres, schema: &str) -> (PostgresStore, Receiver<()>) {
 
 /// Claims, and returns the number of timers.
 fn claim(store: &PostgresStore, number: u64) -> usize {
+    claimed(store, number).leased.len()
+}
+
+fn claimed(store: &PostgresStore, number: u64) -> Claimed {
     let by = Claimant { incarnation: store.incarnation(), lease: Duration::from_secs(300) };
     let limit = Limit { timers: 10, bytes: u64::MAX };
-    pollster::block_on(store.claim(by, number, limit)).unwrap().leased.len()
+    pollster::block_on(store.claim(by, number, limit)).unwrap()
 }
 
 /// Waits until nobody wakes the runtime any more.
@@ -77,4 +83,45 @@ fn a_lost_connection_that_listens_is_replaced() {
     calm(&calls);
     let _id = server.sql("SELECT tourbillon.schedule('mail')");
     calls.recv_timeout(Duration::from_secs(10)).expect("the runtime is woken");
+}
+
+/// Another node owns all shards, and does not claim. So its timers stay due.
+#[test]
+fn a_node_without_shards_wakes_for_no_timer_of_the_others() {
+    let Some(server) = Postgres::start(&[]) else { return };
+    let builder = PostgresStore::builder().poll(Some(Duration::from_millis(20))).ttl(Duration::from_secs(1));
+    let store = pollster::block_on(builder.open(&connect(&server))).unwrap();
+    let _signed = server.sql("SELECT tourbillon.sign(NULL, 7, 'other', '1', 1000000)");
+    let create = |delay: &str| {
+        let many = format!(
+            "SELECT count(tourbillon.schedule('mail', delay => '{delay}')) FROM generate_series(1, 1000)"
+        );
+        assert_eq!(server.sql(&many), "1000");
+    };
+    create("0");
+    create("1 day");
+    let (sender, calls) = channel();
+    store.subscribe(Box::new(move || _ = sender.send(())));
+    let Claimed { leased, next_due, .. } = claimed(&store, 1);
+    assert_eq!((leased.len(), next_due), (0, None), "the runtime sleeps until it is woken");
+    calm(&calls);
+    create("0");
+    create("1 second");
+    let place = |due: UtcMillis| {
+        let timer = Timer::new(TimerId::fresh(), "mail", due);
+        Op::Place(Box::new(timer), IfPresent::Reject)
+    };
+    let ops = [vec![place(store.now())], vec![place(store.now()), place(UtcMillis::MAX)]];
+    for ops in ops {
+        let _created = pollster::block_on(store.apply(ops, Durability::Volatile)).unwrap();
+    }
+    calls.recv_timeout(Duration::from_secs(2)).expect_err("the timers are another node's");
+    let _left = server.sql("SELECT tourbillon.leave(7)");
+    calls.recv_timeout(Duration::from_secs(10)).expect("the shards are this node's now");
+    assert_eq!(claim(&store, 2), 10);
+    calm(&calls);
+    // A timer that is due before all others.
+    let _created =
+        pollster::block_on(store.apply(vec![place(UtcMillis::ZERO)], Durability::Volatile)).unwrap();
+    calls.recv_timeout(Duration::from_secs(10)).expect("the timer is this node's");
 }

@@ -108,10 +108,10 @@ impl Imports {
                         Ok(reservation) => return Ok((*id, reservation)),
                         Err(Refused { doubt: Doubt::Redirected(_, redirect), .. })
                             if !displace(&self.deployment, *id, &redirect).await? => {}
-                        Err(Refused { doubt, .. }) => return Err(taken(&doubt)),
+                        Err(Refused { doubt, .. }) => return Err(error_of_doubt(&doubt)),
                     }
                 }
-                Err(StoreError::new(StoreErrorKind::Io, format!("others create timer {id} again and again")))
+                Err(crowded(*id))
             });
             // Waits for all answers, so that all reserved ids are known.
             let (mut failed, answers) = (None, join_all(answers).await);
@@ -140,12 +140,15 @@ impl Imports {
                     Sent::Refused(refused) => refused,
                 };
                 let Doubt::Timer(id) = refused.doubt else { return Err(self.error_of(refused)) };
-                // A redirect that leads nowhere does not occupy the id.
                 match look(&self.deployment, id).await? {
-                    (None, Some(redirect)) if turn < TURNS => {
+                    (Some(_), _) => return Err(error_of_doubt(&refused.doubt)),
+                    (None, _) if turn == TURNS => return Err(crowded(id)),
+                    // A redirect that leads nowhere does not occupy the id.
+                    (None, Some(redirect)) => {
                         let _is_stored = displace(&self.deployment, id, &redirect).await?;
                     }
-                    _ => return Err(taken(&refused.doubt)),
+                    // The timer has ended since.
+                    (None, None) => {}
                 }
             }
         }
@@ -165,12 +168,40 @@ impl Imports {
         let Refused { doubt, mut found, .. } = refused;
         match doubt {
             Doubt::Lost(shard) => self.deployment.lost_shard(shard, &mut found),
-            doubt => taken(&doubt),
+            doubt => error_of_doubt(&doubt),
         }
     }
 }
 
-fn taken(doubt: &Doubt) -> StoreError {
+/// Returns the error of an import whose commit was refused. Most doubts say that an id or a key is taken.
+fn error_of_doubt(doubt: &Doubt) -> StoreError {
+    if let Doubt::Reserved(id) = doubt {
+        let message =
+            format!("the time for which the id of timer {id} was reserved is over: repeat the import");
+        return StoreError::new(StoreErrorKind::Io, message);
+    }
     let message = format!("{doubt:?} of a timer to be imported is stored already");
     StoreError::new(StoreErrorKind::Limit, message)
+}
+
+fn crowded(id: TimerId) -> StoreError {
+    StoreError::new(StoreErrorKind::Io, format!("others create timer {id} again and again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_id_or_a_key_that_is_taken_is_stored_already() {
+        let id = TimerId::from_u128(7);
+        let key = tourbillon_durable::timer::KeyOf { namespace: "".into(), key: "k".into() };
+        for doubt in [Doubt::Timer(id), Doubt::Key(key)] {
+            let error = error_of_doubt(&doubt);
+            assert_eq!(error.kind(), StoreErrorKind::Limit, "{error}");
+            assert!(error.to_string().contains("is stored already"), "{error}");
+        }
+        let error = error_of_doubt(&Doubt::Reserved(id));
+        assert_eq!(error.kind(), StoreErrorKind::Io, "another attempt may succeed: {error}");
+    }
 }

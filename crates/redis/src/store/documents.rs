@@ -2,11 +2,23 @@
 //!
 //! All documents are in one hash, whose key has the hash tag of the deployment itself. A process replaces a document
 //! only if the document still has the version from which the new value was computed. Versions are drawn at random. A
-//! counter would step back in a failover that loses writes, and a new value could get the version of a lost value.
+//! counter would step back in a failover that loses writes, and a new value could get the version of a lost value. An
+//! absent document has a version, too: that of its removal, or 0 if there was never a document of the name.
+//!
+//! The store draws the new version before it sends the script. So if the reply is lost, a second run finds out whether
+//! the first had its effect:
+//!
+//! | the second run finds | the answer |
+//! |---|---|
+//! | the version from which the value was computed | the second run makes the change. A first run that still comes finds another version, and changes nothing |
+//! | the version that was drawn | `true`: the first run has made the change |
+//! | another version | [`StoreErrorKind::Unknown`]: another process may have been first, or may have followed |
 
 use super::redis_store::RedisStore;
 use crate::deployment::{Deployment, kept};
 use crate::script::{bytes, decimal, number};
+use core::time::Duration;
+use std::time::Instant;
 use tourbillon_durable::store::{StoreError, StoreErrorKind};
 use tourbillon_durable::timer::TimerId;
 
@@ -15,6 +27,8 @@ const LONGEST_NAME: usize = 255;
 /// The greatest length of a document's value, in bytes. While the server reads a document, the server does nothing
 /// else.
 const MOST: usize = 4 << 20;
+/// The pause before a script is repeated whose reply was lost.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A small value that the processes of a deployment share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +54,15 @@ impl RedisStore {
     /// only if the document has the version `version`: the version that the caller has read, or 0 for an absent
     /// document. If the document has another version, returns `false` and changes nothing.
     ///
+    /// If the answer is lost, the store repeats the change, and finds out whether it was made. The name of a removed
+    /// document stays on the server with a version.
+    ///
     /// # Errors
     ///
     /// Fails with [`StoreErrorKind::Limit`] if the name has more than 255 bytes or the value more than 4 MiB. Fails
-    /// with [`StoreErrorKind::Unknown`] if the answer was lost: the change may have been made. Also fails if the server
-    /// cannot be reached, or has lost the deployment.
+    /// with [`StoreErrorKind::Unknown`] if the answer was lost and the store could not find out whether the change was
+    /// made, or if the change may not be safe yet. Also fails if the server cannot be reached, or has lost the
+    /// deployment.
     pub async fn replace_document(
         &self,
         name: &str,
@@ -76,6 +94,41 @@ async fn read(deployment: &Deployment, name: &str) -> Result<Option<SharedDocume
     Ok(Some(SharedDocument { version: number(&version)?, value }))
 }
 
+/// The change of a document.
+struct Change<'a> {
+    name: &'a str,
+    value: Option<&'a [u8]>,
+    /// The version that the document gets.
+    fresh: u64,
+}
+
+/// A document after an attempt to change it.
+struct After {
+    /// Whether this attempt has made the change.
+    is_replaced: bool,
+    version: u64,
+    exists: bool,
+}
+
+impl Change<'_> {
+    /// Makes the change if the document has the expected version. An absent document has the version of its removal,
+    /// or 0.
+    async fn attempt(&self, deployment: &Deployment, expected: u64) -> Result<After, StoreError> {
+        let arguments = [
+            deployment.id(),
+            self.name.as_bytes().to_vec(),
+            decimal(expected),
+            decimal(u64::from(self.value.is_some())),
+            self.value.unwrap_or_default().to_vec(),
+            decimal(self.fresh),
+        ];
+        let keys = vec![deployment.key.clone(), deployment.documents.clone()];
+        let mut answered = deployment.run(|scripts| &scripts.replace_document, keys, arguments).await?;
+        let mut next = || answered.rest.number();
+        Ok(After { is_replaced: next()? == 1, version: next()?, exists: next()? == 1 })
+    }
+}
+
 async fn replace(
     deployment: &Deployment,
     name: &str,
@@ -87,15 +140,35 @@ async fn replace(
         let message = format!("a document of {length} bytes under a name of {} bytes", name.len());
         return Err(StoreError::new(StoreErrorKind::Limit, message));
     }
-    let arguments = [
-        deployment.id(),
-        name.as_bytes().to_vec(),
-        decimal(version),
-        decimal(u64::from(value.is_some())),
-        value.unwrap_or_default().to_vec(),
-        decimal(fresh_version()),
-    ];
-    let keys = vec![deployment.key.clone(), deployment.documents.clone()];
-    let mut answered = deployment.run(|scripts| &scripts.replace_document, keys, arguments).await?;
-    Ok(answered.rest.number()? == 1)
+    if version == 0 && value.is_none() {
+        return Ok(read(deployment, name).await?.is_none());
+    }
+    let change = Change { name, value, fresh: fresh_version() };
+    let (begin, patience) = (Instant::now(), deployment.link.patience());
+    let mut expected = version;
+    // The error of an attempt that may have had its effect.
+    let mut unknown = None;
+    loop {
+        match change.attempt(deployment, expected).await {
+            // An earlier attempt may have been the one that made the change.
+            Ok(after) if after.is_replaced || after.version == change.fresh => return Ok(true),
+            Ok(after) => match unknown {
+                Some(error) => return Err(error),
+                // The document is absent, as was expected, because it was removed. So its absence has a version.
+                None if version == 0 && !after.exists && after.version != expected => {
+                    expected = after.version;
+                }
+                None => return Ok(false),
+            },
+            // The first lost reply may have taken longer than the patience. The attempt is repeated all the same.
+            Err(error)
+                if error.kind() == StoreErrorKind::Unknown
+                    && (unknown.is_none() || begin.elapsed() < patience) =>
+            {
+                unknown = Some(error);
+                deployment.link.wait(PAUSE).await;
+            }
+            Err(error) => return Err(unknown.unwrap_or(error)),
+        }
+    }
 }

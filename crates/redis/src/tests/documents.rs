@@ -1,14 +1,22 @@
 //! Tests shared documents of a deployment that several processes use.
 
 use super::plain;
-use crate::{RedisStore, SharedDocument};
+use crate::{Connect, RedisStore, SharedDocument};
 use pollster::block_on;
 use std::thread;
+use std::time::Duration;
 use tourbillon_durable::store::StoreErrorKind;
-use tourbillon_fault::Server;
+use tourbillon_fault::{Proxy, Server, eventually_some};
 
 fn open(name: &str, server: &Server) -> RedisStore {
     plain::open(RedisStore::builder(name).shards(2).poll(None), server.port()).unwrap()
+}
+
+/// Opens a store whose connections go through a proxy. A reply that is lost takes all patience of the store.
+fn open_behind(proxy: &Proxy) -> RedisStore {
+    let time = Duration::from_secs(2);
+    let connect = Connect::single(&proxy.url()).unwrap().response_timeout(time).patience(time);
+    block_on(RedisStore::builder("d").shards(2).poll(None).open(&connect)).unwrap()
 }
 
 #[test]
@@ -17,8 +25,10 @@ fn a_note_is_replaced_only_by_who_has_read_it() {
     let (one, two, other) = (open("d", &server), open("d", &server), open("e", &server));
     assert_eq!(block_on(one.document("n")).unwrap(), None);
     assert!(!block_on(one.replace_document("n", 7, Some(b"a"))).unwrap(), "there is none to replace");
+    assert!(block_on(one.replace_document("n", 0, None)).unwrap(), "there is none, as was expected");
     assert!(block_on(one.replace_document("n", 0, Some(b"a"))).unwrap());
     assert!(!block_on(two.replace_document("n", 0, Some(b"b"))).unwrap(), "there is one already");
+    assert!(!block_on(two.replace_document("n", 0, None)).unwrap(), "there is one");
     let SharedDocument { version, value } = block_on(two.document("n")).unwrap().unwrap();
     assert_eq!(value, b"a");
     assert!(block_on(two.replace_document("n", version, Some(b"\0b"))).unwrap());
@@ -96,4 +106,50 @@ fn a_version_that_a_failover_has_lost_is_no_other_notes_version() {
         "it was computed from a lost value"
     );
     assert_eq!(block_on(two.document("n")).unwrap().unwrap().value, b"c");
+}
+
+/// The reply is lost after the script has run, so the store finds its own version.
+#[test]
+fn a_change_whose_reply_is_lost_is_made_once() {
+    let Some(server) = Server::start(&[]) else { return };
+    let proxy = Proxy::start(server.address());
+    let store = open_behind(&proxy);
+    // The server knows the script from now on, so the first reply is that to its first run.
+    assert!(block_on(store.replace_document("m", 0, Some(b"m"))).unwrap());
+    let lose = |replies: usize, version: u64, value: Option<&[u8]>| {
+        let lost = proxy.lost_replies();
+        proxy.lose_after(replies);
+        assert!(block_on(store.replace_document("n", version, value)).unwrap(), "{value:?}");
+        assert_eq!(proxy.lost_replies(), lost + 1);
+        let found = block_on(store.document("n")).unwrap();
+        assert_eq!(found.as_ref().map(|document| &*document.value), value);
+        found.map_or(0, |document| document.version)
+    };
+    let first = lose(0, 0, Some(b"a"));
+    let second = lose(0, first, Some(b"b"));
+    lose(0, second, None);
+    // The first script finds that the name belonged to a document that was removed.
+    lose(1, 0, Some(b"c"));
+}
+
+/// The reply to a creation is lost. Before the script is sent again, another process removes the document.
+#[test]
+fn a_creation_whose_reply_is_lost_brings_no_note_back_that_was_removed() {
+    let Some(server) = Server::start(&[]) else { return };
+    let proxy = Proxy::start(server.address());
+    let (one, two) = (open_behind(&proxy), open("d", &server));
+    assert!(block_on(two.replace_document("m", 0, Some(b"m"))).unwrap(), "the server knows the script now");
+    for round in 0..2 {
+        proxy.lose_after(round);
+        thread::scope(|scope| {
+            let created = scope.spawn(|| block_on(one.replace_document("n", 0, Some(b"a"))));
+            let version = eventually_some("the note is created", || {
+                Some(block_on(two.document("n")).unwrap()?.version)
+            });
+            assert!(block_on(two.replace_document("n", version, None)).unwrap());
+            let error = created.join().unwrap().unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Unknown, "{error}");
+        });
+        assert_eq!(block_on(two.document("n")).unwrap(), None, "it was removed");
+    }
 }

@@ -264,7 +264,7 @@ pub struct Restore {
     /// The earliest due moment of a restored timer: a timer that was due earlier becomes due at this moment. Dead
     /// timers keep their due moments. `None` changes no due moments.
     pub due_floor: Option<UtcMillis>,
-    /// The number of overdue timers that become due in each second after [`due_floor`](Self::due_floor). A timer is
+    /// The number of overdue timers that become due in each second from [`due_floor`](Self::due_floor) on. A timer is
     /// overdue if it was due at the floor or before. The overdue timers become due in the order of their old due
     /// moments. With `None`, all of them become due at the floor. Without a floor, the rate has no effect. With a rate,
     /// a restore needs 24 bytes of memory for each overdue timer.
@@ -297,7 +297,7 @@ impl Restore {
     /// Stores the timers of a backup in an empty store, and returns the number of timers. Blocks the calling thread.
     ///
     /// The method checks the whole file before it stores the first timer, so a damaged or incomplete backup leaves the
-    /// store empty. For this it calls `read` twice, and each call must return a reader of the whole file.
+    /// store empty. For this purpose, it calls `read` twice, and each call must return a reader of the whole file.
     ///
     /// # Errors
     ///

@@ -194,7 +194,8 @@ pub(crate) fn namespace(record: &[u8]) -> Option<&str> {
     split(record).map(|(namespace, _)| namespace)
 }
 
-/// Returns the namespace and the key that a damaged record seems to have, so that a person can find the timer.
+/// Returns the namespace and the key that a damaged record seems to have, so that a person can find the timer. `None`
+/// if the namespace is unreadable.
 pub(crate) fn seeming_name(record: &[u8]) -> Option<(&str, Option<String>)> {
     let (namespace, rest) = split(record)?;
     // The key is the first field after the namespace.

@@ -1,4 +1,4 @@
-//! Computes the effect of operations apart from the stored data, for the authors of stores on a server.
+//! Computes the effect of operations without access to the stored data, for stores on a server.
 //!
 //! A store on a server cannot lock the server's data while it computes the effect of an operation. So the store reads
 //! the few timers that the operation names, and gives them to a [`DryRun`]. The dry run computes the effect, and the
@@ -6,7 +6,7 @@
 //! since they were read. If a timer has changed, the store reads the timers again and repeats the dry run. So the same
 //! code computes the effect of an operation in every store.
 //!
-//! A dry run assumes that a timer which it was not given does not exist. The changes list these assumptions, and the
+//! A dry run assumes that timers which it was not given do not exist. The changes list these assumptions, and the
 //! server verifies them.
 //!
 //! ```
@@ -87,15 +87,15 @@ pub struct DryRun {
 /// The changes that operations make to a store, and the assumptions under which these changes are correct.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The changed timers. Before the server makes the changes, it must verify that none of the timers that the dry run
-    /// was given has changed since it was read, not only those in this list.
+    /// The changed timers. Before the server makes the changes, it must verify that no timer that the dry run was given
+    /// has changed since it was read, even if the timer is not in this list.
     pub timers: Vec<Change>,
-    /// The ids that no timer on the server has, as the dry run assumes. The server must verify this.
+    /// The ids of timers that the dry run assumes not to exist. The server must verify that no timer has such an id.
     pub absent: Vec<TimerId>,
-    /// The keys that no timer on the server owns, as the dry run assumes. The server must verify this.
+    /// The keys that the dry run assumes to be free. The server must verify that no timer owns such a key.
     pub free: Vec<KeyOf>,
-    /// The ids that the server does not remember as ids of ended timers, as the dry run assumes. The server must verify
-    /// this.
+    /// The ids that the dry run assumes to be forgotten. The server must verify that it does not remember such an id as
+    /// the id of an ended timer.
     pub forgotten: Vec<TimerId>,
     /// The ids of ended timers that the server must remember, each until the given moment.
     pub remember: Vec<(TimerId, UtcMillis)>,
@@ -196,7 +196,7 @@ impl DryRun {
         Ok((outcomes?, self.changes()))
     }
 
-    /// Computes the changes that end the expired leases of the given timers.
+    /// Computes the changes that end the expired leases of the timers that the dry run was given.
     ///
     /// # Errors
     ///
@@ -211,8 +211,7 @@ impl DryRun {
     ///
     /// # Errors
     ///
-    /// Fails if a field of a timer exceeds a limit, or if two timers, imported or given to the dry run, have the same
-    /// id or key.
+    /// Fails if a field of a timer exceeds a limit, or if another imported or given timer has the same id or key.
     ///
     /// # Examples
     ///

@@ -29,7 +29,7 @@ pub enum StoreErrorKind {
     Full,
     /// The store's structure is damaged.
     Corrupt,
-    /// An argument is beyond a limit.
+    /// An argument exceeds a limit.
     Limit,
     /// The store has been closed, or has stopped after an earlier error.
     Closed,

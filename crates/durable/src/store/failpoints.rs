@@ -12,12 +12,11 @@ pub enum Point {
     /// The database of a new store is complete. The journal's file still has the note that the database is being
     /// created.
     DatabaseMade,
-    /// An opening of the store has read the records of the journal. None of their operations has been applied again
-    /// yet.
+    /// An opening of the store has read the records of the journal, and is about to replay them.
     BeforeReplay,
-    /// An opening of the store has applied the operations of one journal record again.
+    /// An opening of the store has replayed a record of the journal.
     InReplay,
-    /// An opening of the store has applied the operations of all journal records again, in memory only.
+    /// An opening of the store has replayed all records of the journal, in memory only.
     AfterReplay,
     /// An opening of the store has ended leases of earlier processes, and this change is on the disk.
     LeasesEnded,

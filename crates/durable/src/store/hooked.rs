@@ -1,7 +1,7 @@
 //! A store that wraps another store, and passes each call through a hook.
 //!
 //! A hook adds measurements, limits, or faults for tests to a store without changing the store. A hook answers all
-//! calls in one method, so a hook needs no change when [`TimerStore`] gets a new method.
+//! calls in one method, so it need not change when [`TimerStore`] gets a new method.
 
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
@@ -13,7 +13,7 @@ use core::fmt;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// A call of a [`TimerStore`] method that returns an [`Answer`], in the form that a [`Hook`] sees.
+/// A call of a [`TimerStore`] method that returns an [`Answer`], as a [`Hook`] sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Call<'a> {
@@ -91,8 +91,8 @@ pub trait Hook: Send + Sync + 'static {
     /// The data that [`see`](Self::see) copies from a call, for [`answer`](Self::answer).
     type Seen: Send;
 
-    /// Called before the store gets the call. Returns a copy of the data that [`answer`](Self::answer) needs of the
-    /// call, because the store consumes the call's arguments.
+    /// Copies the data of a call that [`answer`](Self::answer) needs. The data must be copied before the call reaches
+    /// the store, because the store consumes the call's arguments.
     fn see(&self, call: Call<'_>) -> Self::Seen;
 
     /// Answers a call. The wrapped store gets the call only if the hook calls `pass_on`.

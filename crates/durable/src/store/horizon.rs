@@ -125,7 +125,7 @@ pub(crate) fn hour_of(moment: UtcMillis) -> u32 {
     u32::try_from(moment.as_millis() / (HOUR * 1_000)).unwrap_or(u32::MAX)
 }
 
-/// Returns the first moment of the hour `hour`, which is counted as by [`hour_of`].
+/// Returns the first moment of an hour. `hour` is the number that [`hour_of`] returns for this hour.
 pub(crate) fn start_of(hour: u32) -> UtcMillis {
     UtcMillis::from_millis(u64::from(hour) * HOUR * 1_000)
 }

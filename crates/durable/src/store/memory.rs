@@ -140,7 +140,7 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a transaction. For a claim by shares, use [`transact_in_turn`](Self::transact_in_turn).
+    /// Runs the transaction `act`. A claim by shares uses [`transact_in_turn`](Self::transact_in_turn) instead.
     fn transact<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
@@ -148,14 +148,14 @@ impl MemoryStore {
         self.transact_in_turn(|ledger, _| act(ledger))
     }
 
-    /// Runs a transaction, and passes it the [`Turns`], which a claim by shares needs. After a failure, the store takes
-    /// the changes back and resets the turns.
+    /// Runs the transaction `act` with the store's [`Turns`], which a claim by shares needs. If `act` fails, undoes its
+    /// changes and resets the turns.
     fn transact_in_turn<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>, &mut Turns) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let mut tables = self.lock();
-        // Takes back the changes of a transaction that panicked.
+        // Undoes the changes of a transaction that panicked.
         tables.roll_back();
         let mut turns = core::mem::take(&mut tables.turns);
         let mut ledger = Ledger::new(&mut *tables, self.now());

@@ -1,4 +1,4 @@
-//! The interface of a store: its operations on timers, in words that name neither a table nor a script.
+//! Defines the interface of a store, independently of the database behind it.
 //!
 //! A store keeps timers and decides by its own clock which of them are due. It is *claim-based*: a claim leases a due
 //! timer to a process for a limited time. A timer that is delivered at least once stays stored until that process
@@ -51,15 +51,15 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 /// The worst failure that an acknowledged change must survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// The change need not survive a failure. The change is in memory when the call returns, and in the file some 20 ms
-    /// later. The change is lost if the process dies in between.
+    /// The change need not survive a failure. When the call is answered, the change is only in memory. It is in the
+    /// file about 20 ms later, and is lost if the process dies in between.
     Volatile,
-    /// The change must survive the death of the process, by SIGKILL for example. The operating system has the change
-    /// when the call returns, and the disk has the change some 20 ms later. The change is lost if the machine loses
-    /// power in between.
+    /// The change must survive the death of the process, for example by SIGKILL. When the call is answered, the
+    /// operating system has the change. It is on the disk about 20 ms later, and is lost if the machine loses power in
+    /// between.
     ProcessCrash,
-    /// The change must survive a loss of power. The change is on the disk when the call returns. Callers that wait at
-    /// the same time share one write.
+    /// The change must survive a loss of power. When the call is answered, the change is on the disk. Callers that wait
+    /// at the same time share one write.
     #[default]
     PowerLoss,
 }
@@ -79,8 +79,8 @@ pub enum IfPresent {
     /// The store refuses the new timer.
     #[default]
     Reject,
-    /// The old timer stays, even during its delivery, and the store drops the new timer. The outcome contains the old
-    /// timer's phase.
+    /// The old timer stays, even if it is being delivered, and the store drops the new timer. The outcome contains the
+    /// old timer's phase.
     Keep,
     /// The new timer replaces the old timer.
     Replace,
@@ -176,24 +176,24 @@ pub enum Outcome {
         /// still succeed.
         was: Phase,
     },
-    /// Another timer has the key. The outcome hands the refused timer back.
+    /// Another timer has the key, so the store has refused the new timer.
     KeyExists {
         /// The id of the timer that has the key.
         holder: TimerId,
-        /// The new timer that the store refused.
+        /// The refused timer.
         refused: Box<Timer>,
     },
-    /// The timer was withdrawn, and no delivery of the timer begins any more. The outcome hands the timer back.
+    /// The timer was withdrawn, and no further delivery of the timer begins. The outcome returns the timer.
     Cancelled(Box<Timer>),
     /// The timer was withdrawn after its delivery had begun. No further delivery follows.
     InFlight(TimerId),
-    /// The timers with the label were withdrawn. Deliveries of some of the timers may have begun before.
+    /// Timers with the label were withdrawn. Deliveries of some of them may already have begun.
     CancelledMany {
         /// The number of withdrawn timers, including those whose deliveries had begun.
         cancelled: u32,
         /// The number of withdrawn timers whose deliveries had begun.
         in_flight: u32,
-        /// Whether timers with the label are left for a further call.
+        /// Whether further timers with the label are left, which another call can withdraw.
         more: bool,
     },
     /// The operation has changed the timer as the caller asked.
@@ -440,8 +440,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// claim's answer.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>>;
 
-    /// Extends leases, so that each lease ends [`Claimant::lease`] from now. Returns the ids of the timers whose leases
-    /// are lost. A lease is lost if another holder has the timer, or if the timer has ended.
+    /// Sets the end of each lease to now plus [`Claimant::lease`]. Returns the ids of the timers whose leases are lost.
+    /// A lease is lost if another holder has the timer, or if the timer has ended.
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>>;
 
     /// Ends at most `limit` expired leases.

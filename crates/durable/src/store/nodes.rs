@@ -20,7 +20,7 @@ pub struct Nodes {
 /// One start of a process that shares a store with other processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The random number of this start of the process. Each start draws a new number, even under the same name.
+    /// The random number of this start of the process. Each start draws a new number, even if the name stays the same.
     pub incarnation: u64,
     /// The configured name of the node. Several nodes may have the same name.
     pub name: Box<str>,

@@ -34,16 +34,16 @@ pub struct Shares {
     pub late: Option<Late>,
 }
 
-/// The limit for the late timers that a claim takes of each namespace. After a downtime, millions of timers may be
+/// The limit for the late timers that a claim takes from each namespace. After a downtime, millions of timers may be
 /// late.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {
     /// The time after the due moment beyond which a timer counts as late.
     pub after: Duration,
-    /// The number of late timers that a claim may take of a namespace without an entry in `left`.
+    /// The number of late timers that a claim may take from a namespace without an entry in `left`.
     pub each: usize,
-    /// The number of late timers that claims may still take of each namespace. A namespace whose late timers were not
+    /// The number of late timers that claims may still take from each namespace. A namespace whose late timers were not
     /// claimed recently has no entry.
     pub left: Arc<BTreeMap<Box<str>, usize>>,
 }
@@ -55,7 +55,7 @@ impl Late {
         Self { after, each, left }
     }
 
-    /// Returns the number of late timers that a claim may still take of a namespace.
+    /// Returns the number of late timers that a claim may still take from a namespace.
     #[must_use]
     pub fn left(&self, namespace: &str) -> usize {
         self.left.get(namespace).copied().unwrap_or(self.each)

@@ -83,7 +83,7 @@ struct Found {
     entries: BTreeMap<Table, u64>,
 }
 
-/// Checks the structure of all tables. The check does not keep timers in memory.
+/// Checks the structure of all tables, without keeping timers in memory.
 pub(super) struct Check<'t, T> {
     reader: Reader<'t, T>,
     /// The tables that the check does not cover, because a store of an earlier version does not have them.
@@ -193,8 +193,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Adds a fault for each stray entry of an index, which does not belong to the timer that it names. Records that
-    /// were set aside leave stray entries behind.
+    /// Adds a fault for each stray entry of an index. A stray entry does not belong to the timer that it names. Records
+    /// that were set aside leave stray entries behind.
     fn name_strays(&mut self, table: Table) -> Result<(), StoreError> {
         let mut failure = None;
         self.reader.tables.scan(table, &[], &mut |key, value| {

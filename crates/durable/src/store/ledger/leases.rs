@@ -1,4 +1,4 @@
-//! Begins and ends the leases of many timers: a claim begins leases, and a reap ends expired leases.
+//! Leases due timers for a claim, and ends expired leases for a reap.
 
 use super::entries::{id_at_end, id_bytes, moment_bytes, moment_of};
 use super::lifecycle::{Lifecycle, bug};
@@ -31,7 +31,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Self { lifecycle, token, until, claimed, bytes: 0, must_be_durable: false }
     }
 
-    /// Leases the timers that `entries`, entries of the index by due moment, name. Stops once the payloads of the
+    /// Leases the timers of `entries`, which are entries of the index by due moment. Stops once the payloads of the
     /// leased timers have `most_bytes` bytes together. Returns the answer, and whether the claim must be durable before
     /// the answer is sent.
     pub(super) fn run(
@@ -53,7 +53,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
     }
 
     /// Returns the pending timer that an index entry names. If the entry does not belong to that timer, removes the
-    /// entry, because it would stop every later claim.
+    /// entry, because every later claim would meet it again.
     fn load(&mut self, entry: &[u8]) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
         let named = match id_at_end(entry) {
@@ -121,7 +121,7 @@ impl<'l, T: Tables> Reaping<'l, T> {
     }
 
     /// Returns the leased timer that an index entry names. If the entry does not belong to that timer, removes the
-    /// entry, because it would stop every later reap.
+    /// entry, because every later reap would meet it again.
     fn load(&mut self, until: UtcMillis, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
         match timers.load_named(id)? {

@@ -6,10 +6,10 @@ use crate::state::State;
 use crate::timer::Timer;
 use tourbillon_words::UtcMillis;
 
-/// The pending timers that a transaction has stored, as far as claims must know them.
+/// The data about the pending timers of a transaction that later claims need.
 #[derive(Debug, Default)]
 pub(crate) struct MadeDue {
-    /// The earliest due moment of the pending timers that the transaction has stored.
+    /// The earliest due moment of the pending timers that the transaction has stored. `None` if it has stored none.
     pub(crate) first: Option<UtcMillis>,
     /// The namespaces and index entries of the stored timers that are due at the frontier or before (L7).
     pub(crate) entries: Vec<(Box<str>, Vec<u8>)>,

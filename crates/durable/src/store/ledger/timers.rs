@@ -221,8 +221,8 @@ impl<T: Tables> Timers<T> {
         Ok(self.tables.get(Table::Timers, &id_bytes(id))?.is_some())
     }
 
-    /// Returns the stored timer with the id `id`. `None` if no readable record has the id. Sets an unreadable record
-    /// aside.
+    /// Returns the stored timer with the id `id`. If the record is unreadable, sets it aside. `None` if no readable
+    /// record has the id.
     pub(super) fn load(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let Some(record) = self.tables.get(Table::Timers, &id_bytes(id))? else { return Ok(None) };
         match record::decode(id, &record) {
@@ -251,7 +251,7 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Returns the timer that owns a key. If the timer that the index entry of the key names does not own the key,
+    /// Returns the timer that owns a key. If the index entry of the key names a timer that does not own the key,
     /// removes the entry. A record that was set aside leaves such an entry behind.
     pub(super) fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
         let Some(id) = self.reader().owner(namespace, key)? else { return Ok(None) };

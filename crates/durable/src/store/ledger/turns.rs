@@ -1,4 +1,4 @@
-//! Chooses the timers of a claim in turn: those with the earliest due moments, but of each namespace at most its share.
+//! Chooses the timers with the earliest due moments for a claim, but from each namespace at most its share.
 //!
 //! The index has the pending timers of all namespaces in the order of their due moments. If a namespace has hundreds of
 //! thousands of due timers, the timers of other namespaces come after them in the index. A namespace has a share of the
@@ -13,7 +13,7 @@
 //!                                                      frontier
 //! ```
 //!
-//! | the timer at the frontier | its fate |
+//! | the timer at the frontier | result |
 //! |---|---|
 //! | its namespace may take it, and does not wait | it is taken |
 //! | its namespace may not take it, or waits | it waits: the frontier goes past it |
@@ -27,7 +27,7 @@
 //!
 //! A claim divides the timers that it may take, and the entries that it may read, into two halves. One half is for the
 //! frontier. The other half is divided equally among the namespaces that wait, and each claim begins with the next
-//! namespace. From claim to claim, the two halves alternate in which is first. The first half gets the odd timer.
+//! namespace. Successive claims begin with alternating halves, and the first half gets the odd timer.
 //!
 //! # Cost
 //! A timer that waits is read twice: when the frontier passes it, and when it is taken. A minute after claims have
@@ -118,9 +118,9 @@ impl Turns {
         Ok(choice.finish())
     }
 
-    /// Chooses half of the timers from the unread part of the index, and half from the skipped timers. From claim to
-    /// claim, the halves alternate in which is chosen first. The first half gets the odd timer, and the second half
-    /// also gets the places that the first half does not fill.
+    /// Chooses half of the timers from the unread part of the index, and half from the skipped timers. Successive calls
+    /// begin with alternating halves. The first half gets the odd timer, and the second half also gets the timers that
+    /// the first half does not take.
     fn choose_by_halves<T: Tables>(
         &mut self,
         choice: &mut Choice<'_, T>,

@@ -7,7 +7,8 @@ use crate::store::error::StoreError;
 use core::mem;
 use tourbillon_words::UtcMillis;
 
-/// The answers to the requests of a batch, and the due moments that the batch has changed.
+/// The answers to the requests of a batch, and the due moments by which the store decides whether to wake callers of
+/// claims.
 pub(super) struct Batch {
     /// The answers that do not wait for the disk.
     answers: Vec<Pending>,
@@ -19,7 +20,7 @@ pub(super) struct Batch {
     durability: Durability,
     /// The earliest due moment of the pending timers that the batch has stored. `None` if it has stored none.
     first_due: Option<UtcMillis>,
-    /// The next due moment that the batch's claims have answered. If their answers differ, this is the latest moment.
+    /// The next due moment in the answers to the batch's claims. If the answers differ, this is the latest moment.
     /// `None` if the batch has no claims. `Some(None)` if an answer has no such moment.
     claimed: Option<Option<UtcMillis>>,
 }

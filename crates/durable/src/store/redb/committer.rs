@@ -48,7 +48,7 @@ pub(super) struct Committer {
     sequence: u64,
     /// The time of the next checkpoint. `None` if the database on the disk has all changes.
     checkpoint_at: Option<Instant>,
-    /// The next due moment that the last claim answered. `None` if the answer had no such moment.
+    /// The next due moment in the answer to the last claim. `None` if the answer had no such moment.
     next_due: Option<UtcMillis>,
     turns: Turns,
     /// The number of requests in the last batch.
@@ -403,8 +403,8 @@ impl Committer {
     }
 
     /// Makes the batch as durable as its requests ask for: writes the journal to its file unless all requests are
-    /// `Volatile`, and holds the answers that need a sync back until the sync. An error comes with a flag: true if a
-    /// part of the last record may be in the file.
+    /// `Volatile`, and holds back the answers that need a sync. An error comes with a flag: true if a part of the last
+    /// record may be in the file.
     fn keep_promise(&mut self, batch: &mut Batch) -> Result<(), (StoreError, bool)> {
         if batch.durability() == Durability::Volatile {
             return Ok(());

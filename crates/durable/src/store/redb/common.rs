@@ -1,4 +1,4 @@
-//! The state that the callers and the threads of a store share.
+//! Keeps the state that callers share with the threads of a store.
 
 use super::backend::WatchedBackend;
 use super::error::converted;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The state that the callers share with the threads of the store.
+/// The shared state of a store.
 pub(super) struct Common {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) room: Arc<Room>,

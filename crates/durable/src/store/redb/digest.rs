@@ -1,4 +1,4 @@
-//! Computes the digest of a request's outcome, which the journal has after the request.
+//! Computes the digest of a request's outcome, which the journal stores after the request.
 //!
 //! A request that an opening replays must have the outcome that was acknowledged. The digest is a CRC-32 of the bytes
 //! that this module writes for the outcome. If these bytes change, the journal needs a new version.

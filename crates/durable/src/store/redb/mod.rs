@@ -21,8 +21,8 @@
 //! # The journal
 //!
 //! redb commits a batch only in its memory. A commit to the disk would need two syncs and write each changed page, and
-//! the creation of a single timer changes three pages in different places of the file. So the batch is noted in the
-//! journal, the file `<path>.ops`, instead: its requests, in order, with the number and the time of the batch.
+//! the creation of a single timer changes three pages in different places of the file. Instead, the batch is noted in
+//! the journal, the file `<path>.ops`: its requests, in order, with the number and the time of the batch.
 //!
 //! | a request asks for | before its answer | 20 ms later, or after the sync that is under way then |
 //! |---|---|---|
@@ -359,7 +359,7 @@ impl RedbBuilder {
     /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version of this crate wrote the database, and does not
     /// change the database. Fails with [`ReadOnly`](StoreErrorKind::ReadOnly) if the files are not writable, and with
     /// [`Corrupt`](StoreErrorKind::Corrupt) if they are damaged or do not belong to a store. Fails with
-    /// [`Full`](StoreErrorKind::Full) or [`Io`](StoreErrorKind::Io) after an error of the system.
+    /// [`Full`](StoreErrorKind::Full) or [`Io`](StoreErrorKind::Io) if the operating system reports an error.
     ///
     /// If acknowledged operations in the journal are unreadable, the opening fails with `Corrupt`, and the message
     /// names the first damaged record. If the store was not closed and the file `<path>.ops` is missing, the opening

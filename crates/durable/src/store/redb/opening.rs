@@ -23,8 +23,8 @@ const SCHEMA_NAME: &[u8] = b"schema";
 const STORE_NAME: &[u8] = b"store";
 /// The key in [`Table::Meta`] of the number of the last batch that the database contains.
 pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
-/// The key in [`Table::Meta`] of the number of the last batch when the store was closed. If the database still contains
-/// no later batch, it has all operations of the journal.
+/// The key in [`Table::Meta`] under which a store that is closed notes the number of its last batch. If the database
+/// contains no later batch, it has all operations of the journal.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
 /// Makes the error for a journal whose database is missing.

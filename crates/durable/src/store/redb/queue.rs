@@ -21,8 +21,8 @@ struct QueueState {
     awaits: Option<Wanted>,
     /// Whether a sync has ended since the thread that commits last took requests from the queue.
     has_ended: bool,
-    /// The number of requests that the queue has once each caller that the last sync has answered has sent another
-    /// request. `None` if requests were taken after the sync.
+    /// The number of requests for which the next batch waits: those that were queued at the end of the last sync, and
+    /// another request from each caller that the sync has answered. `None` if requests were taken since then.
     gathered: Option<usize>,
     /// Whether the thread that commits must check for work other than requests.
     is_called: bool,

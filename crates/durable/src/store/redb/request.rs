@@ -50,8 +50,9 @@ enum Logging<'a> {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: &'a [(UtcMillis, TimerId)] },
 }
 
-/// Sends the reply to a request that has run: the result of the request, or the error if the function is called with an
-/// error. It is called without an error once the changes are as durable as the request asks for.
+/// Sends the reply to a request that has run. If the function is called with an error, it sends this error. Otherwise
+/// it sends the result of the request. It is called once the changes are as durable as the request asks for, or have
+/// failed.
 pub(super) type Pending = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
 /// The result of a request that has succeeded.
@@ -153,7 +154,7 @@ impl Request {
         Ok(())
     }
 
-    /// Turns a `ClaimInTurn` into a claim of chosen timers, which can be noted in the journal. Returns other requests
+    /// Replaces a `ClaimInTurn` by a claim of chosen timers, which can be noted in the journal. Returns other requests
     /// unchanged.
     pub(super) fn chosen(
         self,

@@ -47,7 +47,7 @@ pub(super) struct Room {
 #[derive(Debug, Default)]
 struct RoomState {
     looked: Option<Instant>,
-    /// The number of free bytes, and the mark, if fewer bytes than the mark are free. Otherwise `None`.
+    /// The number of free bytes, and the mark. `None` while the number of free bytes is at least the mark.
     low: Option<(u64, u64)>,
     tried: Option<Instant>,
     /// The metadata of the database's file when it was opened. `None` before that.

@@ -35,7 +35,7 @@ pub enum StoreErrorKind {
     Closed,
     /// The operating system reported an error for a read or a write.
     Io,
-    /// The answer was lost, so the operation may or may not have had its effect. The caller may repeat the operation.
+    /// The answer was lost, so the operation may or may not have taken effect. The caller may repeat the operation.
     Unknown,
 }
 

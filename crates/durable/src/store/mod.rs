@@ -121,7 +121,8 @@ pub enum Op {
     Resume(Address),
     /// Ends a delivery that succeeded. The same transaction stores the next occurrence of a series.
     Ack(TimerId, Token),
-    /// Ends a delivery that came too late. The same transaction stores the next occurrence of a series.
+    /// Ends a delivery that was skipped because it was too late. The same transaction stores the next occurrence of a
+    /// series.
     Skip(TimerId, Token),
     /// Ends a delivery that failed, with the given failure.
     Fail(TimerId, Token, Failure),
@@ -206,7 +207,7 @@ pub enum Outcome {
         phase: Phase,
         /// The id of the next occurrence of the series. `None` if no occurrence follows.
         next: Option<TimerId>,
-        /// The number of instants of the series that were left out because they had already passed.
+        /// The number of instants of the series that were skipped because they had already passed.
         skipped: u64,
     },
     /// The number of timers that the operation has made pending again. If the number is below the limit, no timer is
@@ -263,27 +264,27 @@ pub struct Claimed {
     pub next_claim: Option<UtcMillis>,
     /// The number of records that the claim could not read. The store sets such records aside, with their bytes.
     pub quarantined: u32,
-    /// The instants of series that were left out because they had already passed.
+    /// The instants of series that were skipped because they had already passed.
     pub left_out: Vec<LeftOut>,
     /// The moment at which the caller should call [`reap`](TimerStore::reap), because the first lease of another holder
     /// ends then. `None` unless the claim has taken over timers from holders that may be gone.
     pub next_reap: Option<UtcMillis>,
 }
 
-/// The instants of a series that were left out when an occurrence ended, because they had already passed.
+/// The instants of a series that were skipped when an occurrence ended, because they had already passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     /// The id of the occurrence that ended.
     pub id: TimerId,
     /// The key of the series. `None` for a series without a key.
     pub key: Option<Box<str>>,
-    /// The number of instants of the series that were skipped when the occurrence ended.
+    /// The number of skipped instants.
     pub count: u64,
 }
 
 impl LeftOut {
-    /// Returns the instants that were left out when the occurrence `timer` ended with the outcome `outcome`. `None` if
-    /// no instants were left out.
+    /// Returns the instants that were skipped when the occurrence `timer` ended with the outcome `outcome`. `None` if
+    /// no instants were skipped.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -318,7 +319,7 @@ pub struct Reaped {
     pub withdrawn: u32,
     /// The moment at which the first remaining lease ends. `None` if no lease remains.
     pub next: Option<UtcMillis>,
-    /// The instants of series that were left out because they had already passed.
+    /// The instants of series that were skipped because they had already passed.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -484,8 +485,8 @@ pub trait TimerStore: Send + Sync + 'static {
     fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()>;
 
     /// Stores timers of a backup as they are, under their own ids. Leased timers become pending, or paused if their
-    /// series is paused. A timer that was withdrawn while it was leased is left out. If a stored timer has the id or
-    /// key of a timer of the backup, the import fails and changes nothing.
+    /// series is paused. A timer that was withdrawn while it was leased is not imported. If a stored timer has the id
+    /// or key of a timer of the backup, the import fails and changes nothing.
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()>;
 
     /// Registers `wake`. The store calls `wake` when a timer may be due earlier than the answer to the last claim said,

@@ -117,7 +117,7 @@ impl<T: Tables> Lifecycle<T> {
     pub(super) fn unpark(&mut self, reason: &str, limit: u32) -> Result<Outcome, StoreError> {
         let prefix = part(reason);
         let (mut unparked, mut from) = (0, prefix.clone());
-        // An occurrence of a paused series gets another reason and does not count, so the loop goes on to the next
+        // An occurrence of a paused series gets another reason and does not count, so the loop continues with the next
         // timers.
         while unparked < limit {
             let keys = self.timers.reader().keys(

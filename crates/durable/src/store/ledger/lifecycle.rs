@@ -69,7 +69,7 @@ impl<T: Tables> Lifecycle<T> {
             next.state = State::Parked(PAUSED.into());
         }
         let phase = next.state.phase();
-        // The series goes on without its dead occurrence.
+        // The series continues without its dead occurrence.
         let follows = phase == Phase::Dead && next.series.take().is_some();
         self.timers.change(timer, &next)?;
         let (next, skipped) = if follows { self.place_following(timer)? } else { (None, 0) };
@@ -109,7 +109,7 @@ impl<T: Tables> Lifecycle<T> {
     }
 
     /// Stores the next occurrence of the timer's series, unless the timer was withdrawn. Returns the occurrence's id,
-    /// or `None` without a next occurrence, and the number of instants that were left out.
+    /// or `None` without a next occurrence, and the number of skipped instants.
     fn place_following(&mut self, timer: &Timer) -> Result<(Option<TimerId>, u64), StoreError> {
         let Some(series) = timer.series.as_ref().filter(|_| !is_withdrawn(timer)) else {
             return Ok((None, 0));

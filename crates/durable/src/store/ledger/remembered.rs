@@ -35,8 +35,8 @@ impl Remembered {
         Ok(())
     }
 
-    /// Returns whether an id is remembered. If its time is over, removes its entries. Otherwise these entries would
-    /// make the store forget the id too soon after a later timer with this id has ended.
+    /// Returns whether an id is remembered. If the time for which it was remembered has passed, removes its entries.
+    /// Otherwise these entries would make the store forget the id too soon after a later timer with this id has ended.
     pub(super) fn has(self, tables: &mut impl Tables, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
         let Some(until) = tables.get(Table::Recent, &id)? else { return Ok(false) };
@@ -58,7 +58,7 @@ impl Remembered {
         Ok(())
     }
 
-    /// Forgets at most [`FORGOTTEN_AT_ONCE`] ids whose time is over.
+    /// Forgets at most [`FORGOTTEN_AT_ONCE`] of the ids that need not be remembered any longer.
     pub(super) fn forget_some(self, tables: &mut impl Tables) -> Result<(), StoreError> {
         let mut over = Vec::new();
         tables.scan(Table::Forget, &[], &mut |key, _| {

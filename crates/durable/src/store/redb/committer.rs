@@ -176,7 +176,7 @@ impl Committer {
     pub(super) fn run(mut self, requests: &Receiver, bell: &Bell) -> Result<(), StoreError> {
         loop {
             let waited = requests.wait(Wanted::Work, self.wakes_at());
-            // The thread goes on after a panic of redb or of a caller's waker.
+            // The thread survives a panic of redb or of a caller's waker.
             let turn = catch_unwind(AssertUnwindSafe(|| match waited {
                 Waited::Closed => Some(self.finish()),
                 Waited::Enough | Waited::Timeout => {
@@ -220,7 +220,7 @@ impl Committer {
     }
 
     /// Waits for more requests before a batch is made. While a sync is under way, a batch that is made at once would
-    /// not reach the disk earlier. After a sync, the method also waits a moment for the next requests of the callers
+    /// not reach the disk earlier. After a sync, the method also waits briefly for the next requests of the callers
     /// that were just answered. Without this, these callers would wait for two syncs in a row.
     fn gather(&self, requests: &Receiver) {
         if let Some(until) = self.pipe.gathers_until() {

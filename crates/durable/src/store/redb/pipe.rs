@@ -27,8 +27,7 @@
 //! The thread that commits starts a sync once a caller waits for the disk, or 20 ms after the first unsynced batch.
 //! During a sync it makes further batches: at once if a request need not wait for the disk, and otherwise halfway
 //! through the expected duration of the sync, because the next sync cannot begin before this sync ends. After the sync,
-//! the thread waits a moment for the next requests of the answered callers, so that the next sync includes these
-//! requests.
+//! the thread waits briefly for the next requests of the answered callers, so that the next sync includes them.
 //!
 //! # A sync that fails
 //!
@@ -118,7 +117,7 @@ impl PipeState {
     /// notes a failed sync.
     fn begin(&mut self) -> Option<Sync> {
         (self.is_ordered, self.sync_at) = (false, None);
-        // A file that the caller supplies may panic, and the thread that syncs must go on.
+        // A file that the caller supplies may panic, and must not end the thread that syncs.
         let write = || self.journal.reserve().and_then(|()| self.journal.write_out());
         let written = catch_unwind(AssertUnwindSafe(write))
             .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Io, "a write to the journal panicked")));

@@ -1,15 +1,15 @@
-//! Writes backups, which are copies of all timers of a store, and restores them into any store.
+//! Writes backups of all timers of a store, and restores them into any store.
 //!
 //! # Format
-//! A backup has lines of JSON. The first line is `{"tourbillon":"backup","version":1,"at":…}`, with the moment of the
-//! copy. If the program gave a value, the first line has it as `attached`. Then comes a line for each timer, with its
-//! payload in base 64. The last line is `{"timers":…,"crc32":…}`: the number of timers and the checksum of all bytes
-//! before this line. A file without the last line is incomplete.
+//! A backup consists of lines of JSON. The first line is `{"tourbillon":"backup","version":1,"at":…}`, with the time of
+//! the backup. If the program attached a value, the first line has it as `attached`. Each timer follows on a line of
+//! its own, with its payload in base 64. The last line is `{"timers":…,"crc32":…}`, with the number of timers and the
+//! checksum of all bytes before this line. A file without the last line is incomplete.
 //!
 //! # After a restore
-//! Timers that fired after the copy was made fire again, under the same ids. Timers that were cancelled after the copy
-//! exist again. Timers that became due after the copy are due at once, unless [`Restore`] changes their due moments. A
-//! store remembers some ids after their timers have ended. A backup does not contain these ids.
+//! Timers that fired after the backup fire again, under the same ids. Timers that were cancelled after the backup exist
+//! again. Timers that became due after the backup are due at once, unless [`Restore`] changes their due moments. A
+//! backup does not contain the ids that a store remembers after their timers have ended.
 
 use crate::executor::block_on;
 use crate::state::State;
@@ -42,7 +42,7 @@ struct Tail {
     crc32: u32,
 }
 
-/// A writer that computes the checksum of the bytes that it passes on to another writer.
+/// A writer that passes all bytes on to another writer and computes their checksum.
 struct Summed<W> {
     to: W,
     sum: crc32fast::Hasher,
@@ -66,22 +66,22 @@ impl<W: Write> Write for Summed<W> {
 pub enum BackupError {
     /// The backup file could not be read or written.
     Io(io::Error),
-    /// The store failed while it was copied or restored.
+    /// The store failed during the backup or the restore.
     Store(StoreError),
-    /// A line of the file is not valid in a backup.
+    /// A line of the file is invalid.
     Line {
         /// The number of the line in the file, counted from 1.
         number: u64,
-        /// The description of the fault in the line.
+        /// A description of the fault, for a message.
         fault: Box<str>,
     },
     /// The backup was written by a later version of this crate.
     NewerVersion(u32),
     /// The file ends before the last line of the backup.
     Incomplete,
-    /// The checksum is wrong. So the file has changed after it was written.
+    /// The checksum is wrong, so the file has changed since it was written.
     Checksum,
-    /// The store already has timers. Only an empty store can be restored.
+    /// The store already has timers. A backup can be restored only into an empty store.
     NotEmpty,
 }
 
@@ -128,8 +128,8 @@ fn write_line(to: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
     to.write_all(b"\n")
 }
 
-/// Writes a backup with all timers of a store, as they were at one moment. Returns the number of timers. The store can
-/// be used during the backup. The calling thread waits.
+/// Writes a backup of all timers of a store, as they were at one moment, and returns the number of timers. The store
+/// can be used during the backup. Blocks the calling thread.
 ///
 /// # Errors
 ///
@@ -156,7 +156,7 @@ pub fn write(store: &dyn TimerStore, to: impl Write + Send) -> Result<u64, Backu
     write_all(store, None, to)
 }
 
-/// Writes a backup as [`write()`] does, and adds a value of the program. [`read`] returns this value.
+/// Writes a backup as [`write()`] does, and attaches a value that [`read`] returns.
 ///
 /// # Errors
 ///
@@ -221,15 +221,15 @@ fn write_all(
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contents {
-    /// The moment at which the backup copied the timers.
+    /// The time of the backup, by the store's clock.
     pub at: UtcMillis,
     /// The number of timers in the backup.
     pub timers: u64,
-    /// The value that the program added, in JSON. `None` if it added no value.
+    /// The attached value, in JSON. `None` if the program attached no value.
     pub attached: Option<Box<str>>,
 }
 
-/// Reads a backup to its end and verifies it. Changes no store.
+/// Reads a whole backup and verifies it, without restoring it.
 ///
 /// # Errors
 ///
@@ -258,25 +258,24 @@ pub fn read(from: impl BufRead) -> Result<Contents, BackupError> {
     each_timer(from, |_| Ok(()))
 }
 
-/// Restores a backup. The fields decide when the restored timers become due.
+/// Restores a backup. The fields determine when the restored timers become due.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restore {
-    /// The earliest due moment after the restore. Timers that were due before the floor become due at the floor. Dead
+    /// The earliest due moment of a restored timer: a timer that was due earlier becomes due at this moment. Dead
     /// timers keep their due moments. `None` changes no due moments.
     pub due_floor: Option<UtcMillis>,
-    /// The rate, in timers a second, at which overdue timers become due. A timer is overdue if it was due at the floor
-    /// or before. Overdue timers become due one after the other from the floor on, in the order of their due moments.
-    /// `None` means that all overdue timers become due at the floor. A restore needs 24 bytes of memory for each
-    /// overdue timer.
+    /// The number of overdue timers that become due in each second from [`due_floor`](Self::due_floor) on. A timer is
+    /// overdue if it was due at the floor or before. The overdue timers become due in the order of their old due
+    /// moments. With `None`, all of them become due at the floor. Without a floor, the rate has no effect. With a rate,
+    /// a restore needs 24 bytes of memory for each overdue timer.
     pub rate: Option<u32>,
 }
 
-/// The rule that delays the due moments of restored timers.
+/// Delays the due moments of restored timers.
 struct Delay {
     floor: UtcMillis,
     rate: u32,
-    /// The due moments and ids of the timers that were due at the floor or before, in order. Empty if the restore has
-    /// no rate.
+    /// The due moments and ids of the overdue timers, in order. Empty if the restore has no rate.
     order: Vec<(UtcMillis, TimerId)>,
 }
 
@@ -295,15 +294,15 @@ impl Delay {
 }
 
 impl Restore {
-    /// Stores the timers of a backup in an empty store. Returns the number of timers. The calling thread waits.
+    /// Stores the timers of a backup in an empty store, and returns the number of timers. Blocks the calling thread.
     ///
-    /// The whole file is checked before the first timer is stored. So a damaged or incomplete backup leaves the store
-    /// empty. For this reason `read` is called twice, and must return the whole file each time.
+    /// The method checks the whole file before it stores the first timer, so a damaged or incomplete backup leaves the
+    /// store empty. For this purpose, it calls `read` twice, and each call must return a reader of the whole file.
     ///
     /// # Errors
     ///
-    /// Fails if the store has timers, if the file cannot be read or is not a complete backup, or if the store fails.
-    /// After a failure of the store, some timers may have been stored.
+    /// Fails if the store has timers, if the file cannot be read or is not a complete backup, or if the store fails. If
+    /// the store fails, it may already contain some of the timers.
     ///
     /// # Examples
     ///
@@ -336,10 +335,10 @@ impl Restore {
         self.read_into(read, |timers| block_on(store.import(timers)))
     }
 
-    /// Reads a backup as [`restore`](Self::restore) does, and hands the timers to `import`, up to 1,000 at a time. This
-    /// method is for a store that takes the whole backup in one transaction. Returns the number of timers.
+    /// Reads a backup as [`restore`](Self::restore) does, passes the timers to `import`, up to 1,000 at a time, and
+    /// returns the number of timers. This method is for a store that imports the whole backup in one transaction.
     ///
-    /// The whole file is checked before the first call of `import`.
+    /// The method checks the whole file before the first call of `import`.
     ///
     /// # Errors
     ///
@@ -400,8 +399,8 @@ impl Restore {
     }
 }
 
-/// Calls `each` for each timer of a backup while the file is read. A fault at a later line is found only after the
-/// calls for the earlier lines.
+/// Reads a backup, and calls `each` for each timer as soon as its line is read. So a fault in a later line is found
+/// only after the calls for the earlier lines.
 fn each_timer(
     from: impl BufRead,
     mut each: impl FnMut(Timer) -> Result<(), BackupError>,

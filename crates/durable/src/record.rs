@@ -1,17 +1,17 @@
-//! Writes a timer as a record, the bytes that a store keeps, and reads the timer back.
+//! Encodes a timer as a *record*, the bytes that a store keeps, and decodes it.
 //!
 //! ```text
 //! version (1 byte) | length of the namespace (1 byte) | namespace | the other fields, after postcard | checksum (4 bytes)
 //! ```
 //! The id is the key of the record in the store, so the record does not contain it. The checksum is a CRC-32 of the id
-//! and of all bytes before the checksum. So each read notices a damaged record, and a record under another timer's id.
-//! The namespace comes first: if a later byte is damaged, the record still counts in its namespace. The moments of the
-//! creation and of the schedule are stored as distances from the due moment, which are short numbers. The fields from
-//! the labels on have their defaults in most timers that wait for their first delivery. Then they take a single byte
+//! and of all bytes before the checksum. So each read detects a damaged record, and a record under another timer's id.
+//! The namespace comes first, so the store can count the record in its namespace even if a later byte is damaged. The
+//! creation time and the scheduled time are stored as distances from the due moment, which are short numbers. In most
+//! timers that wait for their first delivery, the fields from the labels on have their defaults, and take a single byte
 //! together.
 //!
-//! A record of another version is not read. Its bytes are set aside. So processes that share a store must write the
-//! same version. The name of such a store's layout contains the version.
+//! A record of another version is not decoded, and a store sets its bytes aside. So processes that share a store must
+//! write the same version. For this reason the name of a shared store's layout contains the version.
 
 use crate::phase::State;
 use crate::plan::Series;
@@ -22,14 +22,14 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tourbillon_words::UtcMillis;
 
-/// The version of the bytes of a record (a stored timer). Changed bytes need a new version, and each store then needs a
-/// new layout. The store on Redis does not compile until its layout follows this version.
+/// The version of the record format. A change of the format needs a new version, and a new version needs a new layout
+/// of each store. The store on Redis does not compile until its layout has this version.
 pub(crate) const VERSION: u8 = 3;
 
-/// The length of the checksum in a record (a stored timer), in bytes.
+/// The length of a record's checksum, in bytes.
 const CHECKSUM: usize = 4;
 
-/// The fields of a record (a stored timer) that follow the namespace.
+/// The fields of a record that follow the namespace.
 #[derive(Serialize, Deserialize)]
 struct Fields<'a> {
     key: Option<Cow<'a, str>>,
@@ -44,7 +44,7 @@ struct Fields<'a> {
     others: Option<Others<'a>>,
 }
 
-/// The fields of a record (a stored timer) that have their defaults in most pending timers.
+/// The fields of a record that have their defaults in most pending timers.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Others<'a> {
     labels: Cow<'a, [Box<str>]>,
@@ -75,22 +75,22 @@ impl Default for Others<'_> {
     }
 }
 
-/// Returns the milliseconds from `from` to `to`. The result is negative if `to` is earlier. The result cannot overflow,
-/// because moments end in the year 9999, far below 2^63.
+/// Returns the milliseconds from `from` to `to`, negative if `to` is earlier. The result cannot overflow, because the
+/// latest moment is in the year 9999, far below 2^63 milliseconds.
 fn distance(from: UtcMillis, to: UtcMillis) -> i64 {
     to.as_millis().cast_signed().wrapping_sub(from.as_millis().cast_signed())
 }
 
-/// Returns the moment that is `distance` milliseconds before `moment`. Returns `None` if no such moment exists.
+/// Returns the moment that is `distance` milliseconds before `moment`. `None` if that is outside the range of moments.
 fn before(moment: UtcMillis, distance: i64) -> Option<UtcMillis> {
     let millis = moment.as_millis().checked_sub_signed(distance)?;
     Some(UtcMillis::from_millis(millis)).filter(|moment| moment.as_millis() == millis)
 }
 
-/// The reason why a record (a stored timer) cannot be read.
+/// The reason why a record cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// The record has this version, which this program does not read.
+    /// The record has this version, which this program cannot decode.
     Version(u8),
     /// The checksum does not match the id and the bytes: the record is damaged, or belongs to another id.
     Checksum,
@@ -110,7 +110,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Computes the checksum of a timer's id and its record. `record` has the record's bytes before the checksum.
+/// Computes the checksum of a timer's id and of the bytes `record`, which are those before the checksum.
 fn checksum(id: TimerId, record: &[u8]) -> [u8; CHECKSUM] {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&id.as_u128().to_be_bytes());
@@ -118,7 +118,7 @@ fn checksum(id: TimerId, record: &[u8]) -> [u8; CHECKSUM] {
     hasher.finalize().to_le_bytes()
 }
 
-/// Returns the record of a timer: the bytes that a store keeps.
+/// Encodes a timer as a record.
 pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
     let others = Others {
         labels: Cow::Borrowed(&timer.labels),
@@ -151,7 +151,7 @@ pub(crate) fn encode(timer: &Timer) -> Vec<u8> {
     record
 }
 
-/// Reads the timer with this id from its record. Fails if the record cannot be read.
+/// Decodes the record of the timer with this id.
 pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
     let version = *record.first().ok_or(Unreadable::Form)?;
     if version != VERSION {
@@ -189,14 +189,13 @@ pub(crate) fn decode(id: TimerId, record: &[u8]) -> Result<Timer, Unreadable> {
     })
 }
 
-/// Returns the namespace in a record, even if the other fields are unreadable. Returns `None` if the namespace is
-/// unreadable.
+/// Returns the namespace in a record, even if the other fields are unreadable. `None` if the namespace is unreadable.
 pub(crate) fn namespace(record: &[u8]) -> Option<&str> {
     split(record).map(|(namespace, _)| namespace)
 }
 
-/// Returns the namespace and the key that a damaged record seems to have. The namespace and the key help a person to
-/// find the timer.
+/// Returns the namespace and the key that a damaged record seems to have, so that a person can find the timer. `None`
+/// if the namespace is unreadable.
 pub(crate) fn seeming_name(record: &[u8]) -> Option<(&str, Option<String>)> {
     let (namespace, rest) = split(record)?;
     // The key is the first field after the namespace.
@@ -204,7 +203,7 @@ pub(crate) fn seeming_name(record: &[u8]) -> Option<(&str, Option<String>)> {
     Some((namespace, key.map(str::to_owned)))
 }
 
-/// Splits a record (a stored timer) into the namespace and the bytes after the namespace.
+/// Splits a record into the namespace and the bytes after the namespace.
 fn split(record: &[u8]) -> Option<(&str, &[u8])> {
     let (_version, rest) = record.split_first()?;
     let (length, rest) = rest.split_first()?;

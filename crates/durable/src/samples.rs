@@ -1,4 +1,4 @@
-//! Provides timers of every kind for tests, and compares bytes with the bytes in a file.
+//! Provides sample timers for tests, and compares encoded bytes with those in a file.
 
 use crate::phase::{Death, DeathReason, Lease, State, Token, Withdrawal};
 use crate::plan::{MissedInstants, Plan, Series};
@@ -21,8 +21,8 @@ pub(crate) fn plain() -> Timer {
     }
 }
 
-/// Returns a sample of each state of a timer. When a state is added to the enum, this function does not compile until
-/// the function returns a sample of the new state.
+/// Returns a sample of each state of a timer. If a state is added to the enum, this function does not compile until it
+/// is extended.
 pub(crate) fn states() -> Vec<State> {
     let lease = |withdrawn| {
         match withdrawn {
@@ -105,7 +105,7 @@ fn policies() -> Vec<Policy> {
     policies
 }
 
-/// Returns timers that together contain every form of every field, each with a name.
+/// Returns named timers that together contain each form of each field.
 pub(crate) fn timers() -> Vec<(String, Timer)> {
     let mut timers = vec![
         ("plain".to_owned(), plain()),
@@ -135,14 +135,14 @@ pub(crate) fn timers() -> Vec<(String, Timer)> {
     timers
 }
 
-/// Returns the first word of a value's debug text. For an enum this is the variant's name.
+/// Returns the first word of a value's debug text, which for an enum is the variant's name.
 pub(crate) fn variant(value: &impl core::fmt::Debug) -> String {
     let text = format!("{value:?}");
     text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
 }
 
-/// Fails unless the file has exactly these rows. Each row has a name and bytes. `file` is the path of the file below
-/// `src`.
+/// Fails, with the text `advice`, unless the file has exactly these rows. Each row has a name and bytes. `file` is a
+/// path relative to `src`.
 #[track_caller]
 pub(crate) fn assert_fixed(file: &str, rows: impl IntoIterator<Item = (String, Vec<u8>)>, advice: &str) {
     let mut lines = String::new();

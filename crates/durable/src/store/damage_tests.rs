@@ -1,5 +1,4 @@
-//! Tests damaged tables. Operations pass over a record that cannot be read, and over an entry that does not belong to
-//! its timer.
+//! Tests that operations skip unreadable records, and index entries that do not belong to their timers.
 
 use super::*;
 use crate::state::{Phase, State, Token};
@@ -10,7 +9,7 @@ use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use tourbillon::ManualClock;
 
-/// Returns the result of a store's answer. The store in memory answers at the first poll of the future.
+/// Returns the result of a future of the store in memory, which is ready at the first poll.
 fn now<T>(answer: impl Future<Output = Result<T, StoreError>>) -> T {
     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer.unwrap(),
@@ -28,7 +27,7 @@ fn at(millis: u64) -> UtcMillis {
     UtcMillis::from_millis(millis)
 }
 
-/// Makes a store with timers 1 to 4. Timer `n` is due at millisecond `n`, and the clock stands at millisecond 10.
+/// Makes a store with timers 1 to 4. Timer `n` is due at millisecond `n`, and the clock shows millisecond 10.
 fn store() -> (MemoryStore, ManualClock) {
     let clock = ManualClock::new();
     let store = MemoryStore::new(clock.clone());
@@ -46,7 +45,7 @@ fn key_of(timer: TimerId) -> Vec<u8> {
     timer.as_u128().to_be_bytes().into()
 }
 
-/// Cuts the bytes behind the namespace off a timer's record, so that the record cannot be read.
+/// Truncates a timer's record after the namespace, so that the record is unreadable.
 fn damage(store: &MemoryStore, timer: TimerId) {
     let mut tables = store.lock();
     let record = tables.tables[Table::Timers as usize].get_mut(&key_of(timer)).unwrap();
@@ -132,7 +131,7 @@ fn a_transaction_that_panics_leaves_nothing() {
     assert_eq!(now(store.check()), []);
 }
 
-/// Makes a store with timers 5 and 6, which have keys and a common label. The record of timer 5 is damaged.
+/// Makes a store in which timers 5 and 6 have keys and the same label, and the record of timer 5 is damaged.
 fn damaged_with_names() -> MemoryStore {
     let (store, _clock) = store();
     let due = at(20);
@@ -159,7 +158,7 @@ fn faults_of(store: &MemoryStore, table: Table) -> Vec<Option<TimerId>> {
 #[test]
 fn the_check_names_the_entries_that_a_record_set_aside_leaves_behind() {
     let store = damaged_with_names();
-    // The record is set aside. The store does not know its entries, so they stay.
+    // The store sets the record aside. It does not know the index entries of the record, so they stay.
     let cancel = |at: Address| now(store.apply(vec![Op::Cancel(at, None)], Durability::Volatile));
     assert_eq!(cancel(id(5).into()), [Outcome::NotFound]);
     for table in [Table::Keys, Table::Labels, Table::Due] {

@@ -1,10 +1,10 @@
-//! Computes the effect of operations apart from the stored data, for the authors of stores on a server.
+//! Computes the effect of operations without access to the stored data, for stores on a server.
 //!
-//! A store on a server cannot lock the server's data while it decides on the effect of an operation. The store reads
-//! the few timers that the operation names. A [`DryRun`] then computes the effect, and the store sends the [`Changes`]
-//! to the server. The server makes them only if the timers that the dry run was given have not changed since. If a
-//! timer has changed, the store reads it again and starts again. So the same code decides in all stores, and the
-//! operations mean the same.
+//! A store on a server cannot lock the server's data while it computes the effect of an operation. So the store reads
+//! the few timers that the operation names, and gives them to a [`DryRun`]. The dry run computes the effect, and the
+//! store sends the [`Changes`] to the server. The server makes the changes only if the given timers have not changed
+//! since they were read. If a timer has changed, the store reads the timers again and repeats the dry run. So the same
+//! code computes the effect of an operation in every store.
 //!
 //! A dry run assumes that timers which it was not given do not exist. The changes list these assumptions, and the
 //! server verifies them.
@@ -41,7 +41,7 @@ use tourbillon_words::UtcMillis;
 /// several versions share needs a separate layout for each version of records.
 pub const RECORD_VERSION: u8 = record::VERSION;
 
-/// Writes a timer as the bytes of a record. The record does not contain the timer's id.
+/// Encodes a timer as a record, the bytes that a store keeps. The record does not contain the timer's id.
 ///
 /// ```
 /// # use tourbillon_durable::UtcMillis;
@@ -57,24 +57,25 @@ pub fn encode(timer: &Timer) -> Vec<u8> {
     record::encode(timer)
 }
 
-/// Reads the timer `id` from a record. `None` if the record cannot be read.
+/// Decodes the record of the timer `id`. `None` if the record is not readable.
 #[must_use]
 pub fn decode(id: TimerId, record: &[u8]) -> Option<Timer> {
     record::decode(id, record).ok()
 }
 
-/// Checks the arguments of an operation. Fails if an argument is beyond a limit, or if no store can store the new
-/// timer. A store checks all operations of a batch before it applies the first operation.
+/// Checks the arguments of an operation. A store calls this function for all operations of a batch before it applies
+/// the first operation.
 ///
 /// # Errors
 ///
-/// Fails with [`StoreErrorKind::Limit`](super::StoreErrorKind::Limit).
+/// Fails with [`StoreErrorKind::Limit`](super::StoreErrorKind::Limit) if an argument exceeds a limit, or if a new timer
+/// is neither pending nor parked.
 pub fn admit(op: &Op) -> Result<(), StoreError> {
     super::ledger::admit(op)
 }
 
-/// Computes the outcomes and changes of operations on a store. The caller supplies the stored timers that the
-/// operations concern.
+/// Computes the outcomes of operations on a store, and the changes that they make. The caller supplies the stored
+/// timers that the operations name.
 #[derive(Debug)]
 pub struct DryRun {
     now: UtcMillis,
@@ -83,30 +84,31 @@ pub struct DryRun {
     remembered: BTreeMap<TimerId, UtcMillis>,
 }
 
-/// The changes that operations make to a store, and the assumptions about the store under which the changes are right.
+/// The changes that operations make to a store, and the assumptions under which these changes are correct.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// The changed timers. Before the store's server makes the changes, the server must verify all timers that the dry
-    /// run was given. Each given timer, changed or not, must still be the same.
+    /// The changed timers. Before the server makes the changes, it must verify that no timer that the dry run was given
+    /// has changed since it was read, even if the timer is not in this list.
     pub timers: Vec<Change>,
-    /// The ids that no timer on the store's server may have when the changes are made.
+    /// The ids of timers that the dry run assumes not to exist. The server must verify that no timer has such an id.
     pub absent: Vec<TimerId>,
-    /// The keys that no timer on the store's server may have when the changes are made.
+    /// The keys that the dry run assumes to be free. The server must verify that no timer owns such a key.
     pub free: Vec<KeyOf>,
-    /// The ids that the store's server must not remember as ids of ended timers.
+    /// The ids that the dry run assumes to be forgotten. The server must verify that it does not remember such an id as
+    /// the id of an ended timer.
     pub forgotten: Vec<TimerId>,
-    /// The ids of the timers that the changes end. The server must remember each id until the moment in its pair.
+    /// The ids of ended timers that the server must remember, each until the given moment.
     pub remember: Vec<(TimerId, UtcMillis)>,
-    /// The ids of ended timers that the store's server must no longer remember.
+    /// The ids of ended timers that the server must forget.
     pub forget: Vec<TimerId>,
 }
 
 /// The change of one timer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// The timer before the change, as the caller has given it to the dry run. `None` for a new timer.
+    /// The timer before the change, as the caller gave it to the dry run. `None` for a new timer.
     pub before: Option<Timer>,
-    /// The timer after the change, as the server must store it. `None` if the server must remove the timer.
+    /// The timer that the server must store. `None` if the server must remove the timer.
     pub after: Option<Timer>,
 }
 
@@ -117,7 +119,7 @@ impl DryRun {
         Self { now, tables: KnownTables::default(), before: BTreeMap::new(), remembered: BTreeMap::new() }
     }
 
-    /// Adds a stored timer to the timers from which the dry run computes its result.
+    /// Gives a stored timer to the dry run.
     pub fn know(&mut self, timer: &Timer) {
         for (table, key, value) in entries(timer) {
             self.tables.entries[table as usize].insert(key, value);
@@ -125,8 +127,7 @@ impl DryRun {
         self.before.insert(timer.id, timer.clone());
     }
 
-    /// Adds the id of an ended timer to the ids from which the dry run computes its result. The store remembers the id
-    /// until the moment `until`.
+    /// Gives the dry run the id of an ended timer. The store remembers the id until the moment `until`.
     pub fn know_remembered(&mut self, id: TimerId, until: UtcMillis) {
         let key = id.as_u128().to_be_bytes();
         let moment = until.as_millis().to_be_bytes();
@@ -134,11 +135,11 @@ impl DryRun {
         self.remembered.insert(id, until);
     }
 
-    /// Computes the outcome and the changes of an operation.
+    /// Computes the outcome of an operation, and the changes that it makes.
     ///
     /// # Errors
     ///
-    /// Fails if an argument of the operation is beyond a limit.
+    /// Fails if an argument of the operation exceeds a limit.
     ///
     /// # Examples
     ///
@@ -163,11 +164,12 @@ impl DryRun {
         Ok((outcome, self.changes()))
     }
 
-    /// Computes the outcomes and the changes of several operations. They are applied in order, as one transaction.
+    /// Computes the outcomes of several operations, and the changes that they make together. The operations are applied
+    /// in order, as one transaction.
     ///
     /// # Errors
     ///
-    /// Fails if an operation has an argument beyond a limit.
+    /// Fails if an argument of an operation exceeds a limit.
     ///
     /// # Examples
     ///
@@ -194,22 +196,22 @@ impl DryRun {
         Ok((outcomes?, self.changes()))
     }
 
-    /// Ends the expired leases among all timers that the dry run was given.
+    /// Computes the changes that end the expired leases of the timers that the dry run was given.
     ///
     /// # Errors
     ///
-    /// Fails only because of a fault in this crate.
+    /// Fails only because of a bug in this crate.
     pub fn reap(mut self) -> Result<(Reaped, Changes), StoreError> {
         let reaped = Ledger::new(&mut self.tables, self.now).reap(u32::MAX, false)?;
         Ok((reaped, self.changes()))
     }
 
-    /// Computes the changes of an import of a backup's timers, as [`TimerStore::import`](super::TimerStore::import)
+    /// Computes the changes that import the timers of a backup, as [`TimerStore::import`](super::TimerStore::import)
     /// describes.
     ///
     /// # Errors
     ///
-    /// Fails if a timer is beyond a limit, or if two of the timers have the same id or key.
+    /// Fails if a field of a timer exceeds a limit, or if another imported or given timer has the same id or key.
     ///
     /// # Examples
     ///
@@ -266,7 +268,7 @@ impl DryRun {
         let remember = recent.iter().filter(is_new).map(|(id, until)| (*id, *until)).collect();
         let mut forget: Vec<TimerId> =
             self.remembered.keys().filter(|id| !recent.contains_key(id)).copied().collect();
-        // The stored data may have an entry that was removed here without a read.
+        // The server may have an entry that was removed here without a read.
         forget.extend(asked.removed.into_iter().filter(|id| !recent.contains_key(id)));
         forget.sort_unstable();
         forget.dedup();
@@ -279,14 +281,15 @@ fn id_of(key: &[u8]) -> TimerId {
     TimerId::from_u128(u128::from_be_bytes(bytes))
 }
 
-/// The table entries of the timers that the dry run was given, and the keys that reads did not find.
+/// The table entries of the timers that the dry run was given, and the keys of the entries that a read or a removal did
+/// not find.
 #[derive(Debug, Default)]
 struct KnownTables {
     entries: [BTreeMap<Vec<u8>, Vec<u8>>; Table::ALL.len()],
     asked: RefCell<Missed>,
 }
 
-/// The keys of table entries that a read or a removal did not find. [`Changes`] lists these keys as assumptions.
+/// The keys of table entries that a read or a removal did not find. [`Changes`] lists them as assumptions.
 #[derive(Debug, Default)]
 struct Missed {
     timers: BTreeSet<TimerId>,

@@ -4,7 +4,7 @@ use core::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// An error of a store. An operation that fails with this error has had no effect, unless the kind is
+/// An error of a store. The failed operation has had no effect, unless the kind is
 /// [`Unknown`](StoreErrorKind::Unknown).
 #[derive(Clone, Debug)]
 pub struct StoreError {
@@ -23,19 +23,19 @@ pub enum StoreErrorKind {
     NewerSchema,
     /// The store was written by an earlier version of this crate, in a format that this version cannot read.
     OlderSchema,
-    /// The store's files, or its server, cannot be written to.
+    /// The store's files or its server do not accept writes.
     ReadOnly,
-    /// The disk is full, or the memory of the store's server is full. The store takes changes again once there is room.
+    /// The disk, or the memory of the store's server, is full. The store accepts changes again once there is room.
     Full,
     /// The store's structure is damaged.
     Corrupt,
-    /// An argument is beyond a limit.
+    /// An argument exceeds a limit.
     Limit,
     /// The store has been closed, or has stopped after an earlier error.
     Closed,
-    /// The system failed to read or write.
+    /// The operating system reported an error for a read or a write.
     Io,
-    /// The answer was lost, so the operation may or may not have had its effect. The caller may repeat the operation.
+    /// The answer was lost, so the operation may or may not have taken effect. The caller may repeat the operation.
     Unknown,
 }
 
@@ -52,7 +52,8 @@ impl StoreError {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// Makes an error of the kind `kind`. The new error keeps `source`, the error that caused the failure.
+    /// Makes an error of the kind `kind` with the message of `source`, the error that caused the failure. The new error
+    /// keeps `source`.
     ///
     /// ```
     /// use std::error::Error as _;
@@ -72,7 +73,7 @@ impl StoreError {
         self.kind
     }
 
-    /// Returns whether a repetition of the failed operation may succeed later.
+    /// Returns whether the failed operation may succeed if it is repeated later.
     ///
     /// ```
     /// use tourbillon_durable::store::{StoreError, StoreErrorKind};

@@ -1,4 +1,4 @@
-//! Lets a test stop the process at certain places in a [`RedbStore`](super::RedbStore).
+//! Lets a test act at certain places in the code of a [`RedbStore`](super::RedbStore), for example to stop the process.
 //!
 //! Without the feature `failpoints` the calls at these places do nothing.
 
@@ -6,33 +6,33 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Point {
-    /// The database file of a new store is still empty. The journal's file notes that the database is being made.
+    /// The database file of a new store is still empty. The journal's file has a note that the database is being
+    /// created.
     MakingNoted,
-    /// The database of a new store is complete. The journal's file still notes that the database is being made.
+    /// The database of a new store is complete. The journal's file still has the note that the database is being
+    /// created.
     DatabaseMade,
-    /// An opening of the store has read the records of the journal. None of their operations has been applied again
-    /// yet.
+    /// An opening of the store has read the records of the journal, and is about to replay them.
     BeforeReplay,
-    /// An opening of the store has applied the operations of one journal record again.
+    /// An opening of the store has replayed a record of the journal.
     InReplay,
-    /// An opening of the store has applied the operations of all journal records again, in memory only.
+    /// An opening of the store has replayed all records of the journal, in memory only.
     AfterReplay,
-    /// An opening of the store has ended the leases of earlier processes, and the disk has this change.
+    /// An opening of the store has ended leases of earlier processes, and this change is on the disk.
     LeasesEnded,
-    /// The store has received a batch of requests that ends deliveries.
+    /// The store has received a batch of requests that includes ends of deliveries.
     EndsReceived,
-    /// The database's memory has the changes of a batch that ends deliveries.
+    /// A batch that includes ends of deliveries has been committed in the database's memory.
     EndsCommitted,
-    /// The database's memory has the changes of a batch that claims timers.
+    /// A batch that includes a claim has been committed in the database's memory.
     ClaimCommitted,
     /// The store is about to write records to the journal.
     BeforeJournalWrite,
-    /// The store has written records to the journal, and has not synced these records yet.
+    /// The store has written records to the journal, but has not synced them yet.
     AfterJournalWrite,
-    /// The store has synced records of the journal. The seal, the mark that all records were synced, is not written
-    /// yet.
+    /// The store has synced records of the journal, but has not yet written the seal, which marks them as synced.
     AfterJournalSync,
-    /// The store is about to send the answers of a batch to the callers.
+    /// The store is about to answer the callers of a batch.
     BeforeAnswers,
     /// A checkpoint is about to commit the database to the disk.
     BeforeCheckpoint,
@@ -40,9 +40,10 @@ pub enum Point {
     InDatabaseWrite,
     /// The store has synced the database file. One commit syncs the file several times.
     AfterDatabaseSync,
-    /// A checkpoint has committed the database to the disk. The journal still has the records of the committed changes.
+    /// A checkpoint has committed the database to the disk. The journal still contains the records of the committed
+    /// changes.
     BeforeJournalReset,
-    /// A checkpoint, which commits the database to the disk, has ended.
+    /// A checkpoint has ended.
     AfterCheckpoint,
     /// The store has compacted the database. The checkpoint after the compaction has not begun yet.
     AfterCompaction,
@@ -77,8 +78,8 @@ impl Point {
 #[cfg(feature = "failpoints")]
 static HOOK: std::sync::OnceLock<Box<dyn Fn(Point) + Send + Sync>> = std::sync::OnceLock::new();
 
-/// Sets the function that each store of this process calls when it reaches a point. The function runs on the thread
-/// that reaches the point. Only the first function that a process sets counts.
+/// Sets the function that every store of this process calls when it reaches a point. The function runs on the thread
+/// that reaches the point. Only the first call of `on_reach` in a process has an effect.
 #[cfg(feature = "failpoints")]
 pub fn on_reach(hook: impl Fn(Point) + Send + Sync + 'static) {
     // A second function is dropped, as documented.

@@ -1,19 +1,20 @@
-//! Describes lists of stored timers, which are read a page at a time.
+//! Describes lists of stored timers. A store returns a list a page at a time.
 
 use crate::state::Phase;
 use crate::timer::Timer;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// Chooses the timers of a list: those that meet all given conditions. Without conditions the list has all timers.
+/// The conditions that the timers of a list meet, and the order of the list. Without conditions the list has all
+/// timers.
 ///
-/// One condition chooses the index by which the store finds the timers. The store tries the conditions in this order:
-/// the label, the beginning of the key (except for dead timers), the reason, the phase.
+/// The store finds the timers by an index. The first of these conditions that is given selects the index: the label,
+/// the beginning of the key (except for dead timers), the reason, the phase.
 ///
-/// The list has the order of the index. Labelled timers come by id, and timers with a key prefix by key. Pending
-/// timers, and timers parked for a given reason, come by due moment. Leased timers come by the end of the lease, and
-/// dead timers by the moment of death. Without any of the four conditions the timers come by id. Each order can be
-/// reversed.
+/// The list has the order of the index. Labelled timers are listed by id, and timers with a key prefix by key. Pending
+/// timers, and timers parked for a given reason, are listed by due moment. Leased timers are listed by the end of the
+/// lease, and dead timers by the moment of death. Without any of the four conditions the timers are listed by id. Each
+/// order can be reversed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Filter {
@@ -22,13 +23,13 @@ pub struct Filter {
     pub namespace: Option<Box<str>>,
     /// The label that each listed timer has. `None` does not restrict the list.
     pub label: Option<Box<str>>,
-    /// The beginning of the listed timers' keys. `None` does not restrict the list. A dead timer has given up its key,
-    /// so its key finds it only if `phase` is dead. A timer that was withdrawn during its delivery is not listed by its
-    /// key.
+    /// The beginning of the listed timers' keys. `None` does not restrict the list. A dead timer no longer owns its
+    /// key, so it is listed by its key only if `phase` is dead. A timer that was withdrawn during its delivery is not
+    /// listed by its key.
     pub key_prefix: Option<Box<str>>,
     /// The phase of the listed timers. `None` does not restrict the list.
     pub phase: Option<Phase>,
-    /// The kind of the listed timers: the name that selects their handler. `None` does not restrict the list.
+    /// The kind of the listed timers. `None` does not restrict the list.
     pub kind: Option<Box<str>>,
     /// The reason for which the listed timers are parked. `None` does not restrict the list.
     pub reason: Option<Box<str>>,
@@ -36,15 +37,15 @@ pub struct Filter {
     pub due_after: Option<UtcMillis>,
     /// The moment before which the listed timers are due. `None` does not restrict the list.
     pub due_before: Option<UtcMillis>,
-    /// The moment after which the listed timers were made. `None` does not restrict the list. The moment may be in the
-    /// future, because a clock that was ahead may have made timers.
+    /// The moment after which the listed timers were created. `None` does not restrict the list. The moment may be in
+    /// the future, because timers may have been created while the clock was ahead.
     pub created_after: Option<UtcMillis>,
     /// Whether the list has the reverse order.
     pub descending: bool,
 }
 
 impl Filter {
-    /// Returns the namespace to which the filter restricts the list; `None` if the list has timers of all namespaces.
+    /// Returns the namespace to which the filter restricts the list. `None` if the list has timers of all namespaces.
     ///
     /// ```
     /// use tourbillon_durable::store::Filter;
@@ -59,7 +60,7 @@ impl Filter {
         self.namespace.as_deref().or(is_in_one.then_some(""))
     }
 
-    /// Returns whether the filter has no conditions other than the namespace and the phase.
+    /// Returns whether the namespace and the phase are the only conditions of the filter.
     pub(crate) fn is_by_phase(&self) -> bool {
         let Self { namespace, phase, descending, .. } = self;
         let by_phase =
@@ -97,13 +98,13 @@ impl Filter {
     }
 }
 
-/// The place in a list at which the next page begins. A cursor is valid only with the filter of the page that contained
-/// the cursor.
+/// The place in a list at which the next page begins. A cursor is valid only with the filter of the page that returned
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor(pub(crate) Box<[u8]>);
 
 impl Cursor {
-    /// Makes a cursor from bytes that a store has chosen. Only the same store understands the bytes.
+    /// Makes a cursor from bytes that a store has chosen. Other stores do not understand the bytes.
     ///
     /// ```
     /// use tourbillon_durable::store::Cursor;
@@ -122,17 +123,17 @@ impl Cursor {
     }
 }
 
-/// A page of a list of timers: a store's answer to one request.
+/// A page of a list of timers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// The timers of the page. The page may have fewer timers than asked for, or none, because the filter left out many
-    /// timers that the store read.
+    /// The timers of the page. The page may have fewer timers than the caller asked for, or no timers, because the
+    /// filter has excluded many timers that the store has read.
     ///
-    /// Two kinds of filters give pages with timers until the list ends: a filter with only a namespace, and a filter
-    /// with only a namespace and a phase. The page of such a filter is full if the namespace has at most 2,000 timers,
-    /// or if the phase is parked or dead. The exception is a namespace with more than a million timers (50,000 on
-    /// Redis). A page of its pending or leased timers may be empty if 20,000 timers of other namespaces come first.
+    /// If the filter has only a namespace, or only a namespace and a phase, no page is empty until the list ends. A
+    /// page of such a filter is full if the namespace has at most 2,000 timers, or if the phase is parked or dead. The
+    /// exception is a namespace with more than a million timers (50,000 on Redis): a page of its pending or leased
+    /// timers may be empty if 20,000 timers of other namespaces precede them.
     pub timers: Vec<Timer>,
-    /// The place at which the next page begins; `None` at the end of the list.
+    /// The place at which the next page begins. `None` at the end of the list.
     pub next: Option<Cursor>,
 }

@@ -1,7 +1,7 @@
-//! A store in front of another store, with a hook that sees each call.
+//! A store that wraps another store, and passes each call through a hook.
 //!
-//! A hook adds something to a store without a change of the store: measurements, limits, faults for tests. The hook has
-//! one method for all calls. So a new method of [`TimerStore`] is passed on in a single place.
+//! A hook adds measurements, limits, or faults for tests to a store without changing the store. A hook answers all
+//! calls in one method, so it need not change when [`TimerStore`] gets a new method.
 
 use super::{
     Answer, Claimant, Claimed, Counts, Cursor, Durability, Fault, Filter, Horizon, Leased, Limit,
@@ -13,8 +13,7 @@ use core::fmt;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// A call of a [`TimerStore`] method that returns an answer, in the form that a [`Hook`] sees. Each variant is named
-/// like its method.
+/// A call of a [`TimerStore`] method that returns an [`Answer`], as a [`Hook`] sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Call<'a> {
@@ -33,7 +32,7 @@ pub enum Call<'a> {
     Upcoming,
     /// A call of [`TimerStore::get`].
     Get,
-    /// A call of [`TimerStore::list`], with the greatest number of timers that the page may have.
+    /// A call of [`TimerStore::list`], with the limit for the number of timers in the page.
     List(u32),
     /// A call of [`TimerStore::counts`].
     Counts,
@@ -92,11 +91,11 @@ pub trait Hook: Send + Sync + 'static {
     /// The data that [`see`](Self::see) copies from a call, for [`answer`](Self::answer).
     type Seen: Send;
 
-    /// Sees a call before the store gets the call. Returns a copy of the data that [`answer`](Self::answer) needs,
-    /// because the store takes the operations.
+    /// Copies the data of a call that [`answer`](Self::answer) needs. The data must be copied before the call reaches
+    /// the store, because the store consumes the call's arguments.
     fn see(&self, call: Call<'_>) -> Self::Seen;
 
-    /// Answers a call. The call reaches the store behind the hook only when `pass_on` is called.
+    /// Answers a call. The wrapped store gets the call only if the hook calls `pass_on`.
     fn answer<'a, T: Send + 'a>(
         &'a self,
         seen: Self::Seen,
@@ -124,14 +123,14 @@ pub trait Hook: Send + Sync + 'static {
     }
 }
 
-/// A store that passes its calls on to another store, through a [`Hook`].
+/// A store that passes its calls through a [`Hook`] to another store.
 pub struct Hooked<H> {
     store: Arc<dyn TimerStore>,
     hook: H,
 }
 
 impl<H: Hook> Hooked<H> {
-    /// Puts a hook in front of `store`.
+    /// Wraps `store` with a hook.
     pub fn new(store: Arc<dyn TimerStore>, hook: H) -> Self {
         Self { store, hook }
     }
@@ -141,13 +140,13 @@ impl<H: Hook> Hooked<H> {
         &self.hook
     }
 
-    /// Returns the store behind the hook.
+    /// Returns the wrapped store.
     pub fn inner(&self) -> &Arc<dyn TimerStore> {
         &self.store
     }
 }
 
-/// Puts the hook in front of a new store in memory, for tests.
+/// Wraps a new store in memory with the default hook, for tests.
 impl<H: Hook + Default> Default for Hooked<H> {
     fn default() -> Self {
         Self::new(Arc::new(MemoryStore::default()), H::default())

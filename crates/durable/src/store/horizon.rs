@@ -7,7 +7,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// The ends of a [`Horizon`]'s spans (rows), as times from now. The last span has no end, and so no entry here.
+/// The ends of a [`Horizon`]'s spans, as times from now. The last span has no end, so it has no entry here.
 const WITHIN: [Duration; 10] = [
     Duration::ZERO,
     Duration::from_secs(MINUTE),
@@ -21,32 +21,33 @@ const WITHIN: [Duration; 10] = [
     Duration::from_secs(3_650 * DAY),
 ];
 
-/// The index in [`WITHIN`] of the span of time that ends in an hour. The spans up to this index end at an exact
-/// millisecond. Later spans end with a full hour of UTC.
+/// The index in [`WITHIN`] of the span that ends in an hour. The spans up to this index end exactly at the time that
+/// `WITHIN` gives. Later spans end with a full hour of UTC.
 pub(crate) const AN_HOUR: usize = 3;
 
-/// The numbers of pending timers by the time until they are due. The spans of time grow logarithmically.
+/// The counts of pending timers by the time until they are due. The time is divided into spans, and later spans are
+/// longer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Horizon {
-    /// The store's time when the timers were counted. The first span ends at this moment.
+    /// The store's time when it counted the timers. The first span ends at this moment.
     pub now: UtcMillis,
-    /// The spans of time, in order. Each span begins at the end of the span before. The first span has the timers that
-    /// are already due. The next spans end in 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365 days
-    /// and 3,650 days. The last span has no end.
+    /// The spans of time, in order. Each span begins at the end of the previous span. The first span counts the timers
+    /// that are already due. The next spans end in 1 minute, 10 minutes, 1 hour, 6 hours, 1 day, 7 days, 30 days, 365
+    /// days and 3,650 days. The last span has no end.
     pub spans: Vec<Span>,
     /// The number of pending timers that no span counts. Each uncounted timer is due in a span whose count is a lower
     /// bound.
     pub unplaced: u64,
 }
 
-/// A row of a [`Horizon`]: the timers that are due between the end of the row before and the end of this row.
+/// A span of time in a [`Horizon`], with the count of the timers that are due in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The longest time until a timer of this span is due. Zero for the span of timers that are already due, and `None`
-    /// for the last span.
+    /// The time from [`Horizon::now`] to the end of the span. Zero for the span of timers that are already due, and
+    /// `None` for the last span.
     pub within: Option<Duration>,
-    /// The last moment of the span. A span that ends in 6 hours or later ends with the last millisecond of an hour of
-    /// UTC.
+    /// The last moment of the span. If `within` is 6 hours or more, this is the last millisecond of an hour of UTC, up
+    /// to an hour later than `within` says.
     pub until: UtcMillis,
     /// The number of pending timers that are due in this span.
     pub count: u64,
@@ -55,7 +56,7 @@ pub struct Span {
 }
 
 impl Horizon {
-    /// Makes a horizon at the moment `now`, with counts of zero. A store then [adds](Self::add) its timers.
+    /// Makes a horizon at the moment `now` with counts of zero, to which a store [adds](Self::add) its timers.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -102,7 +103,7 @@ impl Horizon {
         self.spans.partition_point(|span| span.until < due)
     }
 
-    /// Returns the number of timers in all spans together.
+    /// Returns the sum of the counts of all spans.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -124,7 +125,7 @@ pub(crate) fn hour_of(moment: UtcMillis) -> u32 {
     u32::try_from(moment.as_millis() / (HOUR * 1_000)).unwrap_or(u32::MAX)
 }
 
-/// Returns the first moment of an hour. `hour` is a number that [`hour_of`] returns.
+/// Returns the first moment of an hour. `hour` is the number that [`hour_of`] returns for this hour.
 pub(crate) fn start_of(hour: u32) -> UtcMillis {
     UtcMillis::from_millis(u64::from(hour) * HOUR * 1_000)
 }

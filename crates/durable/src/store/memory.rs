@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// A store in memory, for tests. With a manual clock, years pass at once. All timers are lost when the store is
-/// dropped. The store ignores the durability that a change asks for.
+/// A store in memory, for tests. With a manual clock, a test can advance the store's time by years at once. All timers
+/// are lost when the store is dropped. The store ignores the requested durability.
 pub struct MemoryStore {
     tables: Mutex<InMemory>,
     clock: Arc<dyn Clock>,
@@ -45,7 +45,7 @@ impl Wakers {
 
 type Sorted = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The tables of a store in memory. `changed` has the old values of the entries that the present transaction has
+/// The tables of a store in memory. `changed` has the old values of the entries that the current transaction has
 /// changed.
 #[derive(Default)]
 struct InMemory {
@@ -115,7 +115,7 @@ impl Default for MemoryStore {
 }
 
 impl MemoryStore {
-    /// Makes an empty store. The clock `clock` counts from the start of 1970.
+    /// Makes an empty store with a clock that counts from the start of 1970.
     ///
     /// ```
     /// use std::time::Duration;
@@ -140,8 +140,7 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a transaction that makes no claim by shares (with a part of the claim for each namespace).
-    /// [`transact_in_turn`](Self::transact_in_turn) is for such claims.
+    /// Runs the transaction `act`. A claim by shares uses [`transact_in_turn`](Self::transact_in_turn) instead.
     fn transact<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>) -> Result<R, StoreError>,
@@ -149,15 +148,14 @@ impl MemoryStore {
         self.transact_in_turn(|ledger, _| act(ledger))
     }
 
-    /// Runs a transaction that may claim by shares (with a part of the claim for each namespace). The transaction gets
-    /// the [`Turns`], the record of how far claims have read the index of due timers. After a failure, the store takes
-    /// the changes back and resets the turns.
+    /// Runs the transaction `act` with the store's [`Turns`], which a claim by shares needs. If `act` fails, undoes its
+    /// changes and resets the turns.
     fn transact_in_turn<R>(
         &self,
         act: impl FnOnce(&mut Ledger<&mut InMemory>, &mut Turns) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let mut tables = self.lock();
-        // A transaction that panicked has left its changes behind.
+        // Undoes the changes of a transaction that panicked.
         tables.roll_back();
         let mut turns = core::mem::take(&mut tables.turns);
         let mut ledger = Ledger::new(&mut *tables, self.now());
@@ -175,7 +173,7 @@ impl MemoryStore {
                 }
                 Ok(result)
             }
-            // The turns stay empty, so claims read the index from its start again.
+            // The turns stay empty, so the next claim reads the index from its start.
             Err(error) => {
                 tables.roll_back();
                 Err(error)

@@ -1,9 +1,10 @@
-//! The interface of a store: its operations on timers, in words that name neither a table nor a script.
+//! Defines the interface of a store, independently of the database behind it.
 //!
-//! A store keeps timers and decides by its own clock which of them are due. It is *claim-based*: a holder gets a timer
-//! for a time, and the timer stays stored until the holder reports an end. All changes are [`Op`]s. A store applies the
-//! transitions of [`step`](crate::state::step) to its timers. So an operation has the same effect in all stores, which
-//! the tests of the crate `tourbillon-conformance` check.
+//! A store keeps timers and decides by its own clock which of them are due. It is *claim-based*: a claim leases a due
+//! timer to a process for a limited time. A timer that is delivered at least once stays stored until that process
+//! reports the end of the delivery. Callers change timers by [`Op`]s. Every store applies the transitions of
+//! [`step`](crate::state::step), so an operation has the same effect in each store. The tests of the crate
+//! `tourbillon-conformance` check this.
 
 pub mod dry_run;
 mod error;
@@ -50,20 +51,20 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 /// The worst failure that an acknowledged change must survive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// The change need not survive a failure. The change is in memory when the call returns, and in the file some 20 ms
-    /// later. The change is lost if the process dies in between.
+    /// The change need not survive a failure. When the call is answered, the change is only in memory. It is in the
+    /// file about 20 ms later, and is lost if the process dies in between.
     Volatile,
-    /// The change must survive the death of the process, by SIGKILL for example. The operating system has the change
-    /// when the call returns, and the disk has the change some 20 ms later. The change is lost if the machine loses
-    /// power in between.
+    /// The change must survive the death of the process, for example by SIGKILL. When the call is answered, the
+    /// operating system has the change. It is on the disk about 20 ms later, and is lost if the machine loses power in
+    /// between.
     ProcessCrash,
-    /// The change must survive a loss of power. The change is on the disk when the call returns. Callers that wait at
-    /// the same time share one write.
+    /// The change must survive a loss of power. When the call is answered, the change is on the disk. Callers that wait
+    /// at the same time share one write.
     #[default]
     PowerLoss,
 }
 
-/// Decides the fate of a new timer if another timer already has its key.
+/// Decides what happens to a new timer whose key another timer already has.
 ///
 /// ```
 /// use tourbillon_durable::Spec;
@@ -78,8 +79,8 @@ pub enum IfPresent {
     /// The store refuses the new timer.
     #[default]
     Reject,
-    /// The old timer stays, even during its delivery, and the store drops the new timer. The outcome contains the old
-    /// timer's phase.
+    /// The old timer stays, even if it is being delivered, and the store drops the new timer. The outcome contains the
+    /// old timer's phase.
     Keep,
     /// The new timer replaces the old timer.
     Replace,
@@ -94,13 +95,13 @@ pub enum IfPresent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Op {
-    /// Stores a new timer. If a timer with the new timer's id is stored, nothing changes ([`Outcome::Repeated`]). An id
-    /// that the caller chose ([`has_chosen_id`](Timer::has_chosen_id)) counts as stored for another hour after the
-    /// timer's end. So after a lost answer, an operation with a chosen id is safe to repeat. With any other id, a
-    /// repetition may store the timer again after its end.
+    /// Stores a new timer. If the store already has a timer with this id, nothing changes, and the outcome is
+    /// [`Outcome::Repeated`]. An id that the caller chose ([`has_chosen_id`](Timer::has_chosen_id)) counts as stored
+    /// until an hour after the timer's end, so a caller can safely repeat the operation after a lost answer. With any
+    /// other id, a repeated operation may store the timer again after its end.
     Place(Box<Timer>, IfPresent),
-    /// Withdraws the timer at an address. If an id is given, the timer at the address must have the id. A dead timer is
-    /// dropped.
+    /// Withdraws the timer at an address. If an id is given and the timer has another id, the outcome is
+    /// [`Outcome::NotFound`]. A dead timer is removed.
     Cancel(Address, Option<TimerId>),
     /// Withdraws timers of a namespace that have a label, up to a limit. Dead timers are withdrawn, too.
     CancelLabelled {
@@ -111,8 +112,8 @@ pub enum Op {
         /// The greatest number of timers that the operation withdraws.
         limit: u32,
     },
-    /// Moves the due moment of a timer, unless the timer is being delivered. An occurrence of a series keeps its
-    /// scheduled instant. So the later occurrences of the series do not move.
+    /// Moves the due moment of a pending or parked timer. An occurrence of a series keeps its scheduled instant, so the
+    /// later occurrences of the series do not move.
     Move(Address, UtcMillis),
     /// Stops the deliveries of a timer or of a series until [`Op::Resume`].
     Pause(Address),
@@ -120,7 +121,8 @@ pub enum Op {
     Resume(Address),
     /// Ends a delivery that succeeded. The same transaction stores the next occurrence of a series.
     Ack(TimerId, Token),
-    /// Ends a delivery that came too late. The same transaction stores the next occurrence of a series.
+    /// Ends a delivery that was skipped because it was too late. The same transaction stores the next occurrence of a
+    /// series.
     Skip(TimerId, Token),
     /// Ends a delivery that failed, with the given failure.
     Fail(TimerId, Token, Failure),
@@ -128,24 +130,24 @@ pub enum Op {
     Snooze(TimerId, Token, UtcMillis),
     /// Ends a lease whose delivery has not begun. The timer is pending again.
     Release(TimerId, Token),
-    /// Stores a timer again with a new state, after a claim has removed the timer. A claim removes a timer that is
-    /// delivered at most once. A caller stores the timer again if the timer was not delivered, or if its handler has
-    /// snoozed or parked the timer. If another timer has the timer's key by now, the timer is stored without the key.
-    /// If a timer with the same id is stored, nothing changes.
+    /// Stores a timer again, with a new state. The timer is delivered at most once, so its claim has removed it. A
+    /// caller stores it again if the delivery did not begin, or if the handler has snoozed or parked the timer. If
+    /// another timer has taken the key since the claim, the timer is stored without a key. If the store already has a
+    /// timer with this id, nothing changes.
     ///
     /// The token is the token of the claim. A store whose answers can be lost recognizes a repeated operation by the
-    /// token, and stores nothing twice. Such a store answers [`Outcome::Repeated`]. If the store cannot tell any more,
+    /// token, and answers [`Outcome::Repeated`]. If the store no longer knows whether an earlier attempt took effect,
     /// the answer is [`Refusal::Stale`].
     Return(Box<Timer>, Token),
-    /// Ends a lease and parks the timer for a reason, a limit of the user's for example.
+    /// Ends a lease and parks the timer for a reason, for example a limit that the user has set.
     Park(TimerId, Token, Box<str>),
-    /// Makes timers pending again that are parked for a reason. The number is the greatest number of unparked timers.
-    /// An occurrence of a paused series becomes paused instead, and does not count. Unparking the reason [`PAUSED`]
+    /// Makes timers that are parked for a reason pending again, up to the given number of timers. An occurrence of a
+    /// paused series becomes paused instead, and does not count towards the number. Unparking the reason [`PAUSED`]
     /// resumes the timers.
     Unpark(Box<str>, u32),
-    /// Makes a dead timer due, so that it is delivered again.
+    /// Makes a dead timer pending and due now, with its counts of deliveries and failures reset.
     Replay(TimerId),
-    /// Makes a timer due now. A dead timer is replayed, and a parked timer is pending again.
+    /// Makes a timer due now. A dead timer is replayed, and a parked timer becomes pending.
     Fire(Address),
 }
 
@@ -162,7 +164,7 @@ pub enum Outcome {
         /// The id of the timer that keeps the key.
         id: TimerId,
         /// The phase of the timer that keeps the key. If the phase is [`Phase::Leased`], a delivery of that timer has
-        /// begun. Its handler may have read data that were older than this call.
+        /// begun, and its handler may have read data from before this call.
         was: Phase,
     },
     /// The new timer has replaced another timer.
@@ -175,24 +177,24 @@ pub enum Outcome {
         /// still succeed.
         was: Phase,
     },
-    /// Another timer has the key. The outcome hands the refused timer back.
+    /// Another timer has the key, so the store has refused the new timer.
     KeyExists {
         /// The id of the timer that has the key.
         holder: TimerId,
-        /// The new timer that the store refused.
+        /// The refused timer.
         refused: Box<Timer>,
     },
-    /// The timer was withdrawn, and no delivery of the timer begins any more. The outcome hands the timer back.
+    /// The timer was withdrawn, and no further delivery of the timer begins. The outcome returns the timer.
     Cancelled(Box<Timer>),
     /// The timer was withdrawn after its delivery had begun. No further delivery follows.
     InFlight(TimerId),
-    /// The timers with the label were withdrawn. Deliveries of some of the timers may have begun before.
+    /// Timers with the label were withdrawn. Deliveries of some of them may already have begun.
     CancelledMany {
         /// The number of withdrawn timers, including those whose deliveries had begun.
         cancelled: u32,
         /// The number of withdrawn timers whose deliveries had begun.
         in_flight: u32,
-        /// Whether timers with the label are left for a further call.
+        /// Whether further timers with the label are left, which another call can withdraw.
         more: bool,
     },
     /// The operation has changed the timer as the caller asked.
@@ -205,14 +207,14 @@ pub enum Outcome {
         phase: Phase,
         /// The id of the next occurrence of the series. `None` if no occurrence follows.
         next: Option<TimerId>,
-        /// The number of instants of the series that were left out because they had already passed.
+        /// The number of instants of the series that were skipped because they had already passed.
         skipped: u64,
     },
     /// The number of timers that the operation has made pending again. If the number is below the limit, no timer is
-    /// parked for the reason any more.
+    /// parked for the reason any longer.
     Unparked(u32),
-    /// No timer is stored under the id or key. A claim removes a timer that is delivered at most once. So the delivery
-    /// of such a timer may still begin after this outcome, until the lease of the claim is over.
+    /// No stored timer has the id or key. A claim removes a timer that is delivered at most once, so the delivery of
+    /// such a timer may still begin after this outcome, until the claim's lease ends.
     NotFound,
     /// The timer is in a state that does not permit the change.
     Refused(Refusal),
@@ -239,7 +241,8 @@ pub struct Limit {
 /// A timer that a claim has leased, with the token that gives the right to deliver the timer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leased {
-    /// The timer, as the store keeps it with the lease. The store has removed a timer that is delivered at most once.
+    /// The timer, as the store keeps it with the lease. If the timer is delivered at most once, the claim has removed
+    /// it from the store.
     pub timer: Timer,
     /// The token that the holder passes to end the delivery.
     pub token: Token,
@@ -248,39 +251,40 @@ pub struct Leased {
 /// The answer to a [`claim`](TimerStore::claim), which leases due timers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claimed {
-    /// The store's time at the claim, by which the timers were due.
+    /// The store's time at the claim. The leased timers were due at this time.
     pub now: UtcMillis,
     /// The leased timers, in the order of their due moments.
     pub leased: Vec<Leased>,
     /// The due moment of the first timer that is still pending. `None` if no timer is pending. After a claim that has
     /// reached its limit, the moment may have passed.
     pub next_due: Option<UtcMillis>,
-    /// The moment from which the next [`claim_in_turn`](TimerStore::claim_in_turn) takes a timer. `None` if no such
-    /// moment is known. The moment is later than `next_due` if the claim left due timers whose namespaces have used up
-    /// their shares.
+    /// The earliest moment at which another [`claim_in_turn`](TimerStore::claim_in_turn) takes a timer. `None` if no
+    /// such moment is known. The moment is later than `next_due` if the claim left due timers whose namespaces have
+    /// used up their shares.
     pub next_claim: Option<UtcMillis>,
     /// The number of records that the claim could not read. The store sets such records aside, with their bytes.
     pub quarantined: u32,
-    /// The instants of series that were left out because they had already passed.
+    /// The instants of series that were skipped because they had already passed.
     pub left_out: Vec<LeftOut>,
-    /// The moment at which a reap should follow, because the first lease of another holder ends then. `None` unless the
-    /// claim has taken over timers from holders that may be gone.
+    /// The moment at which the caller should call [`reap`](TimerStore::reap), because the first lease of another holder
+    /// ends then. `None` unless the claim has taken over timers from holders that may be gone.
     pub next_reap: Option<UtcMillis>,
 }
 
-/// The instants of a series that the end of an occurrence has left out, because they had already passed.
+/// The instants of a series that were skipped when an occurrence ended, because they had already passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     /// The id of the occurrence that ended.
     pub id: TimerId,
     /// The key of the series. `None` for a series without a key.
     pub key: Option<Box<str>>,
-    /// The number of instants of the series that were skipped when the occurrence ended.
+    /// The number of skipped instants.
     pub count: u64,
 }
 
 impl LeftOut {
-    /// Returns the instants that the end of an occurrence has left out. `None` if no instants were left out.
+    /// Returns the instants that were skipped when the occurrence `timer` ended with the outcome `outcome`. `None` if
+    /// no instants were skipped.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -304,7 +308,7 @@ impl LeftOut {
     }
 }
 
-/// The answer to a [`reap`](TimerStore::reap), which ends leases whose time is over.
+/// The answer to a [`reap`](TimerStore::reap), which ends expired leases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reaped {
     /// The ids of the timers that the reap has made pending again.
@@ -315,12 +319,12 @@ pub struct Reaped {
     pub withdrawn: u32,
     /// The moment at which the first remaining lease ends. `None` if no lease remains.
     pub next: Option<UtcMillis>,
-    /// The instants of series that were left out because they had already passed.
+    /// The instants of series that were skipped because they had already passed.
     pub left_out: Vec<LeftOut>,
 }
 
-/// The numbers of stored timers. A store updates the numbers in each transaction that changes a timer, and never counts
-/// by a scan.
+/// The numbers of stored timers. A store updates the numbers in each transaction that changes a timer, so a call of
+/// [`counts`](TimerStore::counts) does not scan the timers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The number of stored timers by namespace and phase.
@@ -351,22 +355,23 @@ impl Counts {
 /// A page of the reasons for which timers are parked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons {
-    /// The reasons, each with the number of timers that are parked for the reason and that this page counts.
+    /// The reasons on this page, each with the number of parked timers that this page counts for the reason.
     pub counts: Vec<(Box<str>, u64)>,
     /// The place at which the next page begins; `None` after the last page.
     pub next: Option<Cursor>,
 }
 
-/// Counts the work of a scrub from the opening of the store on. A scrub is a search for damage in all records and
-/// indexes.
+/// Counts the work of the scrub since the store was opened. The scrub is a background task that searches all records
+/// and indexes for damage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Scrub {
-    /// The number of entries that the scrub has checked: records, and the index entries by which timers are found.
+    /// The number of records and index entries that the scrub has checked.
     pub entries: u64,
-    /// The number of times that the scrub has gone through the whole store.
+    /// The number of times that the scrub has checked the whole store.
     pub walks: u64,
-    /// The number of damaged entries: unreadable records, entries without a timer, and timers without an entry.
+    /// The number of damaged entries: unreadable records, index entries without a timer, and timers without an index
+    /// entry.
     pub damaged: u64,
 }
 
@@ -374,16 +379,16 @@ pub struct Scrub {
 ///
 /// All methods may be called from any thread at any time. A caller may repeat an operation whose answer was lost.
 ///
-/// A read sees every change that was answered before the read. A read may also see a change whose caller still waits
-/// for the durability. An unanswered change can be lost. A call of [`apply`](Self::apply) without operations makes
-/// everything durable that earlier reads have seen.
+/// A read sees every change that was answered before the read. A read may also see a change that is not durable yet,
+/// whose caller still waits for the answer. Such a change can be lost. A call of [`apply`](Self::apply) without
+/// operations makes all changes that earlier reads have seen durable.
 pub trait TimerStore: Send + Sync + 'static {
     /// Returns the store's time, by which the store decides whether timers are due and leases have ended.
     fn now(&self) -> UtcMillis;
 
     /// Returns an id for a new timer with the given namespace and key. Each call returns a different id. By default,
-    /// the method calls [`TimerId::fresh`]. A store of several parts may choose an id from which the timer's part
-    /// follows.
+    /// the method calls [`TimerId::fresh`]. A store with several parts may choose an id that determines the timer's
+    /// part.
     fn fresh_id(&self, namespace: &str, key: Option<&str>) -> TimerId {
         let _any_place = (namespace, key);
         TimerId::fresh()
@@ -391,19 +396,19 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Applies the operations in one transaction, in order, with one outcome for each operation.
     ///
-    /// The answer comes once the changes have the given durability. All changes that were answered before have the
-    /// durability by then, too. So a call without operations makes earlier changes durable.
+    /// The answer comes once the changes, and all changes that were answered earlier, have the given durability. So a
+    /// call without operations makes earlier changes durable.
     fn apply(&self, ops: Vec<Op>, durability: Durability) -> Answer<'_, Vec<Outcome>>;
 
     /// Leases timers that are due, the earliest due moments first. `by` and `claim` make up the token of the leases, so
     /// a claimant gives each of its claims a new number.
     ///
     /// The answer comes before the leases are durable, unless one of the timers is delivered at most once. Several
-    /// claims may wait for their answers at the same time. The answers may come in another order than the claims.
+    /// claims may wait for their answers at the same time, and may be answered in any order.
     fn claim(&self, by: Claimant, claim: u64, limit: Limit) -> Answer<'_, Claimed>;
 
-    /// Claims timers as [`claim`](Self::claim) does, but gives no namespace more than its share. The share is a part of
-    /// a runtime's places for deliveries. Once a namespace has its share, the claim passes over its timers, and takes
+    /// Claims timers as [`claim`](Self::claim) does, but gives no namespace more than its share of the runtime's places
+    /// for deliveries. Once a namespace has its share, the claim skips the other timers of this namespace, and takes
     /// later timers of other namespaces. By default, a store ignores the shares and claims by the due moments alone.
     fn claim_in_turn(&self, by: Claimant, claim: u64, limit: Limit, shares: Shares) -> Answer<'_, Claimed> {
         let _has_no_turns = shares;
@@ -415,12 +420,11 @@ pub trait TimerStore: Send + Sync + 'static {
     }
 
     /// Leases timers that are due and parked for a reason, the earliest due moments first. A store that several
-    /// processes share looks in all its parts. The claim takes up to `wanted` timers. The claim takes more, up to
-    /// `limit`, only if at least the same number of timers is left for other processes.
+    /// processes share searches all its parts. The claim takes up to `wanted` timers. It takes more, up to `limit`,
+    /// only if it leaves at least as many timers to other processes as it takes.
     ///
-    /// As with [`claim`](Self::claim), the claim has a number, by which its leases can be [recovered](Self::recover).
-    /// Returns `None` if the store cannot claim parked timers. Then the caller uses [`put_back`](Self::put_back)
-    /// instead.
+    /// `claim` is the number of the claim, as for [`claim`](Self::claim) and [`recover`](Self::recover). If the store
+    /// cannot claim parked timers, the answer is `None`, and the caller uses [`put_back`](Self::put_back) instead.
     fn claim_parked(
         &self,
         by: Claimant,
@@ -437,15 +441,15 @@ pub trait TimerStore: Send + Sync + 'static {
     /// claim's answer.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>>;
 
-    /// Extends leases: each lease lasts a whole lease time from now on. Returns the ids of the timers whose leases are
-    /// lost. A lease is lost if another holder has the timer, or if the timer has ended.
+    /// Sets the end of each lease to now plus [`Claimant::lease`]. Returns the ids of the timers whose leases are lost.
+    /// A lease is lost if another holder has the timer, or if the timer has ended.
     fn renew(&self, by: Claimant, leases: Vec<(TimerId, Token)>) -> Answer<'_, Vec<TimerId>>;
 
-    /// Ends at most `limit` leases whose time is over.
+    /// Ends at most `limit` expired leases.
     fn reap(&self, limit: u32) -> Answer<'_, Reaped>;
 
-    /// Returns the due moments and ids of pending timers, in the order of the due moments. The timers are due at `from`
-    /// or later, and before `until`.
+    /// Returns the due moments and ids of at most `limit` pending timers, in the order of the due moments. The timers
+    /// are due at `from` or later, and before `until`.
     fn upcoming(
         &self,
         from: UtcMillis,
@@ -456,8 +460,8 @@ pub trait TimerStore: Send + Sync + 'static {
     /// Returns the stored timer at an address. `None` if no timer has the address's id or key.
     fn get(&self, at: Address) -> Answer<'_, Option<Timer>>;
 
-    /// Returns a page of the timers that match the filter. The store finds the page by an index, without reading
-    /// earlier pages.
+    /// Returns a page of at most `limit` timers that match the filter. The page begins at `cursor`, or at the start of
+    /// the list if `cursor` is `None`. The store finds the page by an index, without reading earlier pages.
     fn list(&self, filter: Filter, cursor: Option<Cursor>, limit: u32) -> Answer<'_, Page>;
 
     /// Returns the numbers of stored timers by namespace and phase.
@@ -465,70 +469,71 @@ pub trait TimerStore: Send + Sync + 'static {
 
     /// Returns the numbers of pending timers by the time until they are due.
     ///
-    /// A store bounds the work of a call to a few milliseconds, however many timers are stored. If the work does not
-    /// suffice for a span, the span's [`is_exact`](Span::is_exact) is false and its count is a lower bound.
+    /// A store bounds the work of a call to a few milliseconds, however many timers are stored. If the store reaches
+    /// this bound before it has counted all timers of a span, the span's [`is_exact`](Span::is_exact) is false and its
+    /// count is a lower bound.
     fn horizon(&self) -> Answer<'_, Horizon>;
 
     /// Returns the faults of the store's structure. Reads the whole store.
     ///
     /// A damaged record that was set aside leaves the index entries of its timer behind. Each remaining entry is a
-    /// fault with the timer's id. A claim that meets the entry removes the entry. So does the next operation by the
-    /// entry's key or label.
+    /// fault with the timer's id, until a claim or an operation by the entry's key or label meets the entry and removes
+    /// it.
     fn check(&self) -> Answer<'_, Vec<Fault>>;
 
     /// Calls `each` for all stored timers as they were at one moment. Stops once `each` returns false.
     fn export<'a>(&'a self, each: Box<dyn FnMut(&Timer) -> bool + Send + 'a>) -> Answer<'a, ()>;
 
-    /// Stores timers of a backup as they are, under their own ids. The mode for a key that exists ([`IfPresent`]) plays
-    /// no part. Leased timers become pending, or paused if their series is paused. A timer that was withdrawn while it
-    /// was leased is left out. If a stored timer has the id or key of a timer of the backup, the import fails and
-    /// changes nothing.
+    /// Stores timers of a backup as they are, under their own ids. Leased timers become pending, or paused if their
+    /// series is paused. A timer that was withdrawn while it was leased is not imported. If a stored timer has the id
+    /// or key of a timer of the backup, the import fails and changes nothing.
     fn import(&self, timers: Vec<Timer>) -> Answer<'_, ()>;
 
-    /// Registers `wake`. The store calls `wake` when a timer may be due earlier than the last claim's answer said. The
-    /// store also calls `wake` after a step of its clock. Each call can come from any thread. `wake` must not block.
+    /// Registers `wake`. The store calls `wake` when a timer may be due earlier than the answer to the last claim said,
+    /// and when its clock is set to another time. The calls may come from any thread. `wake` must not block.
     fn subscribe(&self, wake: Box<dyn Fn() + Send + Sync>);
 
-    /// Returns the reason for which the store now refuses operations that store new timers. The disk may be nearly
-    /// full, for example. Other operations go on. `None` if the store refuses nothing.
+    /// Returns the error with which the store now refuses operations that store new timers, for example because the
+    /// disk is nearly full. `None` if the store accepts new timers.
     fn refuses_new(&self) -> Option<StoreError> {
         None
     }
 
-    /// Gives up this process's part of a store that several processes share. Without a call of `leave`, the other
-    /// processes must wait until the ownership of the part runs out. Leases stay as they are. A runtime calls `leave`
-    /// at its end. A later claim makes the process take part again.
+    /// Releases the shards that this process owns in a store that several processes share, so other processes can take
+    /// them over at once. Without a call of `leave`, the other processes must wait until the ownership expires. Leases
+    /// stay as they are. A runtime calls `leave` when it stops. With its next claim, the process takes part again.
     fn leave(&self) -> Answer<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
     /// Returns whether the operations of one [`apply`](Self::apply) are one transaction. If not, each operation is a
-    /// transaction of its own. After an error, any of the operations may then have had its effect.
+    /// separate transaction, and any of them may have taken effect when the call fails.
     fn is_transactional(&self) -> bool {
         true
     }
 
-    /// Returns the number of parts of the store. Each part confirms ends of deliveries by itself.
+    /// Returns the number of parts of the store. Each part confirms the ends of deliveries independently of the other
+    /// parts. The number never changes.
     ///
-    /// A runtime has at most one batch of ends under way to each part. The runtime goes on claiming while the batch is
-    /// under way. So a part that does not answer does not delay the other parts. If the number is 0, as in most stores,
-    /// a runtime claims only once all ends have an answer. The number does not change.
+    /// A runtime sends each part one batch of ends at a time, and continues to claim while it waits for the answer. So
+    /// a part that does not answer does not delay the other parts. If the number is 0, as in most stores, a runtime
+    /// claims only after the store has confirmed all ends.
     fn parts(&self) -> u32 {
         0
     }
 
-    /// Returns the number of the part to which a runtime reports the end of a timer's delivery. The number is below
+    /// Returns the number of the part that confirms the end of a timer's delivery. The number is below
     /// [`parts`](Self::parts). The caller asks only about timers that this process has claimed. The method must not
-    /// wait.
+    /// block.
     fn part_of(&self, _: TimerId) -> u32 {
         0
     }
 
-    /// Returns a page of the reasons for which timers are parked. In a store that several processes share, only the
-    /// timers of this process's part count.
+    /// Returns a page of the reasons for which timers are parked. In a store that several processes share, the page
+    /// counts only the timers of the shards that this process owns.
     ///
-    /// `limit` bounds the work of a page. Several pages may contain the same reason, with other timers in each page.
-    /// Where possible, the cost of all pages depends on the number of reasons, not on the number of timers.
+    /// `limit` bounds the work for a page. Several pages may contain the same reason, and each page then counts other
+    /// timers. Where possible, the cost of all pages depends on the number of reasons, not on the number of timers.
     fn reasons(&self, after: Option<Cursor>, limit: u32) -> Answer<'_, Reasons> {
         Box::pin(async move {
             let filter = Filter { phase: Some(Phase::Parked), ..Filter::default() };
@@ -543,8 +548,8 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// Makes timers pending again that are parked for a reason, up to `limit`. Only timers that this process would
-    /// claim count, while [`Op::Unpark`] is for the timers of all processes. Returns the number of unparked timers.
+    /// Makes at most `limit` timers that are parked for a reason pending again, and returns their number. Unlike
+    /// [`Op::Unpark`], the method unparks only timers that this process would claim.
     fn put_back(&self, reason: Box<str>, limit: u32) -> Answer<'_, u32> {
         Box::pin(async move {
             let outcomes = self.apply(vec![Op::Unpark(reason, limit)], Durability::Volatile).await?;
@@ -553,12 +558,12 @@ pub trait TimerStore: Send + Sync + 'static {
         })
     }
 
-    /// Returns the counts of the scrub, the background search for damage; `None` if the store has no scrub.
+    /// Returns the counts of the store's scrub. `None` if the store has no scrub.
     fn scrub(&self) -> Option<Scrub> {
         None
     }
 
-    /// Returns the processes that share the store; `None` if a single process uses the store.
+    /// Returns the processes that share the store. `None` if a single process uses the store.
     fn nodes(&self) -> Answer<'_, Option<Nodes>> {
         Box::pin(async { Ok(None) })
     }

@@ -1,9 +1,9 @@
-//! Describes the processes that share a store, for the users who watch them.
+//! Describes the processes that share a store, for monitoring.
 
 use tourbillon_words::UtcMillis;
 
-/// The processes (nodes) that share a store, and the shards into which the store's timers are divided. A node looks for
-/// due timers only in the shards that the node owns. The lease of a timer decides which node delivers the timer.
+/// The processes that share a store, called nodes, and the shards into which the store's timers are divided. A node
+/// looks for due timers only in the shards that it owns. The lease of a timer decides which node delivers the timer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
     /// The store's time when the processes and shards were read.
@@ -12,15 +12,15 @@ pub struct Nodes {
     pub nodes: Vec<Node>,
     /// The shards, in the order of their numbers.
     pub shards: Vec<Shard>,
-    /// The number of times that the store's data went back to an earlier state while this process had the store open. A
-    /// failover that loses the last writes sets the data back.
+    /// The number of times that the store's data was set back to an earlier state while this process had the store
+    /// open. A failover that loses the last writes sets the data back.
     pub set_backs: u64,
 }
 
-/// A node: one start of a process that shares a store with other processes.
+/// One start of a process that shares a store with other processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The random number of this start of the process. Each start draws a new number, even under the same name.
+    /// The random number of this start of the process. Each start draws a new number, even if the name stays the same.
     pub incarnation: u64,
     /// The configured name of the node. Several nodes may have the same name.
     pub name: Box<str>,
@@ -28,24 +28,24 @@ pub struct Node {
     pub version: Box<str>,
     /// The moment of the node's start, by the store's time.
     pub since: UtcMillis,
-    /// The moment at which the node last reported that the node is alive, by the store's time.
+    /// The moment of the node's last sign of life, by the store's time.
     pub seen: UtcMillis,
-    /// Whether `seen`, the node's last sign of life, is recent enough for the node to own shards.
+    /// Whether `seen` is recent enough for the node to own shards.
     pub is_live: bool,
     /// Whether the node is this process.
     pub is_this: bool,
 }
 
-/// A part of a store's timers. A single node at a time looks for due timers in the shard.
+/// A part of a store's timers, in which a single node at a time looks for due timers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shard {
     /// The shard's number, counted from 0.
     pub number: u16,
-    /// The incarnation (random number) of the node that owns the shard. `None` if the ownership has run out, or the
-    /// owner has released the shard.
+    /// The [`incarnation`](Node::incarnation) of the node that owns the shard. `None` if the ownership has expired, or
+    /// if the owner has released the shard.
     pub owner: Option<u64>,
-    /// The moment at which the owner last asked the shard for due timers and got an answer, as far as this process
-    /// knows. `None` if this process knows no such moment.
+    /// The last moment, as far as this process knows, at which the owner asked the shard for due timers and got an
+    /// answer. `None` if this process knows no such moment.
     pub polled: Option<UtcMillis>,
     /// The due moment of the shard's first pending timer. `None` if the shard has no pending timer.
     pub first_due: Option<UtcMillis>,
@@ -54,19 +54,20 @@ pub struct Shard {
     /// The number of times that a node took the shard from an owner that had not released the shard. The former owner
     /// had died, or could not reach the store.
     pub takeovers: u64,
-    /// The moment of the last takeover that `takeovers` counts. `None` without a takeover.
+    /// The moment of the last takeover. `None` if `takeovers` is 0.
     pub taken_over: Option<UtcMillis>,
-    /// Whether the shard's server does not answer. If so, the other fields are from the server's last answer. This
-    /// process knows nothing of the time after [`polled`](Self::polled). Another timer may be the first by now.
+    /// Whether the shard's server does not answer. If so, the other fields are from the server's last answer, and
+    /// another timer may now be the first. This process knows nothing of the time after [`polled`](Self::polled).
     pub is_silent: bool,
-    /// Whether the shard's server has lost the shard, as after a restart without its data. A lost shard takes no new
-    /// timers, and nobody delivers its timers until somebody brings the shard back. The other shards go on.
+    /// Whether the shard's server has lost the shard, for example after a restart without its data. A lost shard
+    /// accepts no new timers, and its timers are not delivered until an operator restores the shard. The other shards
+    /// are not affected.
     pub is_lost: bool,
 }
 
 impl Nodes {
     /// Returns the time for which the shard's first timer has been due, as far as this process knows. If
-    /// [`Shard::is_silent`], this process knows only the server's last answer.
+    /// [`is_silent`](Shard::is_silent), the result comes from the server's last answer.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,20 +1,20 @@
-//! Computes the shares of a resource that several namespaces use.
+//! Computes the shares of several namespaces in the places for deliveries of a runtime, and in the timers of a claim.
 //!
 //! The rule is that of *dynamic thresholds* for the shared memory of switches (Choudhury and Hahne, 1998): a namespace
-//! may take one more place if it has fewer than three times the free places. So one namespace alone has at most three
-//! quarters of the places. A second namespace has three quarters of the rest. Some places stay free for the next
-//! namespace. The rule needs neither a list of namespaces nor a limit for each.
+//! may take one more place if it has fewer than three times the free places. So a single namespace gets at most three
+//! quarters of the places. A second namespace gets three quarters of the rest, and so on. Some places always stay free
+//! for the next namespace. The rule needs neither a list of the namespaces nor a limit for each namespace.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The factor in the rule for shares of the places for deliveries. A namespace may take one more place if it has fewer
-/// places than this factor times the free places.
+/// The factor in the rule for shares: a namespace may take one more place if it has fewer places than this factor times
+/// the free places.
 pub const SHARE: usize = 3;
 
-/// Returns the number of further places for deliveries that a namespace may take. The namespace has `has` places
-/// already, and `free` places are free.
+/// Returns the number of further places that a namespace may take if it already has `has` places and `free` places are
+/// free.
 #[must_use]
 pub fn free_for(has: usize, free: usize) -> usize {
     // Places are taken one by one, and each leaves one free place less: the `n`-th is granted while `has + n - 1 <
@@ -22,8 +22,7 @@ pub fn free_for(has: usize, free: usize) -> usize {
     SHARE.saturating_mul(free).saturating_sub(has).div_ceil(SHARE + 1)
 }
 
-/// The number of free places for deliveries in a runtime, and the number of places that each namespace uses. A claim
-/// divides the free places among the namespaces by these numbers.
+/// The use of a runtime's places for deliveries, by which a claim divides the free places among the namespaces.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Shares {
@@ -31,31 +30,32 @@ pub struct Shares {
     pub free: usize,
     /// The number of deliveries under way in each namespace. A namespace without deliveries has no entry.
     pub under_way: Arc<BTreeMap<Box<str>, usize>>,
-    /// The limit for late timers of each namespace. `None` sets no limit.
+    /// The limit for the late timers of each namespace. `None` means no limit.
     pub late: Option<Late>,
 }
 
-/// Limits the late timers that each namespace may take. After a downtime, millions of timers may be late.
+/// The limit for the late timers that a claim takes from each namespace. After a downtime, millions of timers may be
+/// late.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Late {
     /// The time after the due moment beyond which a timer counts as late.
     pub after: Duration,
-    /// The number of late timers that a namespace without an entry in `left` may take.
+    /// The number of late timers that a claim may take from a namespace without an entry in `left`.
     pub each: usize,
-    /// The number of late timers that each namespace may still take. A namespace that has lately taken no late timers
-    /// has no entry.
+    /// The number of late timers that claims may still take from each namespace. A namespace whose late timers were not
+    /// claimed recently has no entry.
     pub left: Arc<BTreeMap<Box<str>, usize>>,
 }
 
 impl Late {
-    /// Makes a limit for late timers. The arguments are the values of the fields with the same names.
+    /// Makes a limit for late timers from the values of its fields.
     #[must_use]
     pub fn new(after: Duration, each: usize, left: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { after, each, left }
     }
 
-    /// Returns the number of late timers that a namespace may still take.
+    /// Returns the number of late timers that a claim may still take from a namespace.
     #[must_use]
     pub fn left(&self, namespace: &str) -> usize {
         self.left.get(namespace).copied().unwrap_or(self.each)
@@ -63,8 +63,8 @@ impl Late {
 }
 
 impl Shares {
-    /// Makes the shares of a claim: each namespace may take a part of the `free` free places for deliveries. Sets no
-    /// limit for late timers.
+    /// Makes the shares of a claim without a limit for late timers. The arguments are the values of the fields with the
+    /// same names.
     #[must_use]
     pub fn new(free: usize, under_way: Arc<BTreeMap<Box<str>, usize>>) -> Self {
         Self { free, under_way, late: None }
@@ -77,7 +77,7 @@ impl Shares {
         self
     }
 
-    /// Returns the number of further timers of a namespace for which places for deliveries are free. The claim has
+    /// Returns the number of further timers of a namespace that fit into its share of the free places. The claim has
     /// already taken `taken` timers of the namespace, and `all` timers altogether.
     #[must_use]
     pub fn room(&self, namespace: &str, taken: usize, all: usize) -> usize {
@@ -86,9 +86,9 @@ impl Shares {
     }
 
     /// Returns the number of further timers of a namespace that a claim of at most `limit` timers takes. The claim has
-    /// already taken `taken` timers of the namespace, and `all` timers altogether. Two limits apply: the
-    /// [places](Self::room) for deliveries, and a share of the claim itself. Without the second limit, a namespace with
-    /// very short deliveries would fill each claim, because its places are free again at the next claim.
+    /// already taken `taken` timers of the namespace, and `all` timers altogether. Two limits apply: the namespace's
+    /// share of the [free places](Self::room), and its share of the claim. Without the second limit, a namespace with
+    /// very short deliveries would fill every claim, because its places are free again at the next claim.
     #[must_use]
     pub fn left(&self, limit: u32, namespace: &str, taken: usize, all: usize) -> usize {
         let most = usize::try_from(limit).unwrap_or(usize::MAX);

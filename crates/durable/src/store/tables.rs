@@ -1,9 +1,9 @@
-//! Defines the ordered tables of bytes that the ledger needs of a store's transaction.
+//! Defines the ordered tables of bytes that a store's transaction offers to the ledger.
 
 use super::error::StoreError;
 
-/// The tables in which a store keeps its timers. Each variant names the parts of a key, and the value if the entries
-/// have a value.
+/// The tables in which a store keeps its timers. The doc of each variant names the parts of a key in their order, and
+/// the value of an entry. If no value is named, the value is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Table {
@@ -21,8 +21,8 @@ pub(crate) enum Table {
     Dead,
     /// The table of timers by their labels. Key: namespace, label, id.
     Labels,
-    /// The table of timers that own no key and are not dead. Key: namespace, id. `Keyless` and `Keys` together have all
-    /// timers of a namespace, except dead timers.
+    /// The table of timers that own no key and are not dead. Key: namespace, id. `Keyless` and `Keys` together list all
+    /// timers of a namespace except the dead timers.
     Keyless,
     /// The table of parked and dead timers by namespace. Key: namespace, phase, and the timer's key in `Parked` or
     /// `Dead`.
@@ -32,9 +32,9 @@ pub(crate) enum Table {
     Recent,
     /// The table of the ids in `Recent` by time. Key: the moment until which the id is remembered, id.
     Forget,
-    /// The table of the numbers of timers. Key: namespace, phase. Value: number.
+    /// The table of the counts of timers. Key: namespace, phase. Value: count.
     Counts,
-    /// The table of the numbers of pending timers by due moment. Key: hour of UTC. Value: number.
+    /// The table of the counts of pending timers. Key: hour of UTC in which the timers are due. Value: count.
     Hours,
     /// The table of records that could not be read. Key: id. Value: the bytes of the record.
     Quarantine,
@@ -86,8 +86,8 @@ impl Table {
 pub(crate) trait Tables {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Calls `each` with the entries of a table in the order of their keys, from the key `from` on. Stops once `each`
-    /// returns false.
+    /// Calls `each` with the key and the value of each entry of a table, in the order of the keys, from the key `from`
+    /// on. Stops once `each` returns false.
     fn scan(
         &self,
         table: Table,
@@ -95,8 +95,9 @@ pub(crate) trait Tables {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Calls `each` with the entries of a table in the reverse order of their keys, from the last key below `below`.
-    /// Begins with the last entry of the table if `below` is `None`. Stops once `each` returns false.
+    /// Calls `each` with the key and the value of each entry of a table, in the reverse order of the keys, from the
+    /// last key below `below`. If `below` is `None`, begins with the last entry of the table. Stops once `each` returns
+    /// false.
     fn scan_back(
         &self,
         table: Table,
@@ -104,14 +105,14 @@ pub(crate) trait Tables {
         each: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError>;
 
-    /// Stores an entry. Replaces an older entry that has the same key.
+    /// Stores an entry, in place of an older entry with the same key.
     ///
     /// # Panics
     ///
     /// May panic in a transaction that only reads.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
 
-    /// Removes an entry from a table. Returns the entry's value; `None` if no entry has the key `key`.
+    /// Removes the entry with the key `key` from a table. Returns the entry's value, or `None` if no entry has the key.
     ///
     /// # Panics
     ///

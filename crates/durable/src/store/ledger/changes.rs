@@ -1,4 +1,4 @@
-//! Makes the changes of stored timers that callers ask for.
+//! Applies the operations by which callers change stored timers.
 
 use super::entries::{id_at_end, label_key, part};
 use super::lifecycle::{Lifecycle, PAUSED, bug, is_withdrawn};
@@ -33,7 +33,7 @@ impl<T: Tables> Lifecycle<T> {
         limit: u32,
     ) -> Result<Outcome, StoreError> {
         let (prefix, limit) = (label_key(namespace, label), limit.max(1));
-        // A timer that was withdrawn in flight keeps its labels until its delivery ends. Such timers are passed over.
+        // A timer that was withdrawn in flight keeps its labels until its delivery ends. The loop skips such timers.
         let (mut cancelled, mut in_flight, mut more) = (0, 0, false);
         let mut from = prefix.clone();
         'all: loop {
@@ -89,8 +89,8 @@ impl<T: Tables> Lifecycle<T> {
         })
     }
 
-    /// Marks the timer's series as paused or not. Then applies the event that `event_for` returns for the timer.
-    /// Refuses the change if the timer has no series and `event_for` returns no event.
+    /// Sets whether the timer's series is paused, and then applies the event that `event_for` returns for the timer.
+    /// The outcome is a refusal if the timer has no series and `event_for` returns no event.
     fn set_paused(
         &mut self,
         at: &Address,
@@ -117,7 +117,8 @@ impl<T: Tables> Lifecycle<T> {
     pub(super) fn unpark(&mut self, reason: &str, limit: u32) -> Result<Outcome, StoreError> {
         let prefix = part(reason);
         let (mut unparked, mut from) = (0, prefix.clone());
-        // An occurrence of a paused series gets another reason and does not count. The timers behind it still come.
+        // An occurrence of a paused series gets another reason and does not count, so the loop continues with the next
+        // timers.
         while unparked < limit {
             let keys = self.timers.reader().keys(
                 Table::Parked,
@@ -134,8 +135,8 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Unparks the timer that the index entry `key` names. Returns whether the timer is pending now. A timer of a
-    /// paused series becomes paused instead.
+    /// Unparks the timer that the index entry `key` names. If the timer's series is paused, the timer becomes paused
+    /// instead, unless `reason` is [`PAUSED`]. Returns whether the timer is now pending.
     fn unpark_one(&mut self, reason: &str, key: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_at_end(key) else { return Ok(false) };
         let timer = match self.timers.load_named(id)? {

@@ -1,4 +1,4 @@
-//! Checks the structure of the tables: each part by itself, and the links between the parts.
+//! Checks the structure of the tables: each part, and the links between the parts.
 //!
 //! | checked | part or link |
 //! |---|---|
@@ -10,7 +10,8 @@
 //! | the quarantine (L5) | each record is a fault of its own |
 //! | the remembered ids (L6) | from the ids to the moments, and back |
 //!
-//! The check does not cover the state in memory. [`Turns`](super::Turns) begins again if its state is lost (T3).
+//! The check does not cover the state in memory. If the state of [`Turns`](super::Turns) is lost, claims begin again at
+//! the start of the index (T3).
 
 use super::entries::{entries, id_at_end, key_of, moment_of};
 use super::hours::Hours;
@@ -38,8 +39,8 @@ pub(super) const INDEXES: [Table; 8] = [
 /// The number of faults after which a check stops.
 const MOST_FAULTS: usize = 1_000;
 
-/// Returns the id of the timer that an index entry names. In the table of keys the id is in the value. In other tables
-/// the id is in the key.
+/// Returns the id of the timer that an index entry names. In the table of keys, the id is the value. In other tables,
+/// the id is the end of the key.
 pub(super) fn id_of(table: Table, key: &[u8], value: &[u8]) -> Option<TimerId> {
     id_at_end(if table == Table::Keys { value } else { key })
 }
@@ -49,7 +50,7 @@ pub(super) fn has_entry(timer: &Timer, table: Table, key: &[u8], value: &[u8]) -
     entries(timer).iter().any(|entry| entry.0 == table && entry.1 == key && entry.2 == value)
 }
 
-/// Returns a text with the namespace and key that a damaged record seems to have.
+/// Describes the namespace and the key that a damaged record seems to have, as the end of a message.
 fn seeming_name(record: &[u8]) -> String {
     match record::seeming_name(record) {
         Some((namespace, Some(key))) => format!("; it reads as key {key:?} of namespace {namespace:?}"),
@@ -58,12 +59,12 @@ fn seeming_name(record: &[u8]) -> String {
     }
 }
 
-/// Gathers the faults that a check of the tables finds.
+/// The faults that a check has found.
 #[derive(Default)]
 struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Adds a fault. Returns whether the check goes on: false once [`MOST_FAULTS`] faults were found.
+    /// Adds a fault. Returns false if the check must stop, because it has found [`MOST_FAULTS`] faults.
     fn add(&mut self, table: Table, timer: Option<TimerId>, fault: impl Into<Box<str>>) -> bool {
         self.0.push(Fault { table: table.name(), timer, fault: fault.into() });
         !self.are_enough()
@@ -74,18 +75,18 @@ impl Faults {
     }
 }
 
-/// The numbers that a check computes from the timers' records: the timers of each namespace and phase, and the index
-/// entries of each table.
+/// The numbers that a check counts in the records: the timers of each namespace and phase, and the index entries that
+/// each table must have.
 #[derive(Default)]
 struct Found {
     by_namespace: BTreeMap<(Box<str>, Phase), u64>,
     entries: BTreeMap<Table, u64>,
 }
 
-/// Checks the structure of all tables. Keeps no timer in memory.
+/// Checks the structure of all tables, without keeping timers in memory.
 pub(super) struct Check<'t, T> {
     reader: Reader<'t, T>,
-    /// The tables that the check leaves out because a store of an earlier version lacks them.
+    /// The tables that the check does not cover, because a store of an earlier version does not have them.
     lacking: &'t [Table],
     faults: Faults,
     found: Found,
@@ -96,7 +97,7 @@ impl<'t, T: Tables> Check<'t, T> {
         Self { reader, lacking, faults: Faults::default(), found: Found::default() }
     }
 
-    /// Returns the faults of the structure: violations of the invariants L1 to L6.
+    /// Returns the faults that violate the invariants L1 to L6.
     pub(super) fn run(mut self) -> Result<Vec<Fault>, StoreError> {
         self.check_order()?;
         self.check_records()?;
@@ -113,7 +114,7 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(self.faults.0)
     }
 
-    /// Checks that the keys of each table are in order. A search can miss keys that are not in order.
+    /// Checks that the keys of each table are in order. A look-up can miss keys that are not in order.
     fn check_order(&mut self) -> Result<(), StoreError> {
         for table in Table::ALL {
             let mut before: Option<Vec<u8>> = None;
@@ -176,8 +177,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Checks that an index has only the entries of the timers. The check already knows that all entries of timers are
-    /// stored. So it compares the numbers of entries.
+    /// Checks that an index has only the entries that the timers must have. [`check_entries`](Self::check_entries) has
+    /// already looked for these entries, so it is enough to compare the numbers of entries.
     fn check_index(&mut self, table: Table) -> Result<(), StoreError> {
         let mut stored = 0;
         self.reader.tables.scan(table, &[], &mut |_, _| {
@@ -192,8 +193,8 @@ impl<'t, T: Tables> Check<'t, T> {
         Ok(())
     }
 
-    /// Adds a fault for each stray entry of an index. A stray entry belongs to no timer. Records that were set aside
-    /// leave stray entries behind.
+    /// Adds a fault for each stray entry of an index. A stray entry does not belong to the timer that it names. Records
+    /// that were set aside leave stray entries behind.
     fn name_strays(&mut self, table: Table) -> Result<(), StoreError> {
         let mut failure = None;
         self.reader.tables.scan(table, &[], &mut |key, value| {

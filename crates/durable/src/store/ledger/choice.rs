@@ -1,4 +1,4 @@
-//! Chooses the timers of a claim, within the claim's limits, and for each namespace at most its share.
+//! Chooses the timers of a claim, within the claim's limits and the share of each namespace.
 
 use super::entries::{id_at_end, id_bytes, moment_of};
 use super::waiting::{Key, Waiting};
@@ -19,15 +19,14 @@ pub(super) const PAGE: usize = 256;
 /// The timers that a claim is about to lease.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// The due moments and ids of the chosen timers. Within a namespace the earliest due moments come first.
+    /// The due moments and ids of the chosen timers. Within a namespace, the earliest due moments come first.
     pub(crate) timers: Vec<(UtcMillis, TimerId)>,
-    /// The moment from which a further claim would take a timer, if no namespace's share (its part of the claim)
-    /// changes. `None` if no such moment is known.
+    /// The moment from which another claim would take a timer if the shares of the namespaces do not change. `None` if
+    /// no such moment is known.
     pub(crate) next: Option<UtcMillis>,
 }
 
-/// Gathers the timers of a claim within the claim's limits. A namespace's share (its part of the claim) is a limit,
-/// too.
+/// Collects the timers of a claim, within the claim's limits and the share of each namespace.
 pub(super) struct Choice<'c, T> {
     tables: &'c T,
     pub(super) now: UtcMillis,
@@ -47,8 +46,8 @@ struct Taken {
     late: usize,
 }
 
-/// A page of index entries of due timers, and the due moment of the next timer after the page. `None` if the next timer
-/// is already due, or if no timer follows.
+/// A page of index entries of due timers, and the due moment of the next timer after the page. The moment is `None` if
+/// the next timer is already due, or if no timer follows.
 pub(super) type DuePage = (Vec<Key>, Option<UtcMillis>);
 
 impl<'c, T: Tables> Choice<'c, T> {
@@ -66,21 +65,21 @@ impl<'c, T: Tables> Choice<'c, T> {
         self.chosen.timers.len()
     }
 
-    /// Returns whether the claim must take no more timers. The reason is that the claim has `most` timers, has reached
-    /// its limit of bytes, or may read no more entries.
+    /// Returns whether the claim must take no more timers: it has `most` timers, has reached its limit of bytes, or may
+    /// not read any more entries.
     pub(super) fn is_over(&self, most: usize) -> bool {
         self.len() >= most || self.bytes > 0 && self.bytes >= self.limit.bytes || self.looks == 0
     }
 
-    /// Returns whether this claim may take the timer of the index entry `entry`. The namespace's share and the limit of
-    /// late timers decide.
+    /// Returns whether the namespace's share and the limit for late timers permit this claim to take the timer of the
+    /// index entry `entry`.
     pub(super) fn permits(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.left(self.limit.timers, namespace, taken, self.len()) > 0
             && self.is_in_time_or_has_permit(namespace, entry)
     }
 
-    /// Returns whether the next claim may take the timer of the index entry `entry`, which this claim leaves.
+    /// Returns whether the next claim may take the timer of the index entry `entry`, which this claim does not take.
     pub(super) fn leaves(&self, namespace: &str, entry: &[u8]) -> bool {
         let taken = self.taken.get(namespace).map_or(0, |taken| taken.all);
         self.shares.room(namespace, taken, self.len()) > 0 && self.is_in_time_or_has_permit(namespace, entry)
@@ -108,14 +107,14 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// Notes a moment from which a further claim would take more timers. The earliest noted moment counts.
+    /// Notes a moment from which another claim would take more timers. The earliest noted moment is kept.
     pub(super) fn note_next(&mut self, moment: UtcMillis) {
         self.chosen.next = Some(self.chosen.next.map_or(moment, |next| next.min(moment)));
     }
 
-    /// Takes timers of a namespace in the order of the index entries `entries`. Stops at `end` chosen timers, at a
-    /// limit of the claim, or when the namespace's share is used up. Returns the remaining entries. `None` if no
-    /// entries remain.
+    /// Takes the timers of the index entries `entries`, which belong to one namespace, in their order. Stops when the
+    /// claim has `end` timers, at a limit of the claim, or when the namespace's share is used up. Returns the remaining
+    /// entries. `None` if no entries remain.
     pub(super) fn take_of(
         &mut self,
         namespace: &str,
@@ -127,7 +126,8 @@ impl<'c, T: Tables> Choice<'c, T> {
             && let Some(entry) = entries.pop_first()
         {
             self.looks -= 1;
-            // The timer may have been cancelled, moved, or claimed without regard to shares.
+            // Since the entry was skipped, the timer may have been cancelled, moved, or claimed without regard to
+            // shares.
             if self.tables.get(Table::Due, &entry)?.is_some() {
                 let bytes = self.record_of(&entry)?.map_or(0, |record| record.len());
                 self.take(namespace, &entry, bytes);
@@ -137,7 +137,7 @@ impl<'c, T: Tables> Choice<'c, T> {
     }
 
     /// Takes timers of a namespace from the part of the index between the keys `from` and `frontier`. Returns the first
-    /// entry that the method has not read. `None` if the method has read the whole part.
+    /// entry that was not read, from which a later claim continues. `None` if the whole part was read.
     pub(super) fn take_from(
         &mut self,
         namespace: &str,
@@ -168,8 +168,7 @@ impl<'c, T: Tables> Choice<'c, T> {
         }
     }
 
-    /// Reads a page of index entries of due timers, starting at the key `from`. Also returns the due moment of the next
-    /// timer, if the page ended before a timer that is not due yet.
+    /// Reads a page of index entries of due timers, starting at the key `from`.
     pub(super) fn due_page(&self, from: &[u8]) -> Result<DuePage, StoreError> {
         let (mut page, mut later) = (Vec::new(), None);
         self.tables.scan(Table::Due, from, &mut |entry, _| {

@@ -1,4 +1,4 @@
-//! Keeps the numbers of timers by namespace and phase (L3).
+//! Keeps the counts of timers by namespace and phase (L3).
 
 use super::deltas::Deltas;
 use super::entries::count_key;
@@ -7,8 +7,7 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use std::collections::BTreeMap;
 
-/// The changes that a transaction makes to the numbers of timers by namespace and phase. The transaction writes the
-/// changes at its end.
+/// The changes that a transaction makes to the counts by namespace and phase. The transaction writes them at its end.
 #[derive(Debug, Default)]
 pub(super) struct PhaseCounts {
     changes: Deltas<(Box<str>, Phase)>,
@@ -19,12 +18,12 @@ impl PhaseCounts {
         self.changes.add((namespace.into(), phase), change);
     }
 
-    /// Adds the changes that a later request of the same transaction makes to the numbers of timers.
+    /// Adds the changes of a later request of the same transaction.
     pub(super) fn absorb(&mut self, later: Self) {
         self.changes.absorb(later.changes);
     }
 
-    /// Adds the changes to the stored numbers of timers.
+    /// Adds the changes to the stored counts.
     pub(super) fn write(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
         self.changes.settle(|(namespace, phase), change| {
             let key = count_key(&namespace, phase);
@@ -35,7 +34,7 @@ impl PhaseCounts {
         })
     }
 
-    /// Returns the stored number of timers of a namespace in a phase, without the changes of this transaction.
+    /// Returns the stored count of a namespace and phase, without the changes of this transaction.
     pub(super) fn stored(tables: &impl Tables, namespace: &str, phase: Phase) -> Result<u64, StoreError> {
         Self::at(tables, &count_key(namespace, phase))
     }
@@ -45,7 +44,7 @@ impl PhaseCounts {
         Ok(count.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
     }
 
-    /// Returns the stored numbers of timers by namespace and phase, without the changes of this transaction.
+    /// Returns all stored counts, without the changes of this transaction.
     pub(super) fn all(tables: &impl Tables) -> Result<BTreeMap<(Box<str>, Phase), u64>, StoreError> {
         let mut counts = BTreeMap::new();
         tables.scan(Table::Counts, &[], &mut |key, value| {

@@ -1,9 +1,9 @@
-//! Sums up the changes of stored numbers until the transaction ends.
+//! Sums up a transaction's changes of stored numbers, until the end of the transaction.
 
 use crate::store::error::StoreError;
 use std::collections::BTreeMap;
 
-/// The sum of a transaction's changes to each stored number, by the key of the number.
+/// For each stored number, by its key, the sum of a transaction's changes.
 #[derive(Debug)]
 pub(super) struct Deltas<K>(BTreeMap<K, i64>);
 
@@ -12,7 +12,7 @@ impl<K: Ord> Deltas<K> {
         *self.0.entry(number).or_default() += change;
     }
 
-    /// Adds the changes that a later request of the same transaction makes to the stored numbers.
+    /// Adds the changes of a later request of the same transaction.
     pub(super) fn absorb(&mut self, later: Self) {
         for (number, change) in later.0 {
             self.add(number, change);
@@ -23,7 +23,7 @@ impl<K: Ord> Deltas<K> {
         self.0.clear();
     }
 
-    /// Calls `write` for each stored number whose sum of changes is not zero. Forgets all changes.
+    /// Calls `write` with the key and the sum of changes of each number whose sum is not zero, and forgets all changes.
     pub(super) fn settle(
         &mut self,
         mut write: impl FnMut(K, i64) -> Result<(), StoreError>,

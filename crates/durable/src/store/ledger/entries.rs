@@ -12,7 +12,7 @@ pub(super) fn id_bytes(id: TimerId) -> [u8; 16] {
     id.as_u128().to_be_bytes()
 }
 
-/// Returns the 6 bytes of a moment in a table's key. Six bytes suffice beyond the year 9999.
+/// Returns the 6 bytes by which a moment is stored in a table's key. They suffice for moments beyond the year 9999.
 pub(super) fn moment_bytes(moment: UtcMillis) -> [u8; 6] {
     let bytes = moment.as_millis().to_be_bytes();
     [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]
@@ -31,14 +31,14 @@ pub(crate) fn moment_of(bytes: &[u8]) -> UtcMillis {
     UtcMillis::from_millis(u64::from_be_bytes(all))
 }
 
-/// Returns the id in the last 16 bytes of a key; `None` if the key is shorter.
+/// Returns the id in the last 16 bytes of a key. `None` if the key is shorter.
 pub(super) fn id_at_end(key: &[u8]) -> Option<TimerId> {
     let (_, id) = key.split_last_chunk::<16>()?;
     Some(TimerId::from_u128(u128::from_be_bytes(*id)))
 }
 
-/// Returns the length of a text and the text, for the beginning of a table's key. Because of the length, the result is
-/// never the beginning of another text's result.
+/// Returns a text with its length in front, as the first part of a table's key. Because of the length, the result for
+/// one text is never a prefix of the result for another text.
 pub(super) fn part(text: &str) -> Vec<u8> {
     part_before(text, &[])
 }
@@ -52,7 +52,7 @@ pub(super) fn key_key(namespace: &str, key: &str) -> Vec<u8> {
     part_before(namespace, key.as_bytes())
 }
 
-/// Reads the namespace and the timer's key from bytes that [`key_key`] has made.
+/// Splits a key of the table `Keys`, made by [`key_key`], into the namespace and the timer's key.
 pub(crate) fn key_of(key: &[u8]) -> Option<KeyOf> {
     let (length, rest) = key.split_first()?;
     let (namespace, key) = rest.split_at_checked(usize::from(*length))?;
@@ -72,7 +72,7 @@ pub(super) fn hour_key(hour: u32) -> [u8; 4] {
     hour.to_be_bytes()
 }
 
-/// Returns the table for the timer's phase, and the timer's key in that table.
+/// Returns the table for the timer's phase, and the key of the timer's entry in that table.
 pub(super) fn phase_entry(timer: &Timer) -> (Table, Vec<u8>) {
     let (table, before) = match &timer.state {
         State::Pending => (Table::Due, moment_bytes(timer.due).to_vec()),
@@ -83,12 +83,12 @@ pub(super) fn phase_entry(timer: &Timer) -> (Table, Vec<u8>) {
     (table, [&before[..], &id_bytes(timer.id)].concat())
 }
 
-/// Returns the beginning of keys in `Stopped`, the table of parked and dead timers: the namespace and the phase.
+/// Returns the prefix of the keys in [`Table::Stopped`] for a namespace and a phase.
 pub(super) fn stopped_prefix(namespace: &str, phase: Phase) -> Vec<u8> {
     part_before(namespace, &[phase as u8])
 }
 
-/// Returns the timer's key in `Keyless`, the table of timers whose callers gave no key.
+/// Returns the key of a timer's entry in [`Table::Keyless`].
 pub(super) fn keyless_key(namespace: &str, id: TimerId) -> Vec<u8> {
     part_before(namespace, &id_bytes(id))
 }

@@ -1,4 +1,4 @@
-//! Counts the pending timers by the time until they are due, from the stored numbers of each hour (L4).
+//! Counts the pending timers by the time until they are due, mostly from the stored counts of each hour (L4).
 
 use super::entries::{moment_bytes, moment_of};
 use super::hours::Hours;
@@ -9,10 +9,10 @@ use crate::store::horizon::{AN_HOUR, Horizon, hour_of, start_of};
 use crate::store::tables::{Table, Tables};
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of index entries that the counting of a horizon reads. The counting reads the entries of timers
-/// that are due in this hour and the next hour.
+/// The greatest number of index entries that are read for a horizon. The entries are those of timers that are due
+/// between the start of this hour and an hour from now.
 pub(crate) const LOOKS: usize = 50_000;
-/// The greatest number of hours whose stored numbers of timers are added up for a horizon. Ten years have 87,600 hours.
+/// The greatest number of hours whose stored counts are added up for a horizon. Ten years have 87,600 hours.
 const HOURS: usize = 100_000;
 
 /// Counts the pending timers of all namespaces by due moment. Reads at most `looks` entries of the index by due moment.
@@ -23,7 +23,7 @@ pub(super) fn horizon<T: Tables>(
 ) -> Result<Horizon, StoreError> {
     let mut horizon = Horizon::empty(now);
     let (first, near) = (hour_of(now), horizon.spans[AN_HOUR].until);
-    // The first spans end in the middle of an hour of UTC. So their timers are counted one by one.
+    // The first spans end in the middle of an hour of UTC, so their timers are counted one by one.
     let mut looked = 0;
     let mut cut = None;
     reader.tables.scan(Table::Due, &moment_bytes(start_of(first)), &mut |key, _| {

@@ -1,4 +1,4 @@
-//! Keeps the numbers of pending timers that are due in each hour of UTC (L4).
+//! Keeps the counts of pending timers by the hour of UTC in which they are due (L4).
 
 use super::deltas::Deltas;
 use super::entries::{hour_key, moment_of};
@@ -9,25 +9,24 @@ use crate::store::tables::{Table, Tables};
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The changes that a transaction makes to the numbers of pending timers by hour. The transaction writes the changes at
-/// its end.
+/// The changes that a transaction makes to the counts by hour. The transaction writes them at its end.
 #[derive(Debug, Default)]
 pub(super) struct Hours {
     changes: Deltas<u32>,
 }
 
 impl Hours {
-    /// Adds `change` to the number of pending timers in the hour of the moment `due`.
+    /// Adds `change` to the count of the hour that contains the moment `due`.
     pub(super) fn add(&mut self, due: UtcMillis, change: i64) {
         self.changes.add(hour_of(due), change);
     }
 
-    /// Adds the changes that a later request of the same transaction makes to the numbers of timers by hour.
+    /// Adds the changes of a later request of the same transaction.
     pub(super) fn absorb(&mut self, later: Self) {
         self.changes.absorb(later.changes);
     }
 
-    /// Adds the changes to the stored numbers of timers by hour.
+    /// Adds the changes to the stored counts.
     pub(super) fn write(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
         self.changes.settle(|hour, change| {
             let key = hour_key(hour);
@@ -39,8 +38,8 @@ impl Hours {
         })
     }
 
-    /// Counts the timers of all hours again, from the index by due moment. Stores the new numbers, and forgets the
-    /// changes.
+    /// Counts the timers of all hours again from the index by due moment, and stores the new counts. They include the
+    /// changes of this transaction, so the method forgets these changes.
     pub(super) fn recount(&mut self, tables: &mut impl Tables) -> Result<(), StoreError> {
         self.changes.clear();
         let counted = Self::counted(tables)?;
@@ -56,7 +55,7 @@ impl Hours {
         Ok(())
     }
 
-    /// Counts the pending timers of each hour in the index by due moment.
+    /// Counts the pending timers of each hour from the index by due moment.
     fn counted(tables: &impl Tables) -> Result<BTreeMap<u32, u64>, StoreError> {
         let mut hours = BTreeMap::new();
         tables.scan(Table::Due, &[], &mut |key, _| {
@@ -66,7 +65,7 @@ impl Hours {
         Ok(hours)
     }
 
-    /// Calls `each` with each hour and its stored number of timers. Stops once `each` returns false.
+    /// Calls `each` with each hour and its stored count. Stops once `each` returns false.
     pub(super) fn each(
         tables: &impl Tables,
         mut each: impl FnMut(u32, u64) -> bool,
@@ -76,8 +75,8 @@ impl Hours {
         })
     }
 
-    /// Returns the first hour whose stored number of timers is wrong. Also returns the stored number and the right
-    /// number.
+    /// Returns an hour whose stored count is wrong, with the stored count and the right count. `None` if all counts are
+    /// right.
     pub(super) fn first_wrong(tables: &impl Tables) -> Result<Option<(u32, u64, u64)>, StoreError> {
         let counted = Self::counted(tables)?;
         let mut stored = BTreeMap::new();
@@ -95,7 +94,7 @@ impl Hours {
     }
 }
 
-/// Reads a big-endian number of at most eight bytes.
+/// Decodes a big-endian number of at most eight bytes.
 fn number_of(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

@@ -1,4 +1,4 @@
-//! Begins and ends leases of many timers: a claim begins them, and a reap ends those whose time is over.
+//! Leases due timers for a claim, and ends expired leases for a reap.
 
 use super::entries::{id_at_end, id_bytes, moment_bytes, moment_of};
 use super::lifecycle::{Lifecycle, bug};
@@ -9,17 +9,17 @@ use crate::store::{Claimant, Claimed, Leased, LeftOut, Outcome, Reaped};
 use crate::timer::{Timer, TimerId};
 use tourbillon_words::UtcMillis;
 
-/// Leases timers for a claim, and gathers the claim's answer.
+/// Leases timers for a claim, and collects the claim's answer.
 pub(super) struct Claiming<'l, T> {
     lifecycle: &'l mut Lifecycle<T>,
     token: Token,
     /// The moment at which the leases of this claim end.
     until: UtcMillis,
     claimed: Claimed,
-    /// The number of payload bytes of the timers that the claim has leased so far.
+    /// The sum of the payload bytes of the timers that the claim has leased.
     bytes: u64,
-    /// Whether the claim must be durable before its answer. True once the claim has ended a timer that is delivered at
-    /// most once.
+    /// Whether the claim must be durable before it is answered. True once the claim has taken a timer that is delivered
+    /// at most once.
     must_be_durable: bool,
 }
 
@@ -31,8 +31,9 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Self { lifecycle, token, until, claimed, bytes: 0, must_be_durable: false }
     }
 
-    /// Leases the timers of `entries`, entries of the index by due moment. Stops once the payloads of the leased timers
-    /// have `most_bytes` bytes together. Also returns whether the claim must be durable before its answer.
+    /// Leases the timers of `entries`, which are entries of the index by due moment. Stops once the payloads of the
+    /// leased timers have `most_bytes` bytes together. Returns the answer, and whether the claim must be durable before
+    /// the answer is sent.
     pub(super) fn run(
         mut self,
         entries: impl IntoIterator<Item = Vec<u8>>,
@@ -51,8 +52,8 @@ impl<'l, T: Tables> Claiming<'l, T> {
         Ok((self.claimed, self.must_be_durable))
     }
 
-    /// Returns the timer that an index entry names. Removes an entry that does not belong to the named timer, because
-    /// such an entry would stop every later claim.
+    /// Returns the pending timer that an index entry names. If the entry does not belong to that timer, removes the
+    /// entry, because every later claim would meet it again.
     fn load(&mut self, entry: &[u8]) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
         let named = match id_at_end(entry) {
@@ -86,8 +87,7 @@ impl<'l, T: Tables> Claiming<'l, T> {
     }
 }
 
-/// Ends leases whose time is over, and gathers the answer to the call of
-/// [`TimerStore::reap`](crate::store::TimerStore::reap).
+/// Ends expired leases, and collects the answer to [`TimerStore::reap`](crate::store::TimerStore::reap).
 pub(super) struct Reaping<'l, T> {
     lifecycle: &'l mut Lifecycle<T>,
     reaped: Reaped,
@@ -98,8 +98,8 @@ impl<'l, T: Tables> Reaping<'l, T> {
         Self { lifecycle, reaped: Reaped::default() }
     }
 
-    /// Ends at most `limit` leases whose time is over. With `all`, also ends leases whose time is not over, because
-    /// their holders are gone.
+    /// Ends at most `limit` expired leases. If `all` is true, also ends leases that have not expired, because their
+    /// holders are gone.
     pub(super) fn run(mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
         let (now, mut over, mut next) = (self.lifecycle.now, Vec::new(), None);
         self.lifecycle.timers.reader().leases(|until, id| {
@@ -120,8 +120,8 @@ impl<'l, T: Tables> Reaping<'l, T> {
         Ok(self.reaped)
     }
 
-    /// Returns the timer that an index entry names. Removes an entry that does not belong to the named timer, because
-    /// such an entry would stop every later end of expired leases.
+    /// Returns the leased timer that an index entry names. If the entry does not belong to that timer, removes the
+    /// entry, because every later reap would meet it again.
     fn load(&mut self, until: UtcMillis, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timers = &mut self.lifecycle.timers;
         match timers.load_named(id)? {

@@ -1,7 +1,7 @@
-//! Carries timers through their lives: a timer ends, becomes pending again, or is followed by the next occurrence of
-//! its series.
+//! Applies transitions to timers: a timer ends, becomes pending again, or is followed by the next occurrence of its
+//! series.
 //!
-//! [`step`] computes a transition. This part stores the result, and all changes that follow from it.
+//! [`step`] computes a transition. This part stores its result, and all changes that follow from it.
 
 use super::remembered::Remembered;
 use super::timers::Timers;
@@ -17,12 +17,12 @@ use tourbillon_words::UtcMillis;
 /// The reason for which paused timers are parked.
 pub const PAUSED: &str = "paused";
 
-/// The greatest difference between the clocks of processes that share a store. A timer whose creation lies further in
-/// the future was made by a clock that was ahead.
+/// The greatest permitted difference between the clocks of processes that share a store. If a timer's creation lies
+/// further in the future, the clock that set it was ahead.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// Changes the states of timers within a transaction at the moment `now`. The modules `placing` and `changes` have the
-/// operations on single timers.
+/// Changes the states of timers within a transaction at the moment `now`. The modules `placing` and `changes` add the
+/// operations of callers.
 pub(super) struct Lifecycle<T> {
     pub(super) timers: Timers<T>,
     pub(super) remembered: Remembered,
@@ -33,7 +33,7 @@ pub(super) fn is_withdrawn(timer: &Timer) -> bool {
     matches!(timer.state, State::Leased(Lease { withdrawn: Some(_), .. }))
 }
 
-/// Makes an error for a refusal that only a fault of this crate can cause.
+/// Makes an error for a refusal that only a bug in this crate can cause.
 pub(super) fn bug(refusal: impl fmt::Debug) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("a transition was refused: {refusal:?}"))
 }
@@ -43,7 +43,7 @@ impl<T: Tables> Lifecycle<T> {
         Self { timers: Timers::new(tables), remembered: Remembered::at(now), now }
     }
 
-    /// Ends the delivery of a timer by an event that the lease's holder reports.
+    /// Ends the delivery of a timer by an event that the holder of the lease reports.
     pub(super) fn end_delivery(&mut self, id: TimerId, event: Event) -> Result<Outcome, StoreError> {
         let Some(timer) = self.timers.load(id)? else { return Ok(Outcome::Refused(Refusal::Stale)) };
         match step(&timer, event, self.now) {
@@ -53,7 +53,7 @@ impl<T: Tables> Lifecycle<T> {
         }
     }
 
-    /// Prolongs the lease of a timer. Returns false if the holder has lost the lease.
+    /// Extends the lease of a timer. Returns false if the holder has lost the lease.
     pub(super) fn renew(&mut self, id: TimerId, event: Event) -> Result<bool, StoreError> {
         let Some(timer) = self.timers.load(id)? else { return Ok(false) };
         let Ok(Next::Stays(renewed)) = step(&timer, event, self.now) else { return Ok(false) };
@@ -61,22 +61,22 @@ impl<T: Tables> Lifecycle<T> {
         Ok(true)
     }
 
-    /// Stores the next state of a timer that goes on after its delivery. A dead occurrence leaves its series, and the
-    /// next occurrence is stored.
+    /// Stores `next`, the next state of a timer that stays stored after its delivery. If an occurrence of a series is
+    /// dead, it leaves the series, and the next occurrence is stored.
     pub(super) fn settle(&mut self, timer: &Timer, mut next: Timer) -> Result<Outcome, StoreError> {
         let is_paused = next.series.as_ref().is_some_and(|series| series.paused);
         if is_paused && next.state == State::Pending {
             next.state = State::Parked(PAUSED.into());
         }
         let phase = next.state.phase();
-        // The series goes on without its dead occurrence.
+        // The series continues without its dead occurrence.
         let follows = phase == Phase::Dead && next.series.take().is_some();
         self.timers.change(timer, &next)?;
         let (next, skipped) = if follows { self.place_following(timer)? } else { (None, 0) };
         Ok(Outcome::Ended { id: timer.id, phase, next, skipped })
     }
 
-    /// Removes a timer that has ended, and stores the next occurrence of its series.
+    /// Removes a timer that has ended, and stores the next occurrence of its series unless the timer was withdrawn.
     pub(super) fn end(&mut self, timer: &Timer, end: End) -> Result<Outcome, StoreError> {
         let goes_on = matches!(end, End::Done | End::Skipped) && !is_withdrawn(timer);
         if goes_on && timer.series.as_ref().is_some_and(|series| series.plan.validate().is_err()) {
@@ -109,20 +109,20 @@ impl<T: Tables> Lifecycle<T> {
     }
 
     /// Stores the next occurrence of the timer's series, unless the timer was withdrawn. Returns the occurrence's id,
-    /// and the number of instants that were left out.
+    /// or `None` without a next occurrence, and the number of skipped instants.
     fn place_following(&mut self, timer: &Timer) -> Result<(Option<TimerId>, u64), StoreError> {
         let Some(series) = timer.series.as_ref().filter(|_| !is_withdrawn(timer)) else {
             return Ok((None, 0));
         };
-        // The occurrence may come from a clock that was ahead. Then the series goes back to the present time.
+        // If the clock was ahead when the occurrence was created, the series goes back to the current time.
         let made_ahead = timer.created > self.now + AHEAD;
         let from = if made_ahead { timer.scheduled.min(self.now) } else { timer.scheduled };
         let following = series.following(from, self.now);
         let Some(instant) = following.instant else { return Ok((None, following.skipped)) };
         let (mut instant, mut skipped) = (instant, following.skipped);
         let mut id = TimerId::of_occurrence(series.id, instant);
-        // A series may be placed a second time while timers of its first life are still stored, for example dead
-        // timers. An instant that has a timer gets no second timer.
+        // If a series was created again under the same id, timers of the former series may still be stored, for example
+        // dead timers. An instant that has a timer gets no second timer.
         while self.timers.has(id)? {
             let following = series.following(instant, self.now);
             skipped += following.skipped + 1;

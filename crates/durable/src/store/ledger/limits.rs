@@ -5,9 +5,9 @@ use crate::store::Op;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::timer::Timer;
 
-/// Fails if an argument of the operation is beyond a limit, or if a new timer is neither pending nor parked. A store
-/// that gathers operations of several callers into one transaction checks each operation first. So an error in the
-/// operation of a single caller does not fail the other callers.
+/// Fails if an argument of the operation exceeds a limit, or if a new timer is neither pending nor parked. A store that
+/// runs the operations of several callers in one transaction checks each operation first, so that an invalid operation
+/// fails only for its own caller.
 pub(crate) fn admit(op: &Op) -> Result<(), StoreError> {
     match op {
         Op::Place(timer, _) => match timer.state {
@@ -27,7 +27,8 @@ pub(super) fn admit_timer(timer: &Timer) -> Result<(), StoreError> {
     timer.labels.iter().try_for_each(|label| admit_text("a label", label))
 }
 
-/// Returns an error if a text has more than 255 bytes. The keys of tables have one byte for the length of a text.
+/// Fails if a text has more than 255 bytes, because the keys of tables have a single byte for the length of a text.
+/// `part` names the text in the error's message.
 fn admit_text(part: &str, text: &str) -> Result<(), StoreError> {
     if text.len() > usize::from(u8::MAX) {
         let message = format!("{part} has {} bytes, the most are 255", text.len());

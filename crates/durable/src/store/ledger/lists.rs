@@ -13,23 +13,23 @@ use crate::timer::TimerId;
 use std::collections::BTreeSet;
 use tourbillon_words::UtcMillis;
 
-/// The number of index entries that a list may read for each timer that the caller asked for.
+/// The number of index entries that a list may read for each timer of the caller's limit.
 const LOOKS: usize = 10;
-/// The greatest number of timers in a small namespace. For each page of a small namespace, a list reads exactly the
-/// timers of the namespace.
+/// The greatest number of timers in a small namespace. For a page of a small namespace, a list reads all timers of the
+/// namespace, and no others.
 const FEW: usize = 2_000;
-/// The greatest number of index entries that a list reads to find the first timer of a namespace. The entries are in an
-/// index that all namespaces share.
+/// The greatest number of index entries that a list reads to find the first timer of a namespace, if the index has the
+/// timers of all namespaces.
 const MORE_LOOKS: usize = 20_000;
-/// The greatest number of a namespace's timers that a list reads for one page. The list reads the namespace after a
-/// search of the index that all namespaces share. That search has found no timer of the namespace.
+/// The greatest number of timers in a namespace that a list reads as a whole for one page. A list does so after it has
+/// read an index of all namespaces and found no timer of the namespace.
 const MOST_GATHERED: usize = 1_000_000;
 
-/// The key of an index entry, and the id of the entry's timer. `None` if the entry has no valid id.
+/// The key of an index entry, and the id of the entry's timer, which is `None` if the entry has no valid id.
 type Listed = (Vec<u8>, Option<TimerId>);
 
-/// Describes how a list goes through a table. The list has the order of `table`, and the keys of its entries begin with
-/// `prefix`. `due_after` and `due_before` bound a list by due moment. Both are `None` for a list in another order.
+/// Describes how a list reads a table. The list has the order of `table`, and the keys of its entries begin with
+/// `prefix`. `due_after` and `due_before` bound a list in the order of due moments, and are `None` for other lists.
 struct Way {
     table: Table,
     prefix: Vec<u8>,
@@ -46,21 +46,22 @@ impl Way {
         Self { table, prefix, due_after, due_before, descending: filter.descending }
     }
 
-    /// Returns the key from which an ascending list goes on after the key `after`.
+    /// Returns the first key that an ascending list reads. `after` is the last key of the previous page, and `None` for
+    /// the first page.
     fn from(&self, after: Option<&[u8]>) -> Vec<u8> {
         let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
         let first = self.due_after.map_or_else(Vec::new, |moment| moment_bytes(moment).to_vec());
         from.max(first).max(self.prefix.clone())
     }
 
-    /// Returns the key below which a descending list goes on. `None` if the list begins with the table's last key.
+    /// Returns the key below which a descending list begins to read. `before` is the last key of the previous page, and
+    /// `None` for the first page. Returns `None` if the list begins with the table's last key.
     fn below(&self, before: Option<&[u8]>) -> Option<Vec<u8>> {
         let last = self.due_before.map(|moment| moment_bytes(moment).to_vec());
         [before.map(<[u8]>::to_vec), last, behind(&self.prefix)].into_iter().flatten().min()
     }
 
-    /// Returns whether a key lies behind the end of the list. If so, all later keys in the list's order lie behind the
-    /// end, too.
+    /// Returns whether a key comes after the end of the list. If so, all later keys in the list's order do, too.
     fn is_past(&self, key: &[u8]) -> bool {
         let is_out = |due: UtcMillis| match self.descending {
             true => self.due_after.is_some_and(|after| due <= after),
@@ -75,7 +76,7 @@ impl Way {
     }
 }
 
-/// Returns the first key behind all keys that begin with `prefix`. `None` if each later key begins with `prefix`, too.
+/// Returns the least key that is greater than all keys with the prefix `prefix`. `None` if no such key exists.
 fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
     let mut behind = prefix.get(..=last)?.to_vec();
@@ -103,7 +104,7 @@ fn way_of(filter: &Filter) -> (Table, Vec<u8>) {
     }
 }
 
-/// Reads a page of a list: the timers that follow the index entry `after`.
+/// Reads a page of a list: the timers after the index entry `after`, or the first timers if `after` is `None`.
 pub(super) struct List<'l, T> {
     reader: Reader<'l, T>,
     filter: &'l Filter,
@@ -130,7 +131,7 @@ impl<'l, T: Tables> List<'l, T> {
             return Ok(Page::default());
         }
         let looks = self.limit.saturating_mul(LOOKS);
-        // A table with the timers of all namespaces does not serve as an index of one namespace.
+        // These tables mix the timers of all namespaces.
         let is_mixed = matches!(self.way.table, Table::Due | Table::Leases | Table::Timers);
         let Some(namespace) = self.filter.only_namespace().filter(|_| is_mixed) else {
             return self.look_at_entries(self.after, looks).map(|(page, _)| page);
@@ -148,7 +149,7 @@ impl<'l, T: Tables> List<'l, T> {
             let from = page.next.as_ref().map_or(self.after, |Cursor(last)| Some(&last[..]));
             let (next, seen) = self.look_at_entries(from, looks)?;
             (page, looked) = (next, looked + seen);
-            // A list with further conditions may match no timer at all, however long the store looks.
+            // If the filter has other conditions, it may match no timer at all, so reading further may find nothing.
             if has_others || !page.timers.is_empty() || page.next.is_none() {
                 return Ok(page);
             }
@@ -161,8 +162,8 @@ impl<'l, T: Tables> List<'l, T> {
         }
     }
 
-    /// Reads a page from at most `looks` entries of the list's table. Also returns the number of entries that were
-    /// read.
+    /// Reads a page from at most `looks` entries of the list's table. Returns the page, and the number of entries that
+    /// were read.
     fn look_at_entries(&self, after: Option<&[u8]>, looks: usize) -> Result<(Page, usize), StoreError> {
         let (way, tables) = (&self.way, self.reader.tables);
         let (mut found, mut is_end) = (Vec::<Listed>::new(), true);
@@ -199,8 +200,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok((page, looked))
     }
 
-    /// Returns the number of timers that a read of the whole namespace would read, by the stored counts. Returns 0 if
-    /// the namespace has no timer in the phase of the filter.
+    /// Returns the number of timers that [`look_at_namespace`](Self::look_at_namespace) would read, by the stored
+    /// counts. Returns 0 if the namespace has no timer in the filter's phase.
     fn stored_in(&self, namespace: &str) -> Result<usize, StoreError> {
         let (mut stored, phase) = (0_u64, self.filter.phase);
         for candidate in [Phase::Pending, Phase::Leased, Phase::Parked, Phase::Dead] {
@@ -215,8 +216,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok(usize::try_from(stored).unwrap_or(usize::MAX))
     }
 
-    /// Reads all timers of a namespace, and returns a page of them in the list's order. A list by phase reads no dead
-    /// timers. Each page except the last is full.
+    /// Reads all timers of a namespace, and returns a page of them in the list's order. If the filter has a phase, the
+    /// method does not read dead timers. Each page except the last is full.
     fn look_at_namespace(&self, namespace: &str) -> Result<Page, StoreError> {
         let (mut first, mut failure) = (BTreeSet::new(), None);
         let mut look = |id: Option<TimerId>| {
@@ -253,8 +254,8 @@ impl<'l, T: Tables> List<'l, T> {
         Ok(page)
     }
 
-    /// Adds a matching timer to `first`, unless the timer comes before the cursor. Then cuts `first` to the timers of
-    /// the page and the next timer. The next timer shows that another page follows.
+    /// Adds the timer to `first` if it matches the filter and comes after the cursor. Keeps at most one timer more than
+    /// the page in `first`. The additional timer shows that another page follows.
     fn gather(&self, id: TimerId, first: &mut BTreeSet<(Vec<u8>, TimerId)>) -> Result<(), StoreError> {
         let Some(timer) = self.reader.peek(id)?.filter(|timer| self.filter.admits(timer)) else {
             return Ok(());

@@ -1,8 +1,8 @@
-//! Defines the effect of each operation on ordered tables: the entries that each timer has there, and the changes of
-//! these entries.
+//! Defines how a store keeps timers in ordered tables: the entries that each timer has there, and how each operation
+//! changes them.
 //!
-//! A ledger exists for the length of one transaction. A store that offers ordered tables gets its behaviour from the
-//! ledger. The store adds the transaction, the durability and the clock.
+//! A [`Ledger`] exists for one transaction. A store that offers ordered tables gets its behaviour from the ledger, and
+//! adds the transaction, the durability and the clock.
 //!
 //! # Parts
 //! ```text
@@ -27,8 +27,8 @@
 //! | `MadeDue` | none | the first due moment, the entries before the frontier | L7 |
 //! | `Turns` | none | the frontier, the namespaces that wait | T1 to T3 |
 //!
-//! Each module below is on a floor: a part never uses a part of a higher floor. [`Check`](check::Check) checks the
-//! parts and the links between them.
+//! Each module below is on a floor, and never uses a module of a higher floor. [`Check`](check::Check) checks the parts
+//! and the links between them.
 //!
 //! # Invariants
 //! L1. A stored timer has the entries that `entries` lists, and no others. Each timer has a record, an entry by its
@@ -40,8 +40,9 @@
 //! L4. The hours are the numbers of pending timers that are due in each hour of UTC.
 //! L5. A record that could not be read is in quarantine, and not among the timers. Its other entries stay until an
 //!     operation meets them. Until then the counts and the hours include the timer.
-//! L6. A remembered id has one entry by id and one by the moment until which it is remembered.
-//! L7. If a transaction stores a pending timer whose due moment is before the frontier of claims, it reports the timer.
+//! L6. A remembered id has an entry by id, and an entry by the moment until which it is remembered.
+//! L7. A transaction reports each pending timer that it stores before the frontier, the place up to which claims have
+//!     read the index by due moment.
 
 // Floor 0: the bytes of entries, and sums of changes.
 mod deltas;

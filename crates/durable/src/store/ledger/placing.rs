@@ -1,4 +1,4 @@
-//! Stores timers that come from callers: new timers, timers that are stored again after a claim, and imported timers.
+//! Stores timers that callers supply: new timers, timers that are stored again after a claim, and imported timers.
 
 use super::lifecycle::{Lifecycle, PAUSED, is_withdrawn};
 use super::limits::admit_timer;
@@ -50,7 +50,7 @@ impl<T: Tables> Lifecycle<T> {
         if timer.has_chosen_id {
             self.remembered.forget(self.timers.tables(), id)?;
         }
-        // The series has gone on without this occurrence. The next occurrence of the series has the key.
+        // If the series continues, the claim has already stored its next occurrence, which has the key.
         timer.series = None;
         if let Some(key) = &timer.key
             && self.timers.load_owner(&timer.namespace, key)?.is_some()
@@ -61,7 +61,7 @@ impl<T: Tables> Lifecycle<T> {
         Ok(Outcome::Created(id))
     }
 
-    /// Stores a timer of a backup. Fails if a stored timer has the same id or key.
+    /// Stores a timer of a backup, unless it was withdrawn. Fails if a stored timer has the same id or key.
     pub(super) fn import(&mut self, mut timer: Timer) -> Result<(), StoreError> {
         admit_timer(&timer)?;
         if is_withdrawn(&timer) {

@@ -1,33 +1,34 @@
-//! Keeps the records that could not be read. They are set aside, so that no operation meets them again (L5).
+//! Keeps the unreadable records. They are set aside in a table of their own, so that no operation meets them again
+//! (L5).
 
 use super::entries::id_bytes;
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::TimerId;
 
-/// The key of the number of set-aside records in the table of meta data. Set-aside records could not be read.
+/// The key in [`Table::Meta`] of the number of set-aside records.
 const NUMBER: &[u8] = b"quarantined";
 
 /// Reads and writes the unreadable records that were set aside. `admitted` is the number of records that the current
-/// transaction has set aside.
+/// request has set aside.
 #[derive(Debug, Default)]
 pub(super) struct Quarantine {
     admitted: u32,
 }
 
 impl Quarantine {
-    /// Returns the number of unreadable records that this transaction has set aside.
+    /// Returns the number of records that the current request has set aside.
     pub(super) fn admitted(&self) -> u32 {
         self.admitted
     }
 
-    /// Adds the number of unreadable records that a later request of the transaction has set aside.
+    /// Adds the number of records that a later request of the same transaction has set aside.
     pub(super) fn absorb(&mut self, later: Self) {
         self.admitted += later.admitted;
     }
 
-    /// Sets an unreadable record aside, after the caller has taken the record from the timers. An empty record stands
-    /// for a missing record, if an index entry names a timer without a record.
+    /// Sets an unreadable record aside. The caller removes the record from the timers. An empty record stands for a
+    /// missing record: an index entry has named a timer that has no record.
     pub(super) fn admit(
         &mut self,
         tables: &mut impl Tables,
@@ -40,19 +41,18 @@ impl Quarantine {
         tables.put(Table::Meta, NUMBER, &number.to_be_bytes())
     }
 
-    /// Returns the unreadable record that was set aside under an id. `None` if no record was set aside under the id.
+    /// Returns the record that was set aside under an id. `None` if there is no such record.
     pub(super) fn record(tables: &impl Tables, id: TimerId) -> Result<Option<Vec<u8>>, StoreError> {
         tables.get(Table::Quarantine, &id_bytes(id))
     }
 
-    /// Returns the number of times that an unreadable record was set aside. [`forget`](Self::forget) sets the number to
-    /// zero.
+    /// Returns the number of times that a record was set aside since the last [`forget`](Self::forget).
     pub(super) fn number(tables: &impl Tables) -> Result<u64, StoreError> {
         let number = tables.get(Table::Meta, NUMBER)?;
         Ok(number.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_be_bytes))
     }
 
-    /// Removes all records that were set aside because they could not be read. Returns the number of removed records.
+    /// Removes all records that were set aside, and returns their number.
     pub(super) fn forget(tables: &mut impl Tables) -> Result<u64, StoreError> {
         let mut keys = Vec::new();
         tables.scan(Table::Quarantine, &[], &mut |key, _| {

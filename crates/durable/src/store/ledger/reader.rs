@@ -1,4 +1,4 @@
-//! Reads stored timers by id, key, due moment and lease. A read changes nothing, not even a damaged record.
+//! Reads stored timers by id, key, due moment and lease. A read changes nothing: it sets no damaged record aside.
 
 use super::counts::PhaseCounts;
 use super::entries::{id_at_end, id_bytes, key_key, moment_bytes, moment_of};
@@ -30,13 +30,13 @@ impl<'t, T: Tables> Reader<'t, T> {
         Self { tables }
     }
 
-    /// Returns a stored timer. `None` if no readable record has the id.
+    /// Returns the stored timer with the id `id`. `None` if no readable record has the id.
     pub(super) fn peek(self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let record = self.tables.get(Table::Timers, &id_bytes(id))?;
         Ok(record.and_then(|record| record::decode(id, &record).ok()))
     }
 
-    /// Returns the id that the index of keys has for a key. Does not check that the timer owns the key.
+    /// Returns the id that the index of keys has for a key, without a check that the timer owns the key.
     pub(super) fn owner(self, namespace: &str, key: &str) -> Result<Option<TimerId>, StoreError> {
         let owner = self.tables.get(Table::Keys, &key_key(namespace, key))?;
         Ok(owner.and_then(|id| id_at_end(&id)))
@@ -85,7 +85,7 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(next)
     }
 
-    /// Returns at most `limit` index entries of due timers, in the order of the due moments.
+    /// Returns at most `limit` index entries of timers that are due at `now`, in the order of the due moments.
     pub(super) fn due_at(self, now: UtcMillis, limit: u32) -> Result<Vec<Vec<u8>>, StoreError> {
         let mut due = Vec::new();
         self.tables.scan(Table::Due, &[], &mut |key, _| {
@@ -116,8 +116,8 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(upcoming)
     }
 
-    /// Calls `each` with the end and the timer's id of each lease, in the order of the ends. Stops once `each` returns
-    /// false.
+    /// Calls `each` for each lease with the end of the lease and the timer's id, in the order of the ends. Stops once
+    /// `each` returns false.
     pub(super) fn leases(self, mut each: impl FnMut(UtcMillis, TimerId) -> bool) -> Result<(), StoreError> {
         self.tables
             .scan(Table::Leases, &[], &mut |key, _| id_at_end(key).is_none_or(|id| each(moment_of(key), id)))
@@ -141,8 +141,8 @@ impl<'t, T: Tables> Reader<'t, T> {
         Ok(leased)
     }
 
-    /// Returns a page of the reasons for which timers are parked. The page covers at most `limit` parked timers that
-    /// follow the cursor. Reads index entries only, not records.
+    /// Returns a page of the reasons for which timers are parked. The page covers the next `limit` parked timers after
+    /// the cursor `after`. Reads only index entries, not records.
     pub(super) fn reasons(self, after: Option<&Cursor>, limit: u32) -> Result<Reasons, StoreError> {
         let from = after.map_or_else(Vec::new, |Cursor(last)| [&last[..], &[0]].concat());
         let (mut counts, mut last, mut left) = (Vec::<(Box<str>, u64)>::new(), None, limit.max(1));

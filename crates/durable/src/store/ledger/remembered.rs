@@ -7,13 +7,13 @@ use crate::timer::{Timer, TimerId};
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The time for which a store remembers the id of an ended timer. The store remembers only ids that callers chose.
+/// The time for which a store remembers the id of an ended timer. A store remembers only ids that callers chose.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
 /// The greatest number of remembered ids that one transaction forgets. The limit keeps transactions short.
 const FORGOTTEN_AT_ONCE: usize = 100;
 
-/// Remembers and forgets the ids of ended timers, at the moment `now`. Each remembered id is in two tables. One table
-/// is sorted by id, the other by the moment until which the id is remembered.
+/// Remembers and forgets the ids of ended timers, at the moment `now`. Each remembered id is in two tables: `Recent` is
+/// sorted by id, and `Forget` by the moment until which the id is remembered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remembered {
     now: UtcMillis,
@@ -24,7 +24,7 @@ impl Remembered {
         Self { now }
     }
 
-    /// Remembers the id of a timer that ends, if the timer's caller chose the id.
+    /// Remembers the id of a timer that ends, if a caller chose the id.
     pub(super) fn remember(self, tables: &mut impl Tables, timer: &Timer) -> Result<(), StoreError> {
         if timer.has_chosen_id {
             let until = self.now + REMEMBERED;
@@ -35,8 +35,8 @@ impl Remembered {
         Ok(())
     }
 
-    /// Returns whether the id of an ended timer is still remembered. If the id's time is over, removes the entries of
-    /// the id. Old entries would make the store forget the id of a later timer too soon.
+    /// Returns whether an id is remembered. If the time for which it was remembered has passed, removes its entries.
+    /// Otherwise these entries would make the store forget the id too soon after a later timer with this id has ended.
     pub(super) fn has(self, tables: &mut impl Tables, id: TimerId) -> Result<bool, StoreError> {
         let id = id_bytes(id);
         let Some(until) = tables.get(Table::Recent, &id)? else { return Ok(false) };
@@ -48,8 +48,8 @@ impl Remembered {
         Ok(!is_over)
     }
 
-    /// Forgets the remembered id of a timer that is stored again. The old entries would make the store forget the id
-    /// too soon after the timer's later end.
+    /// Forgets the id of a timer that is stored again. Otherwise the old entries would make the store forget the id too
+    /// soon after the timer has ended for good.
     pub(super) fn forget(self, tables: &mut impl Tables, id: TimerId) -> Result<(), StoreError> {
         let id = id_bytes(id);
         if let Some(until) = tables.remove(Table::Recent, &id)? {
@@ -58,7 +58,7 @@ impl Remembered {
         Ok(())
     }
 
-    /// Forgets some remembered ids of ended timers. The time for which the ids are remembered is over.
+    /// Forgets at most [`FORGOTTEN_AT_ONCE`] of the ids that need not be remembered any longer.
     pub(super) fn forget_some(self, tables: &mut impl Tables) -> Result<(), StoreError> {
         let mut over = Vec::new();
         tables.scan(Table::Forget, &[], &mut |key, _| {

@@ -1,8 +1,8 @@
-//! The scrub: it goes through all records and indexes in small steps, and finds damage that no operation has met.
+//! The *scrub* checks all records and index entries in small steps, and finds damage that no operation has met.
 //!
-//! A step only reads, and lists the entries that seem damaged. A transaction that writes looks at them again and mends
-//! the damage. It sets unreadable records aside, removes entries that do not belong to their timers, and stores missing
-//! entries.
+//! A step only reads, and lists the entries that seem damaged. Later, a transaction that writes checks these entries
+//! again and repairs the damage: it sets unreadable records aside, removes entries that do not belong to their timers,
+//! and stores missing entries.
 
 use super::check::{INDEXES, has_entry, id_of};
 use super::entries::entries;
@@ -12,7 +12,7 @@ use crate::record;
 use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 
-/// The tables that the scrub, the search for damage, goes through, in order.
+/// The tables that the scrub checks, in order.
 const WALKED: [Table; 1 + INDEXES.len()] = {
     let mut walked = [Table::Timers; 1 + INDEXES.len()];
     let (_, indexes) = walked.split_at_mut(1);
@@ -20,8 +20,7 @@ const WALKED: [Table; 1 + INDEXES.len()] = {
     walked
 };
 
-/// The place in the tables at which the next step of the scrub, the search for damage, goes on. The default is the
-/// start of the first table.
+/// The place at which the next step of the scrub begins. The default is the start of the first table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScrubCursor {
     nth: usize,
@@ -37,15 +36,15 @@ impl ScrubCursor {
     }
 }
 
-/// A table entry that a step of the scrub, the search for damage, has found damaged. A transaction checks the entry
-/// again before it mends the damage.
+/// A table entry that a step of the scrub has found damaged. A transaction checks the entry again before it repairs the
+/// damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suspect {
     table: Table,
     key: Vec<u8>,
 }
 
-/// The result of one step of the scrub, the search for damage.
+/// The result of one step of the scrub.
 #[derive(Debug)]
 pub(crate) struct Step {
     /// The place at which the next step begins. `None` after the last table.
@@ -54,8 +53,8 @@ pub(crate) struct Step {
     pub(crate) suspects: Vec<Suspect>,
 }
 
-/// Makes one step of the scrub, the search for damage. Reads at most `limit` entries of a table, starting at `place`,
-/// and lists the damaged entries. Changes nothing.
+/// Runs one step of the scrub: reads at most `limit` entries of a table, starting at `place`, and lists the damaged
+/// entries. Changes nothing.
 pub(super) fn look<T: Tables>(
     reader: Reader<'_, T>,
     place: &ScrubCursor,
@@ -73,7 +72,7 @@ pub(super) fn look<T: Tables>(
         goes_on
     })?;
     step.next = match found.last() {
-        // If a key is not after the key before, the walk would go round in a circle.
+        // If a key is not greater than the previous key, the scrub would never reach the end of the table.
         Some((last, _)) if found.len() == limit && place.after.as_ref().is_none_or(|after| last > after) => {
             Some(ScrubCursor { nth: place.nth, after: Some(last.clone()) })
         }
@@ -90,8 +89,8 @@ pub(super) fn look<T: Tables>(
 }
 
 impl Suspect {
-    /// Returns whether this table entry is undamaged. The record of a timer must be readable, and all entries of the
-    /// timer must be stored. An index entry must belong to the timer whose id the entry has.
+    /// Returns whether this table entry is undamaged. A record must be readable, and all entries of its timer must be
+    /// stored. An index entry must belong to the timer that it names.
     fn is_whole<T: Tables>(&self, reader: Reader<'_, T>, value: &[u8]) -> Result<bool, StoreError> {
         let Some(id) = id_of(self.table, &self.key, value) else { return Ok(false) };
         if self.table != Table::Timers {
@@ -107,9 +106,9 @@ impl Suspect {
         Ok(true)
     }
 
-    /// Mends this table entry if the entry is still damaged. Returns whether the entry was damaged.
+    /// Repairs this table entry if it is still damaged. Returns whether the entry was still damaged.
     pub(super) fn mend<T: Tables>(&self, timers: &mut Timers<T>) -> Result<bool, StoreError> {
-        // An entry that was removed since the step does not count as damaged.
+        // An entry that was removed after the step does not count as damaged.
         let Some(value) = timers.tables().get(self.table, &self.key)? else { return Ok(false) };
         if self.is_whole(timers.reader(), &value)? {
             return Ok(false);

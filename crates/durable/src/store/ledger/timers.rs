@@ -1,4 +1,5 @@
-//! Stores timers. A record changes together with its index entries, and with the numbers and notes that depend on it.
+//! Stores timers. The index entries of a timer, and the counts and notes that depend on it, change together with its
+//! record.
 
 use super::counts::PhaseCounts;
 use super::entries::{Entry, entries, id_at_end, id_bytes, key_key, keyless_key, moment_of};
@@ -12,14 +13,14 @@ use crate::store::error::StoreError;
 use crate::store::tables::{Table, Tables};
 use crate::timer::{Address, Timer, TimerId};
 
-/// The number of timers to which one step of an upgrade adds the index entries by namespace.
+/// The number of timers for which one step of an upgrade adds the index entries by namespace.
 const AT_ONCE: usize = 10_000;
 
 /// Reads and changes the timers of a store within one transaction.
 ///
-/// A change of a timer changes its record and its entries. It also changes the numbers of timers by phase and by hour,
-/// and the list of the timers made due. All these changes happen in [`insert`](Self::insert), [`change`](Self::change)
-/// and [`delete`](Self::delete). So L1 to L4 and L7 are kept in one place. The methods that load timers mend damage. A
+/// A change of a timer changes its record and its entries, the counts by phase and by hour, and the list of the timers
+/// made due. All these changes happen in [`insert`](Self::insert), [`change`](Self::change) and
+/// [`delete`](Self::delete), so L1 to L4 and L7 are kept in one place. The methods that load timers repair damage. A
 /// caller that changes a timer passes the old timer exactly as it is stored.
 pub(super) struct Timers<T> {
     tables: T,
@@ -27,8 +28,8 @@ pub(super) struct Timers<T> {
     hours: Hours,
     quarantine: Quarantine,
     made_due: MadeDue,
-    /// Whether the transaction has mended entries. If so, the timers of each hour are counted again at the end of the
-    /// transaction, because the stored numbers may lack damaged entries.
+    /// Whether the transaction has repaired entries. If so, the timers of each hour are counted again at the end of the
+    /// transaction, because the stored counts may be wrong.
     has_mended: bool,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Noted {
     quarantine: Quarantine,
 }
 
-/// Returns the phase of the timers in a table. `None` if the table has timers of several phases.
+/// Returns the phase that all timers of a table have. `None` if they can have different phases.
 fn phase_of(table: Table) -> Option<Phase> {
     match table {
         Table::Due => Some(Phase::Pending),
@@ -63,8 +64,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Writes the changed counts and hours at the end of the transaction. Returns the tables, and the timers that the
-    /// transaction has made due.
+    /// Ends the transaction: writes the changed counts by phase and by hour. Returns the tables, and the pending timers
+    /// that the transaction has stored.
     pub(super) fn finish(mut self) -> Result<(T, MadeDue), StoreError> {
         self.counts.write(&mut self.tables)?;
         if self.has_mended {
@@ -97,7 +98,7 @@ impl<T: Tables> Timers<T> {
         self.quarantine = before.quarantine;
     }
 
-    /// Returns the tables, so that the caller can read and change entries that belong to no timer.
+    /// Returns the tables, so that the caller can read and change entries that do not belong to a timer.
     pub(super) fn tables(&mut self) -> &mut T {
         &mut self.tables
     }
@@ -110,7 +111,7 @@ impl<T: Tables> Timers<T> {
         Reader::new(&self.tables)
     }
 
-    /// Returns the number of unreadable records that the present request has set aside.
+    /// Returns the number of unreadable records that the current request has set aside.
     pub(super) fn quarantined(&self) -> u32 {
         self.quarantine.admitted()
     }
@@ -172,8 +173,8 @@ impl<T: Tables> Timers<T> {
         self.tables.put(*table, key, value)
     }
 
-    /// Removes a table entry, and returns the value of the removed entry. If the entry is in the index by due moment,
-    /// counts one timer less in the entry's hour.
+    /// Removes a table entry, and returns its value. If the entry is in the index by due moment, reduces the count of
+    /// its hour.
     fn take(&mut self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let taken = self.tables.remove(table, key)?;
         if table == Table::Due && taken.is_some() {
@@ -182,7 +183,7 @@ impl<T: Tables> Timers<T> {
         Ok(taken)
     }
 
-    /// Removes a table entry of a timer. Keeps an entry in the table of keys if another timer owns the key by now.
+    /// Removes a table entry of a timer. Keeps an entry in the table of keys if another timer now owns the key.
     fn remove(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let removed = self.take(table, key)?;
         if let Some(others) = removed.filter(|removed| table == Table::Keys && removed != value) {
@@ -191,8 +192,8 @@ impl<T: Tables> Timers<T> {
         Ok(())
     }
 
-    /// Adds the index entries by namespace for some timers of a store that an earlier version has written. Returns the
-    /// id after which the next call goes on. `None` after the last timer.
+    /// Adds the index entries by namespace for the next [`AT_ONCE`] timers after the id `after`, in a store that an
+    /// earlier version has written. Returns the id to pass to the next call. `None` after the last timer.
     pub(super) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
         let from = after.map_or_else(Vec::new, |last| [last, &[0]].concat());
         let (mut entered, mut read, mut last) = (Vec::new(), 0, Vec::new());
@@ -213,14 +214,15 @@ impl<T: Tables> Timers<T> {
     }
 }
 
-/// Methods that read timers for a change, and mend the damage that they meet.
+/// Methods that read timers for a change, and repair the damage that they meet.
 impl<T: Tables> Timers<T> {
     /// Returns whether the store has a record with the id `id`, even a damaged record.
     pub(super) fn has(&self, id: TimerId) -> Result<bool, StoreError> {
         Ok(self.tables.get(Table::Timers, &id_bytes(id))?.is_some())
     }
 
-    /// Returns a stored timer. A record that cannot be read is set aside. `None` if no readable record has the id.
+    /// Returns the stored timer with the id `id`. If the record is unreadable, sets it aside. `None` if no readable
+    /// record has the id.
     pub(super) fn load(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let Some(record) = self.tables.get(Table::Timers, &id_bytes(id))? else { return Ok(None) };
         match record::decode(id, &record) {
@@ -233,7 +235,7 @@ impl<T: Tables> Timers<T> {
     }
 
     /// Returns the stored timer that an index entry names. If neither the timers nor the quarantine have a record of
-    /// the timer, the timer is lost. Then an empty record is set aside under its id.
+    /// it, the timer is lost, and the method sets an empty record aside under its id.
     pub(super) fn load_named(&mut self, id: TimerId) -> Result<Option<Timer>, StoreError> {
         let timer = self.load(id)?;
         if timer.is_none() && Quarantine::record(&self.tables, id)?.is_none() {
@@ -249,8 +251,8 @@ impl<T: Tables> Timers<T> {
         }
     }
 
-    /// Returns the timer that owns a key. Removes the index entry of the key if the entry's timer does not own the key.
-    /// A record that was set aside leaves such an entry behind.
+    /// Returns the timer that owns a key. If the index entry of the key names a timer that does not own the key,
+    /// removes the entry. A record that was set aside leaves such an entry behind.
     pub(super) fn load_owner(&mut self, namespace: &str, key: &str) -> Result<Option<Timer>, StoreError> {
         let Some(id) = self.reader().owner(namespace, key)? else { return Ok(None) };
         let owner = self.load_named(id)?;
@@ -267,15 +269,15 @@ impl<T: Tables> Timers<T> {
     fn set_aside(&mut self, id: TimerId, record: &[u8]) -> Result<(), StoreError> {
         self.quarantine.admit(&mut self.tables, id, record)?;
         self.tables.remove(Table::Timers, &id_bytes(id))?;
-        // No operation would meet this entry later and remove it.
+        // No later operation would meet this entry and remove it.
         if let Some(namespace) = record::namespace(record) {
             self.tables.remove(Table::Keyless, &keyless_key(namespace, id))?;
         }
         Ok(())
     }
 
-    /// Removes an index entry that does not belong to the timer that it names. If `timer` is given, stores the missing
-    /// entries of the timer. If the entry names a record in quarantine, the counts no longer include the record.
+    /// Removes an index entry that does not belong to the timer that it names. If that timer is given as `timer`,
+    /// stores its missing entries. If the entry names a record in quarantine, the counts no longer include that timer.
     pub(super) fn remove_stray(
         &mut self,
         table: Table,

@@ -1,11 +1,11 @@
-//! Claims in turn: a claim takes the timers with the earliest due moments, but of no namespace more than its share.
+//! Chooses the timers with the earliest due moments for a claim, but from each namespace at most its share.
 //!
 //! The index has the pending timers of all namespaces in the order of their due moments. If a namespace has hundreds of
-//! thousands of due timers, the timers of other namespaces lie behind them. A namespace has a share of the places for
-//! deliveries, and a rate of late timers. It gets no more timers once one of the two is used up. A claim then passes
-//! over its timers, which stay in the index, and goes on to those of others.
+//! thousands of due timers, the timers of other namespaces come after them in the index. A namespace has a share of the
+//! places for deliveries, and a rate for late timers. Once it has used up one of the two, a claim skips its timers,
+//! which stay in the index, and continues with the timers of other namespaces.
 //!
-//! To pass over such timers only once, [`Turns`] remembers how far claims have come. This place is the *frontier*:
+//! To skip such timers only once, [`Turns`] remembers how far claims have read the index. This place is the *frontier*:
 //!
 //! ```text
 //!   index by due moment   a a a a b a a a c a a a a b a │ a a b c ...
@@ -13,28 +13,28 @@
 //!                                                      frontier
 //! ```
 //!
-//! | the timer at the frontier | its fate |
+//! | the timer at the frontier | result |
 //! |---|---|
 //! | its namespace may take it, and does not wait | it is taken |
 //! | its namespace may not take it, or waits | it waits: the frontier goes past it |
 //!
 //! # Invariants
 //! T1. An entry before the frontier was taken by a claim, or is found from its namespace's entries in `behind`. An
-//!     entry that appears before the frontier is reported ([`Turns::note`], L7): its timer is made, moved, released,
-//!     unparked or tried again.
-//! T2. Timers of one namespace are taken in the order of their due moments, as far as they are known.
-//! T3. Nothing here is stored. After a loss of this state, claims begin at the start of the index.
+//!     entry that is added before the frontier is reported ([`Turns::note`], L7): its timer was created, moved,
+//!     released, unparked, or is retried.
+//! T2. Timers of one namespace are taken in the order of their due moments, as far as claims know them.
+//! T3. This state is only in memory. If it is lost, claims begin at the start of the index.
 //!
-//! A claim divides its timers, and the entries that it reads, into two halves. One half is for the frontier, and the
-//! other half for the namespaces that wait, in equal parts. Each claim begins with the next namespace. The two halves
-//! alternate in being first. The first half has the odd timer.
+//! A claim divides the timers that it may take, and the entries that it may read, into two halves. One half is for the
+//! frontier. The other half is divided equally among the namespaces that wait, and each claim begins with the next
+//! namespace. Successive claims begin with alternating halves, and the first half gets the odd timer.
 //!
 //! # Cost
-//! A timer that waits is read twice: when the frontier passes it, and when it is taken. A minute after claims have come
-//! to the end of the due timers, they begin at the start again. Then waiting timers are read once more. A namespace
-//! keeps up to `EXACT` entries in memory ([`waiting`](super::waiting)). A namespace with more entries keeps only the
-//! first of them. When it is served, the index is read from that entry on, with the entries of other namespaces in
-//! between.
+//! A timer that waits is read twice: when the frontier passes it, and when it is taken. A minute after claims have
+//! reached the end of the due timers, they begin at the start of the index again, and read the waiting timers once
+//! more. For each namespace, up to `EXACT` entries are kept in memory ([`waiting`](super::waiting)). Of a namespace
+//! with more entries, only the first is kept. When such a namespace is served, a claim reads the index from that entry
+//! on, with the entries of other namespaces in between.
 
 use super::choice::{Choice, Chosen, LOOKS, PAGE, after};
 use super::entries::moment_of;
@@ -49,31 +49,29 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use tourbillon_words::UtcMillis;
 
-/// The time for which claims skip the part of the index that they have already read. The time begins when claims first
-/// come to the end of the due timers. After this time, claims begin at the start of the index again.
+/// The time after which claims begin at the start of the index again. It is counted from the moment at which claims
+/// first reached the end of the due timers.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// Remembers how far claims have read the index by due moment. Also remembers the index entries that claims passed
-/// over, because their namespaces had used up their shares (parts of a claim).
+/// Remembers how far claims have read the index by due moment, and which entries they have skipped because the
+/// namespaces had used up their shares.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// The key in the index by due moment up to which claims have read all entries (T1). Empty before the first read.
     frontier: Key,
     behind: BTreeMap<Box<str>, Waiting>,
-    /// The namespace that the last claim served first among the namespaces whose timers claims had passed over. `None`
-    /// before such a claim.
+    /// The namespace that the last claim of skipped timers served first. `None` before such a claim.
     first: Option<Box<str>>,
-    /// The moment at which claims first came to the end of the due timers. `None` before that moment.
+    /// The moment at which claims first reached the end of the due timers. `None` if they have not reached it.
     arrived: Option<UtcMillis>,
-    /// Whether the last claim first served the timers that earlier claims had passed over. If false, the last claim
-    /// first served the unread part of the index.
+    /// Whether the last claim took skipped timers before timers of the unread part of the index.
     was_behind_first: bool,
     /// The moment of the last claim, by the store's time. Zero before the first claim.
     seen: UtcMillis,
 }
 
 impl Turns {
-    /// Forgets how far claims have read the index. The next claim begins at the start of the index.
+    /// Forgets all state, so that the next claim begins at the start of the index.
     pub(crate) fn reset(&mut self) {
         *self = Self::default();
     }
@@ -83,7 +81,7 @@ impl Turns {
         (!self.frontier.is_empty()).then(|| moment_of(&self.frontier))
     }
 
-    /// Adds the timers that a transaction has made due in the part of the index that claims have already read (T1).
+    /// Adds the timers that a transaction has stored before the frontier (T1).
     pub(crate) fn note(&mut self, made_due: MadeDue) {
         for (namespace, entry) in made_due.entries {
             if entry < self.frontier {
@@ -92,7 +90,7 @@ impl Turns {
         }
     }
 
-    /// Chooses the timers of a claim, and moves the frontier, the place up to which claims have read the index.
+    /// Chooses the timers of a claim, and moves the frontier.
     pub(super) fn choose<T: Tables>(
         &mut self,
         tables: &T,
@@ -101,7 +99,7 @@ impl Turns {
         shares: &Shares,
     ) -> Result<Chosen, StoreError> {
         let is_old = self.arrived.is_some_and(|arrived| now - arrived > BELIEVED);
-        // If the clock went back, timers before the frontier may not be due any more.
+        // If the clock went back, timers before the frontier might no longer be due.
         if is_old || now < self.seen {
             *self = Self { first: self.first.take(), ..Self::default() };
         }
@@ -120,9 +118,9 @@ impl Turns {
         Ok(choice.finish())
     }
 
-    /// Chooses half of the timers from the unread part of the index, and half from the namespaces with passed-over
-    /// timers. The halves take turns in being chosen first. The half that is chosen first gets the odd timer. The other
-    /// half also gets the timers that the first half leaves.
+    /// Chooses half of the timers from the unread part of the index, and half from the skipped timers. Successive calls
+    /// begin with alternating halves. The first half gets the odd timer, and the second half also gets the timers that
+    /// the first half does not take.
     fn choose_by_halves<T: Tables>(
         &mut self,
         choice: &mut Choice<'_, T>,
@@ -166,7 +164,7 @@ impl Turns {
                     (Some(namespace), _) => {
                         self.behind.entry(namespace.into()).or_default().add(entry.clone());
                     }
-                    // The record cannot be read. The claim finds the damage.
+                    // The record is unreadable. The claim will set it aside.
                     (None, _) => choice.take("", entry, 0),
                 }
                 self.frontier = after(entry);
@@ -208,8 +206,8 @@ impl Turns {
         Ok(())
     }
 
-    /// Returns the namespaces with passed-over timers in alphabetical order. The order begins after the namespace that
-    /// the last claim served first. After the last namespace it goes on with the first.
+    /// Returns the namespaces with skipped timers in cyclic alphabetical order, beginning after the namespace that the
+    /// last claim served first.
     fn in_turn(&self) -> Vec<Box<str>> {
         let is_later = |name: &str| self.first.as_ref().is_some_and(|first| *name > **first);
         let later = self.behind.keys().filter(|name| is_later(name));

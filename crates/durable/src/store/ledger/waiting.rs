@@ -1,22 +1,20 @@
-//! The index entries of a namespace that claims have passed over: due timers that wait until their namespace may take
-//! more.
+//! Keeps the index entries that claims have skipped: due timers that wait because their namespace had used up its
+//! share.
 
 use std::collections::BTreeSet;
 
-/// The greatest number of entries that are kept in memory for a namespace. The entries belong to due timers that claims
-/// have passed over.
+/// The greatest number of skipped entries that are kept in memory for a namespace.
 const EXACT: usize = 1_024;
 
 /// The key of an entry in the index by due moment.
 pub(super) type Key = Vec<u8>;
 
-/// The index entries of a namespace that claims have read and passed over. The namespace had used up its share, its
-/// part of a claim.
+/// The index entries of a namespace that claims have read and skipped.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    /// All passed-over entries of the namespace.
+    /// All skipped entries of the namespace.
     Exactly(BTreeSet<Key>),
-    /// The first passed-over entry only. A claim reads the index from this entry on to find later entries.
+    /// The first skipped entry only. To find the others, a claim reads the index from this entry on.
     From(Key),
 }
 

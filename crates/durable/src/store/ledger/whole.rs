@@ -1,4 +1,4 @@
-//! The ledger: it puts the parts together, for a store to use within one transaction.
+//! Combines the parts into the ledger, which a store uses within one transaction.
 
 use super::check::Check;
 use super::choice::Chosen;
@@ -36,43 +36,42 @@ impl<T: Tables> Ledger<T> {
         Self { lifecycle: Lifecycle::new(tables, now) }
     }
 
-    /// Writes the changed counts at the end of the transaction. Returns the tables, and the timers that the transaction
-    /// has made due.
+    /// Ends the transaction: writes the changed counts. Returns the tables, and the pending timers that the transaction
+    /// has stored.
     pub(crate) fn finish(self) -> Result<(T, MadeDue), StoreError> {
         self.lifecycle.timers.finish()
     }
 
-    /// Sets the moment up to which claims have read the index. From now on, the transaction notes each stored pending
-    /// timer that is due up to this moment.
+    /// Sets the moment up to which claims have read the index by due moment. From now on, the transaction notes each
+    /// pending timer that it stores and that is due up to this moment.
     pub(crate) fn follow(&mut self, frontier: Option<UtcMillis>) {
         self.lifecycle.timers.made_due().follow(frontier);
     }
 
-    /// Returns the tables. A store adds its own entries to the tables, and takes back the entries of a request that
-    /// failed.
+    /// Returns the tables, so that a store can add its own entries, and undo the changes of a failed request.
     pub(crate) fn tables(&mut self) -> &mut T {
         self.lifecycle.timers.tables()
     }
 
-    /// Begins another request of the same transaction. Returns the changed counts of the earlier requests. The caller
-    /// passes them to [`keep`](Self::keep) or [`undo`](Self::undo), which ends the request.
+    /// Begins another request of the same transaction. Returns the changed counts of the earlier requests, which the
+    /// caller passes to [`keep`](Self::keep) or [`undo`](Self::undo) at the end of the request.
     pub(crate) fn begin(&mut self) -> Noted {
         self.lifecycle.timers.begin()
     }
 
-    /// Ends a request that succeeded. Adds the request's changed counts to `before`, the changed counts of the earlier
-    /// requests.
+    /// Ends a request that succeeded: adds its changed counts to those of the earlier requests. `before` is the result
+    /// of [`begin`](Self::begin).
     pub(crate) fn keep(&mut self, before: Noted) {
         self.lifecycle.timers.keep(before);
     }
 
-    /// Ends a request that failed. Drops the request's changed counts, and keeps `before`, the changed counts of the
-    /// earlier requests. The store itself takes back the request's changes of entries.
+    /// Ends a request that failed: drops its changed counts, and keeps those of the earlier requests. `before` is the
+    /// result of [`begin`](Self::begin). The store itself undoes the changes of entries.
     pub(crate) fn undo(&mut self, before: Noted) {
         self.lifecycle.timers.undo(before);
     }
 
-    /// Returns whether the transaction has set an unreadable record aside or mended index entries.
+    /// Returns whether the transaction has set an unreadable record aside or repaired index entries.
     pub(crate) fn has_met_damage(&self) -> bool {
         self.lifecycle.timers.has_met_damage()
     }
@@ -84,7 +83,7 @@ impl<T: Tables> Ledger<T> {
 
 /// Methods that change timers within the transaction.
 impl<T: Tables> Ledger<T> {
-    /// Applies an operation to the tables, and returns its outcome.
+    /// Applies an operation to the tables.
     pub(crate) fn apply(&mut self, op: Op) -> Result<Outcome, StoreError> {
         admit(&op)?;
         let timers = &mut self.lifecycle;
@@ -115,8 +114,7 @@ impl<T: Tables> Ledger<T> {
         timers.into_iter().try_for_each(|timer| self.lifecycle.import(timer))
     }
 
-    /// Chooses the timers of a claim. The claim's limit and each namespace's share (its part of the claim) bound the
-    /// choice.
+    /// Chooses the timers of a claim, within the claim's limit and the share of each namespace.
     pub(crate) fn choose(
         &mut self,
         turns: &mut Turns,
@@ -128,7 +126,7 @@ impl<T: Tables> Ledger<T> {
         chosen
     }
 
-    /// Claims timers that are due. Also returns whether the claim must be durable before its answer.
+    /// Claims timers that are due. Returns the answer, and whether the claim must be durable before the answer is sent.
     pub(crate) fn claim(
         &mut self,
         by: Claimant,
@@ -139,8 +137,8 @@ impl<T: Tables> Ledger<T> {
         Claiming::new(&mut self.lifecycle, by, claim).run(due, limit.bytes)
     }
 
-    /// Claims the timers that [`choose`](Self::choose) has chosen. Also returns whether the claim must be durable
-    /// before its answer.
+    /// Claims the timers that [`choose`](Self::choose) has chosen. Returns the answer, and whether the claim must be
+    /// durable before the answer is sent.
     pub(crate) fn claim_chosen(
         &mut self,
         by: Claimant,
@@ -151,7 +149,7 @@ impl<T: Tables> Ledger<T> {
         Claiming::new(&mut self.lifecycle, by, claim).run(entries, u64::MAX)
     }
 
-    /// Prolongs leases. Returns the ids of the timers whose leases are lost.
+    /// Extends leases. Returns the ids of the timers whose leases are lost.
     pub(crate) fn renew(
         &mut self,
         by: Claimant,
@@ -167,13 +165,13 @@ impl<T: Tables> Ledger<T> {
         Ok(lost)
     }
 
-    /// Ends at most `limit` leases whose time is over. With `all`, also ends leases whose time is not over, because
-    /// their holders are gone.
+    /// Ends at most `limit` expired leases. If `all` is true, also ends leases that have not expired, because their
+    /// holders are gone.
     pub(crate) fn reap(&mut self, limit: u32, all: bool) -> Result<Reaped, StoreError> {
         Reaping::new(&mut self.lifecycle).run(limit, all)
     }
 
-    /// Mends the entries in `suspects` that are still damaged. Returns the number of mended entries.
+    /// Repairs the entries in `suspects` that are still damaged. Returns the number of repaired entries.
     pub(crate) fn mend_suspects(&mut self, suspects: Vec<Suspect>) -> Result<u64, StoreError> {
         let mut damaged = 0;
         for suspect in suspects {
@@ -182,13 +180,13 @@ impl<T: Tables> Ledger<T> {
         Ok(damaged)
     }
 
-    /// Removes the records that were set aside because they could not be read. Returns the number of removed records.
+    /// Removes all unreadable records that were set aside, and returns their number.
     pub(crate) fn forget_set_aside(&mut self) -> Result<u64, StoreError> {
         Quarantine::forget(self.tables())
     }
 
-    /// Adds the index entries by namespace for some timers of a store that an earlier version has written. Returns the
-    /// id after which the next call goes on. `None` after the last timer.
+    /// Adds the index entries by namespace for the next 10,000 timers after the id `after`, in a store that an earlier
+    /// version has written. Returns the id to pass to the next call. `None` after the last timer.
     pub(crate) fn enter_namespaces(&mut self, after: Option<&[u8]>) -> Result<Option<Vec<u8>>, StoreError> {
         self.lifecycle.timers.enter_namespaces(after)
     }
@@ -250,20 +248,18 @@ impl<T: Tables> Ledger<T> {
         self.reader().each(each)
     }
 
-    /// Returns the faults in the structure of the tables. Each record that was set aside is a fault, too. Keeps no
-    /// timer in memory.
+    /// Returns the faults in the structure of the tables. Each record that was set aside is a fault, too.
     pub(crate) fn check(&self) -> Result<Vec<Fault>, StoreError> {
         self.check_without(&[])
     }
 
-    /// Checks the tables as [`check`](Self::check) does, but leaves out the tables in `lacking`. A store that an
-    /// earlier version has written lacks some tables.
+    /// Checks the tables as [`check`](Self::check) does, except for the tables in `lacking`, which a store of an
+    /// earlier version does not have.
     pub(crate) fn check_without(&self, lacking: &[Table]) -> Result<Vec<Fault>, StoreError> {
         Check::new(self.reader(), lacking).run()
     }
 
-    /// Makes one step of the scrub, the search for damage. Reads at most `limit` entries, starting at `place`. Changes
-    /// nothing.
+    /// Runs one step of the scrub: reads at most `limit` entries, starting at `place`. Changes nothing.
     pub(crate) fn scrub(&self, place: &ScrubCursor, limit: usize) -> Result<Step, StoreError> {
         scrub::look(self.reader(), place, limit)
     }

@@ -1,11 +1,11 @@
-//! Gives access to the bytes of a store: two files, or a test's replacements.
+//! Gives access to the bytes of a store, in two files or in a test's replacements of the files.
 //!
 //! # A sync that fails
 //!
-//! After a sync that failed, the system may take bytes for synced that are not on the disk. Readers see these bytes,
-//! and a later sync succeeds without writing them. So nothing that was written since the last good sync can be trusted.
-//! Before the database is opened again, the bytes written since then are written again and synced ([`Places::settle`]).
-//! Until this has succeeded nothing reads the database. The journal writes all its records again by itself.
+//! After a failed sync, the operating system may consider bytes synced that are not on the disk. Readers see these
+//! bytes, and a later sync succeeds without writing them. So no bytes that were written since the last successful sync
+//! can be trusted. Before the database is opened again, these bytes are written again and synced ([`Places::settle`]).
+//! Until this has succeeded, the database is not read. The journal writes all its records again by itself.
 
 use super::error::converted;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -20,21 +20,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A part of a store's bytes: the database or the journal. Each part has its own file, or its own replacement in tests.
+/// A part of a store's bytes. Each part has its own file, or its own replacement in tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The database with the timers.
     Timers,
-    /// The journal: the operations that the database file does not have yet.
+    /// The journal, with the operations that are not yet in the database's file.
     Operations,
 }
 
-/// The greatest number of bytes that one step writes again after a failed sync.
+/// The greatest number of bytes that are written again in one call after a failed sync.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 
 pub(super) type Make = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
-/// Opens the two parts of a store, the database and the journal. All clones share one list of the unsynced ranges.
+/// Opens the database and the journal of a store. All clones share the list of unsynced ranges.
 #[derive(Clone)]
 pub(super) struct Places {
     way: Way,
@@ -58,17 +58,17 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    /// Makes the access to a store in files: the database's file at `path`, and the journal's file beside the database.
+    /// Gives access to a store in files, with the database at `path`.
     pub(super) fn files(path: PathBuf, without_locks: bool) -> Self {
         Self { way: Way::Files { path, without_locks }, unsynced: Arc::default() }
     }
 
-    /// Makes the access to a store whose files a test replaces. `make` returns the replacement of each file.
+    /// Gives access to a store whose files a test replaces. `make` returns the replacement of each file.
     pub(super) fn made(make: Arc<Make>) -> Self {
         Self { way: Way::Made(make), unsynced: Arc::default() }
     }
 
-    /// Returns the path of the database's file. `None` if a test has replaced the files.
+    /// Returns the path of the database's file. `None` if a test replaces the files.
     pub(super) fn path(&self) -> Option<PathBuf> {
         match &self.way {
             Way::Files { path, .. } => Some(path.clone()),
@@ -76,8 +76,7 @@ impl Places {
         }
     }
 
-    /// Writes the unsynced bytes of the database again after a failed sync, and syncs them. The disk may lack unsynced
-    /// bytes. Does nothing if the last sync has succeeded.
+    /// If the last sync of the database has failed, writes the unsynced bytes again and syncs them.
     pub(super) fn settle(&self) -> Result<(), StoreError> {
         if lock(&self.unsynced).is_in_doubt {
             let place = self.timers()?;
@@ -90,7 +89,7 @@ impl Places {
         Ok(())
     }
 
-    /// Opens the bytes of the database: its file, or a test's replacement.
+    /// Opens the database's file, or its replacement.
     pub(super) fn timers(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, .. } => Arc::new(FileBackend::new(open(path)?).map_err(converted)?),
@@ -99,8 +98,7 @@ impl Places {
         Ok(WatchedBackend { bytes, part: Part::Timers, unsynced: Some(Arc::clone(&self.unsynced)) })
     }
 
-    /// Opens the bytes of the journal: its file, or a test's replacement. The file is locked against other stores while
-    /// it is open.
+    /// Opens the journal's file, or its replacement. The file is locked against other stores while it is open.
     pub(super) fn operations(&self) -> Result<WatchedBackend, StoreError> {
         let bytes: Arc<dyn StorageBackend> = match &self.way {
             Way::Files { path, without_locks } => {
@@ -116,9 +114,9 @@ impl Places {
         Ok(WatchedBackend { bytes, part: Part::Operations, unsynced: None })
     }
 
-    /// Returns the number of bytes that the files take on the disk. `None` if the system does not report the number.
-    /// redb doubles the length of its file in advance. On most file systems, the added length takes no room until redb
-    /// uses it.
+    /// Returns the number of bytes that the files take on the disk. `None` if the operating system does not report it.
+    /// The lengths of the files do not show this number: redb doubles the length of its file in advance, and on most
+    /// file systems the added length takes no room until redb uses it.
     pub(super) fn taken(&self) -> Option<io::Result<u64>> {
         #[cfg(unix)]
         if let Way::Files { path, .. } = &self.way {
@@ -137,7 +135,8 @@ impl Places {
         }
     }
 
-    /// Returns the path of the journal's file if the file is missing. `None` if the file exists.
+    /// Returns the path of the journal's file if the file is missing. `None` if it exists, or if a test replaces the
+    /// files.
     pub(super) fn missing_operations(&self) -> Option<PathBuf> {
         match &self.way {
             Way::Files { path, .. } => Some(beside(path)).filter(|path| !path.exists()),
@@ -154,7 +153,7 @@ impl Places {
     }
 }
 
-/// Fails if the store at `path` may not be opened. `locked` is the result of an attempt to lock the store's journal.
+/// Fails if the store at `path` must not be opened. `locked` is the result of the attempt to lock the journal's file.
 fn admit(path: &Path, locked: Result<(), TryLockError>, without_locks: bool) -> Result<(), StoreError> {
     match locked {
         Ok(()) => Ok(()),
@@ -180,7 +179,7 @@ fn beside(path: &Path) -> PathBuf {
     beside.into()
 }
 
-/// Opens a file of the store, or makes the file. Only the owner of a new file may read it, because payloads may contain
+/// Opens or creates a file of the store. Only the owner of a new file has access to it, because payloads may contain
 /// secrets.
 fn open(path: &Path) -> io::Result<File> {
     let was_there = path.exists();
@@ -196,7 +195,7 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Syncs the folder of a file, so that the file's name is on the disk.
+/// Syncs the folder of a file, so that the file's directory entry is on the disk.
 fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) if cfg!(unix) => {
@@ -210,14 +209,14 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 /// The ranges of a file that were written after the last successful sync.
 #[derive(Debug, Default)]
 struct Unsynced {
-    /// The end of each unsynced range by its start, as offsets in bytes. The ranges neither overlap nor touch.
+    /// The ranges, as a map from start to end, in bytes. They neither overlap nor touch.
     ranges: BTreeMap<u64, u64>,
     /// Whether the last sync of the file has failed.
     is_in_doubt: bool,
 }
 
 impl Unsynced {
-    /// Adds an unsynced range, and joins it with ranges that overlap or touch it.
+    /// Adds an unsynced range, and merges it with ranges that overlap or touch it.
     fn add(&mut self, mut start: u64, mut end: u64) {
         while let Some((&first, &last)) = self.ranges.range(..=end).next_back()
             && last >= start
@@ -228,7 +227,7 @@ impl Unsynced {
         self.ranges.insert(start, end);
     }
 
-    /// Returns the unsynced ranges of a file of `len` bytes. Leaves out parts behind the end of the file.
+    /// Returns the unsynced ranges of a file of `len` bytes, cut off at the end of the file.
     fn ranges(&self, len: u64) -> Vec<(u64, u64)> {
         let within = self.ranges.iter().map(|(start, end)| (*start, (*end).min(len)));
         within.filter(|(start, end)| start < end).collect()
@@ -252,13 +251,13 @@ fn write_again(file: &WatchedBackend, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Access to the bytes of the database or the journal, shared by redb and the store. Notes the writes that no sync has
-/// covered.
+/// Access to the bytes of the database or the journal, for redb and the store. Tracks the unsynced ranges of the
+/// database.
 #[derive(Clone, Debug)]
 pub(super) struct WatchedBackend {
     bytes: Arc<dyn StorageBackend>,
     part: Part,
-    /// The ranges of the database that no sync has covered. `None` for the journal, which writes its own records again.
+    /// The unsynced ranges of the database. `None` for the journal, which writes its records again by itself.
     unsynced: Option<Arc<Mutex<Unsynced>>>,
 }
 
@@ -283,7 +282,7 @@ impl StorageBackend for WatchedBackend {
 
     fn sync_data(&self) -> io::Result<()> {
         let Some(unsynced) = &self.unsynced else { return self.bytes.sync_data() };
-        // The sync may miss writes that begin from here on.
+        // The sync might not cover writes that begin from here on.
         let before = mem::take(&mut lock(unsynced).ranges);
         let synced = self.bytes.sync_data();
         let mut unsynced = lock(unsynced);

@@ -1,4 +1,4 @@
-//! Gathers the answers and due moments of a batch while its requests are run. Sends the answers later.
+//! Collects the answers and due moments of a batch while its requests run, and sends the answers later.
 
 use super::pipe::send;
 use super::request::{Done, Pending};
@@ -7,21 +7,21 @@ use crate::store::error::StoreError;
 use core::mem;
 use tourbillon_words::UtcMillis;
 
-/// The answers to a batch of requests, which run in one transaction, and the due moments that the batch has changed.
+/// The answers to the requests of a batch, and the due moments by which the store decides whether to wake callers of
+/// claims.
 pub(super) struct Batch {
-    /// The answers that do not wait until the disk has the changes.
+    /// The answers that do not wait for the disk.
     answers: Vec<Pending>,
-    /// The answers that wait until the disk has the changes.
+    /// The answers that wait until the changes are on the disk.
     durable: Vec<Pending>,
-    /// The answers to requests that failed and whose changes were taken back.
+    /// The answers to requests that failed, and whose changes were undone.
     refusals: Vec<Pending>,
-    /// The greatest durability for which a request of the batch asks.
+    /// The highest durability for which a request of the batch asks.
     durability: Durability,
-    /// The earliest due moment of the timers that the batch has made due.
+    /// The earliest due moment of the pending timers that the batch has stored. `None` if it has stored none.
     first_due: Option<UtcMillis>,
-    /// The moment from which a later claim takes a timer, as the batch's claims have answered it. The latest answer
-    /// counts. The outer `None` says that the batch has no claims. The inner `None` says that an answer has no such
-    /// moment.
+    /// The next due moment in the answers to the batch's claims. If the answers differ, this is the latest moment.
+    /// `None` if the batch has no claims. `Some(None)` if an answer has no such moment.
     claimed: Option<Option<UtcMillis>>,
 }
 
@@ -37,7 +37,7 @@ impl Batch {
         }
     }
 
-    /// Adds the result of a request whose changes were made.
+    /// Adds the result of a request that has succeeded.
     pub(super) fn add(&mut self, done: Done) {
         self.durability = self.durability.max(done.durability);
         match done.durability {
@@ -59,8 +59,7 @@ impl Batch {
         self.refusals.push(pending);
     }
 
-    /// Notes the earliest due moment of the timers that the batch has made due. `None` if the batch has made no timer
-    /// due.
+    /// Notes the earliest due moment of the pending timers that the batch has stored.
     pub(super) fn note_due(&mut self, first: Option<UtcMillis>) {
         self.first_due = first;
     }
@@ -73,33 +72,33 @@ impl Batch {
         self.claimed.is_some()
     }
 
-    /// Takes the answers that wait until the disk has the changes.
+    /// Takes the answers that wait for the disk.
     pub(super) fn take_durable(&mut self) -> Vec<Pending> {
         mem::take(&mut self.durable)
     }
 
-    /// Puts answers back that [`take_durable`](Self::take_durable) has taken. These answers no longer wait for the
-    /// disk.
+    /// Puts back those answers taken by [`take_durable`](Self::take_durable) that need not wait for the disk, so that
+    /// [`send`](Self::send) sends them.
     pub(super) fn put_durable(&mut self, answers: Vec<Pending>) {
         self.durable = answers;
     }
 
-    /// Sends all answers that [`take_durable`](Self::take_durable) has not taken. If `error` is given, each caller gets
-    /// the error in place of the result.
+    /// Sends all answers that this batch still has. If `error` is given, each caller gets the error instead of the
+    /// result.
     pub(super) fn send(&mut self, error: Option<&StoreError>) {
         for answers in [&mut self.answers, &mut self.durable, &mut self.refusals] {
             send(mem::take(answers), error);
         }
     }
 
-    /// Returns the next due moment that the callers of claims know after this batch. `before` is the moment that the
-    /// callers knew before this batch.
+    /// Returns the next due moment that callers of claims know after this batch. `before` is the moment that they knew
+    /// before it.
     pub(super) fn next_due(&self, before: Option<UtcMillis>) -> Option<UtcMillis> {
         self.claimed.unwrap_or(before)
     }
 
-    /// Returns whether this batch has made a timer due earlier than the callers of claims know. `before` is the next
-    /// due moment that the callers knew before this batch.
+    /// Returns whether this batch has stored a timer that is due earlier than the callers of claims know. `before` is
+    /// the next due moment that they knew before this batch.
     pub(super) fn is_due_earlier(&self, before: Option<UtcMillis>) -> bool {
         let is_earlier = |than: Option<UtcMillis>| {
             self.first_due.is_some_and(|first| than.is_none_or(|than| first < than))

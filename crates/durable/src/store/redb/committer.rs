@@ -1,4 +1,4 @@
-//! Runs the thread that commits: makes batches and checkpoints, and orders syncs.
+//! Runs the thread that commits: it runs batches, makes checkpoints, and starts syncs.
 
 use super::batch::Batch;
 use super::common::{Common, being_opened};
@@ -26,17 +26,15 @@ use std::time::Instant;
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The number of operations from which on a batch takes no further request. The last request of a batch may exceed the
-/// number.
+/// The number of operations at which a batch takes no further request. The last request of a batch may exceed it.
 const MOST_OPERATIONS: usize = 10_000;
-/// The longest time between a change and the checkpoint, the commit of the database to the disk. A checkpoint comes
-/// sooner if the journal exceeds [`LONGEST_JOURNAL`]. A restart runs the operations of the journal again, some 40,000 a
-/// second.
+/// The longest time between a change and the next checkpoint. A checkpoint comes earlier if the journal exceeds
+/// [`LONGEST_JOURNAL`]. A restart replays the operations of the journal, about 40,000 in a second.
 const CHECKPOINT: Duration = Duration::from_secs(10);
 const LONGEST_JOURNAL: usize = 4 * 1024 * 1024;
-/// The pause between a failed checkpoint (a commit of the database to the disk) and the next attempt.
+/// The pause between a failed checkpoint and the next attempt.
 const CHECKPOINT_AGAIN: Duration = Duration::from_secs(1);
-/// The longest time for which a batch waits for further requests from callers that were just answered.
+/// The longest time for which a batch waits for requests of callers that were just answered.
 const GATHERING: Duration = Duration::from_micros(200);
 /// The greatest number of leases that one transaction ends at the opening of a store.
 const ENDED_AT_ONCE: u32 = 10_000;
@@ -48,21 +46,20 @@ pub(super) struct Committer {
     pipe: Arc<Pipe>,
     /// The number of the last batch that is in the database's memory.
     sequence: u64,
-    /// The time of the next checkpoint, the commit of the database to the disk. `None` if the disk has all changes of
-    /// the database.
+    /// The time of the next checkpoint. `None` if the database on the disk has all changes.
     checkpoint_at: Option<Instant>,
-    /// The next due moment in the answer to the last claim. `None` if no later timer was pending.
+    /// The next due moment in the answer to the last claim. `None` if the answer had no such moment.
     next_due: Option<UtcMillis>,
     turns: Turns,
     /// The number of requests in the last batch.
     last_batch: usize,
-    /// Whether the database has a note that the store was closed after the last batch. The next batch invalidates the
-    /// note. So the next batch goes to the database on the disk, and not to the journal.
+    /// Whether the database notes that the store was closed after the last batch. If so, the next batch is committed to
+    /// the database on the disk instead of the journal, because it invalidates the note.
     is_closed: bool,
 }
 
 impl Committer {
-    /// Opens the store. Runs the operations of the journal again, and ends all leases.
+    /// Opens the store, replays the operations of the journal, and ends all leases.
     pub(super) fn open(
         opener: Opener,
         clock: Arc<dyn Clock>,
@@ -103,15 +100,13 @@ impl Committer {
         Ok((common, committer))
     }
 
-    /// Begins a transaction that writes to the database. The lock of `Common::database` is released before the method
-    /// returns.
+    /// Begins a transaction that writes to the database. The method does not keep the lock of `Common::database`.
     fn begin(&self) -> Result<WriteTransaction, StoreError> {
         let database = self.common.database.read().unwrap_or_else(PoisonError::into_inner);
         database.as_ref().ok_or_else(being_opened)?.begin_write().map_err(converted)
     }
 
-    /// Runs the operations of the journal again that follow batch `last`. Returns whether the journal had such
-    /// operations.
+    /// Replays the operations of the journal that follow batch `last`. Returns whether the journal had such operations.
     fn repeat(&mut self, last: u64) -> Result<bool, StoreError> {
         let records = self.pipe.records(last)?;
         let Some(first) = records.first() else { return Ok(false) };
@@ -153,8 +148,8 @@ impl Committer {
         Ok(true)
     }
 
-    /// Ends at most [`ENDED_AT_ONCE`] leases, because the holders of all leases are gone at an opening. Returns whether
-    /// there were leases.
+    /// Ends at most [`ENDED_AT_ONCE`] leases, whose holders are all gone at an opening. Returns whether the store had
+    /// any leases.
     fn end_leases(&mut self) -> Result<bool, StoreError> {
         let mut transaction = self.begin()?;
         let mut ledger = Ledger::new(Writing::new(&transaction), self.common.now());
@@ -172,7 +167,7 @@ impl Committer {
         Ok(has_changed)
     }
 
-    /// Returns the pipe, which keeps the batches on their way to the disk. The thread that syncs uses the pipe, too.
+    /// Returns the pipe, for the thread that syncs.
     pub(super) fn pipe(&self) -> Arc<Pipe> {
         Arc::clone(&self.pipe)
     }
@@ -181,7 +176,7 @@ impl Committer {
     pub(super) fn run(mut self, requests: &Receiver, bell: &Bell) -> Result<(), StoreError> {
         loop {
             let waited = requests.wait(Wanted::Work, self.wakes_at());
-            // The thread goes on after a panic of redb or of a caller's waker.
+            // The thread survives a panic of redb or of a caller's waker.
             let turn = catch_unwind(AssertUnwindSafe(|| match waited {
                 Waited::Closed => Some(self.finish()),
                 Waited::Enough | Waited::Timeout => {
@@ -217,16 +212,16 @@ impl Committer {
         }
     }
 
-    /// Returns the moment of the next sync or checkpoint. The thread that commits wakes at this moment even without a
-    /// request. `None` if no sync and no checkpoint must follow.
+    /// Returns the moment of the next sync or checkpoint, at which the thread wakes even without a request. `None` if
+    /// neither is planned.
     fn wakes_at(&self) -> Option<Instant> {
         let at = [self.pipe.wakes_at(), self.checkpoint_at].into_iter().flatten().min()?;
         Some(self.recovery.after_pause(at))
     }
 
     /// Waits for more requests before a batch is made. While a sync is under way, a batch that is made at once would
-    /// not reach the disk sooner. After a sync, callers that were just answered get a moment for their next requests.
-    /// Without this moment the callers would wait for two syncs in a row.
+    /// not reach the disk earlier. After a sync, the method also waits briefly for the next requests of the callers
+    /// that were just answered. Without this, these callers would wait for two syncs in a row.
     fn gather(&self, requests: &Receiver) {
         if let Some(until) = self.pipe.gathers_until() {
             requests.wait(Wanted::Urgent, Some(until));
@@ -253,7 +248,7 @@ impl Committer {
         }
     }
 
-    /// Runs the requests as one batch, and sends the answers that do not wait for the disk.
+    /// Runs the requests as one batch, and sends the answers that do not wait for a sync.
     fn commit(&mut self, mut requests: VecDeque<Request>) {
         let operations: u64 = requests.iter().map(|request| request.operations() as u64).sum();
         self.common.count(|stats| {
@@ -290,15 +285,15 @@ impl Committer {
         }
     }
 
-    /// Returns the error for the callers of a failed batch. `attempted` is the number of the batch. The error keeps its
-    /// kind if the batch has certainly had no effect. Otherwise the kind is `Unknown`.
+    /// Returns the error for the callers of a failed batch with the number `attempted`. If the batch has certainly had
+    /// no effect, the error keeps its kind. Otherwise the kind is `Unknown`.
     fn verdict(&self, error: StoreError, may_have_effect: bool, attempted: u64) -> StoreError {
         let has_none = !may_have_effect || (self.recovery.is_open() && self.sequence < attempted);
         if has_none { error } else { StoreError::caused_by(StoreErrorKind::Unknown, error) }
     }
 
-    /// Runs the requests in one transaction. Makes the changes as durable as the requests ask for. Beside an error,
-    /// returns whether the changes may still have had an effect.
+    /// Runs the requests in one transaction, and makes the changes as durable as the requests ask for. An error comes
+    /// with a flag: true if the changes may still take effect.
     fn transact(
         &mut self,
         requests: &mut VecDeque<Request>,
@@ -310,7 +305,7 @@ impl Committer {
         let sequence = self.sequence + 1;
         let mut transaction = self.begin().map_err(before)?;
         let mut ledger = Ledger::new(Writing::new(&transaction), now);
-        // If the transaction fails, the turns stay empty. Then claims read the index from its start again.
+        // If the transaction fails, the turns stay empty, and the next claim reads the index from its start.
         let mut turns = core::mem::take(&mut self.turns);
         ledger.follow(turns.moment());
         let is_full = self.pipe.len() > LONGEST_JOURNAL;
@@ -330,7 +325,7 @@ impl Committer {
             };
             let noted = notes.len();
             if !must_commit && request.note(&mut notes).is_err() {
-                // A request that cannot be noted becomes durable with the database itself.
+                // If a request cannot be noted, the batch becomes durable in the database itself.
                 must_commit = true;
             }
             let outer = ledger.begin();
@@ -355,8 +350,8 @@ impl Committer {
                 }
             }
         }
-        // The mending of damage must not be run again at an opening. So its effect goes to the database at once, and
-        // not into the journal.
+        // The repair of damage must not be replayed. So its effect is committed to the database on the disk at once,
+        // and not noted in the journal.
         must_commit |= ledger.has_met_damage();
         let (mut tables, made_due) = ledger.finish().map_err(before)?;
         batch.note_due(made_due.first);
@@ -366,8 +361,7 @@ impl Committer {
             drop(tables);
             transaction.abort().map_err(|error| before(converted(error)))?;
             self.turns = turns;
-            // A request that changes nothing may repeat an earlier request, and the effect of that request may not be
-            // durable yet.
+            // A request that changes nothing may repeat an earlier request whose effect is not durable yet.
             return self.keep_promise(batch).map_err(|(error, _)| before(error));
         }
         tables.put(Table::Meta, SEQUENCE_NAME, &number_value(SEQUENCE_NAME, sequence)).map_err(before)?;
@@ -401,16 +395,16 @@ impl Committer {
                 if self.pipe.retract(sequence, len) {
                     self.sequence = sequence - 1;
                 }
-                // A checkpoint that fails may have had an effect. The database shows this when it is opened again.
+                // A failed checkpoint may have taken effect. The database shows this when it is opened again.
                 Err((error, true))
             }
             promise => promise,
         }
     }
 
-    /// Writes the journal to its file, unless all requests of the batch ask for no durability. Keeps the answers that
-    /// need a sync until the disk has the changes. Beside an error, returns whether a byte of the last record may be on
-    /// the disk.
+    /// Makes the batch as durable as its requests ask for: writes the journal to its file unless all requests are
+    /// `Volatile`, and holds back the answers that need a sync. An error comes with a flag: true if a part of the last
+    /// record may be in the file.
     fn keep_promise(&mut self, batch: &mut Batch) -> Result<(), (StoreError, bool)> {
         if batch.durability() == Durability::Volatile {
             return Ok(());
@@ -421,13 +415,13 @@ impl Committer {
                 batch.put_durable(self.pipe.wait_for_disk(self.sequence, durable));
                 Ok(())
             }
-            // If the checkpoint succeeds, the database has the changes durably.
+            // If the checkpoint succeeds, the changes are durable in the database.
             Err((error, is_written)) => self.checkpoint().map_err(|_| (error, is_written)),
         }
     }
 
-    /// Ends a checkpoint after the commit of the database: clears the journal, and answers all callers that waited for
-    /// the disk.
+    /// Finishes a checkpoint after the commit: clears the journal, and answers all callers that waited for the disk.
+    /// `started` is the time at which the checkpoint began.
     fn checkpointed(&mut self, started: Instant) {
         self.checkpoint_at = None;
         reach(Point::BeforeJournalReset);
@@ -443,8 +437,7 @@ impl Committer {
         self.checkpoint_with(None)
     }
 
-    /// Makes a checkpoint: commits the database to the disk. If `name` is given, also stores the number of the last
-    /// batch under `name`.
+    /// Makes a checkpoint. If `name` is given, also stores the number of the last batch under `name`.
     fn checkpoint_with(&mut self, name: Option<&[u8]>) -> Result<(), StoreError> {
         let started = Instant::now();
         let mut transaction = self.begin()?;
@@ -460,7 +453,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Makes a checkpoint (a commit of the database to the disk) if the time of the next checkpoint has come.
+    /// Makes a checkpoint if one is due.
     fn tend(&mut self) {
         if self.be_open().is_err() {
             return;
@@ -469,15 +462,15 @@ impl Committer {
         if self.checkpoint_at.is_some_and(|at| at <= now) {
             self.checkpoint_at = Some(now + CHECKPOINT_AGAIN);
             if let Err(error) = self.checkpoint() {
-                // The changes stay in the journal. A later checkpoint tries again.
+                // The changes stay in the journal until a later checkpoint succeeds.
                 self.common.count(|stats| stats.failed += 1);
                 self.fall(error);
             }
         }
     }
 
-    /// Makes a checkpoint (a commit of the database to the disk) after a failed sync of the journal. If the checkpoint
-    /// fails, too, callers that wait for the disk get `Unknown`.
+    /// Makes a checkpoint after a failed sync of the journal. If the checkpoint fails, too, the callers that wait for
+    /// the disk get `Unknown`.
     fn mend(&mut self, error: StoreError) {
         if self.be_open().and_then(|()| self.checkpoint()).is_ok() {
             return;
@@ -496,8 +489,7 @@ impl Committer {
             self.be_open()?;
             self.checkpoint_with(Some(CLOSED_NAME))?;
         } else if self.recovery.is_open() && !self.is_closed {
-            // All changes are durable, even without this note. But without it the next opening needs the journal's
-            // file.
+            // All changes are durable even without this note, but then the next opening needs the journal's file.
             if self.checkpoint_with(Some(CLOSED_NAME)).is_err() {
                 self.recovery.close();
                 return Ok(());
@@ -511,15 +503,15 @@ impl Committer {
 
     // --- After an error ---
 
-    /// Closes the database after an error. Tries at once to open the database again.
+    /// Closes the database after an error, and tries at once to open it again.
     fn fall(&mut self, error: StoreError) {
         self.recovery.fall(error);
-        // If the database stays closed, the next request gets the error.
+        // If the database cannot be opened, the next request gets the error.
         drop(self.be_open());
     }
 
-    /// Opens the database again if an error has closed it. Fails during the pause after a failed attempt. Runs the
-    /// batches again that the database had only in memory.
+    /// Opens the database again if an error has closed it, and replays the batches that it had only in memory. Fails
+    /// during the pause after a failed attempt.
     fn be_open(&mut self) -> Result<(), StoreError> {
         if !self.recovery.must_open()? {
             return Ok(());
@@ -568,7 +560,7 @@ impl Committer {
         let before = self.common.database_len()?;
         compaction::compact(&self.common)?;
         reach(Point::AfterCompaction);
-        // A compacted file has no record of its free pages. A start after a crash needs this record.
+        // A compacted file has no record of its free pages, which a start after a crash needs.
         self.checkpoint()?;
         Ok(self.common.database_len()? < before)
     }

@@ -1,4 +1,4 @@
-//! The state that the thread that commits and the callers share.
+//! Keeps the state that callers share with the threads of a store.
 
 use super::backend::WatchedBackend;
 use super::error::converted;
@@ -15,28 +15,27 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tourbillon::Clock;
 use tourbillon_words::UtcMillis;
 
-/// The state that callers share with the thread that commits.
+/// The shared state of a store.
 pub(super) struct Common {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) room: Arc<Room>,
     pub(super) wakers: Wakers,
-    /// The database. `None` while an error has closed the database. Readers use the snapshot if there is one. Readers
-    /// avoid this lock, because the thread that commits may hold the lock for as long as a sync takes.
+    /// The database. `None` while it is closed after an error. Readers use the snapshot instead if there is one,
+    /// because the thread that commits may hold this lock for the duration of a sync.
     pub(super) database: RwLock<Option<Database>>,
-    /// The state of the database after the last batch, for readers. Only the thread that commits begins read
-    /// transactions, because their beginning needs a lock that redb may hold during a sync. `None` while readers use
-    /// the database itself.
+    /// The state of the database after the last batch, for readers. The thread that commits begins this read
+    /// transaction for them, because this needs a lock that redb may hold during a sync. `None` while readers use the
+    /// database itself.
     pub(super) snapshot: Mutex<Option<Arc<ReadTransaction>>>,
     pub(super) stats: Mutex<StoreStats>,
-    /// Whether a read has failed. False again once the thread that commits has noticed the failure.
+    /// Whether a read has failed since the thread that commits last checked.
     pub(super) read_has_failed: AtomicBool,
-    /// Access to the bytes of the database, from which the store reads their number. The second value is the length of
-    /// the journal's file, in bytes.
+    /// Access to the database's file, to read its length, and the length of the journal's file in bytes.
     pub(super) lengths: Mutex<(Option<WatchedBackend>, u64)>,
 }
 
 impl Common {
-    /// Makes the shared state for an open database. `place` gives access to the bytes of the database.
+    /// Makes the shared state for an open database. `place` gives access to the database's file.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         room: Arc<Room>,
@@ -60,7 +59,8 @@ impl Common {
         UtcMillis::from_nanos(self.clock.true_now().as_nanos())
     }
 
-    /// Begins a read of the store's state after the last batch. Without a snapshot, the read uses the database itself.
+    /// Begins a read of the store's state after the last batch: from the snapshot, or from the database if there is no
+    /// snapshot.
     pub(super) fn reading(&self) -> Result<Ledger<Reading>, StoreError> {
         let snapshot = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let reading = match snapshot {
@@ -73,7 +73,7 @@ impl Common {
         Ok(Ledger::new(Reading::of(reading), self.now()))
     }
 
-    /// Makes a snapshot of the database after the last batch. Readers use the snapshot from now on.
+    /// Makes a snapshot of the database, which readers use from now on.
     pub(super) fn publish(&self) {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let snapshot = database.as_ref().and_then(|database| database.begin_read().ok()).map(Arc::new);
@@ -81,8 +81,7 @@ impl Common {
         self.show(snapshot);
     }
 
-    /// Takes the snapshot away from readers. Readers use the database itself until the next call of
-    /// [`publish`](Self::publish).
+    /// Removes the snapshot. Readers use the database itself until the next call of [`publish`](Self::publish).
     pub(super) fn withdraw(&self) {
         self.show(None);
     }
@@ -91,11 +90,11 @@ impl Common {
         let mut shown = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         let former = core::mem::replace(&mut *shown, snapshot);
         drop(shown);
-        // The former snapshot is dropped last, since the drop takes a lock of redb's.
+        // The former snapshot is dropped after the lock is released, since the drop takes a lock of redb.
         drop(former);
     }
 
-    /// Takes the database out of the shared state, so that no further reader uses the database.
+    /// Takes the database out of the shared state, so that no further reader can use it.
     pub(super) fn take_database(&self) -> Option<Database> {
         self.withdraw();
         self.database.write().unwrap_or_else(PoisonError::into_inner).take()
@@ -108,19 +107,19 @@ impl Common {
     }
 
     /// Notes the error of a read. After an error of the disk, redb reads nothing until the database is opened again.
-    /// Returns whether the caller must wake the thread that commits, to open the database again.
+    /// Returns whether the caller must wake the thread that commits, so that it opens the database again.
     pub(super) fn note_read_error(&self, error: &StoreError) -> bool {
         let is_of_disk = error.kind() == StoreErrorKind::Io;
         let is_open = || self.database.read().unwrap_or_else(PoisonError::into_inner).is_some();
         is_of_disk && is_open() && !self.read_has_failed.swap(true, Ordering::AcqRel)
     }
 
-    /// Returns whether a read has failed. Forgets the failure, so that the next call does not report it again.
+    /// Returns whether a read has failed since the last call.
     pub(super) fn take_read_error(&self) -> bool {
         self.read_has_failed.swap(false, Ordering::AcqRel)
     }
 
-    /// Counts a sync that took the time `took`, and notes the length of the journal's file in bytes.
+    /// Counts a sync that took the time `took`, and notes the length of the journal's file.
     pub(super) fn synced(&self, took: Duration, journal_len: u64) {
         self.count(|stats| {
             stats.syncs += 1;

@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-/// The longest time for which a compaction waits until no reader uses the database.
+/// The longest time for which a compaction waits for readers of the database to end.
 const COMPACTION_WAITS: Duration = Duration::from_secs(2);
 
-/// Separates the compactions from the other requests. The caller runs compactions after the transaction of the other
-/// requests.
+/// Splits requests into those that are not compactions, and the replies of the compactions. The caller runs the
+/// compactions after the transaction of the other requests.
 pub(super) fn apart(requests: VecDeque<Request>) -> (VecDeque<Request>, Vec<Reply<bool>>) {
     if !requests.iter().any(|request| matches!(request, Request::Compact(_))) {
         return (requests, Vec::new());
@@ -28,7 +28,7 @@ pub(super) fn apart(requests: VecDeque<Request>) -> (VecDeque<Request>, Vec<Repl
     (others, compactions)
 }
 
-/// Compacts the database once no reader uses it. Fails if readers use the database for too long.
+/// Compacts the database once no reader uses it. Fails if a reader uses it for longer than [`COMPACTION_WAITS`].
 pub(super) fn compact(common: &Common) -> Result<(), StoreError> {
     common.withdraw();
     let compacted = compact_alone(common);

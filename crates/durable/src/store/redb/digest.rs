@@ -1,7 +1,7 @@
-//! Computes the digest of a request's outcome. The journal has the digest after the request.
+//! Computes the digest of a request's outcome, which the journal stores after the request.
 //!
-//! A request that is run again at an opening must have the outcome that was acknowledged. The digest is the CRC-32 of
-//! the bytes that this file writes for the outcome. If these bytes change, the journal needs another version.
+//! A request that an opening replays must have the outcome that was acknowledged. The digest is a CRC-32 of the bytes
+//! that this module writes for the outcome. If these bytes change, the journal needs a new version.
 
 use crate::state::{Phase, Refusal};
 use crate::store::{Claimed, LeftOut, Outcome, Reaped};
@@ -11,14 +11,13 @@ use tourbillon_words::UtcMillis;
 /// The number of bytes of an outcome's digest in the journal.
 pub(super) const LEN: usize = 4;
 
-/// The outcome of a request, as bytes for its digest. When an opening repeats a request, it compares the digests of the
-/// old outcome and the new outcome.
+/// An outcome, or a part of an outcome, from which a digest can be computed.
 pub(super) trait Digested {
-    /// Adds the bytes from which the outcome's digest is computed.
+    /// Appends the bytes of this value from which the digest is computed.
     fn write(&self, bytes: &mut Vec<u8>);
 }
 
-/// Computes the digest (a checksum) of a request's outcome.
+/// Computes the digest of an outcome.
 pub(super) fn digest(outcome: &impl Digested) -> u32 {
     let mut bytes = Vec::with_capacity(32);
     outcome.write(&mut bytes);

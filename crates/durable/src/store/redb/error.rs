@@ -8,7 +8,7 @@ use std::io;
 pub(super) fn converted(error: impl Into<redb::Error>) -> StoreError {
     use redb::Error;
     let kind = match error.into() {
-        // redb uses this kind of error for files of another format.
+        // redb uses this kind of error for files that are not a database of redb.
         Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
             return StoreError::caused_by(StoreErrorKind::Corrupt, error);
         }

@@ -9,19 +9,19 @@
 //! seal:   a head without a body, whose `durable` is its own sequence number
 //! ```
 //!
-//! All numbers are little-endian. The body has the requests of a batch. Each is written by postcard and followed by the
+//! All numbers are little-endian. The body has the requests of a batch, each encoded by postcard and followed by the
 //! digest of its outcome (4). The version covers the head, the requests and the digests. A test fixes the bytes of all
-//! three, and any other bytes need another version. A later version keeps the layout of the head.
+//! three, and a change of these bytes needs a new version. All later versions keep the layout of the head.
 //!
-//! The file has the records since the database's last durable commit, from offset 0 on. Behind them is a *seal* once
-//! they are synced: a mark that all records before it were on the disk. A copy of the seal is 512 bytes later. So the
-//! loss of a single sector cannot take both the last record and the seal. The next record overwrites the seal. Behind
-//! the seals are remains of earlier records.
+//! The file has the records since the last checkpoint, which commits the database to the disk, from offset 0 on. Once
+//! the records are synced, a *seal* after the last record marks this. A copy of the seal follows 512 bytes later, so
+//! the loss of a single sector cannot destroy both the last record and the seal. The next record overwrites the seal.
+//! After the seals there may be parts of earlier records.
 //!
 //! # The states of a record
 //!
-//! A reader goes from record to record, from offset 0 on. It goes on while the records are whole, are of one generation
-//! and have consecutive sequence numbers. The first record that is not so is in one of these states:
+//! A reader goes from record to record, from offset 0 on, while the records are whole, belong to one generation, and
+//! have consecutive sequence numbers. The first record for which this fails is in one of these states:
 //!
 //! | at its place | and elsewhere in the file | state | the opening |
 //! |---|---|---|---|
@@ -29,29 +29,29 @@
 //! | a part of it | the same | *torn*: the power was lost before it was synced | ends the journal before it |
 //! | anything | a head's `durable` is as high as its sequence number | *damaged*, or missing | fails |
 //!
-//! A disk may write the sectors of a torn tail in any order. So whole records can follow a torn record. Their heads
-//! show how far the journal was synced when they were written. Heads have a checksum of their own, so even a record
-//! with a torn body shows this. Heads are searched at each byte behind the last whole record, because the damage may
-//! have changed a length. A length is trusted only if its head's checksum is right.
+//! A disk may write the sectors of a torn tail in any order, so whole records can follow a torn record. Their heads
+//! show how far the journal was synced when they were written. A head has its own checksum, so even a record with a
+//! torn body shows this. The reader searches for heads at each byte after the last whole record, because the damage may
+//! have changed a length. It trusts a length only if the checksum of its head is right.
 //!
 //! # What is not noticed
 //!
-//! Damage is noticed if a head is left that was written later than the sync of the damaged record. There is no such
-//! head for
-//! - the records of the last sync, if the loss of power has taken their seal. The seal is not synced by itself: it
-//!   reaches the disk with the next sync, or when the system writes it after some time;
-//! - the records of a sync during which other records were written. These overwrite the seal, and their heads do not
-//!   show the sync yet. The records or the seal after the next sync show it;
-//! - records that were not synced yet: those of the last 20 ms, and of a sync that is under way;
-//! - damage that reaches from a record to the end of the file. The loss of the file itself is noticed: the database
-//!   shows whether the store was closed.
+//! Damage is noticed only if an undamaged head was written after the sync of the damaged record. There is no such head
+//! for
+//! - the records of the last sync, if a loss of power has destroyed their seal. The seal is not synced by itself: it
+//!   reaches the disk with the next sync, or when the operating system writes it;
+//! - the records of a sync during which other records were written. These take the place of the seal, and their heads
+//!   do not show the sync yet. The records or the seal after the next sync show it;
+//! - records that were not synced yet: those of the last 20 ms, and those of a sync that is under way;
+//! - damage that extends from a record to the end of the file. The loss of the whole file is noticed, because the
+//!   database shows whether the store was closed.
 //!
 //! # Invariants
 //! J1. The `durable` of a head is the number of a batch. When the head was written, the disk had that batch and all
-//!     earlier batches, in the database or in synced records. So the number stays right for ever, in every generation.
+//!     earlier batches, in the database or in synced records. So the number stays correct forever, in every generation.
 //! J2. A record's `durable` is below its sequence number.
-//! J3. Each opening draws a generation. A sequence number is used again only in another generation. So a whole record
-//!     of a torn tail does not count as the successor of a record from a later opening.
+//! J3. Each opening chooses a random generation, and a sequence number is reused only in another generation. So a whole
+//!     record of a torn tail does not count as the successor of a record of a later opening.
 //! J4. The first record of the file follows the last batch in the database's last durable commit, or an earlier batch.
 
 use super::digest;
@@ -62,29 +62,30 @@ use crate::timer::TimerId;
 use redb::StorageBackend;
 use tourbillon_words::UtcMillis;
 
-/// The first bytes of the head of each record. A search finds heads by these bytes.
+/// The first bytes of each head, by which a search finds heads.
 const MARK: [u8; 3] = *b"tbj";
 /// The version of the journal's format. Version 1 had another head, and version 2 had no digests. Neither was
 /// published.
 pub(super) const VERSION: u8 = 3;
 const HEAD: usize = 56;
-/// The number of bytes of the two seals behind the records, with the zeros between the seals. A seal is a mark that all
-/// records were synced. No single sector has bytes of the last record and of both seals.
+/// The number of bytes of the two seals, with the zeros between them. No single sector has bytes of the last record and
+/// of both seals.
 const SEALS: usize = 512 + HEAD;
-/// The number of bytes by which the journal's file grows, filled with zeros. So most syncs need not wait for a new
-/// length of the file.
+/// The number of bytes by which the journal's file grows at a time. The new bytes are zeros. So most syncs need not
+/// store a new length of the file.
 const GROWTH: usize = 256 * 1024;
-/// The length of a sector of the disk, in bytes. Once the database is made, the journal's file grows by whole sectors.
+/// The length of a sector of the disk, in bytes. Once the database is created, the journal's file grows by whole
+/// sectors.
 const SECTOR: u64 = 512;
-/// The length in bytes beyond which the journal's file is cut after a commit of the database to the disk.
+/// The length, in bytes, above which a checkpoint truncates the journal's file.
 const LONG: u64 = 8 * 1024 * 1024;
 
-/// The bytes at the start of the journal's file while the database is being made. A reader does not take the bytes for
-/// a record.
+/// The bytes at the start of the journal's file while the database is being created. They differ from the start of any
+/// record.
 const MAKING: [u8; 16] = *b"\xff\xff\xff\xffmaking......";
 
-/// Notes in the journal's file that the database is being made. An opening ignores the content of the database until
-/// [`made`] is called.
+/// Notes in the journal's file that the database is being created. If [`made`] is not called afterwards, the next
+/// opening creates the database again, unless the database is already complete.
 pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     if file.len()? < MAKING.len() as u64 {
         file.set_len(MAKING.len() as u64)?;
@@ -93,7 +94,7 @@ pub(super) fn making(file: &impl StorageBackend) -> Result<(), StoreError> {
     Ok(file.sync_data()?)
 }
 
-/// Returns whether the journal's file notes that the database is being made.
+/// Returns whether the journal's file notes that the database is being created.
 pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = [0; MAKING.len()];
     if file.len()? >= MAKING.len() as u64 {
@@ -102,20 +103,20 @@ pub(super) fn is_making(file: &impl StorageBackend) -> Result<bool, StoreError> 
     Ok(found == MAKING)
 }
 
-/// Returns whether the journal's file has ever had records: its first bytes are not all zero.
+/// Returns whether the journal's file has ever had records, that is, whether its first bytes are not all zero.
 pub(super) fn is_used(file: &impl StorageBackend) -> Result<bool, StoreError> {
     let mut found = vec![0; usize::try_from(file.len()?).unwrap_or(0).min(HEAD)];
     file.read(0, &mut found)?;
     Ok(found.iter().any(|byte| *byte != 0))
 }
 
-/// Removes the note in the journal's file that the database is being made.
+/// Removes the note in the journal's file that the database is being created.
 pub(super) fn made(file: &impl StorageBackend) -> Result<(), StoreError> {
     file.write(0, &[0; MAKING.len()])?;
     Ok(file.sync_data()?)
 }
 
-/// The record of a batch of requests that changed the store, as read from the journal.
+/// The record of a batch, as read from the journal.
 pub(super) struct Record {
     pub(super) sequence: u64,
     pub(super) now: UtcMillis,
@@ -123,25 +124,27 @@ pub(super) struct Record {
     pub(super) requests: Vec<(Logged, u32)>,
 }
 
-/// Keeps the records of batches that the database on the disk does not have. All records are in memory. The file has
-/// the records that were written.
+/// Keeps the records of the batches since the last checkpoint. All of them are in memory. The file has the records that
+/// were written.
 pub(super) struct Journal<B> {
     file: B,
     store: u64,
     generation: u64,
     records: Vec<u8>,
-    /// The number of the last record, which is in memory or in the file.
+    /// The number of the last record.
     last: u64,
-    /// The number of the last batch up to which the disk has all batches.
+    /// The number of the last batch that is on the disk. All earlier batches are on the disk, too.
     durable: u64,
-    /// The number of bytes of records in the file. `last_written` is the number of the last record in the file.
+    /// The length, in bytes, of the records in the file. `last_written` is the sequence number of the last record in
+    /// the file.
     written: usize,
     last_written: u64,
     file_len: u64,
 }
 
 impl<B: StorageBackend> Journal<B> {
-    /// Reads the journal of a store. Keeps the records that follow batch `last`, the last batch in the database.
+    /// Reads the journal of the store with the random number `store`. Keeps the records that follow batch `last`, the
+    /// last batch in the database.
     ///
     /// Fails with [`StoreErrorKind::Corrupt`] if a record that was synced is damaged or missing.
     pub(super) fn open(file: B, store: u64, last: u64) -> Result<Self, StoreError> {
@@ -156,7 +159,7 @@ impl<B: StorageBackend> Journal<B> {
         file.read(0, &mut records)?;
         let mut at = 0;
         let mut before: Option<Head> = None;
-        // The records up to the last durable commit are skipped.
+        // The records up to batch `last` are skipped.
         let mut begin = None;
         while let Some((head, next)) = whole(&records, at, store) {
             let follows = match &before {
@@ -178,13 +181,13 @@ impl<B: StorageBackend> Journal<B> {
         records.drain(..begin.unwrap_or(at));
         #[expect(clippy::cast_possible_truncation, reason = "the lower half is the one at random")]
         let generation = TimerId::fresh().as_u128() as u64;
-        // Once the database has these records, the file is written from offset 0 on again.
+        // The next records overwrite the file from offset 0 on, after the database has the records that were read.
         let written = 0;
         let (durable, last_written) = (last, last);
         Ok(Self { file, store, generation, records, last: reached, durable, written, last_written, file_len })
     }
 
-    /// Returns the number of bytes of the records that follow the last commit of the database to the disk.
+    /// Returns the number of bytes of all records.
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }
@@ -217,13 +220,14 @@ impl<B: StorageBackend> Journal<B> {
         self.last = sequence;
     }
 
-    /// Removes the last record, which begins at offset `len`. The caller ensures that the record is not in the file.
+    /// Removes the last record, which begins at the offset `len`. The caller ensures that the record is not in the
+    /// file.
     pub(super) fn retract(&mut self, len: usize) {
         self.records.truncate(len);
         self.last = self.last.saturating_sub(1);
     }
 
-    /// Makes the file long enough for all records and the seals, the marks behind the records.
+    /// Makes the file long enough for all records and the seals.
     pub(super) fn reserve(&mut self) -> Result<(), StoreError> {
         let end = (self.records.len() + SEALS) as u64;
         while end > self.file_len {
@@ -247,7 +251,7 @@ impl<B: StorageBackend> Journal<B> {
         Ok(())
     }
 
-    /// Returns access to the file, so that another thread can sync the written records.
+    /// Returns a clone of the file, so that another thread can sync the written records.
     pub(super) fn file(&self) -> B
     where
         B: Clone,
@@ -265,8 +269,7 @@ impl<B: StorageBackend> Journal<B> {
         self.durable >= sequence
     }
 
-    /// Notes that the disk has the records up to `last`. If the file has no later records, writes the seal, a mark that
-    /// all records were synced.
+    /// Notes that the disk has the records up to `last`. If the file has no later records, writes the seal.
     pub(super) fn synced(&mut self, last: u64) {
         self.durable = self.durable.max(last);
         reach(Point::AfterJournalSync);
@@ -275,13 +278,13 @@ impl<B: StorageBackend> Journal<B> {
         }
     }
 
-    /// Makes the next write begin with the first record again. After a failed sync, the disk may lack bytes that the
-    /// system counts as synced.
+    /// Makes the next write begin with the first record again. The caller uses this after a failed sync, because the
+    /// disk may lack bytes that the operating system counts as synced.
     pub(super) fn distrust(&mut self) {
         self.written = 0;
     }
 
-    /// Writes the seal, a mark that all records were synced, behind the records.
+    /// Writes the seal and its copy after the records.
     fn seal(&self) {
         let (generation, sequence, durable) = (self.generation, self.durable, self.durable);
         let seal = Head { version: VERSION, generation, sequence, durable, now: UtcMillis::ZERO };
@@ -304,8 +307,7 @@ impl<B: StorageBackend> Journal<B> {
     }
 }
 
-/// The numbers in the head of a record, or in a seal, the mark behind the synced records. The module header shows the
-/// layout of the numbers.
+/// The numbers in a head. The module's documentation shows their layout.
 struct Head {
     version: u8,
     generation: u64,
@@ -319,7 +321,7 @@ impl Head {
         let mut head = [0; HEAD];
         head[..3].copy_from_slice(&MARK);
         head[3] = self.version;
-        // A body longer than this number can express counts as damaged for a reader.
+        // If a body is too long for this number, a reader considers the record damaged.
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
         head[4..8].copy_from_slice(&length.to_le_bytes());
         let numbers = [store, self.generation, self.sequence, self.durable, self.now.as_millis()];
@@ -332,8 +334,8 @@ impl Head {
         head
     }
 
-    /// Reads the head of a record at offset `at`. Also returns the length and the checksum of the record's body. `None`
-    /// if the head is damaged or of another store.
+    /// Decodes the head at the offset `at`. Returns the head, and the length and the checksum of the record's body.
+    /// `None` if the head is damaged or belongs to another store.
     fn read(bytes: &[u8], at: usize, store: u64) -> Option<(Self, u32, u32)> {
         let head = bytes.get(at..)?.first_chunk::<HEAD>()?;
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -366,8 +368,8 @@ impl Head {
     }
 }
 
-/// Returns the head of the record at offset `at`, and the offset of the record's end. `None` if the record is damaged
-/// or of another store.
+/// Returns the head of the record at the offset `at`, and the offset of the record's end. `None` if there is no whole
+/// record of this store.
 fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     let (head, length, checksum) = Head::read(bytes, at, store)?;
     let body = at + HEAD;
@@ -376,8 +378,8 @@ fn whole(bytes: &[u8], at: usize, store: u64) -> Option<(Head, usize)> {
     is_whole.then_some((head, end))
 }
 
-/// Fails if the disk once had a batch after `reached`. The record of such a batch must be damaged. The heads of later
-/// records, at offset `at` or behind it, show the number of the last batch on the disk.
+/// Fails if the heads at the offset `at` and after it show that a batch after `reached` was on the disk. `reached` is
+/// the last batch that was found, so the record of the next batch is damaged or missing.
 fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<(), StoreError> {
     let (mut durable, mut next, mut has_heads) = (0, None, at > 0);
     for place in at..bytes.len() {
@@ -410,7 +412,8 @@ fn notice_damage(bytes: &[u8], at: usize, store: u64, reached: u64) -> Result<()
     Err(StoreError::new(StoreErrorKind::Corrupt, message))
 }
 
-/// Makes the error for an opening that cannot repeat an acknowledged operation of the journal.
+/// Makes the error for an opening that cannot replay an acknowledged request of the journal. `nth` counts the requests
+/// of the batch from 0.
 pub(super) fn unrepeatable(sequence: u64, nth: usize, name: &str, reason: &str) -> StoreError {
     let message = format!(
         "request {} ({name}) of batch {sequence} in the journal cannot be repeated: it {reason}. Nothing was changed. The \

@@ -1,28 +1,28 @@
-//! Keeps a store in one file: a database of redb, with a thread that commits and a thread that syncs.
+//! Keeps a store in a database of redb, with a thread that commits and a thread that syncs.
 //!
 //! # Group commit
 //!
-//! Requests that change the store go to one thread. The thread takes all requests that wait as one batch: one
-//! transaction of redb, in which the requests are run in order. The answer to a request comes then, or once the journal
-//! is synced, as the request asks. Requests that come while a batch is synced are in the next sync. So the number of
-//! syncs does not grow with the number of callers. A request that fails is taken back, and the others of its batch
-//! stay. `pipe.rs` has the states of a batch on its way to the disk.
+//! Requests that change the store go to one thread. The thread takes all waiting requests as one *batch*, and runs them
+//! in order in one transaction of redb. It answers a request after this transaction, or after a sync of the journal,
+//! depending on the durability for which the request asks. Requests that arrive during a sync share the next sync, so
+//! the number of syncs does not grow with the number of callers. If a request fails, only its own changes are undone,
+//! and the rest of the batch is kept. `pipe.rs` describes the states of a batch on its way to the disk.
 //!
 //! # What readers see
 //!
-//! Reads wait neither for batches nor for syncs. They see the last batch that was made: every change that was answered,
-//! and also changes whose callers still wait for the disk. The loss of power can take back the latter changes. A caller
-//! that must not act on such a change makes a call without operations first ([`TimerStore::apply`], with
-//! [`Durability::PowerLoss`]): after its answer the disk has everything that was read before. A read of a page that is
-//! not in memory waits for the disk to read it.
+//! Reads wait neither for batches nor for syncs. They see the last batch: every change that was answered, and also
+//! changes whose callers still wait for the disk. A loss of power can undo the latter changes. A caller that must not
+//! act on such a change first calls [`TimerStore::apply`] without operations and with [`Durability::PowerLoss`]: after
+//! the answer, everything that was read before is on the disk. A read of a page that is not in memory waits until the
+//! disk has read it.
 //!
-//! Between an error and the next opening of the database reads fail.
+//! Reads fail between an error of the disk and the next opening of the database.
 //!
 //! # The journal
 //!
-//! redb commits a batch in its memory. A commit to the disk would wait for two syncs and write each page that the
-//! batch touched; a creation touches three, all over the file. The batch is therefore noted in the journal, the file
-//! `<path>.ops`: its requests, in order, with the batch's number and time.
+//! redb commits a batch only in its memory. A commit to the disk would need two syncs and write each changed page, and
+//! the creation of a single timer changes three pages in different places of the file. Instead, the batch is noted in
+//! the journal, the file `<path>.ops`: its requests, in order, with the number and the time of the batch.
 //!
 //! | a request asks for | before its answer | 20 ms later, or after the sync that is under way then |
 //! |---|---|---|
@@ -30,59 +30,60 @@
 //! | [`Durability::ProcessCrash`] | the journal is written | the journal is synced |
 //! | [`Durability::Volatile`], or it claims, renews or reaps | | the journal is written and synced |
 //!
-//! So claims and ends of deliveries can be answered before creations that wait for a slow disk. The order of the
-//! changes stays. On a disk that has been quick up to now the answers to claims wait for a sync, too.
+//! So claims and ends of deliveries can be answered before creations that wait for a slow disk, although their changes
+//! are made in the order of the requests. On a quick disk, the thread that commits makes the syncs itself, so the
+//! answers to claims wait for a sync, too.
 //!
-//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch is made during a
-//! checkpoint. Afterwards the journal begins again at the start of its file.
+//! A *checkpoint* commits redb to the disk, after 10 s or 4 MiB of notes, and for an import. No batch runs during a
+//! checkpoint. Afterwards, the journal begins again at the start of its file.
 //!
-//! The next opening runs the noted requests again that follow the last batch in the database. It runs them at their
-//! noted times. *All* requests since the checkpoint are noted, also claims, renewals and reaps. The effect of a request
-//! follows from the stored timers and the time alone. So a request finds the same store as when it was first run. For
-//! example, an acknowledgement finds the lease of its claim, though that claim was never durable by itself. And a
-//! creation finds the key free that an earlier cancellation of [`Durability::Volatile`] had freed. A crash takes notes
-//! from the end only: no note that is left has a gap before it.
+//! The next opening replays the noted requests that follow the last batch in the database, with their noted times.
+//! *All* requests since the checkpoint are noted, including claims, renewals and reaps. The effect of a request depends
+//! only on the stored timers and the time, so a replayed request finds the store as it was at the first run. For
+//! example, an acknowledgement finds the lease of its claim, although the claim did not have to be durable. A creation
+//! finds its key free if an earlier cancellation with [`Durability::Volatile`] had freed the key. A crash can lose
+//! notes only from the end of the journal, so no note is missing before a note that is left.
 //!
-//! Each noted request has a digest of its outcome. The request must have the same outcome when it is run again.
-//! Otherwise the opening fails and changes nothing. Either this version of the crate gives these notes another meaning,
-//! or they were made for another database.
+//! Each noted request has a digest of its outcome. If a replayed request has another outcome, the opening fails and
+//! changes nothing. Then this version of the crate gives the notes another meaning, or the notes belong to another
+//! database.
 //!
 //! # Damage to the journal
 //!
-//! A loss of power may leave any sectors of the records that were not synced. Such a torn tail is not an error, and is
-//! cut off. Damage to a record that was synced, by a flipped bit for example, makes the opening fail. An opening can
-//! tell the two apart, because each record notes how far the journal had been synced before. For the last sync, a seal
-//! behind the last record notes this. `journal.rs` has the states, and the damage that cannot be noticed.
+//! After a loss of power, any sectors of the unsynced records may be on the disk. Such a torn tail is not an error, and
+//! is cut off. Damage to a synced record, for example by a flipped bit, makes the opening fail. An opening can
+//! distinguish the two, because each record notes how far the journal had been synced when the record was written. For
+//! the last sync, a seal after the last record notes this. `journal.rs` describes the states of a record, and the
+//! damage that cannot be detected.
 //!
-//! When a store is closed, a checkpoint notes in the database that it was closed. Without this note the journal may
-//! have operations that the database lacks, so the journal's file must be there. After the opening of a closed store,
-//! the first batch is committed to the disk in the database. This removes the note.
+//! When a store is closed, a checkpoint notes this in the database. Without the note, the journal may have operations
+//! that the database lacks, so the next opening needs the journal's file. After the opening of a closed store, the
+//! first batch is committed to the disk in the database, which invalidates the note.
 //!
 //! # Damage to the database
 //!
-//! Each record has a checksum of its id and its bytes, which is compared whenever it is read. A damaged record is set
-//! aside with its bytes, and the other timers go on. If an entry names a missing timer, an empty record for the timer's
-//! id is set aside. An entry that does not belong to its timer is removed, and the timer gets its own entry again. A
-//! request that has met damage is not noted, but committed to the disk in the database at once: the damage may not be
-//! there when the request is run again. `scrub.rs` looks for damage that nobody has met, and `verify.rs` compares
-//! redb's own checksums of pages. redb can panic on bytes that are not a page. For the caller this is an error of the
-//! kind [`Corrupt`](super::StoreErrorKind::Corrupt).
+//! Each record of a timer has a checksum of its id and its bytes, which every read verifies. A damaged record is set
+//! aside with its bytes, and the other timers are not affected. If an index entry names a missing timer, an empty
+//! record is set aside under the timer's id. An index entry that does not belong to its timer is removed, and the
+//! timer's own entry is restored. A batch that has met damage is not noted, but committed to the disk in the database
+//! at once, because a replay might not meet the damage. The *scrub* (`scrub.rs`) is a thread that searches all records
+//! and index entries for damage, and `verify.rs` verifies redb's own checksums of pages. redb can panic on bytes that
+//! are not a page. The caller then gets an error of the kind [`Corrupt`](super::StoreErrorKind::Corrupt).
 //!
 //! # Errors
 //!
-//! After an error of the disk, redb must be opened again. The thread that commits does that by itself: at once, and
-//! then with pauses of 10 ms to 1 s. A read that fails wakes the thread for that. Requests fail until then, with the
-//! kind of the error. Batches that were answered, and that redb had only in memory, are run again from the notes. If
-//! the database shows that the failed batch has had no effect, its callers get the error's own kind. Otherwise they get
+//! After an error of the disk, redb must be opened again. The thread that commits tries this at once, and then with
+//! pauses of 10 ms to 1 s. A read that fails wakes the thread for this. Until the database is open again, requests fail
+//! with the error that closed it. Batches that redb had only in memory are replayed from the notes. If the database
+//! shows that the failed batch has had no effect, its callers get the error with its own kind. Otherwise they get
 //! [`StoreErrorKind::Unknown`](super::StoreErrorKind::Unknown).
 //!
 //! # Invariants
-//! B1. The database has the number of the last batch in the transaction of that batch. Batches have consecutive
-//!     numbers.
-//! B2. The notes are those of all batches since the checkpoint. A batch is noted after its commit in memory and before
-//!     its answers.
-//! B3. The file `<path>.ops` is locked as long as the store is open, also while the database is opened again: no other
-//!     store changes the database in between.
+//! B1. The transaction of a batch also stores the batch's number in the database. Batches have consecutive numbers.
+//! B2. The journal has the notes of all batches since the checkpoint. A batch is noted after its commit in memory and
+//!     before its answers.
+//! B3. The file `<path>.ops` is locked while the store is open, even while the database is closed after an error. So no
+//!     other store can change the database.
 
 mod backend;
 mod batch;
@@ -141,28 +142,28 @@ use tourbillon_words::UtcMillis;
 /// The default number of bytes of the database that redb keeps in memory.
 const CACHE: usize = 128 * 1024 * 1024;
 
-/// The default number of entries that the scrub, the search for damage, checks in a second.
+/// The default number of entries that the scrub checks in a second.
 const SCRUB: u32 = 250;
 
-/// The pause between two checks of the progress of the scrub, the search for damage.
+/// The pause between two checks of the scrub's progress.
 const LOOK: Duration = Duration::from_millis(5);
 
 type Threads = (JoinHandle<Result<(), StoreError>>, JoinHandle<()>);
 
-/// A store in one file.
+/// A store in a file.
 ///
-/// The file is a database of [redb](https://docs.rs/redb). Beside the database is a small file `<path>.ops`, the
-/// journal of the store. Only one `RedbStore` in one process can have the file open at a time. Dropping the store makes
-/// all changes durable.
+/// The file is a database of [redb](https://docs.rs/redb). Next to it is a smaller file `<path>.ops`, the journal of
+/// the store. Only one `RedbStore` can have the files open at a time, in any process. Dropping the store makes all
+/// changes durable.
 ///
-/// A read runs on the caller's thread, in the call, and may wait until the disk has read a page. No read waits for
-/// writes to the disk. A read sees every change that was answered. A read also sees changes whose answers still wait
-/// for the disk. A loss of power can take back unanswered changes. A call of [`apply`](TimerStore::apply) without
-/// operations, with [`Durability::PowerLoss`], makes everything durable that earlier reads have seen.
+/// A read runs on the caller's thread, during the call, and may wait until the disk has read a page. No read waits for
+/// writes to the disk. A read sees every change that was answered, and also changes whose answers still wait for the
+/// disk. A loss of power can undo unanswered changes. A call of [`apply`](TimerStore::apply) without operations and
+/// with [`Durability::PowerLoss`] makes all changes that earlier reads have seen durable.
 ///
-/// A thread of the store makes the changes in the order of the calls, even if the futures are not awaited. While some
-/// callers wait for the disk, others get their answers: to claims, ends of deliveries, and creations with
-/// [`Durability::ProcessCrash`].
+/// A thread of the store makes the changes in the order of the calls, even if the futures are not awaited. While
+/// callers of other changes wait for the disk, claims, ends of deliveries, and creations with
+/// [`Durability::ProcessCrash`] are answered.
 ///
 /// ```
 /// use tourbillon_durable::Durable;
@@ -211,15 +212,15 @@ impl fmt::Debug for RedbBuilder {
 }
 
 impl RedbBuilder {
-    /// Sets the clock by which timers are due. The clock counts from the start of 1970. The default is the
-    /// [`WallClock`].
+    /// Sets the store's clock, which counts from the start of 1970. The default is the [`WallClock`].
     #[must_use]
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Sets the number of bytes of the database that the store keeps in memory. 128 MiB by default.
+    /// Sets the size of the cache, in bytes, in which the store keeps parts of the database in memory. The default is
+    /// 128 MiB.
     #[must_use]
     pub fn cache(mut self, bytes: usize) -> Self {
         self.cache = bytes;
@@ -227,19 +228,20 @@ impl RedbBuilder {
     }
 
     /// Sets the number of bytes that the store leaves free on the file system. While fewer bytes are free, operations
-    /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, the ends of deliveries, cancellations and
-    /// moves go on, and so do schedules. On a small file system the number is reduced to an eighth of its size, but not
-    /// below 24 MiB. The default is zero, which sets no limit.
+    /// that store new timers fail with [`StoreErrorKind::Full`]. Claims, ends of deliveries, cancellations, moves and
+    /// schedules still work. On a small file system, the store leaves an eighth of its size free, but not less than 24
+    /// MiB. The default is zero, which means no limit.
     ///
-    /// The store reserves half of the number in a file `<path>.reserve`. The store removes the file when other programs
-    /// have filled the file system, and makes the file again later. The limit works on Linux only.
+    /// The store reserves half of these bytes in a file `<path>.reserve`. When other programs have filled the file
+    /// system, the store removes the file, and creates it again once there is room. The limit works only on Linux.
     #[must_use]
     pub fn keep_free(mut self, bytes: u64) -> Self {
         self.keep_free = bytes;
         self
     }
 
-    /// Returns the number of bytes that [`keep_free`](Self::keep_free) leaves free on a file system of `size` bytes.
+    /// Returns the number of bytes that a store with [`keep_free`](Self::keep_free)`(wanted)` leaves free on a file
+    /// system of `size` bytes.
     ///
     /// ```
     /// use tourbillon_durable::store::RedbBuilder;
@@ -253,33 +255,34 @@ impl RedbBuilder {
         room::mark(wanted, size)
     }
 
-    /// Sets whether the store is opened on a file system without locks, such as some network file systems. If so, the
-    /// caller must ensure that no other process opens the store, because two processes would lose each other's timers.
-    /// By default, the store is not opened on such a file system.
+    /// Sets whether the store may be opened on a file system without locks, such as some network file systems. If
+    /// `is_permitted` is true, the caller must ensure that no other process opens the store, because two processes
+    /// would lose each other's timers. The default is false.
     #[must_use]
     pub fn without_locks(mut self, is_permitted: bool) -> Self {
         self.without_locks = is_permitted;
         self
     }
 
-    /// Sets the number of entries that the scrub, the search for damage, checks in a second. The scrub takes 1,000
-    /// entries in a step. The default is 250. With 0 there is no scrub.
+    /// Sets the number of entries that the scrub checks in a second. The default is 250, and 0 turns the scrub off.
     ///
-    /// A store has a record for each timer, and two to four entries by which the timer is found. The scrub reads all
-    /// records and entries, again and again. It sets damaged records aside, and mends entries. Without a scrub, damage
-    /// is noticed when the timer is read, or not found. [`StoreStats`] says how far the scrub has come.
+    /// The scrub is a thread that searches the store for damage. A store has a record for each timer, and two to four
+    /// entries by which the timer is found. The scrub repeatedly checks all of these, 1,000 at a time. It sets damaged
+    /// records aside, and repairs entries. Without the scrub, damage is noticed only when the timer is read or cannot
+    /// be found. [`StoreStats::scrub`] shows the progress of the scrub.
     #[must_use]
     pub fn scrub(mut self, entries_per_second: u32) -> Self {
         self.scrub = entries_per_second;
         self
     }
 
-    /// Reads all pages of the database at `path`, and compares their checksums. Changes nothing. Leaves out the
-    /// journal, because each opening compares the checksums of its records. Takes time in proportion to the length of
-    /// the file.
+    /// Reads all pages of the database at `path` and verifies their checksums, in time proportional to the length of
+    /// the file. Changes nothing. Does not read the journal, because each opening verifies the checksums of its
+    /// records.
     ///
-    /// Returns the first damaged page, with its offset in the file. Also returns the damaged timers, as far as they can
-    /// be read. If all pages are undamaged, returns no faults: [`TimerStore::check`] looks at the structure.
+    /// If a page is damaged, returns the first damaged page with its offset in the file, and the damaged timers as far
+    /// as the pages are readable. If all pages are undamaged, returns no faults, even if [`TimerStore::check`] would
+    /// find faults in the structure.
     ///
     /// # Errors
     ///
@@ -298,13 +301,13 @@ impl RedbBuilder {
     /// ```
     pub fn verify(&self, path: impl AsRef<Path>) -> Result<Vec<Fault>, StoreError> {
         let path = path.as_ref();
-        // This fails if the file is missing. Otherwise the check would make an empty file.
+        // This fails if the file is missing. Otherwise the verification would create an empty file.
         std::fs::metadata(path)?;
         verify::verify(&Places::files(path.to_owned(), self.without_locks))
     }
 
-    /// Verifies a database as [`verify`](Self::verify) does. `make` gives access to the store's bytes, which are not in
-    /// files.
+    /// Verifies a database as [`verify`](Self::verify) does, if the store's bytes are not in files. `make` gives access
+    /// to the bytes of each part.
     ///
     /// # Errors
     ///
@@ -316,23 +319,22 @@ impl RedbBuilder {
         verify::verify(&Places::made(Arc::new(make)))
     }
 
-    /// Removes the damaged records that the store at `path` has set aside. Call this method once the lost timers were
-    /// made again, or if nobody wants them. Afterwards [`TimerStore::check`] does not name the records, and
-    /// [`Counts::quarantined`] is zero. First opens the store, and scrubs all of it as [`scrub`](Self::scrub)
-    /// describes. Returns the number of removed records.
+    /// Removes the damaged records that the store at `path` has set aside, and returns their number. Call this method
+    /// after the lost timers were created again, or if they are not needed. First opens the store, and scrubs all of it
+    /// as [`scrub`](Self::scrub) describes. Afterwards, [`TimerStore::check`] no longer reports the records, and
+    /// [`Counts::quarantined`] is zero.
     ///
     /// # Errors
     ///
-    /// Fails as [`open`](Self::open) does. Also fails with [`StoreErrorKind::Corrupt`] if the scrub finds damaged
-    /// records that were not set aside before. Then the method removes nothing, so that a check can name the new
-    /// records first.
+    /// Fails as [`open`](Self::open) does. Also fails with [`StoreErrorKind::Corrupt`] if the scrub sets further
+    /// damaged records aside. Then the method removes nothing, so that a check can report these records first.
     pub fn forget_damaged(self, path: impl AsRef<Path>) -> Result<u64, StoreError> {
         let places = Places::files(path.as_ref().to_owned(), self.without_locks);
         let opener = Opener { places: places.clone(), cache: self.cache };
         let known = opening::set_aside(&opener.open()?)?;
         let store = self.scrub(u32::MAX).start(places)?;
-        // The scrub removes the entries that lost timers have left in the indexes. It needs the records that were set
-        // aside for that.
+        // The scrub removes the entries that lost timers have left in the indexes. For this it needs the records that
+        // were set aside.
         while store.stats().scrub.walks == 0 {
             thread::sleep(LOOK);
         }
@@ -345,33 +347,33 @@ impl RedbBuilder {
         opening::forget_set_aside(&opened)
     }
 
-    /// Opens the store at `path`, or makes a new store there.
+    /// Opens the store at `path`, or creates a store if there is none.
     ///
-    /// All leases end, because their holders are gone. The time that an opening takes depends on the number of leases
-    /// and the number of operations in the journal. It does not depend on the number of timers.
+    /// All leases end, because their holders are gone. The time that this method takes depends on the number of leases
+    /// and the number of operations in the journal, but not on the number of timers.
     ///
     /// # Errors
     ///
-    /// Fails at once with [`StoreErrorKind::Locked`] if the store is open elsewhere. If the process starts a program
-    /// while it closes the store, the lock may last until the program begins. Fails with
-    /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version of this crate wrote the database, and leaves the
-    /// database as it is. Fails with [`ReadOnly`](StoreErrorKind::ReadOnly) if the files cannot be written, and with
-    /// [`Corrupt`](StoreErrorKind::Corrupt) if they are damaged or not a store. Fails with
-    /// [`Full`](StoreErrorKind::Full) or [`Io`](StoreErrorKind::Io) after an error of the system.
+    /// Fails at once with [`StoreErrorKind::Locked`] if the store is already open, in this process or another. If a
+    /// process starts another program while it closes the store, the lock may last until that program runs. Fails with
+    /// [`NewerSchema`](StoreErrorKind::NewerSchema) if a later version of this crate wrote the database, and does not
+    /// change the database. Fails with [`ReadOnly`](StoreErrorKind::ReadOnly) if the files are not writable, and with
+    /// [`Corrupt`](StoreErrorKind::Corrupt) if they are damaged or do not belong to a store. Fails with
+    /// [`Full`](StoreErrorKind::Full) or [`Io`](StoreErrorKind::Io) if the operating system reports an error.
     ///
-    /// If acknowledged operations cannot be read, the opening fails with `Corrupt`. The message names the first damaged
-    /// record. A store that was not closed cannot be opened without the file `<path>.ops`, and the message names the
-    /// file. With an empty file in that place, the store opens as it was at the last checkpoint, up to 10 s before.
-    /// Operations that were acknowledged after the checkpoint are lost. A store that was closed can be opened without
-    /// the file.
+    /// If acknowledged operations in the journal are unreadable, the opening fails with `Corrupt`, and the message
+    /// names the first damaged record. If the store was not closed and the file `<path>.ops` is missing, the opening
+    /// fails, and the message names the file. If an empty file is put in its place, the store opens as it was at the
+    /// last checkpoint, up to 10 s earlier. Operations that were acknowledged after the checkpoint are then lost. A
+    /// store that was closed can be opened without the file.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RedbStore, StoreError> {
         let places = Places::files(path.as_ref().to_owned(), self.without_locks);
         self.start(places)
     }
 
-    /// Opens a store whose bytes are not in files, for tests of faults. The store calls `make` for each part at the
-    /// start. For [`Part::Timers`], the store calls `make` several times before the first use, and at each later
-    /// opening of the database.
+    /// Opens a store whose bytes are not in files, for tests of faults. `make` gives access to the bytes of each part.
+    /// The store calls it for [`Part::Operations`] once, and for [`Part::Timers`] several times, at this opening and
+    /// whenever it opens the database again after an error.
     ///
     /// # Errors
     ///
@@ -425,7 +427,7 @@ impl RedbBuilder {
 }
 
 impl RedbStore {
-    /// Opens the store at `path` with the system's clock, or makes a new store there.
+    /// Opens the store at `path` with the default options, or creates a store if there is none.
     ///
     /// # Errors
     ///
@@ -466,17 +468,18 @@ impl RedbStore {
         self.read_now(Ledger::next_due)
     }
 
-    /// Moves the free pages of the file to its end and cuts them off. Returns whether the file has become shorter.
-    /// Other changes wait until the compaction has ended. The compaction of a longer file takes longer.
+    /// Compacts the database: moves the free pages to the end of its file and truncates the file. Returns whether the
+    /// file has become shorter. Other changes wait until the compaction has ended, which takes longer for a larger
+    /// file.
     pub fn compact(&self) -> Answer<'_, bool> {
         self.ask(Request::Compact)
     }
 
-    /// Returns the number of bytes that the store has on the disk, in both files.
+    /// Returns the number of bytes that the database and the journal take on the disk.
     ///
     /// # Errors
     ///
-    /// Fails if the system does not say.
+    /// Fails if the operating system does not report the size of a file.
     ///
     /// # Examples
     ///
@@ -496,7 +499,7 @@ impl RedbStore {
         Ok(self.common.database_len()? + operations)
     }
 
-    /// Returns the counts of the store's work from its opening on.
+    /// Returns the counts of the work that the store has done since it was opened.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         *self.common.stats.lock().unwrap_or_else(PoisonError::into_inner)
@@ -506,7 +509,7 @@ impl RedbStore {
     ///
     /// # Errors
     ///
-    /// Fails if a change whose caller did not wait could not be made durable.
+    /// Fails if a change that was answered before it was durable could not be made durable.
     ///
     /// # Examples
     ///
@@ -529,14 +532,14 @@ impl RedbStore {
         self.scrubber = None;
         self.requests = None;
         let Some((committer, syncer)) = self.threads.take() else { return Ok(()) };
-        // A waker may drop the last reference to the store on one of the store's own threads. Such a thread cannot wait
-        // for itself.
+        // A waker may drop the last reference to the store on one of the store's own threads, which cannot wait for
+        // itself.
         let present = thread::current().id();
         if [committer.thread().id(), syncer.thread().id()].contains(&present) {
             return Ok(());
         }
         let end = committer.join().unwrap_or_else(|_| Err(lost()));
-        // The thread that syncs has the journal's file until it ends.
+        // The thread that syncs keeps the journal's file open until it ends.
         let _panic = syncer.join();
         end
     }
@@ -566,8 +569,8 @@ impl RedbStore {
         if let Err(error) = &answer
             && self.common.note_read_error(error)
         {
-            // This empty request wakes the thread that commits. That thread opens the database again before it serves a
-            // request. Nobody waits for the answer.
+            // This empty request wakes the thread that commits, which opens the database again before it serves the
+            // request. The answer is not needed.
             drop(self.ask(|reply| Request::Apply(Vec::new(), Durability::Volatile, reply)));
         }
         answer
@@ -617,7 +620,7 @@ impl TimerStore for RedbStore {
         self.ask(|reply| Request::ClaimInTurn(by, claim, limit, shares, reply))
     }
 
-    /// Answers after all claims that were called before. So claim number `claim` has ended when the leases are read.
+    /// Answered after all earlier claims. So claim number `claim` has ended when the leases are read.
     fn recover(&self, by: Claimant, claim: u64) -> Answer<'_, Vec<Leased>> {
         self.ask(|reply| Request::Recover(by, claim, reply))
     }
@@ -674,7 +677,7 @@ impl TimerStore for RedbStore {
                 })
             })
         });
-        // The caller's own panic does not show damage.
+        // A panic of `each` is the caller's own, and is not a sign of damage.
         match theirs {
             None => Box::pin(core::future::ready(exported)),
             Some(panic) => resume_unwind(panic),

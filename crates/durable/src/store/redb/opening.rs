@@ -1,5 +1,5 @@
-//! Opens the database, or makes it. Checks its version and its numbers, and finishes a database whose making was
-//! interrupted.
+//! Opens or creates the database, and checks its version and its stored numbers. If the creation of a database was
+//! interrupted, creates it again.
 
 use super::backend::{Places, WatchedBackend};
 use super::error::converted;
@@ -16,19 +16,18 @@ use tourbillon_words::UtcMillis;
 
 /// The version of the tables and records that this crate writes.
 pub(super) const SCHEMA: u64 = 5;
-/// The version of tables without the index entries by namespace. An opening adds these entries to a database of this
-/// version.
+/// The version without the index entries by namespace. An opening adds these entries to a database of this version.
 pub(super) const WITHOUT_NAMESPACES: u64 = 4;
 const SCHEMA_NAME: &[u8] = b"schema";
-/// The key of the store's random number in the table of meta data. A journal recognizes its database by the number.
+/// The key in [`Table::Meta`] of the store's random number, by which a journal recognizes its database.
 const STORE_NAME: &[u8] = b"store";
-/// The key of a batch number in the table of meta data: the number of the last batch that the database contains.
+/// The key in [`Table::Meta`] of the number of the last batch that the database contains.
 pub(super) const SEQUENCE_NAME: &[u8] = b"sequence";
-/// The key of a batch number in the table of meta data: the number of the last batch when the store was closed. Unless
-/// a later batch follows, the database has all operations of the journal.
+/// The key in [`Table::Meta`] under which a store that is closed notes the number of its last batch. If the database
+/// contains no later batch, it has all operations of the journal.
 pub(super) const CLOSED_NAME: &[u8] = b"closed";
 
-/// Makes the error for a database that is missing beside its journal.
+/// Makes the error for a journal whose database is missing.
 fn without_database(path: Option<&Path>) -> StoreError {
     let path = path.unwrap_or(Path::new("timers"));
     let message = format!(
@@ -52,8 +51,8 @@ fn checksum(name: &[u8], number: [u8; 8]) -> [u8; 4] {
     crc32fast::hash(&[name, &number].concat()).to_le_bytes()
 }
 
-/// Returns the bytes of a number for the table of meta data: the number, and a checksum of its name and value. Without
-/// the checksum, a damaged batch number would make an opening skip batches of the journal.
+/// Returns the value under which a number is stored in [`Table::Meta`]: the number, and a checksum of its name and
+/// value. Without the checksum, a damaged batch number could make an opening skip batches of the journal.
 pub(super) fn number_value(name: &[u8], number: u64) -> Vec<u8> {
     let number = number.to_be_bytes();
     [&number[..], &checksum(name, number)].concat()
@@ -70,14 +69,14 @@ fn number_of(tables: &Reading, name: &[u8]) -> Result<Option<u64>, StoreError> {
     }
 }
 
-/// Opens the database of a store. Keeps the settings for each opening.
+/// Opens the database of a store, with the same settings each time.
 #[derive(Debug)]
 pub(super) struct Opener {
     pub(super) places: Places,
     pub(super) cache: usize,
 }
 
-/// An open database, with the numbers that the database has stored.
+/// An open database, with the numbers that it stores.
 pub(super) struct Opened {
     pub(super) database: Database,
     pub(super) place: WatchedBackend,
@@ -85,7 +84,7 @@ pub(super) struct Opened {
     pub(super) sequence: u64,
     /// Whether the store was closed after the last batch.
     pub(super) is_closed: bool,
-    /// Whether this opening has made the database.
+    /// Whether this opening has created the database.
     pub(super) is_new: bool,
 }
 
@@ -96,9 +95,9 @@ impl Opener {
         builder
     }
 
-    /// Opens the database, or makes the database. redb makes a database in several steps, and a crash between the steps
-    /// leaves a file that is not a database. While a database is being made, the journal's file has a note. After such
-    /// a crash, an opening finds the note and makes the database again.
+    /// Opens or creates the database. redb creates a database in several steps, and a crash between them leaves a file
+    /// that is not a database. So the journal's file has a note while the database is being created. If an opening
+    /// finds the note beside an invalid database, it creates the database again.
     pub(super) fn open_or_make(&self, operations: &WatchedBackend) -> Result<Opened, StoreError> {
         let is_new = self.places.timers()?.len()? == 0;
         let was_making = journal::is_making(operations)?;
@@ -136,8 +135,8 @@ impl Opener {
         Ok(Opened { database, place, store, sequence, is_closed, is_new })
     }
 
-    /// Fails if the version of the database's schema is unknown, before anything is written to the file. Does not check
-    /// a database that needs a repair by redb.
+    /// Fails if the version of the schema is unknown, before anything is written to the file. Does not check a database
+    /// that redb must repair first.
     fn refuse_newer(&self) -> Result<(), StoreError> {
         let place = self.places.timers()?;
         if place.len()? == 0 {
@@ -155,9 +154,9 @@ impl Opener {
     }
 }
 
-/// Returns the version of a database's schema; `None` if the database has no version. Fails for a version that this
-/// library cannot bring up to date. The stored version needs no checksum, because nearly all damaged values are unknown
-/// versions, which are refused.
+/// Returns the version of a database's schema. `None` if the database has no version. Fails for a version that this
+/// crate can neither read nor upgrade. The stored version has no checksum, because nearly all damaged values are
+/// unknown versions, for which the function fails.
 pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     let Some(bytes) = tables.get(Table::Meta, SCHEMA_NAME)? else { return Ok(None) };
     let schema = bytes.try_into().map_or(0, u64::from_be_bytes);
@@ -178,8 +177,7 @@ pub(super) fn schema_of(tables: &Reading) -> Result<Option<u64>, StoreError> {
     Err(StoreError::new(kind, message))
 }
 
-/// Adds the index entries by namespace to a database that an earlier version has written. Reads all timers, in one
-/// transaction.
+/// Upgrades a database without the index entries by namespace: adds these entries for all timers, in one transaction.
 fn enter_namespaces(database: &Database) -> Result<(), StoreError> {
     let mut transaction = database.begin_write().map_err(converted)?;
     transaction.set_quick_repair(true);
@@ -203,8 +201,7 @@ pub(super) fn set_aside(opened: &Opened) -> Result<u64, StoreError> {
     Ok(Ledger::new(tables, UtcMillis::ZERO).counts()?.quarantined)
 }
 
-/// Removes the records that were set aside because they could not be read. The store must have been closed. Returns the
-/// number of removed records.
+/// Removes all records that were set aside, and returns their number. The store must have been closed.
 pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     if !opened.is_closed {
         return Err(StoreError::new(
@@ -219,7 +216,7 @@ pub(super) fn forget_set_aside(opened: &Opened) -> Result<u64, StoreError> {
     Ok(forgotten)
 }
 
-/// The numbers about a store that its database contains.
+/// The numbers that the database stores about itself.
 struct Numbers {
     store: u64,
     sequence: u64,
@@ -227,7 +224,7 @@ struct Numbers {
     is_new: bool,
 }
 
-/// Reads the number of the store and the number of its last batch. A new database gets its tables and numbers.
+/// Reads the stored numbers of a database. Creates the tables and the numbers of a new database.
 fn numbers(database: &Database) -> Result<Numbers, StoreError> {
     let tables = Reading::new(database.begin_read().map_err(converted)?);
     let schema = schema_of(&tables)?;

@@ -1,14 +1,14 @@
 //! Brings batches to the disk, with a thread that syncs the journal.
 //!
-//! Two threads share this part. The thread that commits makes batches, writes them, and says when a sync begins. On a
-//! slow disk the second thread waits for the sync, and answers the callers that waited. So a batch is made while the
-//! batch before it is synced. Requests that need not wait for the disk are answered at once: claims and ends of
-//! deliveries, for example.
+//! Two threads share this part. The thread that commits makes batches, writes them, and decides when a sync begins. On
+//! a slow disk, the thread that syncs makes the sync, and then answers the callers that waited for it. So the next
+//! batch can be made during the sync. Requests that need not wait for the disk, such as claims and ends of deliveries,
+//! are answered at once.
 //!
-//! On a quick disk the change from one thread to the other takes about as long as the sync. So the thread that commits
-//! syncs the journal itself when callers wait for a sync. It makes no batch until the disk has answered. A sync that
-//! fails or takes more than a millisecond makes the disk count as slow, for sixty times the sync's length. So a disk
-//! that stalls now and then delays the thread that commits for at most a sixtieth of the time.
+//! On a quick disk, a switch between the threads takes about as long as a sync. So the thread that commits syncs the
+//! journal itself when callers wait for a sync, and makes no batch until the sync has ended. After a sync that fails or
+//! takes more than a millisecond, the disk counts as slow for sixty times the duration of the sync. So a disk that
+//! stalls now and then delays the thread that commits for at most a sixtieth of the time.
 //!
 //! # The states of a batch
 //!
@@ -24,32 +24,32 @@
 //!
 //! # When a sync begins
 //!
-//! The thread that commits orders a sync once a caller waits for the disk. For batches without such a caller it does so
-//! 20 ms after the first. While a sync is under way it makes further batches. It does so at once if a request need not
-//! wait for the disk. Otherwise it makes a batch in the middle of the sync, since no other sync could begin earlier.
-//! When the sync has ended, its callers get a moment to send their next requests. These requests are in the next sync.
+//! The thread that commits starts a sync once a caller waits for the disk, or 20 ms after the first unsynced batch.
+//! During a sync it makes further batches: at once if a request need not wait for the disk, and otherwise halfway
+//! through the expected duration of the sync, because the next sync cannot begin before this sync ends. After the sync,
+//! the thread waits briefly for the next requests of the answered callers, so that the next sync includes them.
 //!
 //! # A sync that fails
 //!
-//! After an error nothing is known of the written bytes. So all notes since the checkpoint count as not written. The
-//! thread that commits makes a checkpoint: then the database has the batches without the journal, and all callers are
-//! answered. If the checkpoint fails, too, all callers that wait for the disk get
-//! [`Unknown`](crate::store::StoreErrorKind::Unknown). This includes the callers of batches that were made after the
-//! failed sync. Their batches stay: they are run again in the database that is opened again, and their notes are
-//! written again. A batch whose note was written cannot be taken back. Later batches, some of them answered, depend on
-//! it: the claim of a timer, for example, whose creation waits for the disk.
+//! After an error, the state of the written bytes is unknown, so all notes since the checkpoint count as not written.
+//! The thread that commits makes a checkpoint. Then the database has the batches without the journal, and all callers
+//! are answered. If the checkpoint fails, too, all callers that wait for the disk get
+//! [`Unknown`](crate::store::StoreErrorKind::Unknown), even if their batches were made after the failed sync. The
+//! batches are kept: they are replayed when the database is opened again, and their notes are written again. A batch
+//! whose note was written cannot be undone, because later batches, some of which were answered, depend on it. For
+//! example, a timer may have been claimed while its creation still waits for the disk.
 //!
 //! # Checkpoints
 //!
-//! The thread that commits makes a checkpoint, and no batch is made during that time. A checkpoint makes all batches
-//! durable, so it answers all callers that wait, and clears the journal. If a sync is under way then, its result is
-//! ignored: it belongs to an earlier *epoch*.
+//! The thread that commits makes a checkpoint, which commits the database to the disk. No batch is made during a
+//! checkpoint. A checkpoint makes all batches durable, so it answers all waiting callers and clears the journal. The
+//! result of a sync that is under way at that time is ignored, because the sync belongs to an earlier *epoch*.
 //!
 //! # Invariants
-//! P1. An answer that waits is kept in a single place, and is sent once: after the sync, the checkpoint or the error
-//!     that decides about its batch.
-//! P2. No caller's code runs under the lock. The thread that sends an answer also wakes the caller. So a waker that
-//!     blocks holds up all other callers.
+//! P1. A waiting answer is kept in a single place, and is sent once: after the sync, the checkpoint or the error that
+//!     decides the result of its batch.
+//! P2. No code of a caller runs under the lock. The thread that sends an answer also calls the caller's waker, so a
+//!     waker that blocks delays all other callers.
 //! P3. A thread that syncs changes the journal only under the lock, and waits for the disk outside of it.
 
 use super::backend::WatchedBackend;
@@ -67,20 +67,17 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The time after which a sync begins for changes whose callers do not wait for the disk.
+/// The longest time between a change whose caller does not wait for the disk, and the start of a sync.
 const LATE: Duration = Duration::from_millis(20);
 
-/// The length of a sync beyond which the disk counts as slow.
+/// The duration of a sync above which the disk counts as slow.
 const QUICK: Duration = Duration::from_millis(1);
-/// The greatest length of a sync that counts for [`PipeState::slow_until`]. A longer sync counts as a sync of this
-/// length.
+/// The greatest duration of a sync that counts for [`PipeState::slow_until`]. A longer sync counts as this long.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The factor by which the length of a slow sync is multiplied. The product is the time for which the disk counts as
-/// slow after the sync.
+/// After a slow sync, the disk counts as slow for this many times the duration of the sync.
 const WARY: u32 = 60;
 
-/// Keeps the batches on their way to the disk. The thread that commits adds batches. The thread that syncs brings the
-/// batches to the disk.
+/// Keeps the batches on their way to the disk, for the thread that commits and the thread that syncs.
 pub(super) struct Pipe {
     state: Mutex<PipeState>,
     changed: Condvar,
@@ -88,20 +85,20 @@ pub(super) struct Pipe {
 
 struct PipeState {
     journal: Journal<WatchedBackend>,
-    /// The answers that wait until the disk has the changes, with the numbers of their batches.
+    /// The answers that wait for the disk, with the numbers of their batches, in order.
     waiting: VecDeque<(u64, Vec<Pending>)>,
-    /// The moment by which a sync must begin, because the disk lacks records of the journal. `None` if no sync must
-    /// begin.
+    /// The moment by which a sync must begin. `None` if all records of the journal are on the disk or in the sync that
+    /// is under way.
     sync_at: Option<Instant>,
     is_ordered: bool,
-    /// The moment at which the present sync began. `None` while no sync is under way.
+    /// The moment at which the current sync began. `None` while no sync is under way.
     under_way: Option<Instant>,
-    /// The length of the last sync. Zero before the first sync.
+    /// The duration of the last sync. Zero before the first sync.
     last: Duration,
     /// The moment until which the disk counts as slow.
     slow_until: Instant,
-    /// The number of times that the journal was cleared. A sync that began before the last clearing does not cover the
-    /// present records.
+    /// The number of times that the journal was cleared. A sync that began in an earlier epoch does not cover the
+    /// current records.
     epoch: u64,
     failed: Option<StoreError>,
     is_over: bool,
@@ -110,17 +107,17 @@ struct PipeState {
 /// A sync of the journal's file that is under way.
 struct Sync {
     file: WatchedBackend,
-    /// The number of the last batch that the file had when the sync began.
+    /// The number of the last batch that was in the file when the sync began.
     last: u64,
     epoch: u64,
 }
 
 impl PipeState {
-    /// Begins a sync: writes the records of all batches to the journal's file. Returns `None` if the write fails. A
-    /// failed write counts as a failed sync.
+    /// Begins a sync: writes the records of all batches to the journal's file. If the write fails, returns `None`, and
+    /// notes a failed sync.
     fn begin(&mut self) -> Option<Sync> {
         (self.is_ordered, self.sync_at) = (false, None);
-        // A file that the caller supplies may panic, and the thread that syncs must go on.
+        // A file that the caller supplies may panic, and must not end the thread that syncs.
         let write = || self.journal.reserve().and_then(|()| self.journal.write_out());
         let written = catch_unwind(AssertUnwindSafe(write))
             .unwrap_or_else(|_| Err(StoreError::new(StoreErrorKind::Io, "a write to the journal panicked")));
@@ -139,8 +136,8 @@ impl PipeState {
     }
 }
 
-/// Sends answers to their callers. If `error` is given, each caller gets the error in place of the result. A panic of a
-/// caller's waker is caught.
+/// Sends answers to their callers. If `error` is given, each caller gets the error instead of the result. Catches
+/// panics of the callers' wakers.
 pub(super) fn send(answers: Vec<Pending>, error: Option<&StoreError>) {
     for answer in answers {
         let _panic = catch_unwind(AssertUnwindSafe(|| answer(error.cloned())));
@@ -156,7 +153,7 @@ impl Pipe {
             is_ordered: false,
             under_way: None,
             last: Duration::ZERO,
-            // Nothing is known of the disk yet.
+            // The speed of the disk is not known yet.
             slow_until: Instant::now() + LATE * WARY,
             epoch: 0,
             failed: None,
@@ -171,8 +168,7 @@ impl Pipe {
 
     // --- For the thread that commits ---
 
-    /// Returns the number of bytes of the journal's records that follow the last checkpoint, the commit of the database
-    /// to the disk.
+    /// Returns the number of bytes of the journal's records since the last checkpoint.
     pub(super) fn len(&self) -> usize {
         self.lock().journal.len()
     }
@@ -187,7 +183,8 @@ impl Pipe {
         self.lock().journal.records(last)
     }
 
-    /// Adds the record of a batch to the journal, in memory. Returns the number of bytes of all earlier records.
+    /// Adds the record of a batch to the journal, in memory. Returns the number of bytes of all earlier records, for
+    /// [`retract`](Self::retract).
     pub(super) fn note(&self, sequence: u64, now: UtcMillis, notes: &[u8]) -> usize {
         let mut state = self.lock();
         let len = state.journal.len();
@@ -197,7 +194,7 @@ impl Pipe {
     }
 
     /// Removes the record of the last batch from the journal's memory, unless the file has the record. `len` is the
-    /// number of bytes of all earlier records. Returns whether the record was removed.
+    /// result of [`note`](Self::note). Returns whether the record was removed.
     pub(super) fn retract(&self, sequence: u64, len: usize) -> bool {
         let mut state = self.lock();
         let may_retract = state.journal.last_written() < sequence;
@@ -207,7 +204,7 @@ impl Pipe {
         may_retract
     }
 
-    /// Writes the records of all batches to the journal's file. Beside an error, returns whether a byte of the last
+    /// Writes the records of all batches to the journal's file. An error comes with a flag: true if a part of the last
     /// record may be in the file.
     pub(super) fn write_out(&self) -> Result<(), (StoreError, bool)> {
         let mut state = self.lock();
@@ -215,8 +212,8 @@ impl Pipe {
         state.journal.write_out().map_err(|error| (error, true))
     }
 
-    /// Keeps answers until the disk has the records of all batches up to `sequence`. Returns the answers if the disk
-    /// already has the records.
+    /// Keeps answers until the disk has the records of all batches up to `sequence`. If the disk already has these
+    /// records, returns the answers instead.
     pub(super) fn wait_for_disk(&self, sequence: u64, answers: Vec<Pending>) -> Vec<Pending> {
         let mut state = self.lock();
         if answers.is_empty() || state.journal.has_synced(sequence) {
@@ -226,8 +223,8 @@ impl Pipe {
         Vec::new()
     }
 
-    /// Starts a sync if the journal needs a sync and none is under way. If callers wait and the disk is quick, makes
-    /// the sync on this thread. Otherwise the thread that syncs gets the order.
+    /// Starts a sync if one is due and none is ordered or under way. If callers wait and the disk is quick, makes the
+    /// sync on this thread. Otherwise orders it from the thread that syncs.
     pub(super) fn sync_if_wanted(&self, common: &Common, bell: &Bell) {
         let mut state = self.lock();
         let is_late = state.sync_at.is_some_and(|at| at <= Instant::now());
@@ -246,48 +243,48 @@ impl Pipe {
         }
     }
 
-    /// Returns the moment until which the thread that commits gathers requests for a batch. `None` if no sync is under
-    /// way or ordered.
+    /// Returns the moment until which the thread that commits waits for more requests: half the duration of the last
+    /// sync after the start of the current sync. `None` if no sync is under way or ordered.
     pub(super) fn gathers_until(&self) -> Option<Instant> {
         let state = self.lock();
         match state.under_way {
             Some(since) => Some(since + state.last / 2),
-            // The sync was ordered, and begins in a moment.
+            // The sync is ordered, and begins soon.
             None => state.is_ordered.then(|| Instant::now() + state.last / 2),
         }
     }
 
-    /// Returns whether answers wait until the disk has their changes.
+    /// Returns whether answers wait for the disk.
     pub(super) fn has_waiting(&self) -> bool {
         !self.lock().waiting.is_empty()
     }
 
-    /// Returns the moment at which the next sync must begin. `None` if the journal needs no sync, or if the last sync
-    /// has failed. Also `None` while a sync is ordered or under way.
+    /// Returns the moment by which the next sync must begin. `None` if the journal needs no sync, if the last sync has
+    /// failed, or while a sync is ordered or under way.
     pub(super) fn wakes_at(&self) -> Option<Instant> {
         let state = self.lock();
         let may_begin = state.under_way.is_none() && !state.is_ordered && state.failed.is_none();
         state.sync_at.filter(|_| may_begin)
     }
 
-    /// Takes the error of the last sync if that sync has failed.
+    /// Takes the error of the last sync. `None` if it has not failed, or if the error was already taken.
     pub(super) fn take_failure(&self) -> Option<StoreError> {
         self.lock().failed.take()
     }
 
-    /// Takes all answers that wait for the disk. The caller sends an error in their place.
+    /// Takes all answers that wait for the disk, so that the caller can send an error instead.
     pub(super) fn give_up(&self) -> Vec<Pending> {
         self.lock().answers(u64::MAX)
     }
 
-    /// Sets the moment of the next sync to the time `rest` from now.
+    /// Schedules the next sync for the time `rest` from now.
     pub(super) fn retry_in(&self, rest: Duration) {
         let mut state = self.lock();
         state.sync_at = state.sync_at.or(Some(Instant::now())).map(|_| Instant::now() + rest);
     }
 
-    /// Forgets the journal's records, because the database on the disk has all batches up to `durable`. Returns the
-    /// answers that waited for these batches.
+    /// Clears the journal, because the database on the disk has all batches up to `durable`. Returns the answers that
+    /// waited for these batches.
     pub(super) fn clear(&self, durable: u64) -> Vec<Pending> {
         let mut state = self.lock();
         state.journal.clear(durable);
@@ -296,7 +293,7 @@ impl Pipe {
         state.answers(durable)
     }
 
-    /// Tells the thread that syncs to end.
+    /// Makes the thread that syncs end.
     pub(super) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_one();
@@ -304,15 +301,15 @@ impl Pipe {
 
     // --- For a thread that syncs ---
 
-    /// Syncs the journal whenever a sync is ordered, until the store is closed. The thread that syncs runs this method.
+    /// Runs the thread that syncs: syncs the journal whenever a sync is ordered, until the store is closed.
     pub(super) fn run(&self, common: &Common, bell: &Bell) {
         while let Some(begun) = self.await_order() {
             self.sync(begun, common, bell);
         }
     }
 
-    /// Waits until a sync is ordered, and begins the sync. The inner `None` says that the sync could not begin. The
-    /// outer `None` says that the thread must end.
+    /// Waits until a sync is ordered, and begins the sync. `Some(None)` if the sync could not begin, and `None` if the
+    /// thread must end.
     fn await_order(&self) -> Option<Option<Sync>> {
         let mut state = self.lock();
         loop {
@@ -326,7 +323,8 @@ impl Pipe {
         }
     }
 
-    /// Waits until the disk has the written records. Then sends the answers that waited for the records.
+    /// Makes a sync that has begun, and then sends the answers that waited for it. `begun` is `None` if the sync could
+    /// not begin.
     fn sync(&self, begun: Option<Sync>, common: &Common, bell: &Bell) {
         let Some(Sync { file, last, epoch }) = begun else { return bell.ring(true) };
         let started = Instant::now();
@@ -344,8 +342,8 @@ impl Pipe {
         if state.epoch == epoch {
             match synced {
                 Ok(()) => {
-                    // The seal is only for the next start. A file that a caller supplies may panic when the seal is
-                    // written.
+                    // The seal is needed only at the next opening. A file that a caller supplies may panic when the
+                    // seal is written.
                     let seal = AssertUnwindSafe(|| state.journal.synced(last));
                     let _panic = catch_unwind(seal);
                     answers = state.answers(last);

@@ -1,11 +1,10 @@
 //! Carries requests to the thread that commits.
 //!
-//! The thread takes all requests that wait as a batch. While it waits for more it sleeps until the wanted number has
-//! come, or until its time is over. So the thread wakes once for a batch. A channel of the standard library would wake
-//! the thread for each message.
+//! The thread takes all waiting requests as a batch. While it waits for more requests, it sleeps until the wanted
+//! number has arrived or a deadline has passed, so it wakes once for a batch. A channel of the standard library would
+//! wake it for each request.
 //!
-//! The thread that syncs notifies the queue by a [`Bell`] at the end of a sync. The thread that commits may itself be
-//! the thread that syncs.
+//! At the end of a sync, a [`Bell`] notifies the queue. On a quick disk, the thread that commits makes the sync itself.
 
 use super::request::Request;
 use core::mem;
@@ -20,12 +19,12 @@ struct QueueState {
     urgent: usize,
     /// The condition that wakes the thread that commits. `None` while the thread does not sleep.
     awaits: Option<Wanted>,
-    /// Whether a sync has ended after the thread that commits last took requests from the queue.
+    /// Whether a sync has ended since the thread that commits last took requests from the queue.
     has_ended: bool,
-    /// The number of queued requests if each caller that the last sync has answered sends another request. `None` if
-    /// requests were taken after the sync.
+    /// The number of requests for which the next batch waits: those that were queued at the end of the last sync, and
+    /// another request from each caller that the sync has answered. `None` if requests were taken since then.
     gathered: Option<usize>,
-    /// Whether the thread that commits must look for work other than requests.
+    /// Whether the thread that commits must check for work other than requests.
     is_called: bool,
     /// Whether the sender or the receiver of the queue was dropped.
     is_closed: bool,
@@ -43,29 +42,28 @@ impl Queue {
     }
 }
 
-/// The side of a queue of requests that belongs to the callers. After the sender is dropped, the thread that commits
-/// serves the remaining requests and ends.
+/// The side of the queue that the callers use. After the sender is dropped, the thread that commits serves the
+/// remaining requests and ends.
 pub(super) struct Sender(Arc<Queue>);
 
-/// The side of a queue of requests that belongs to the thread that commits. When the receiver is dropped, the remaining
-/// requests are lost.
+/// The side of the queue that the thread that commits uses. When the receiver is dropped, the remaining requests are
+/// lost.
 pub(super) struct Receiver(Arc<Queue>);
 
-/// The side of a queue of requests that belongs to the thread that syncs. The bell tells the queue that a sync has
-/// ended.
+/// The side of the queue that a thread uses to report the end of a sync.
 #[derive(Clone)]
 pub(super) struct Bell(Arc<Queue>);
 
-/// Makes a queue of requests, and returns its three sides.
+/// Makes a queue, and returns its three sides.
 pub(super) fn queue() -> (Sender, Receiver, Bell) {
     let queue = Arc::<Queue>::default();
     (Sender(Arc::clone(&queue)), Receiver(Arc::clone(&queue)), Bell(queue))
 }
 
-/// A condition for which the thread that commits can wait.
+/// A condition for which the thread that commits waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// The queue has a request, or a [`Bell`] has announced other work.
+    /// The queue has a request, or a [`Bell`] has reported other work.
     Work,
     /// The queue has at least this number of requests.
     Requests(usize),
@@ -76,11 +74,11 @@ pub(super) enum Wanted {
 /// The reason why a wait of the thread that commits has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// The awaited condition is met.
+    /// The condition is met.
     Enough,
-    /// The last moment of the wait came before the awaited condition was met.
+    /// The deadline has passed before the condition was met.
     Timeout,
-    /// The sender was dropped, so no more requests come.
+    /// The sender was dropped, and the condition can no longer be met.
     Closed,
 }
 
@@ -93,8 +91,8 @@ impl QueueState {
         }
     }
 
-    /// Returns whether the thread that commits sleeps and its awaited condition is now met. Returns true only once for
-    /// each sleep.
+    /// Returns whether the thread that commits sleeps and must now be woken, because its condition is met. Returns true
+    /// only once for each sleep.
     fn wakes(&mut self) -> bool {
         let wakes = self.awaits.is_some_and(|wanted| self.has(wanted));
         if wakes {
@@ -130,13 +128,13 @@ impl Drop for Sender {
 }
 
 impl Bell {
-    /// Notes the number of callers that get their answers next. These callers may send further requests at once.
+    /// Notes that a number of callers are about to be answered, each of which may then send another request.
     pub(super) fn expect(&self, callers: usize) {
         let mut state = self.0.lock();
         state.gathered = Some(state.requests.len() + callers);
     }
 
-    /// Notes that a sync has ended. With `calls`, also tells the thread that commits to look for work other than
+    /// Notes that a sync has ended. If `calls` is true, also makes the thread that commits check for work other than
     /// requests.
     pub(super) fn ring(&self, calls: bool) {
         let mut state = self.0.lock();
@@ -151,7 +149,7 @@ impl Bell {
 }
 
 impl Receiver {
-    /// Waits until the condition `wanted` is met, the moment `until` has come, or the sender was dropped.
+    /// Waits until the condition `wanted` is met, the deadline `until` has passed, or the sender is dropped.
     pub(super) fn wait(&self, wanted: Wanted, until: Option<Instant>) -> Waited {
         let mut state = self.0.lock();
         let waited = loop {
@@ -178,8 +176,8 @@ impl Receiver {
         waited
     }
 
-    /// Returns the number of requests for which the thread that commits should wait. [`Bell::expect`] sets the number.
-    /// `None` if requests were taken after the call of `expect`.
+    /// Returns the number of requests for which the thread that commits should wait, as set by [`Bell::expect`]. `None`
+    /// if requests were taken after the last call of `expect`.
     pub(super) fn gathered(&self) -> Option<usize> {
         self.0.lock().gathered
     }
@@ -213,7 +211,7 @@ impl Drop for Receiver {
         state.is_closed = true;
         let lost = mem::take(&mut state.requests);
         drop(state);
-        // The drop calls wakers of callers, so the lock is released before.
+        // Dropping the requests wakes their callers, so the lock is released first.
         drop(lost);
     }
 }

@@ -1,5 +1,5 @@
-//! Opens the database again after an error. redb is useless after an error, so the database is closed and opened again.
-//! Between failed attempts are pauses that grow.
+//! Closes the database after an error and opens it again, because redb does not work after an error. The pauses between
+//! failed attempts become longer.
 //!
 //! | state | begins with | ends with |
 //! |---|---|---|
@@ -18,26 +18,26 @@ use std::time::Instant;
 /// The first and the longest pause between attempts to open the database again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// The error that closed the database, and the moment from which the database may be opened again.
+/// A period during which the database is closed, with its last error, and the moment from which the database may be
+/// opened again.
 struct Outage {
     error: StoreError,
     again: Instant,
     pause: Duration,
 }
 
-/// Knows whether the database is open, and opens the database again after an error.
+/// Tracks whether the database is open, and opens it again after an error.
 pub(super) struct Recovery {
     common: Arc<Common>,
     opener: Opener,
-    /// The number of the store, by which the store recognizes its own database.
+    /// The store's random number, by which it recognizes its own database.
     store: u64,
-    /// The error that closed the database, and the moment of the next attempt to open the database. `None` while the
-    /// database is open.
+    /// The current outage. `None` while the database is open.
     outage: Option<Outage>,
 }
 
 impl Recovery {
-    /// Makes the recovery, which opens the database again after an error, for a database that is open now.
+    /// Makes the recovery for a database that is open.
     pub(super) fn new(common: Arc<Common>, opener: Opener, store: u64) -> Self {
         Self { common, opener, store, outage: None }
     }
@@ -46,17 +46,17 @@ impl Recovery {
         self.outage.is_none()
     }
 
-    /// Returns the later of `moment` and the end of the present pause between attempts to open the database.
+    /// Returns `moment`, or the end of the current pause if that is later.
     pub(super) fn after_pause(&self, moment: Instant) -> Instant {
         self.outage.as_ref().map_or(moment, |outage| outage.again.max(moment))
     }
 
-    /// Ends the present pause between attempts. So the next attempt to open the database may come at once.
+    /// Ends the current pause, so that the database may be opened again at once.
     pub(super) fn end_pause(&mut self) {
         self.outage.iter_mut().for_each(|outage| outage.again = Instant::now());
     }
 
-    /// Closes the database after an error. The first attempt to open the database again may come at once.
+    /// Closes the database after an error. The first attempt to open it again may follow at once.
     pub(super) fn fall(&mut self, error: StoreError) {
         self.close();
         if error.kind() == StoreErrorKind::Full {
@@ -72,8 +72,8 @@ impl Recovery {
         drop(catch_unwind(AssertUnwindSafe(|| drop(taken))));
     }
 
-    /// Returns whether the database is closed and may be opened now. First closes the database if a read has failed.
-    /// After a failed opening there is a pause. During this pause, fails with the error that has closed the database.
+    /// Returns whether the database is closed and may be opened now. If a read has failed, first closes the database.
+    /// During a pause, fails with the error of the outage.
     pub(super) fn must_open(&mut self) -> Result<bool, StoreError> {
         if self.outage.is_none() && self.common.take_read_error() {
             self.outage = Some(Outage { error: being_opened(), again: Instant::now(), pause: PAUSES.0 });
@@ -86,8 +86,7 @@ impl Recovery {
         }
     }
 
-    /// Opens the database. Returns the number of the database's last batch, and whether the store was closed after that
-    /// batch.
+    /// Opens the database. Returns the number of its last batch, and whether the store was closed after that batch.
     pub(super) fn open(&self) -> Result<(u64, bool), StoreError> {
         let opened = self.opener.open()?;
         if opened.store != self.store {
@@ -98,7 +97,7 @@ impl Recovery {
         Ok((opened.sequence, opened.is_closed))
     }
 
-    /// Notes the result of an attempt to open the database. After a failed attempt, the next pause begins.
+    /// Notes the result of an attempt to open the database. A failed attempt begins the next pause.
     pub(super) fn note_attempt(
         &mut self,
         opened: std::thread::Result<Result<(), StoreError>>,

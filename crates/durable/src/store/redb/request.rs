@@ -19,18 +19,18 @@ pub(super) enum Request {
     Apply(Vec<Op>, Durability, Reply<Vec<Outcome>>),
     Claim(Claimant, u64, Limit, Reply<Claimed>),
     ClaimInTurn(Claimant, u64, Limit, Shares, Reply<Claimed>),
-    /// A claim whose timers were already chosen. Each namespace has got its share of the claim.
+    /// A `ClaimInTurn` whose timers have been chosen.
     ClaimChosen(Claimant, u64, Chosen, Reply<Claimed>),
     Recover(Claimant, u64, Reply<Vec<Leased>>),
     Renew(Claimant, Vec<(TimerId, Token)>, Reply<Vec<TimerId>>),
     Reap(u32, Reply<Reaped>),
     Import(Vec<Timer>, Reply<()>),
     Compact(Reply<bool>),
-    /// Mends the damaged entries that the scrub, the search for damage, has found.
+    /// Repairs the damaged entries that the scrub has found.
     Mend(Vec<Suspect>, Reply<u64>),
 }
 
-/// A request that changes the store, as the journal stores it. The effect follows from the store and the time alone.
+/// A request as the journal stores it. Its effect depends only on the stored timers and the time.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Logged {
     Apply(Vec<Op>),
@@ -40,8 +40,7 @@ pub(super) enum Logged {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: Vec<(UtcMillis, TimerId)> },
 }
 
-/// The borrowed form of [`Logged`], a request in the journal. The journal writes this form, and reads the form
-/// [`Logged`].
+/// The borrowed form of [`Logged`], which is used to write requests to the journal.
 #[derive(Serialize)]
 enum Logging<'a> {
     Apply(&'a [Op]),
@@ -51,30 +50,30 @@ enum Logging<'a> {
     ClaimChosen { incarnation: u64, lease: Duration, claim: u64, timers: &'a [(UtcMillis, TimerId)] },
 }
 
-/// Sends the reply to a request whose changes were made. Called without an error, the function sends the result of the
-/// request. This call comes once the changes are as durable as the request asks for. Called with an error, the function
-/// sends the error.
+/// Sends the reply to a request that has run. If the function is called with an error, it sends this error. Otherwise
+/// it sends the result of the request. It is called once the changes are as durable as the request asks for, or have
+/// failed.
 pub(super) type Pending = Box<dyn FnOnce(Option<StoreError>) + Send>;
 
-/// The result of a request whose changes were made.
+/// The result of a request that has succeeded.
 pub(super) struct Done {
     pub(super) pending: Pending,
     /// The durability that the changes must have before the reply.
     pub(super) durability: Durability,
-    /// The moment from which the next claim takes a timer, if the request is a claim. The outer `None` says that the
-    /// request is not a claim. The inner `None` says that no such moment is known.
+    /// The moment from which the next claim takes a timer. `None` if the request is not a claim. `Some(None)` if no
+    /// such moment is known.
     pub(super) next_due: Option<Option<UtcMillis>>,
-    /// The digest of the outcome, if the journal has the request. Zero for other requests.
+    /// The digest of the outcome. Zero for requests that are not noted in the journal.
     pub(super) digest: u32,
 }
 
 fn pending<T: Send + 'static>(reply: Reply<T>, value: T) -> Pending {
-    // If the caller does not wait any more, the answer is dropped.
+    // If the caller no longer waits, the answer is dropped.
     Box::new(move |error| drop(reply.send(error.map_or(Ok(value), Err))))
 }
 
 impl Request {
-    /// Returns the number of operations in the request. The operations of a batch are limited.
+    /// Returns the number of operations in the request, which counts towards the limit of a batch.
     pub(super) fn operations(&self) -> usize {
         match self {
             Self::Apply(ops, ..) => ops.len(),
@@ -90,7 +89,7 @@ impl Request {
         }
     }
 
-    /// Replies to the request with an error.
+    /// Answers the request with an error.
     pub(super) fn fail(self, error: StoreError) {
         match self {
             Self::Apply(.., reply) => drop(reply.send(Err(error))),
@@ -106,13 +105,14 @@ impl Request {
         }
     }
 
-    /// Returns whether the journal leaves the request out. Such a request is too large, or cannot be run again.
+    /// Returns whether the request changes the store but must not be noted in the journal, because it is too large or
+    /// cannot be replayed.
     pub(super) fn is_large(&self) -> bool {
         matches!(self, Self::Import(..) | Self::Mend(..))
     }
 
-    /// Returns whether the answer may come before the disk has the changes. The result is true for claims, and for ends
-    /// of deliveries. It is also true for other changes that need not survive a loss of power.
+    /// Returns whether the request can usually be answered before the disk has its changes, as for a claim or a change
+    /// that need not survive a loss of power.
     pub(super) fn is_urgent(&self) -> bool {
         !matches!(self, Self::Apply(_, Durability::PowerLoss, _) | Self::Import(..) | Self::Compact(_))
     }
@@ -122,8 +122,8 @@ impl Request {
         matches!(self, Self::Apply(ops, ..) if ops.iter().any(|op| matches!(op, Op::Ack(..) | Op::Fail(..))))
     }
 
-    /// Adds the request to `notes`, the batch's record for the journal. A request that the journal leaves out adds
-    /// nothing.
+    /// Appends the request to `notes`, the body of the batch's record in the journal. Appends nothing for a request
+    /// that is not noted.
     pub(super) fn note(&self, notes: &mut Vec<u8>) -> Result<(), postcard::Error> {
         let logging = match self {
             Self::Apply(ops, ..) => Logging::Apply(ops),
@@ -154,8 +154,8 @@ impl Request {
         Ok(())
     }
 
-    /// Chooses the timers of a claim that gives each namespace a share. Returns a claim of the chosen timers, which the
-    /// journal can note. Returns other requests as they are.
+    /// Replaces a `ClaimInTurn` by a claim of chosen timers, which can be noted in the journal. Returns other requests
+    /// unchanged.
     pub(super) fn chosen(
         self,
         ledger: &mut Ledger<Writing<'_>>,
@@ -176,8 +176,7 @@ impl Request {
         }
     }
 
-    /// Makes the changes of the request in the tables. Returns the result. After a failure, returns the error, and the
-    /// reply that sends the error.
+    /// Runs the request on the tables. A failure returns the error, and the pending reply that sends the error.
     pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<Done, (StoreError, Pending)> {
         let mut durability = Durability::Volatile;
         let mut next_due = None;
@@ -229,12 +228,13 @@ fn apply(ledger: &mut Ledger<Writing<'_>>, ops: Vec<Op>) -> Result<Vec<Outcome>,
     ops.into_iter().map(|op| ledger.apply(op)).collect()
 }
 
-/// Returns `result` as it is. If `result` is an outcome, stores the digest of the outcome in `sum`.
+/// Returns `result`. If it is an outcome, also stores the digest of the outcome in `sum`.
 fn noting<T: Digested>(result: Result<T, StoreError>, sum: &mut u32) -> Result<T, StoreError> {
     result.inspect(|outcome| *sum = digest(outcome))
 }
 
-/// Returns the reply that will send a value. For an error, returns the error, and the reply that will send the error.
+/// Returns the pending reply that sends the value of `result`. For an error, returns the error, and the pending reply
+/// that sends it.
 fn answer<T: Send + 'static>(
     reply: Reply<T>,
     result: Result<T, StoreError>,
@@ -249,7 +249,7 @@ fn answer<T: Send + 'static>(
 }
 
 impl Logged {
-    /// Makes the changes of a request from the journal again. Returns the digest of the new outcome.
+    /// Replays a request from the journal. Returns the digest of the new outcome.
     pub(super) fn run(self, ledger: &mut Ledger<Writing<'_>>) -> Result<u32, StoreError> {
         Ok(match self {
             Self::Apply(ops) => digest(&apply(ledger, ops)?),
@@ -267,7 +267,7 @@ impl Logged {
         })
     }
 
-    /// Returns the name of the request, for the message of an error.
+    /// Returns the name of the request, for an error's message.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Apply(_) => "operations",
@@ -296,8 +296,8 @@ mod tests {
         Address::Key(KeyOf { namespace: "n".into(), key: "k".into() })
     }
 
-    /// Returns samples of each operation, in all forms of the operation. The `match` below does not compile without a
-    /// line for a new operation.
+    /// Returns samples of each operation in all its forms. If an operation is added to the enum, the `match` below does
+    /// not compile until it is extended.
     fn ops() -> Vec<Op> {
         let place = |if_present| {
             match if_present {
@@ -377,7 +377,7 @@ mod tests {
         requests
     }
 
-    /// Asserts the fixed bytes of each request in the journal, because an earlier process may have written the journal.
+    /// The bytes of a request in the journal must not change, because an earlier version may have written the journal.
     #[test]
     fn the_bytes_of_a_noted_request_stay_for_every_operation() {
         let rows = requests().into_iter().map(|request| {

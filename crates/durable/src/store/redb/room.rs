@@ -1,16 +1,16 @@
 //! Watches the free bytes of the file system, and whether the store's files are still in their places.
 //!
-//! A store that has filled its disk can neither claim timers nor end deliveries nor cancel: each change is written
-//! before it is answered. So two amounts of bytes are kept back for these changes:
+//! A store on a full disk can neither claim timers, nor end deliveries, nor cancel timers, because each change is
+//! written before it is answered. So two amounts of bytes are reserved for these changes:
 //!
-//! - the *mark*: while fewer bytes than this are free, no new timer is stored;
-//! - the *reserve*: a file beside the database, half as long as the mark. It helps if other programs fill the disk to
-//!   the last byte. It is removed when almost nothing is free, or when a change fails for want of room. It is made
-//!   again once there is room for it.
+//! - the *mark*: while fewer bytes are free, the store refuses new timers;
+//! - the *reserve*: a file next to the database, half as large as the mark, in case other programs fill the disk
+//!   completely. It is removed when almost no bytes are free, or when a change fails because the disk is full. It is
+//!   created again once there is room for it.
 //!
-//! On a small file system the mark is reduced to an eighth of its size, but not below 24 MiB. A checkpoint writes as
-//! many bytes as the journal has, and half the mark must suffice for that. The mark is never more than half of the file
-//! system. Quotas and limits of file sizes are not seen in advance. They show when a change fails.
+//! On a small file system the mark is reduced to an eighth of the file system's size, but not below 24 MiB: a
+//! checkpoint writes as many bytes as the journal has, and half of the mark must be enough for that. The mark is never
+//! more than half of the file system. Quotas and limits of file sizes are noticed only when a change fails.
 
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::{IfPresent, Op};
@@ -23,23 +23,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The time for which the last reading of the file system's free bytes counts.
+/// The time for which the last reading of the free bytes counts as current.
 const LOOK: Duration = Duration::from_millis(5);
-/// The time for which a check counts that the database's file is still in its place.
+/// The pause between checks that the database's file is still in its place.
 const IN_PLACE: Duration = Duration::from_millis(500);
-/// The pause between attempts to make the reserve, a file that keeps bytes of the disk.
+/// The pause between attempts to create the reserve.
 const AGAIN: Duration = Duration::from_secs(10);
-/// The divisor for the mark, the number of bytes to keep free, on a small file system. The mark is at most the size of
-/// the file system divided by this number. But the mark is at least [`LEAST`].
+/// The divisor that limits the mark on a small file system: the mark is at most the size of the file system divided by
+/// this number, or [`LEAST`] if that is more.
 const PART: u64 = 8;
 const LEAST: u64 = 24 << 20;
 
 /// Decides whether the disk has room for the changes of a store.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// The path of the database's file. `None` for a store without files.
+    /// The path of the database's file. `None` for a store without files, which has no limit.
     path: Option<PathBuf>,
-    /// The number of bytes that the user wants to keep free (the mark). Zero sets no limit.
+    /// The mark that the user has set. Zero means no limit.
     mark: u64,
     state: Mutex<RoomState>,
 }
@@ -47,11 +47,10 @@ pub(super) struct Room {
 #[derive(Debug, Default)]
 struct RoomState {
     looked: Option<Instant>,
-    /// The number of free bytes, and the mark (the number of bytes to keep free). `None` while the number of free bytes
-    /// is at least the mark.
+    /// The number of free bytes, and the mark. `None` while the number of free bytes is at least the mark.
     low: Option<(u64, u64)>,
     tried: Option<Instant>,
-    /// The metadata of the database's file from the last opening. `None` before the first opening.
+    /// The metadata of the database's file when it was opened. `None` before that.
     file: Option<Metadata>,
     seen: Option<Instant>,
     is_gone: bool,
@@ -71,25 +70,25 @@ impl Room {
         (state.seen, state.is_gone) = (None, false);
     }
 
-    /// Returns the reason for which the store refuses the operations. `None` if the store permits the operations.
+    /// Returns the error with which the store refuses the operations. `None` if the store accepts them.
     pub(super) fn refusal(&self, ops: &[Op]) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| has_new(ops).then(|| low(&state)).flatten())
     }
 
-    /// Returns the reason for which the store refuses every change: the database's file is gone. `None` if the file is
-    /// still there.
+    /// Returns the error with which the store refuses all changes because the database's file is gone. `None` if the
+    /// file is in its place.
     pub(super) fn absence(&self) -> Option<StoreError> {
         self.gone(&self.look())
     }
 
-    /// Returns the reason for which the store refuses new timers. `None` if the store permits new timers.
+    /// Returns the error with which the store refuses new timers. `None` if the store accepts them.
     pub(super) fn reason(&self) -> Option<StoreError> {
         let state = self.look();
         self.gone(&state).or_else(|| low(&state))
     }
 
-    /// Removes the reserve, a file beside the database, to free its bytes. Returns whether the reserve existed.
+    /// Removes the reserve to free its bytes. Returns whether the reserve existed.
     pub(super) fn release(&self) -> bool {
         let mut state = self.lock();
         (state.looked, state.tried) = (None, Some(Instant::now()));
@@ -100,7 +99,7 @@ impl Room {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the state of the file system, unless the last reading still counts.
+    /// Returns the state, after reading the file system again if the last reading is too old.
     fn look(&self) -> MutexGuard<'_, RoomState> {
         let mut state = self.lock();
         let Some(path) = &self.path else { return state };
@@ -162,15 +161,14 @@ fn low(state: &RoomState) -> Option<StoreError> {
     Some(StoreError::new(StoreErrorKind::Full, message))
 }
 
-/// Returns whether the operations store a new timer that does not follow from stored timers. The occurrences of a
-/// schedule follow from the schedule's timer. Such occurrences come in one batch with an operation that replaces the
-/// schedule's timer.
+/// Returns whether the operations store a new timer, other than the occurrences of a schedule. A schedule stores its
+/// occurrences together with an operation that replaces the schedule's own timer.
 fn has_new(ops: &[Op]) -> bool {
     let follows = |op: &Op| matches!(op, Op::Place(_, IfPresent::ReplaceOnly(_)));
     ops.iter().any(|op| matches!(op, Op::Place(..))) && !ops.iter().any(follows)
 }
 
-/// Returns the mark, the number of bytes to keep free, on a file system of `all` bytes. `wanted` is the user's number.
+/// Returns the mark on a file system of `all` bytes. `wanted` is the mark that the user has set.
 pub(super) fn mark(wanted: u64, all: u64) -> u64 {
     wanted.min((all / PART).max(LEAST).min(all / 2))
 }
@@ -181,7 +179,7 @@ fn reserve(path: &Path) -> PathBuf {
     reserve.into()
 }
 
-/// Makes a file, and reserves `len` bytes for the file on the file system.
+/// Creates a file for which `len` bytes are reserved on the file system.
 #[cfg(target_os = "linux")]
 fn make(path: &Path, len: u64) -> io::Result<()> {
     let mut options = OpenOptions::new();
@@ -197,7 +195,7 @@ fn make(_path: &Path, _len: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Returns the number of free bytes and the number of all bytes of the file system that has the file `path`.
+/// Returns the number of free bytes, and the size in bytes, of the file system that contains `path`.
 #[cfg(target_os = "linux")]
 fn free(path: &Path) -> Option<(u64, u64)> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

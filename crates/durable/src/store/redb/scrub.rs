@@ -1,7 +1,7 @@
-//! Runs the thread that scrubs: it looks for damage in all records and indexes, slowly and again and again.
+//! Runs the thread that scrubs: it repeatedly and slowly searches all records and index entries for damage.
 //!
-//! The thread reads as any reader does, a thousand entries at a time. The thread that commits mends the damage. If redb
-//! cannot read some pages, the walk goes on with the next table.
+//! The thread reads as any reader does, a thousand entries at a time. The thread that commits repairs the damage. If
+//! redb cannot read a page, the scrub continues with the next table.
 
 use super::common::Common;
 use super::error::damaged_pages;
@@ -17,15 +17,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// The number of entries that the scrub, the search for damage, reads in one step.
+/// The number of entries that the scrub reads in one step.
 const STEP: u32 = 1_000;
-/// The pause after the scrub, the search for damage, has gone through the whole store.
+/// The pause after the scrub has checked the whole store.
 const REST: Duration = Duration::from_secs(60);
 
-/// The number of consecutive failed steps after which the scrub, the search for damage, goes on with the next table.
+/// The number of failed attempts at one step after which the scrub continues with the next table.
 const MOST_FAILURES: u32 = 10;
 
-/// Runs the thread that scrubs: that searches all tables for damage. The thread ends when the `Scrubber` is dropped.
+/// A handle to the thread that scrubs. The thread ends when the handle is dropped.
 pub(super) struct Scrubber {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -38,7 +38,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// Waits until the pause is over or the thread must stop. Returns whether the thread must stop.
+    /// Waits for the time `pause`, or until the thread must stop. Returns whether the thread must stop.
     fn wait(&self, pause: Duration) -> bool {
         let wanted = self.is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(wanted, pause, |wanted| !*wanted);
@@ -64,7 +64,7 @@ impl Drop for Scrubber {
         *self.stop.is_wanted.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.changed.notify_one();
         if let Some(thread) = self.thread.take() {
-            // The thread waits for nothing else, so the join does not take long.
+            // The thread waits only for `stop`, so the join does not take long.
             drop(thread.join());
         }
     }
@@ -83,7 +83,7 @@ fn run(common: &Common, requests: &Sender, stop: &Stop, pause: Duration) {
                     common.count(|stats| stats.scrub.damaged += damaged);
                     false
                 }
-                // If the mending failed, the next walk finds the damage again.
+                // If the repair failed, the next walk finds the damage again.
                 Ok(Some(Err(_))) | Err(_) => false,
             }
         });

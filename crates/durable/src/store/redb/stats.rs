@@ -1,23 +1,24 @@
-//! Counters of the work that a store has done.
+//! Counts the work that a store has done.
 
 use crate::store::Scrub;
 use core::time::Duration;
 
-/// Counts the work of a [`RedbStore`](super::RedbStore) from its opening on.
+/// The counts of the work that a [`RedbStore`](super::RedbStore) has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreStats {
-    /// The number of batches that changed the store. A batch is one transaction of redb.
+    /// The number of batches that changed the store. A batch is one transaction of redb for all requests that waited at
+    /// its start.
     pub batches: u64,
     /// The number of operations in all requests, including operations that changed nothing.
     pub operations: u64,
     /// The greatest number of operations in one batch.
     pub largest_batch: u64,
-    /// The number of times that the store waited until the disk had the journal or the database.
+    /// The number of syncs of the journal and commits of the database to the disk.
     pub syncs: u64,
-    /// The total time of the store's waits for the disk.
+    /// The total time of these syncs and commits.
     pub sync_time: Duration,
-    /// The longest of the store's waits for the disk.
+    /// The longest time of such a sync or commit.
     pub longest_sync: Duration,
     /// The number of checkpoints. A checkpoint commits the database to the disk.
     pub checkpoints: u64,
@@ -25,6 +26,6 @@ pub struct StoreStats {
     pub reopened: u64,
     /// The number of failures of batches, syncs, checkpoints and compactions.
     pub failed: u64,
-    /// The work of the scrub, the background search for damage.
+    /// The counts of the scrub.
     pub scrub: Scrub,
 }

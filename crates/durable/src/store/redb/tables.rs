@@ -1,7 +1,7 @@
 //! Stores the ledger's tables in redb.
 //!
-//! redb stores the end of each key and value of variable length, in 4 bytes. The keys of most tables, and the values of
-//! some, have a fixed length, for which redb stores nothing.
+//! For each key or value of variable length, redb stores the offset of its end in 4 bytes. The keys of most tables, and
+//! the values of some, have a fixed length and need no such offset.
 
 use super::error::converted;
 use crate::store::error::{StoreError, StoreErrorKind};
@@ -20,7 +20,7 @@ type Id = &'static [u8; 16];
 /// The bytes of a moment and of a timer's id.
 type MomentAndId = &'static [u8; 22];
 
-/// Opens tables of the database in a transaction that reads or writes.
+/// A transaction that can open tables of the database.
 trait Open {
     type Opened;
 
@@ -30,7 +30,7 @@ trait Open {
     ) -> Result<Self::Opened, TableError>;
 }
 
-/// Opens a table of the database with the types of the table's keys and values.
+/// Opens a table of the database with the right types of keys and values.
 fn open<O: Open>(transaction: &O, table: Table) -> Result<O::Opened, TableError> {
     fn definition<K: Key, V: Value>(table: Table) -> TableDefinition<'static, K, V> {
         TableDefinition::new(table.name())
@@ -60,7 +60,7 @@ fn bytes_of<T: Value>(value: &T::SelfType<'_>) -> Vec<u8> {
     T::as_bytes(value).as_ref().to_vec()
 }
 
-/// Reads the entries of an open table. Keys and values are bytes.
+/// Reads the entries of an open table, with keys and values as bytes.
 trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
 
@@ -72,7 +72,7 @@ trait Entries {
 /// The function that a scan calls with each key and value. The scan stops once the function returns false.
 type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 
-/// Changes the entries of an open table. Keys and values are bytes.
+/// Changes the entries of an open table, with keys and values as bytes.
 trait EntriesMut: Entries {
     /// Returns whether the lengths of a key and a value are right for the table.
     fn takes(&self, key: &[u8], value: &[u8]) -> bool;
@@ -93,8 +93,8 @@ fn get<K: Key + 'static, V: Value + 'static>(
     Ok(found.map(|value| bytes_of::<V>(&value.value())))
 }
 
-/// Cuts or pads a key to the length of the table's keys. Also returns whether the given key was longer. A longer key
-/// lies directly behind the cut key.
+/// Truncates or pads a key to the length of the table's keys. Also returns whether the key was longer. A longer key
+/// sorts directly after its truncated form.
 fn fitted<K: Key + 'static>(key: &[u8]) -> (Vec<u8>, bool) {
     let width = K::fixed_width().unwrap_or(key.len());
     let mut padded = key.to_vec();
@@ -192,7 +192,8 @@ impl<K: Key + 'static, V: Value + 'static> EntriesMut for redb::Table<'_, K, V> 
 pub(super) struct Writing<'t> {
     transaction: &'t WriteTransaction,
     tables: [OnceCell<Box<dyn EntriesMut + 't>>; Table::ALL.len()],
-    /// The entries that the present request has changed, with their old values. `None` for an entry that did not exist.
+    /// The entries that the current request has changed, with their old values. The value is `None` for an entry that
+    /// did not exist.
     undo: Vec<(Table, Vec<u8>, Option<Vec<u8>>)>,
     has_changed: bool,
     has_failed: Cell<bool>,
@@ -220,7 +221,7 @@ impl<'t> Writing<'t> {
         }
     }
 
-    /// Opens all tables. Makes the tables that do not exist.
+    /// Opens all tables, and creates those that do not exist.
     pub(super) fn open_all(&self) -> Result<(), StoreError> {
         Table::ALL.into_iter().try_for_each(|table| self.table(table).map(drop))
     }
@@ -230,18 +231,17 @@ impl<'t> Writing<'t> {
         self.has_changed
     }
 
-    /// Returns whether redb has failed. A failed transaction is useless.
+    /// Returns whether redb has failed in this transaction, which then cannot continue.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.get()
     }
 
-    /// Makes the changes so far permanent within the transaction. A later [`undo`](Self::undo) takes only later changes
-    /// back.
+    /// Keeps the changes so far: [`undo`](Self::undo) reverts only later changes.
     pub(super) fn keep(&mut self) {
         self.undo.clear();
     }
 
-    /// Takes changes back. All entries that were changed after the last [`keep`](Self::keep) get their old values.
+    /// Reverts the changes since the last [`keep`](Self::keep): all changed entries get their old values.
     pub(super) fn undo(&mut self) -> Result<(), StoreError> {
         for (table, key, value) in core::mem::take(&mut self.undo).into_iter().rev() {
             match value {
@@ -344,7 +344,7 @@ impl Reading {
         Self::of(Arc::new(transaction))
     }
 
-    /// Makes the tables of a read transaction that other readers share.
+    /// Makes the tables of a read transaction that may be shared with other readers.
     pub(super) fn of(transaction: Arc<ReadTransaction>) -> Self {
         Self { tables: Default::default(), transaction }
     }

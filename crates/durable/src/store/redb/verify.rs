@@ -1,8 +1,8 @@
 //! Checks the pages of the database without changing the file.
 //!
-//! redb keeps a checksum of each page, but compares the checksums only when it is asked to. If redb then finds faults,
-//! it mends them by going back to the commit before. Here redb works on an overlay, which keeps all changes in memory.
-//! The check of redb ends at the first damaged page, the last page that redb has read.
+//! redb stores a checksum of each page, but verifies the checksums only on request. If it finds a damaged page, it goes
+//! back to the previous commit. So redb runs on an overlay here, which keeps all changes in memory. redb's check stops
+//! at the first damaged page, so this page is the last that redb has read.
 
 use super::backend::{Places, WatchedBackend};
 use super::error::{converted, damaged_pages};
@@ -22,10 +22,10 @@ use tourbillon_words::UtcMillis;
 /// The number of bytes of the database that redb keeps in memory during a verification.
 const CACHE: usize = 16 * 1024 * 1024;
 
-/// The text that faults of pages have in place of a table's name.
+/// The text that a fault of a page has instead of a table's name.
 const PAGES: &str = "pages";
 
-/// A file that redb reads and does not change. The bytes that redb writes stay in memory.
+/// A backend that reads a file, and keeps the bytes that redb writes in memory, so that the file does not change.
 #[derive(Clone, Debug)]
 struct Overlay {
     file: WatchedBackend,
@@ -36,7 +36,7 @@ struct Overlay {
 struct Changed {
     len: u64,
     writes: BTreeMap<u64, Vec<u8>>,
-    /// The offset of the last read in the file, and its length in bytes.
+    /// The offset and the length in bytes of the last read.
     last: (u64, usize),
 }
 
@@ -61,7 +61,7 @@ impl StorageBackend for Overlay {
         if end > self.len()? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // The file may be shorter than redb has made it.
+        // The file may be shorter than the overlay.
         let there = self.file.len()?.clamp(offset, end) - offset;
         let (old, new) = out.split_at_mut(usize::try_from(there).unwrap_or(usize::MAX));
         new.fill(0);
@@ -111,10 +111,10 @@ impl StorageBackend for Overlay {
     }
 }
 
-/// Returns the faults of the database's pages. If a page is damaged, also returns the faults of the records. Without a
-/// damaged page, returns no faults of records, because the check of an open store finds such faults.
+/// Returns the first damaged page of the database as a fault. If a page is damaged, also returns the faults of the
+/// records. If no page is damaged, returns no faults, because the check of an open store finds faults of records.
 pub(super) fn verify(places: &Places) -> Result<Vec<Fault>, StoreError> {
-    // The lock is kept until the end, so that no store opens the files.
+    // The lock is kept until the end, so that no store opens the files during the verification.
     let _operations = match places.missing_operations() {
         None => Some(places.operations()?),
         Some(_) => None,

@@ -47,7 +47,7 @@ impl Times {
         Duration::from_secs(86_400),
     ];
 
-    /// Returns each bound with the number of times up to this bound. The numbers are cumulative, as in the buckets of a
+    /// Returns each bound with the number of times up to this bound. The counts are cumulative, as in the buckets of a
     /// Prometheus histogram.
     ///
     /// ```

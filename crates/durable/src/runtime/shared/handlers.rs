@@ -1,4 +1,4 @@
-//! Answers the calls to the runtime that come from the handlers' threads.
+//! Handles the calls that the handlers' threads make to the runtime.
 
 use super::delivery::{DeliveryEnd, UnderWay};
 use super::settle::ended_unstored;
@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The pause before a timer is delivered again because an executor has dropped the work of its handler.
+/// The pause before a timer is delivered again after an executor has dropped the work of its handler.
 const DROPPED: Duration = Duration::from_secs(1);
 
 impl Supervisor for Runtime {

@@ -40,8 +40,8 @@ pub enum Plan {
         expression: Box<str>,
         /// The name of the time zone.
         zone: Box<str>,
-        /// True if instants in a gap of local time are left out. Otherwise an instant in a gap comes at the end
-        /// of the gap.
+        /// True if instants in a gap of local time are left out. Otherwise an instant in a gap comes at the end of the
+        /// gap.
         skip_gaps: bool,
     },
     /// An instant on a day of each month, in a time zone of the IANA database.
@@ -54,8 +54,8 @@ pub enum Plan {
         zone: Box<str>,
         /// True if a month without this day has its instant on its last day. Otherwise such a month has no instant.
         last_if_short: bool,
-        /// True if instants in a gap of local time are left out. Otherwise an instant in a gap comes at the end
-        /// of the gap.
+        /// True if instants in a gap of local time are left out. Otherwise an instant in a gap comes at the end of the
+        /// gap.
         skip_gaps: bool,
     },
 }

@@ -57,14 +57,14 @@ pub struct Delivery {
     pub pause: Duration,
     /// The trace context that the timer's creator has given. `None` if the creator has given no trace context.
     pub trace: Option<Box<str>>,
-    /// The token of the lease. Any process that shares the store can end the delivery by this token. `None` for a timer
-    /// that is delivered at most once, because the store has already removed the timer.
+    /// The token of the lease. Any process that shares the store can end the delivery with this token. `None` for a
+    /// timer that is delivered at most once, because the store has already removed the timer.
     pub token: Option<Token>,
     lease: Arc<Settlement>,
 }
 
-/// Records whether a delivery is settled. A delivery is settled once: by its handler's answer, by its timeout, or by
-/// the loss of its lease.
+/// Records whether a delivery is settled. A delivery is settled once: by its handler's answer, its timeout, the loss of
+/// its lease, or the stop of the runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Settlement(Mutex<Settled>);
 

@@ -29,8 +29,8 @@ use tourbillon_words::UtcMillis;
 pub enum Verdict {
     /// The work is done. The timer ends, or the next occurrence of its series follows.
     Done,
-    /// The work failed. The timer is delivered again after the pause `after`, or else after the policy's pause. When
-    /// the policy permits no further attempt, the timer is dead.
+    /// The work failed. The timer is delivered again after a pause. When the policy permits no further attempt, the
+    /// timer is dead.
     Retry {
         /// The text of the error, which is stored with the timer.
         error: Box<str>,

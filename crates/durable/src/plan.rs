@@ -27,8 +27,8 @@ pub struct Series {
     pub paused: bool,
 }
 
-/// The rule for the instants at which the occurrences of a series are scheduled. A *gap* of local time is an hour or
-/// other span that does not exist in a time zone, because its clocks are set ahead.
+/// The rule for the instants at which the occurrences of a series are scheduled. A *gap* of local time is a span that
+/// the clocks of a time zone skip when they are set ahead, for example for summer time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Plan {

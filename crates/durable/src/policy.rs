@@ -90,8 +90,8 @@ impl Policy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Backoff {
-    /// The pauses are 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, as in the Standard Webhooks. A random
-    /// part of up to a fifth is added to each pause.
+    /// The pauses are 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, as in the Standard Webhooks
+    /// specification. A random part of up to a fifth is added to each pause.
     #[default]
     Standard,
     /// Each pause has this length.

@@ -104,7 +104,7 @@ pub struct Timer {
     pub namespace: Box<str>,
     /// The key. `None` if the timer has no key.
     pub key: Option<Box<str>>,
-    /// The timer's kind. The handler of this kind gets the timer.
+    /// The timer's kind, which selects the handler.
     pub kind: Box<str>,
     /// The bytes that the handler gets as its argument.
     pub payload: Payload,

@@ -70,7 +70,7 @@ impl Durable {
         Self::builder_on(Arc::new(store))
     }
 
-    /// Returns the default settings of a runtime on a store that the program shares.
+    /// Returns the default settings of a runtime on a store that the program also uses elsewhere.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -234,11 +234,11 @@ impl Builder {
     }
 
     /// Makes the namespaces share the handlers, so that a namespace with many due timers does not hold up the others. A
-    /// namespace alone gets three quarters of the [`concurrency`](Self::concurrency), a second namespace three quarters
-    /// of the rest, and so on. Once a namespace uses its whole share, its other due timers stay in the store. Timers of
-    /// other namespaces are then claimed first, even if they are due later. The [`catch_up_rate`](Self::catch_up_rate)
-    /// holds for each namespace by itself. The stores of this project support this setting. Another store may ignore
-    /// it, and deliver by the due moments alone.
+    /// namespace gets three quarters of the [`concurrency`](Self::concurrency) while it is alone. A second namespace
+    /// gets three quarters of the rest, and so on. Once a namespace uses its whole share, its other due timers stay in
+    /// the store. Timers of other namespaces are then claimed first, even if they are due later. The
+    /// [`catch_up_rate`](Self::catch_up_rate) holds for each namespace by itself. The stores of this project support
+    /// this setting. Another store may ignore it, and deliver by the due moments alone.
     pub fn in_turn(mut self) -> Self {
         self.settings.in_turn = true;
         self

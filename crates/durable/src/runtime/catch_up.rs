@@ -1,6 +1,7 @@
 //! Limits the rate at which late timers are delivered. After a downtime there may be millions of late timers.
 //!
-//! Each delivery of a late timer uses a permit. A bucket of permits fills at the rate, so deliveries cannot exceed it.
+//! Each delivery of a late timer uses a permit. A bucket of permits fills at the rate, so deliveries of late timers
+//! cannot exceed the rate.
 
 use crate::store::{Late, Leased};
 use core::time::Duration;

@@ -32,7 +32,7 @@ pub enum Incident {
         /// The number of the series' instants that were left out.
         count: u64,
     },
-    /// The timer is dead: its last permitted attempt failed, or its handler gave up. The timer is delivered no more.
+    /// The timer is dead: its last permitted attempt failed, or its handler gave up. The timer is not delivered again.
     Died {
         /// The timer's id.
         id: TimerId,
@@ -55,7 +55,7 @@ pub enum Incident {
     /// The store's clock has stepped by half a second or more, ahead or back. Timers follow the new time at once: a
     /// step ahead makes timers due earlier, and a step back makes them due later. Timers that were made or put off
     /// while the clock was ahead keep their moments. [`Filter::created_after`](crate::store::Filter::created_after)
-    /// finds timers that were made while the clock was ahead. Schedules are computed again after a step back.
+    /// finds timers that were made while the clock was ahead. Schedules are recomputed after a step back.
     ClockStepped {
         /// The moment that the store's clock would show without the step.
         from: UtcMillis,

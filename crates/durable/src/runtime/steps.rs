@@ -4,12 +4,12 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// The length by which a step must exceed the permitted drift between the store's clock and the steady clock to be
-/// noticed.
+/// A step is noticed if it is longer than this time plus the permitted drift between the store's clock and the steady
+/// clock.
 const LEAST: Duration = Duration::from_millis(500);
 /// The divisor of the permitted drift between the store's clock and the steady clock. The permitted drift is the time
-/// between two comparisons divided by this number, which is 200 parts per million. The clocks of two machines drift
-/// apart by less, even if they are not synchronised.
+/// between two comparisons divided by this number, that is, 200 millionths of the time. The clocks of two machines
+/// drift apart by less, even if they are not synchronised.
 const DRIFT: u32 = 5_000;
 /// The greatest time between two readings of the steady clock that count as one moment. The store's clock is read
 /// between the two readings. With more time between the readings, all clocks are read again.

@@ -5,8 +5,7 @@ use core::time::Duration;
 
 const BOUNDS: usize = 20;
 
-/// A distribution of durations. The distribution has the number of durations, their sum, their maximum, and a count for
-/// each bucket.
+/// A distribution of durations: their number, their sum, their maximum, and a count for each bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Times {

@@ -112,7 +112,8 @@ impl Progress {
         Ok(is_behind.then_some(Self { next: first, ..progress }))
     }
 
-    /// Returns the progress without moments that are later than `now`, which were set while the clock was ahead.
+    /// Returns the progress without the moments that are later than `now` by more than [`SLACK`], which were set while
+    /// the clock was ahead.
     fn without_future(mut self, now: UtcMillis) -> Self {
         let latest = now + SLACK;
         let is_past = |moment: &UtcMillis| *moment <= latest;

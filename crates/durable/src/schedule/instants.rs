@@ -86,10 +86,10 @@ impl ScheduleInstants {
         Passed { count, last, next }
     }
 
-    /// Returns the moment at which the last `most` instants before `moment` begin. With a calendar, the result may be
-    /// later, so that fewer instants lie between it and `moment`. Returns `None` if at most `most` instants lie between
-    /// `first` and `moment`. `first` must be an instant of the schedule. The instants of a calendar are at least a
-    /// second apart.
+    /// Returns the moment at which the last `most` instants before `moment` begin. For a calendar, the result may be
+    /// somewhat later, and so may leave out the first of these instants. Returns `None` if at most `most` instants lie
+    /// between `first` and `moment`. `first` must be an instant of the schedule. The instants of a calendar are at
+    /// least a second apart.
     pub(super) fn beginning_of_last(
         &self,
         most: u64,

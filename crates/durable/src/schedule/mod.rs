@@ -1,9 +1,9 @@
 //! Makes timers at the instants of a rule, until the rule is removed.
 //!
 //! A schedule is stored as a timer of a special kind, which is due at the schedule's next instant. The delivery of this
-//! timer is a *decision* of the schedule. For the instants that have come, the decision determines which ones get a
-//! timer of their own, an *occurrence*. A single transaction stores the occurrences and the schedule's next state. So a
-//! restart loses no instant, and a repeated delivery makes the same occurrences under the same ids.
+//! timer is a *decision* of the schedule. The decision determines which of the instants that have come get a timer of
+//! their own, an *occurrence*. A single transaction stores the occurrences and the schedule's next state. So a restart
+//! loses no instant, and a repeated delivery makes the same occurrences under the same ids.
 //!
 //! In a [`Series`](crate::plan::Series) the next occurrence comes only after the end of the last occurrence. A schedule
 //! goes on while its occurrences are delivered, fail or die. [`Overlap`] decides about an instant that comes while an
@@ -138,8 +138,8 @@ pub struct Progress {
     /// True while the schedule is paused.
     #[serde(default)]
     pub paused: bool,
-    /// The reason why the plan is not valid any more, for example because its time zone is unknown. `None` if the plan
-    /// is valid.
+    /// The reason why the plan is no longer valid, for example because its time zone is unknown. `None` if the plan is
+    /// valid.
     #[serde(default)]
     pub fault: Option<Box<str>>,
 }

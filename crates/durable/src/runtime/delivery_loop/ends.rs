@@ -162,8 +162,8 @@ impl Ends {
         self.store_parts > 0
     }
 
-    /// Returns true if the store may take a new end of a delivery at once. Otherwise the new end waits for the answer
-    /// to an earlier batch.
+    /// Returns false if a new end of a delivery must wait for the answer to an earlier batch. With several parts of the
+    /// store, returns true, because the new end may be for an idle part.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }

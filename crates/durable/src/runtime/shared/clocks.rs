@@ -76,7 +76,7 @@ struct Following {
 }
 
 impl Following {
-    /// Returns true if the worker must recompute the next instants of schedules now. Otherwise the worker has ended.
+    /// Returns true if the worker must recompute the next instants of schedules now. Otherwise the worker ends.
     fn begins(&mut self) -> bool {
         let mut state = self.runtime.lock();
         self.is_at_it = state.plans == Plans::Stale && !state.is_stopping();

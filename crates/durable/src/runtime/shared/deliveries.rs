@@ -48,7 +48,7 @@ impl Deliveries {
         self.under_way.values()
     }
 
-    /// Returns whether no delivery is under way. Handlers may still run.
+    /// Returns true if no delivery is under way. Handlers may still run.
     pub(crate) fn is_empty(&self) -> bool {
         self.under_way.is_empty()
     }

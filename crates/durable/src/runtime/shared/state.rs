@@ -52,9 +52,9 @@ pub(crate) enum Activity {
 /// wake the loop: a stop, and a call at the store that must be polled. While the loop is awake, both fields are true.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wakes {
-    /// Whether the end of a delivery wakes the delivery loop.
+    /// True if the end of a delivery wakes the delivery loop.
     pub(crate) on_ends: bool,
-    /// Whether a request of another thread wakes the delivery loop. The end of a delivery does not count as a request.
+    /// True if a request of another thread wakes the delivery loop. The end of a delivery does not count as a request.
     pub(crate) on_requests: bool,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct Backlog {
     pub(crate) has_claimed: bool,
     /// The due moment of the first pending timer. `None` if no timer is pending.
     pub(crate) next_due: Option<UtcMillis>,
-    /// Whether a claim has left due timers in the store because their namespaces had used up their shares of the
+    /// True if a claim has left due timers in the store because their namespaces had used up their shares of the
     /// handlers.
     pub(crate) is_withheld: bool,
 }

@@ -60,8 +60,8 @@ pub enum Effect {
     Changed(Changed),
 }
 
-/// The kind of change that an operation makes. The kind selects the variant of [`Effect`] that the operation's outcome
-/// becomes.
+/// The kind of an operation's change. It selects the variant of [`Effect`] into which the operation's outcome is
+/// converted.
 #[derive(Clone, Copy)]
 enum EffectKind {
     Placed,
@@ -88,9 +88,9 @@ impl Timers {
     /// process dies, either all changes are made or none. Returns once all changes have this durability. The answers
     /// are in the order of the changes.
     ///
-    /// A limit or another timer's key may refuse a change. The other changes are still made. All delays count from the
-    /// same moment. Each payload may be as long as the [`limits`](crate::Builder::limits) permit, and the store writes
-    /// all payloads at once. So a caller that takes batches from outside must limit their bytes.
+    /// If a change is refused, because of a limit or another timer's key, the other changes are still made. All delays
+    /// count from the same moment. Each payload may be as long as the [`limits`](crate::Builder::limits) permit, and
+    /// the store writes all payloads at once. So a caller that takes batches from outside must limit their bytes.
     ///
     /// # Errors
     ///

@@ -553,7 +553,7 @@ impl<P> Spec<P> {
         };
         let id = self.id.unwrap_or_else(|| fresh(&self.namespace, self.key.as_deref()));
         // A timer whose moment has passed becomes due now. So it does not count as late, and timers that have waited
-        // longer come before it.
+        // longer are delivered before it.
         let due = match self.policy.misfire {
             Misfire::Fire => (scheduled + self.policy.jitter_of(id)).max(now),
             Misfire::Within(_) => scheduled + self.policy.jitter_of(id),

@@ -45,7 +45,8 @@ impl Steps {
         store: impl Fn() -> UtcMillis,
         steady: impl Fn() -> Timestamp,
     ) -> Option<Step> {
-        // If the thread was interrupted between the readings, the difference would look like a step. So it reads again.
+        // If the thread was interrupted between the readings, the difference would look like a step. So the clocks are
+        // read again.
         let (shown, at) = (0..READINGS).find_map(|_| {
             let (before, shown, after) = (steady(), store(), steady());
             (after - before <= ONE_MOMENT).then_some((shown, before))

@@ -168,7 +168,7 @@ impl ScheduleInstants {
         let mut shown: Vec<_> = shown.take_while(is_within).collect();
         if self.end.is_some() {
             // A local time that is skipped has no instant to compare with the end. If no later instant is before the
-            // end, it may lie after the end, and is dropped.
+            // end, the skipped time may lie after the end, and is dropped.
             while shown.last().is_some_and(|last| last.instant.is_none()) {
                 shown.pop();
             }

@@ -41,7 +41,7 @@ impl ScheduleRunner {
                     match self.follow_clock_of(&view.at) {
                         Ok(true) => followed += 1,
                         Err(ScheduleFault::Store(error)) => return Err(error),
-                        // If a plan is not valid any more, the schedule's next decision parks it.
+                        // If a plan is no longer valid, the next decision parks the schedule.
                         Ok(false) | Err(_) => {}
                     }
                 }
@@ -58,7 +58,7 @@ impl ScheduleRunner {
     /// schedule has changed.
     fn follow_clock_of(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
         let is_ahead = |stored: &Stored, now| match stored.progress {
-            // When such a schedule is resumed, its next instant is computed again.
+            // When such a schedule is resumed, its next instant is recomputed.
             Progress { paused: true, .. } | Progress { fault: Some(_), .. } => Ok(None),
             _ => stored.progress.followed(&stored.schedule, now),
         };

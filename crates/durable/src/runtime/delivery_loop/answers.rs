@@ -80,7 +80,7 @@ impl DeliveryLoop<'_> {
         let lost = match &renewed.lost {
             Ok(lost) => lost,
             Err(error) => {
-                // After a failed renewal no lease is ended: the handlers go on.
+                // After a failed renewal, no lease is ended, and the handlers go on.
                 runtime.reporter.store_failed(error);
                 let rest = self.renewals.backoff.next();
                 return self.launcher.set_renewal_in(rest);

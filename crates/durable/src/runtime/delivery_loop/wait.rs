@@ -83,8 +83,8 @@ impl DeliveryLoop<'_> {
             if is_settled && self.ends.count() == 0 {
                 return Choice::Ended;
             }
-            // After the stop no lease is renewed. A lease's length later all leases have expired, so the ends are
-            // useless.
+            // No lease is renewed after `patience`. A lease's length later all leases have expired, so the ends are
+            // given up.
             let last = match is_settled {
                 true => patience.checked_add(self.runtime.settings.lease),
                 false => Some(patience),

@@ -50,8 +50,8 @@ impl Supervisor for Runtime {
         let at = self.store.now();
         let mut state = self.lock();
         state.deliveries.leave(number);
-        // A timer may be due whose namespace had used up its share of the handlers. This handler's return makes room
-        // for the timer.
+        // A claim may have left due timers because their namespace had used up its share of the handlers. The return of
+        // this handler makes room for such a timer.
         state.requests.look |= state.backlog.is_withheld;
         let dropped = state.deliveries.remove(number);
         let settlement = dropped.as_ref().map(|delivery| Arc::clone(&delivery.settlement));

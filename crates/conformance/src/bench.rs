@@ -138,7 +138,7 @@ impl Bench {
         self.claim(u32::MAX, u64::MAX).leased
     }
 
-    /// Claims the only due timer of the store. Fails unless exactly a single timer is due.
+    /// Claims the only due timer of the store. Panics unless exactly one timer is due.
     #[track_caller]
     pub(crate) fn the_due(&self) -> Leased {
         let mut due = self.due();

@@ -212,8 +212,8 @@ fn a_clock_that_steps_back_makes_no_timer_early(make: Make<'_>) {
     assert_eq!(bench.due_ids(), [timer.id]);
 }
 
-/// Checks that a claim takes the timers that were parked (set aside) for a reason. Ends at once if the store cannot
-/// claim parked timers.
+/// Checks that a claim takes the timers that were parked for a reason. Ends at once if the store cannot claim parked
+/// timers.
 fn parked_timers_are_claimed_by_their_reason(make: Make<'_>) {
     let bench = Bench::new(make);
     let fetch = |reason: &str, wanted: u32, most: u32| {

@@ -1,4 +1,4 @@
-//! Makes a store with faults, which a seed decides.
+//! Makes a store with faults that a seed chooses.
 
 use core::fmt;
 use core::future::poll_fn;
@@ -6,13 +6,13 @@ use core::task::Poll;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tourbillon_durable::store::{Answer, Call, Hook, Hooked, StoreError, StoreErrorKind, TimerStore};
 
-/// The faults of a [`Faulty`] store. Each number is the percentage of calls that have this fault.
+/// The frequencies of the faults of a [`Faulty`] store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
-    /// The percentage of calls that fail and have no effect (an error of the kind [`StoreErrorKind::Io`]).
+    /// The percentage of calls that have no effect, and fail with an error of the kind [`StoreErrorKind::Io`].
     pub before: u8,
-    /// The percentage of calls that take effect and lose their answers (an error of the kind
-    /// [`StoreErrorKind::Unknown`]).
+    /// The percentage of calls that take effect, but lose their answers: they fail with an error of the kind
+    /// [`StoreErrorKind::Unknown`].
     pub after: u8,
     /// The percentage of calls whose future must be polled several times before it returns the answer. The calls take
     /// effect.
@@ -27,8 +27,8 @@ impl Default for Faults {
     }
 }
 
-/// A store that passes calls on to another store, and adds faults. A seed decides which calls fail, before or after
-/// their operations take effect. The same seed with the same order of calls gives the same faults.
+/// A store that passes calls on to another store, and adds faults. A seed chooses the calls that fail, before or after
+/// they take effect. The same seed with the same order of calls gives the same faults.
 pub type Faulty = Hooked<SeededFaults>;
 
 /// The hook that gives a [`Faulty`] store its faults.

@@ -1,9 +1,9 @@
 //! Contains the tests that every store must pass, for the authors of stores.
 //!
 //! [`run`] runs all cases on a store. [`CASES`] lists the cases by name, for a test framework that runs each case as a
-//! test. A function of the author makes an empty store on a manual clock for each case. A case uses only the interface
-//! of the store, and panics if the store deviates. After each step of a case, the store's own check must find no fault.
-//! The store's counts must then agree with a recount.
+//! test. For each case, a function that the author passes makes an empty store on a manual clock. A case uses only the
+//! interface of the store, and panics if the store deviates. After each step of a case, the store's own check must find
+//! no fault, and the store's counts must agree with a recount.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -12,7 +12,7 @@
 //! tourbillon_conformance::run(&|clock| Arc::new(MemoryStore::new(clock)));
 //! ```
 //!
-//! A [`Faulty`] store has faults that a seed decides. [`histories`] gives a store random operations, and checks their
+//! A [`Faulty`] store has faults that a seed chooses. [`histories`] gives a store random operations, and checks their
 //! effects. [`differential`] gives two stores the same random operations, and compares all visible results.
 
 // Floor 0: a store under test, and stores that fail.
@@ -35,7 +35,7 @@ pub use faults::{Faults, Faulty, SeededFaults, Strikes};
 pub use history::{Life, Tally, differential, histories};
 pub use turns::Turns;
 
-/// All test cases for any store. The random [`histories`] are not among them.
+/// All test cases for any store, without the random [`histories`].
 pub const CASES: &[&[Case]] = &[
     placing::CASES,
     claims::CASES,
@@ -54,11 +54,11 @@ pub const CASES: &[&[Case]] = &[
 /// [`TimerStore::claim_in_turn`]: tourbillon_durable::store::TimerStore::claim_in_turn
 pub const TURNS: &[Case] = turns::CASES;
 
-/// Runs [`CASES`], and 200 random lives by [`histories`].
+/// Runs [`CASES`], and [`histories`] with 200 random lives.
 ///
 /// # Panics
 ///
-/// Panics if the store deviates from the meaning of the operations. The message has the name of the case.
+/// Panics if the store deviates from the meaning of the operations. The name of the case is printed.
 pub fn run(make: Make<'_>) {
     for (name, case) in CASES.iter().copied().flatten() {
         let _named = Named(name);

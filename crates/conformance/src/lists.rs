@@ -153,8 +153,8 @@ fn a_list_in_its_order(make: Make<'_>) {
     assert!(listed(parked).iter().map(|timer| (timer.due, timer.id)).is_sorted());
 }
 
-/// Stores `number` timers of a namespace. The timers become due within about a second, from `delay` milliseconds after
-/// the start of the test case on. Two of three timers have a key.
+/// Stores `number` timers of a namespace. The timers become due within about a second, which begins `delay`
+/// milliseconds after the start of the test case. Two of three timers have a key.
 fn crowd(bench: &Bench, namespace: &str, number: u64, delay: u64) {
     let ops = (0..number).map(|n| {
         let timer = Timer {
@@ -303,8 +303,8 @@ fn a_cursor_survives_as_bytes(make: Make<'_>) {
     assert!(second.timers.iter().all(|timer| timer.due == at(HOUR)));
 }
 
-/// Reads all pages of the list of reasons for which timers are parked (set aside). Returns the number of parked timers
-/// for each reason.
+/// Reads all pages of the list of reasons for which timers are parked. Returns the number of parked timers for each
+/// reason.
 #[track_caller]
 fn reasons(bench: &Bench, limit: u32) -> BTreeMap<Box<str>, u64> {
     let (mut counts, mut cursor) = (BTreeMap::new(), None);

@@ -1,5 +1,5 @@
-//! Tests claims in turn, which divide the handlers between namespaces. They leave the timers of a namespace that uses
-//! its whole share. In the cases, the namespace `herd` has many due timers.
+//! Tests claims in turn, which divide the handlers between namespaces. Such a claim takes no timers of a namespace that
+//! already uses its whole share. In the cases, the namespace `herd` has many due timers.
 
 use crate::bench::{Case, Make, START, at};
 use core::fmt;
@@ -300,8 +300,8 @@ fn a_herd_whose_deliveries_end_at_once_leaves_a_part_of_each_claim(make: Make<'_
     }
 }
 
-/// Places due timers of sixteen herds, and three timers of another namespace that are due last. The other namespace
-/// shares no lane of a store with a herd. Claims four times, and returns how many of the three timers came.
+/// Stores due timers in sixteen herds, and three timers in another namespace that are due last. The other namespace
+/// shares no lane of a store with a herd. Claims four times, and returns how many of the three timers were claimed.
 fn behind_many_herds(make: Make<'_>, are_late: bool) -> usize {
     let mut turns = Turns::new(make, 1_024);
     let herds: Vec<String> = (0..16).map(|number| format!("herd {number}")).collect();
@@ -330,7 +330,7 @@ fn namespaces_behind_many_herds_get_their_parts(make: Make<'_>) {
     assert_eq!(behind_many_herds(make, false), 3);
 }
 
-/// The herds may have no late timer more for now.
+/// Here, no more late timers of the herds are permitted for now.
 fn many_late_herds_hold_up_no_other_namespace(make: Make<'_>) {
     assert_eq!(behind_many_herds(make, true), 3);
 }

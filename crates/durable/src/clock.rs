@@ -7,15 +7,14 @@ use std::time::{Instant, SystemTime};
 use tourbillon::{Clock, ClockReport, OnStep, Timestamp};
 
 /// The system's time of day. Its timestamps count from the start of 1970, in Coordinated Universal Time. So the moments
-/// in a store stay valid for another process, and after the machine has started again.
+/// in a store stay valid for another process, and after a restart of the machine.
 ///
-/// The time of day may be set, and goes on while the machine is suspended. The clock calls its
-/// [`subscribe`](Clock::subscribe)d functions after each step. A thread of the process notices the steps. On Linux it
-/// sleeps until the kernel announces a step. Elsewhere it compares the time of day with a monotonic clock once a
-/// second. The thread starts with the first subscription.
+/// The time of day steps when it is set. It goes on while the machine is suspended. After each step, the clock calls
+/// its [`subscribe`](Clock::subscribe)d functions. A thread of the process notices the steps. On Linux the thread
+/// sleeps until the kernel announces a step. On other systems the thread compares the time of day with a monotonic
+/// clock once a second. The thread starts with the first subscription.
 ///
-/// The clock is for stores. It is not for engines: after a step back, an engine would wait until its clock has caught
-/// up.
+/// The clock is for stores, not for engines: after a step back, an engine would wait until its clock has caught up.
 ///
 /// ```
 /// use tourbillon::Clock as _;
@@ -62,8 +61,8 @@ fn subscribers() -> MutexGuard<'static, Vec<OnStep>> {
     SUBSCRIBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls the subscribed functions. Does not hold the lock of the subscribers during the calls, because a function may
-/// subscribe another function.
+/// Calls the subscribed functions. A function that returns false is not called again. Does not hold the lock of the
+/// subscribers during the calls, because a function may subscribe another function.
 fn call_subscribers() {
     let mut called = core::mem::take(&mut *subscribers());
     called.retain(|on_step| on_step());
@@ -85,9 +84,8 @@ fn watch() {
     }
 }
 
-/// The difference above which a change counts as a step of the time of day, in nanoseconds. The difference is between
-/// the time of day and the monotonic clock, and is compared once a second. Gradual corrections of the clock change less
-/// in a second.
+/// The greatest change of `distance` in a second, in nanoseconds, that does not count as a step of the time of day. A
+/// gradual correction of the clock changes `distance` by less.
 const NOTICED: u128 = 2_000_000;
 
 /// Returns the time of day minus the monotonic clock, in nanoseconds. Only the difference between two results of this

@@ -33,8 +33,8 @@ use tourbillon_words::UtcMillis;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Delivery {
-    /// The timer's id, which is the same in all deliveries of the timer. A receiver that remembers the id does not act
-    /// twice.
+    /// The timer's id, which is the same in all deliveries of the timer. A receiver that remembers the id can ignore a
+    /// repeated delivery.
     pub id: TimerId,
     /// The timer's namespace.
     pub namespace: Box<str>,
@@ -57,14 +57,14 @@ pub struct Delivery {
     pub pause: Duration,
     /// The trace context that the timer's creator has given. `None` if the creator has given no trace context.
     pub trace: Option<Box<str>>,
-    /// The token of the lease. Any process that shares the store can end the delivery by this token. `None` for a timer
-    /// that is delivered at most once, because the store has already removed the timer.
+    /// The token of the lease. Any process that shares the store can end the delivery with this token. `None` for a
+    /// timer that is delivered at most once, because the store has already removed the timer.
     pub token: Option<Token>,
     lease: Arc<Settlement>,
 }
 
-/// Records whether a delivery is settled. A delivery is settled once: by its handler's answer, by its timeout, or by
-/// the loss of its lease.
+/// Records whether a delivery is settled. A delivery is settled once: by its handler's answer, its timeout, the loss of
+/// its lease, or the stop of the runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Settlement(Mutex<Settled>);
 
@@ -80,8 +80,7 @@ impl Settlement {
     }
 
     /// Settles the delivery. Returns true for the first caller only. The first caller must then call
-    /// [`wake`](Self::wake), and must hold no lock during that call. Wakers are code of the executor, and may run
-    /// anything.
+    /// [`wake`](Self::wake), and must hold no lock during that call, because it runs the executor's wakers.
     #[must_use = "only one caller may end the delivery"]
     pub(crate) fn settle(&self) -> bool {
         !core::mem::replace(&mut self.lock().is_settled, true)
@@ -136,9 +135,9 @@ impl Delivery {
         }
     }
 
-    /// Returns whether the handler's answer no longer counts. Then the handler's time is over, the lease was lost, or
-    /// the runtime stops. A blocking handler can call this method, and end early. The runtime drops the future of an
-    /// asynchronous handler.
+    /// Returns true if the handler's answer no longer counts, because its time is over, the lease was lost, or the
+    /// runtime stops. A blocking handler can call this method, and end early. An asynchronous handler need not: the
+    /// runtime drops its future.
     ///
     /// ```
     /// use tourbillon_durable::store::MemoryStore;

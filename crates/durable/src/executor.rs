@@ -82,7 +82,8 @@ struct Queue {
 #[derive(Default)]
 struct Works {
     works: VecDeque<Work>,
-    /// The number of threads that wait for work. If none waits, a notification would be a system call for nothing.
+    /// The number of threads that wait for work. If no thread waits, no notification is sent, which saves a system
+    /// call.
     waiting: usize,
     is_closed: bool,
 }

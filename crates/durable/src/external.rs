@@ -1,4 +1,4 @@
-//! Lets a scheduler outside of the process start the program, or call it, at a moment.
+//! Lets a scheduler outside of the process start the program, or call it, when a timer is due.
 //!
 //! A runtime keeps its timers in its store. An alarm of the runtime's engine rings when the first timer is due. A
 //! program that does not run all the time uses an [`ExternalScheduler`] in place of this alarm. Examples are a systemd
@@ -41,11 +41,11 @@ use crate::executor::block_on;
 use crate::store::{StoreError, TimerStore};
 use tourbillon_words::UtcMillis;
 
-/// A scheduler that runs outside of the process and wakes the program.
+/// A scheduler outside of the process that wakes the program.
 pub trait ExternalScheduler {
     /// Asks for a wake-up at the moment `due`. A wake-up is a start of the program, or a call of
-    /// [`Timers::look`](crate::Timers::look). A new request replaces the earlier request. `None` withdraws the earlier
-    /// request, because no timer is pending.
+    /// [`Timers::look`](crate::Timers::look). A new request replaces the earlier request. `None` means that no timer is
+    /// pending, and withdraws the earlier request.
     fn wake_at(&self, due: Option<UtcMillis>);
 }
 

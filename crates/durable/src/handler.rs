@@ -1,4 +1,5 @@
-//! Defines handlers, to which timers are delivered, and verdicts, which are the handlers' answers.
+//! Defines handlers, to which timers are delivered, and verdicts, which are the handlers' answers. A timer's kind is
+//! the name that selects its handler.
 
 use crate::delivery::Delivery;
 use crate::spec::Kind;
@@ -28,20 +29,19 @@ use tourbillon_words::UtcMillis;
 pub enum Verdict {
     /// The work is done. The timer ends, or the next occurrence of its series follows.
     Done,
-    /// The work failed. The timer is delivered again after the pause `after`, or else after the policy's pause. When
-    /// the policy permits no further attempt, the timer is dead.
+    /// The work failed. The timer is delivered again after a pause. When the policy permits no further attempt, the
+    /// timer is dead.
     Retry {
         /// The text of the error, which is stored with the timer.
         error: Box<str>,
         /// The pause until the next attempt. `None` means the policy's pause.
         after: Option<Duration>,
     },
-    /// The work can never succeed. The timer is dead at once. The store keeps the text with the timer, as the timer's
-    /// error.
+    /// The work can never succeed. The timer is dead at once. The store keeps this text as the timer's error.
     Dead(Box<str>),
     /// The work is not wanted before this moment. The delivery counts neither as a failure nor as a delivery. The timer
-    /// is pending until the moment, under the same id. If the moment is after the timer's greatest age
-    /// ([`max_age`](crate::policy::Policy::max_age)), the timer is dead.
+    /// is pending until the moment, under the same id. If the moment is later than the timer's
+    /// [`max_age`](crate::policy::Policy::max_age) permits, the timer is dead.
     ///
     /// A timer that is delivered at most once is stored again, because its handler has done nothing yet. If the process
     /// dies before the timer is stored, the timer is lost. An occurrence of a series is stored without its series and
@@ -49,50 +49,50 @@ pub enum Verdict {
     Snooze(UtcMillis),
     /// The work cannot be done now, and nobody knows when it can. For example, a namespace is paused, or a receiver
     /// asks for a rest. The timer is parked for this reason until [`Timers::unpark`](crate::Timers::unpark) makes it
-    /// pending again. The delivery counts neither as an attempt nor as a delivery. By this verdict a handler vouches
-    /// that it has done nothing. So a timer that is delivered at most once is parked, too, and delivered later.
+    /// pending again. The delivery counts neither as an attempt nor as a delivery. A handler must return this verdict
+    /// only if it has done nothing. So a timer that is delivered at most once is parked, too, and delivered later.
     ///
     /// A reason has at most [`LONGEST_REASON`](Self::LONGEST_REASON) bytes. Two kinds of reasons are reserved for the
     /// runtime: [`PAUSED`](crate::store::PAUSED), and reasons that begin with [`NO_HANDLER`](Self::NO_HANDLER). If a
     /// handler parks for a longer or a reserved reason, the delivery counts as a failure, and the error says why.
     ///
-    /// A parked timer keeps its due moment. A parked timer can be cancelled, moved and replaced as before.
-    /// [`Timers::fire`](crate::Timers::fire) unparks this timer alone. The next occurrence of a series comes only after
+    /// A parked timer keeps its due moment, and can be cancelled, moved and replaced.
+    /// [`Timers::fire`](crate::Timers::fire) unparks a single timer. The next occurrence of a series comes only after
     /// the end of the parked occurrence.
     ///
     /// The time in which a timer is parked counts as lateness. So [`Misfire::Within`](crate::policy::Misfire) skips a
-    /// timer without failures that comes back after its grace. If a delivery fails after
-    /// [`max_age`](crate::policy::Policy::max_age), the timer is dead. A timer that comes back late by more than 5 s
-    /// comes at the [`catch_up_rate`](crate::Builder::catch_up_rate).
+    /// timer without failures that is unparked after its grace period. If a delivery fails after
+    /// [`max_age`](crate::policy::Policy::max_age), the timer is dead. A timer that is unparked more than 5 s after its
+    /// due moment is delivered at the [`catch_up_rate`](crate::Builder::catch_up_rate).
     ///
     /// # Races
     ///
-    /// The park is stored some time after the handler's decision. An unpark between the two does not find the timer,
-    /// which then stays parked. The program must close this gap. The observer reports each stored park
-    /// ([`Event::Ended`](crate::Event::Ended) with the phase parked). Then the program checks its condition again, and
-    /// unparks if the reason is gone. A process that dies loses such reports. So a program must, at its start, unpark
-    /// all reasons that no longer hold.
+    /// The park is stored some time after the handler's decision. An unpark in this time does not find the timer, which
+    /// then stays parked. The program must close this gap. For each stored park, its observer gets an
+    /// [`Event::Ended`](crate::Event::Ended) with the phase parked. The program then checks its condition again, and
+    /// unparks the timers if the reason is gone. A process that dies loses such events. So a program must, at its
+    /// start, unpark the timers of all reasons that no longer hold.
     Park(Box<str>),
 }
 
 impl Verdict {
     /// The greatest length of a reason for which a handler parks a timer, in bytes.
     pub const LONGEST_REASON: usize = 255;
-    /// The beginning of a park reason. A timer is parked for such a reason while no runtime has a handler for its kind
-    /// (the name that selects a handler). The name of the kind follows.
+    /// The prefix of the reasons for which the runtime parks timers whose kind has no handler. The name of the kind
+    /// follows the prefix.
     pub const NO_HANDLER: &str = "no handler: ";
 
-    /// Returns the park reason for timers of a kind (the name that selects a handler) that has no handler.
+    /// Returns the reason for which the runtime parks timers of a kind that has no handler.
     pub(crate) fn reason_for_unknown(kind: &str) -> Box<str> {
         format!("{}{kind}", Self::NO_HANDLER).into()
     }
 
-    /// Returns whether a park reason says that the timer's kind (the name that selects a handler) has no handler.
+    /// Returns true if timers are parked for this reason because their kind has no handler.
     pub(crate) fn is_for_no_handler(reason: &str) -> bool {
         reason.starts_with(Self::NO_HANDLER)
     }
 
-    /// Returns the verdict. If the verdict parks for a reason that handlers must not use, returns a failure instead.
+    /// Returns the verdict, or a failure if the verdict parks for a reason that handlers must not use.
     pub(crate) fn admitted(self) -> Self {
         let error = match &self {
             Self::Park(reason) if reason.len() > Self::LONGEST_REASON => {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 use uuid::Uuid;
 
-/// The id of a timer. Each delivery of the timer carries its id. So a receiver that remembers ids recognises a repeated
+/// The id of a timer. Each delivery carries the timer's id, so a receiver that remembers ids recognises a repeated
 /// delivery.
 ///
 /// ```
@@ -37,8 +37,8 @@ impl TimerId {
         Self(Uuid::new_v4())
     }
 
-    /// Makes the id with these bits. A caller can choose the ids of its timers by this function. If a creation is
-    /// repeated under the same id, only one timer is made.
+    /// Makes the id with these bits. With this function, a caller chooses the ids of its timers. If a creation is
+    /// repeated under the same id, only one timer is created.
     ///
     /// ```
     /// use tourbillon_durable::timer::TimerId;

@@ -11,10 +11,10 @@ pub enum State {
     Pending,
     /// A process has claimed the timer and delivers it. The process is the holder of the lease.
     Leased(Lease),
-    /// The timer is parked for this reason. The timer waits until a call unparks timers of the reason. The due moment
-    /// does not matter while the timer is parked.
+    /// The timer is parked for this reason until a call unparks the timers of this reason. While the timer is parked,
+    /// its due moment has no effect.
     Parked(Box<str>),
-    /// The timer is delivered no more. The dead timer stays stored until it is replayed or removed.
+    /// The timer is not delivered again. It stays stored until it is replayed or removed.
     Dead(Death),
 }
 
@@ -33,7 +33,7 @@ pub struct Lease {
 /// Identifies a claim. No two claims have the same token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token {
-    /// The incarnation of the claimant: a random number that each start of a process draws.
+    /// The incarnation of the claimant: a random number that is drawn at each start.
     pub incarnation: u64,
     /// The number of the claim within the incarnation.
     pub claim: u64,
@@ -57,14 +57,14 @@ pub struct Death {
     pub at: UtcMillis,
 }
 
-/// The reason why a timer is dead, that is, delivered no more.
+/// The reason why a timer is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum DeathReason {
-    /// The greatest number of failed deliveries, which the policy sets, was reached.
+    /// The number of failed deliveries reached the limit that the policy sets.
     Attempts,
-    /// The greatest number of deliveries, which the policy sets, was reached. Some deliveries ended without an answer:
-    /// their process died, or their lease ended.
+    /// The number of deliveries reached the limit that the policy sets. Some deliveries ended without an answer: their
+    /// process died, or their lease ended.
     Deliveries,
     /// At its next delivery the timer would be older than the policy permits.
     Age,

@@ -19,7 +19,7 @@ pub struct Series {
     pub id: TimerId,
     /// The plan from which the instants of the series follow.
     pub plan: Plan,
-    /// The rule for instants that passed while an occurrence had not ended.
+    /// The rule for instants that pass before the present occurrence has ended.
     pub missed: MissedInstants,
     /// No occurrence is scheduled after this moment. `None` if the series does not end.
     pub end: Option<UtcMillis>,
@@ -27,7 +27,8 @@ pub struct Series {
     pub paused: bool,
 }
 
-/// The rule for the instants at which the occurrences of a series are scheduled.
+/// The rule for the instants at which the occurrences of a series are scheduled. A *gap* of local time is a span that
+/// the clocks of a time zone skip when they are set ahead, for example for summer time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Plan {
@@ -39,8 +40,8 @@ pub enum Plan {
         expression: Box<str>,
         /// The name of the time zone.
         zone: Box<str>,
-        /// Whether instants in a gap of local time are left out. If this is false, an instant in a gap comes at the end
-        /// of the gap.
+        /// True if instants in a gap of local time are left out. Otherwise an instant in a gap comes at the end of the
+        /// gap.
         skip_gaps: bool,
     },
     /// An instant on a day of each month, in a time zone of the IANA database.
@@ -51,16 +52,16 @@ pub enum Plan {
         second: u32,
         /// The name of the time zone.
         zone: Box<str>,
-        /// Whether the last day is used in a month that is too short for the day. Otherwise this month is left out.
+        /// True if a month without this day has its instant on its last day. Otherwise such a month has no instant.
         last_if_short: bool,
-        /// Whether instants in a gap of local time are left out. If this is false, an instant in a gap comes at the end
-        /// of the gap.
+        /// True if instants in a gap of local time are left out. Otherwise an instant in a gap comes at the end of the
+        /// gap.
         skip_gaps: bool,
     },
 }
 
-/// The rule for instants that passed while an occurrence had not ended. Instants pass in this way after a downtime, or
-/// when a delivery takes longer than the period.
+/// The rule for instants that pass before the present occurrence has ended, for example during a downtime, or during a
+/// delivery that takes longer than the period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissedInstants {
     /// The passed instants are left out and counted. The late occurrence itself is delivered if the timer's policy
@@ -91,7 +92,7 @@ impl core::fmt::Display for PlanError {
 }
 
 impl PlanError {
-    /// Returns whether the plan is not valid because of its cron expression.
+    /// Returns true if the plan is not valid because of its cron expression.
     ///
     /// ```
     /// use tourbillon_durable::plan::Plan;
@@ -106,7 +107,7 @@ impl PlanError {
         matches!(**error, EmptyExpression | Syntax { .. } | NeverFires { .. })
     }
 
-    /// Returns whether the plan is not valid because of its time zone.
+    /// Returns true if the plan is not valid because of its time zone.
     #[must_use]
     pub fn is_about_zone(&self) -> bool {
         let Self::Calendar(error) = self else { return false };
@@ -125,15 +126,15 @@ impl From<CalendarError> for PlanError {
     }
 }
 
-/// The parsed form of a plan. The parsed form computes instants without parsing the plan again.
+/// The parsed form of a plan, which computes instants without parsing the plan again.
 pub(crate) enum Instants {
     Every(u64),
     Calendar(Calendar),
 }
 
 impl Plan {
-    /// Makes a plan with a fixed period, counted from the first occurrence. The period is cut to whole milliseconds. A
-    /// period of less than a millisecond counts as a millisecond.
+    /// Makes a plan with a fixed period, counted from the first occurrence. The period is rounded down to whole
+    /// milliseconds, but is at least one millisecond.
     ///
     /// ```
     /// use std::time::Duration;
@@ -173,8 +174,9 @@ impl Plan {
     }
 
     /// Makes a plan with an instant on a day of each month, in a time zone of the IANA database. The day is from 1 to
-    /// 31, the second of the day from 0 to 86,399. In a shorter month the last day is used. An instant in a gap of
-    /// local time comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such instants out instead.
+    /// 31, the second of the day from 0 to 86,399. In a month without this day, the last day is used. An instant in a
+    /// gap of local time comes at the end of the gap. [`without_gaps`](Self::without_gaps) leaves such instants out
+    /// instead.
     ///
     /// # Errors
     ///
@@ -242,8 +244,8 @@ impl Plan {
         })
     }
 
-    /// Returns the plan's first instant after `instant`. Returns `None` if the plan has no further instant before the
-    /// year 10000, or if the plan is not valid.
+    /// Returns the plan's first instant after `instant`, or `None` if the plan has no further instant before the year
+    /// 10000, or if the plan is not valid.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -258,7 +260,7 @@ impl Plan {
         self.instants().ok()?.next_after(instant)
     }
 
-    /// Returns the plan's next `count` instants after `instant`.
+    /// Returns the plan's first `count` instants after `instant`, or fewer if the plan has fewer.
     ///
     /// # Errors
     ///
@@ -320,7 +322,7 @@ pub struct Following {
     pub skipped: u64,
 }
 
-/// The greatest number of left-out instants that are counted. Left-out instants beyond this number are not counted.
+/// The greatest value of [`Following::skipped`]. Further instants that are left out are not counted.
 pub const MOST_COUNTED: u64 = 100_000;
 
 impl Series {

@@ -1,4 +1,4 @@
-//! Defines how failed and late deliveries are treated.
+//! Defines the policies for failed and late deliveries.
 
 use crate::id::TimerId;
 use core::time::Duration;
@@ -22,10 +22,10 @@ pub struct Policy {
     /// The number of deliveries after which the timer is dead, even without a reported failure. The limit also counts
     /// deliveries whose processes died or whose leases ended. 20 by default; 0 counts as 1.
     pub deliveries: u32,
-    /// The greatest age of the timer, counted from its scheduled moment. After a failure, a snooze or the end of a
-    /// lease, a delivery beyond this age is not planned: the timer is dead. A delivery may still begin late, for
-    /// example after a downtime. [`misfire`](Self::misfire) decides about late deliveries. `None` by default, which
-    /// means no limit.
+    /// The greatest age of the timer, counted from its scheduled moment. After a failure, a snooze or an expired lease,
+    /// the timer is dead if its next delivery would come after this age. The limit does not apply to a delivery that
+    /// begins late, for example after a downtime: [`misfire`](Self::misfire) decides about late deliveries. `None`, the
+    /// default, means no limit.
     pub max_age: Option<Duration>,
     /// The lengths of the pauses that follow the timer's failures.
     pub backoff: Backoff,
@@ -90,8 +90,8 @@ impl Policy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Backoff {
-    /// The pauses are 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, as in the Standard Webhooks. A random
-    /// part of up to a fifth is added to each pause.
+    /// The pauses are 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and 24 h, as in the Standard Webhooks
+    /// specification. A random part of up to a fifth is added to each pause.
     #[default]
     Standard,
     /// Each pause has this length.
@@ -104,15 +104,16 @@ pub enum Backoff {
         /// The greatest value that the upper bound of a pause reaches.
         max: Duration,
     },
-    /// The pauses of this list, in order. After the list, its last pause is repeated. An empty list means no pause.
+    /// The pauses of this list, in order. After the end of the list, its last pause is repeated. An empty list means no
+    /// pause.
     Ladder(Vec<Duration>),
 }
 
 const STANDARD: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 
 impl Backoff {
-    /// Returns the pause after the timer's failure number `failures`, counted from 1. The same timer and number always
-    /// give the same pause, because its random part follows from both.
+    /// Returns the pause after the timer's failure number `failures`, counted from 1. The random part of a pause is
+    /// computed from the timer's id and the number, so equal arguments give equal pauses.
     ///
     /// ```
     /// use std::time::Duration;
@@ -145,8 +146,8 @@ impl Backoff {
     }
 }
 
-/// Returns a fraction from 0 to below 1, computed from a timer's id and a number (splitmix64). The fractions are spread
-/// like random numbers.
+/// Returns a fraction from 0 to below 1, computed from a timer's id and a number (splitmix64). The fractions are
+/// distributed like random numbers.
 fn fraction(timer: TimerId, number: u32) -> f64 {
     let bits = timer.as_u128();
     #[expect(clippy::cast_possible_truncation, reason = "both halves are mixed")]
@@ -162,7 +163,7 @@ fn fraction(timer: TimerId, number: u32) -> f64 {
     fraction
 }
 
-/// The rule for a late delivery. A delivery may be late after a downtime, a stall, or a herd of earlier timers.
+/// The rule for a late delivery. A delivery may be late after a downtime, a stall, or a burst of earlier timers.
 ///
 /// ```
 /// use std::time::Duration;

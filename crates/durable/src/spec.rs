@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use tourbillon_words::UtcMillis;
 
 /// A kind of work: a name, and the type of the payload. The name must stay the same while timers of the kind are
-/// stored. The payload is stored as JSON. If the type can read its older forms, for example by `#[serde(default)]`, it
-/// also reads timers that an older version of the program has stored.
+/// stored. The payload is stored as JSON. A type that reads its older forms, for example by `#[serde(default)]`, also
+/// reads timers that an older version of the program has stored.
 ///
 /// ```
 /// use tourbillon_durable::Kind;
@@ -81,8 +81,8 @@ pub struct Spec<P> {
 }
 
 impl<P> Spec<P> {
-    /// Describes a timer that has this payload and is due at once. A series ([`repeat`](Self::repeat)) is due at the
-    /// first instant of its plan.
+    /// Describes a timer that has this payload and is due at once. With [`repeat`](Self::repeat), it is due at the
+    /// first instant of its plan instead.
     pub fn new(payload: P) -> Self {
         Self {
             payload,
@@ -128,8 +128,9 @@ impl<P> Spec<P> {
         Self { due: Some(Due::At(moment)), ..self }
     }
 
-    /// Gives the timer an id that the caller chooses. If a creation is repeated under the same id, only one timer is
-    /// made, even if an answer was lost. The store remembers the id until an hour after the timer's end.
+    /// Gives the timer an id that the caller chooses. A caller that did not get the answer to a creation can then
+    /// repeat it: only one timer is created under the id. The store remembers the id until an hour after the timer's
+    /// end.
     ///
     /// ```
     /// use tourbillon_durable::Placed;
@@ -200,7 +201,7 @@ impl<P> Spec<P> {
         Self { if_present, ..self }
     }
 
-    /// Adds a label. By a label, callers list or cancel all timers that have it.
+    /// Adds a label. Callers can list or cancel all timers that have a given label.
     pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
         self.labels.push(label.into());
         self
@@ -229,7 +230,7 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Sets whether a late delivery is made, or skipped if it is too late.
+    /// Sets the rule that decides whether a late delivery is made or skipped.
     pub fn misfire(mut self, misfire: Misfire) -> Self {
         self.policy.misfire = misfire;
         self
@@ -257,10 +258,10 @@ impl<P> Spec<P> {
         self
     }
 
-    /// Makes the timer the first occurrence of a series. The occurrence is due at the first instant of the plan after
-    /// the store accepts it. With a fixed period, it is due one period after the store accepts it. The store's clock
-    /// counts. [`after`](Self::after) and [`at`](Self::at) set another moment for the first occurrence, which need not
-    /// be an instant of the plan. Every further occurrence follows from the plan.
+    /// Makes the timer the first occurrence of a series. This occurrence is due at the plan's first instant after the
+    /// store accepts the timer, by the store's clock. With a fixed period, this is one period after the acceptance.
+    /// [`after`](Self::after) and [`at`](Self::at) set another moment for the first occurrence, which need not be an
+    /// instant of the plan. Every further occurrence follows from the plan.
     ///
     /// # Errors
     ///
@@ -324,10 +325,10 @@ impl<P> Spec<P> {
     }
 }
 
-/// For stores that create timers in a transaction of the program's own.
+/// Makes operations, for stores that create timers in the program's own transactions.
 impl<P> Spec<P> {
-    /// Makes the operation that stores a timer of this description, with the given kind and payload. The store's time
-    /// is `now`. Unless the description has an id, each call makes a fresh one.
+    /// Makes the operation that stores a timer of this description, with the given kind and payload. `now` is the
+    /// present time of the store's clock. Unless the description has an id, each call makes a fresh id.
     ///
     /// ```
     /// use std::time::Duration;
@@ -438,11 +439,11 @@ const MOST_LABELS: usize = 8;
 pub enum Rejection {
     /// The timer with this id already has the key of the new timer.
     KeyExists(TimerId),
-    /// The payload has this number of bytes, and exceeds the limit.
+    /// The payload exceeds the limit. The value is the payload's length in bytes.
     PayloadTooLong(usize),
     /// The payload could not be written as JSON, for the reason in this text.
     Payload(Box<str>),
-    /// The named part exceeds its limit: a key, a name, a label, or the number of labels.
+    /// The named part of the description exceeds its limit, for example the key, a label, or the number of labels.
     TooLong(&'static str),
     /// The due moment is later than the limit permits, or after the year 9999.
     DueTooFar,
@@ -453,9 +454,9 @@ pub enum Rejection {
     /// The runtime has no handler for this kind.
     UnknownKind(Box<str>),
     /// The store failed. If the error's kind is [`Unknown`](crate::store::StoreErrorKind::Unknown), the timer may have
-    /// been stored. Then the caller should repeat the call with the same id.
+    /// been stored: the caller should repeat the call with the same id.
     Store(StoreError),
-    /// The runtime is shut down, and takes no new timers.
+    /// The runtime is shut down, and accepts no new timers.
     ShutDown,
 }
 
@@ -476,7 +477,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// The error of a timer that was not stored. The error contains the reason and the payload.
+/// The error of a call that did not store its timer. The error contains the reason and the payload.
 ///
 /// ```
 /// use tourbillon_durable::Rejection;
@@ -511,8 +512,8 @@ impl<P> fmt::Display for ScheduleError<P> {
 impl<P: fmt::Debug> core::error::Error for ScheduleError<P> {}
 
 impl<P> Spec<P> {
-    /// Makes the timer of this description, accepted by the store at `now`. `payload` has the bytes of the payload. If
-    /// the description has no id, `fresh` makes an id for its namespace and key.
+    /// Makes the timer of this description, accepted by the store at `now`. `payload` holds the bytes of the payload.
+    /// If the description has no id, `fresh` makes an id from the namespace and the key.
     pub(crate) fn to_timer(
         &self,
         kind: &str,
@@ -552,7 +553,7 @@ impl<P> Spec<P> {
         };
         let id = self.id.unwrap_or_else(|| fresh(&self.namespace, self.key.as_deref()));
         // A timer whose moment has passed becomes due now. So it does not count as late, and timers that have waited
-        // longer come before it.
+        // longer are delivered before it.
         let due = match self.policy.misfire {
             Misfire::Fire => (scheduled + self.policy.jitter_of(id)).max(now),
             Misfire::Within(_) => scheduled + self.policy.jitter_of(id),

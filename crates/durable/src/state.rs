@@ -1,4 +1,5 @@
-//! Defines the states of a durable timer and all transitions between them. It uses no store, no clock and no threads.
+//! Defines the states of a durable timer and all transitions between them. This module uses no store, no clock and no
+//! threads.
 //!
 //! A store reads a timer, calls [`step`], and writes the result, in one transaction. [`TRANSITIONS`] lists the
 //! transitions as data. The tests check that [`step`] permits exactly the listed transitions.
@@ -17,8 +18,8 @@
 //!
 //! # Invariants
 //! D1. A timer is claimed only when it is due.
-//! D2. Only the holder of the present lease can change the timer's state. It shows this by the token of its claim.
-//!     Holders of earlier leases are refused.
+//! D2. Only the holder of the present lease can change the timer's state. The holder shows its right by the token of
+//!     its claim. Holders of earlier leases are refused.
 //! D3. A timer that was cancelled or replaced is not claimed afterwards.
 //! D4. A failure is counted when a handler reports it. A delivery is counted when it begins. If a holder gives its
 //!     lease back before the handler began, the delivery is not counted after all.
@@ -31,7 +32,8 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use tourbillon_words::UtcMillis;
 
-/// The longest possible lease. If the rest of a lease is longer, its end was set while the clock was ahead.
+/// The longest possible lease. If more time than this remains of a lease, the lease's end was set while the clock was
+/// ahead.
 pub(crate) const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 
 /// An event that may change a timer's state.
@@ -48,8 +50,8 @@ pub enum Event {
     Renew {
         /// The token of the claim by which the holder got the lease.
         token: Token,
-        /// The new end of the lease. An end before the present end is usually ignored. If the present end is more than
-        /// a day later, it was set while the clock was ahead. Then the new end counts.
+        /// The new end of the lease. A new end that is earlier than the present end is ignored, unless the present end
+        /// is more than a day later. Such a present end was set while the clock was ahead, so the new end replaces it.
         until: UtcMillis,
     },
     /// The delivery of the lease with this token succeeded.
@@ -58,19 +60,20 @@ pub enum Event {
     Skip(Token),
     /// The delivery of the lease with this token failed.
     Fail(Token, Failure),
-    /// The handler wants the timer delivered again at this moment. The delivery does not count as a failure.
+    /// The handler puts the timer off until this moment. The delivery does not count as a failure.
     Snooze(Token, UtcMillis),
-    /// The holder gives its lease back. Either the handler has not begun, or it will not go on.
+    /// The holder gives its lease back, because the handler has not begun or will not go on.
     Release(Token),
-    /// The lease's time is over, or the holder of the lease is gone.
+    /// The lease has expired, or its holder is gone.
     Expire,
     /// The user cancels or replaces the timer.
     Withdraw(Withdrawal),
-    /// The timer is parked for this reason. If the holder of a lease parks the timer, the event has the lease's token.
+    /// The timer is parked for this reason. If the timer is leased, its holder parks it, and the token is the token of
+    /// the lease. If the timer is pending, there is no token.
     Park(Box<str>, Option<Token>),
     /// The timer is no longer parked, and becomes pending.
     Unpark,
-    /// The user moves the due moment. An occurrence of a series still keeps its scheduled instant.
+    /// The user moves the due moment. An occurrence of a series keeps its scheduled instant.
     Move(UtcMillis),
     /// A dead timer is delivered again, as if it were new.
     Replay,
@@ -83,7 +86,7 @@ pub struct Failure {
     pub error: Box<str>,
     /// The pause until the next delivery. `None` means the pause of the policy.
     pub retry_after: Option<Duration>,
-    /// Whether the handler reports that no later delivery can succeed. The timer is then dead.
+    /// True if the handler reports that no later delivery can succeed; the timer is then dead.
     pub is_final: bool,
 }
 
@@ -114,9 +117,9 @@ pub enum End {
 pub enum Refusal {
     /// The timer is in this phase, which does not permit the event.
     State(Phase),
-    /// The timer is claimed before its due moment (D1).
+    /// The claim came before the timer's due moment (D1).
     NotDue,
-    /// The token is not the token of the timer's present lease. The lease with this token was lost or has ended (D2).
+    /// The timer's present lease does not have this token: the lease with this token was lost or has ended (D2).
     Stale,
 }
 
@@ -268,7 +271,7 @@ pub fn step(timer: &Timer, event: Event, now: UtcMillis) -> Result<Next, Refusal
     }))
 }
 
-/// Returns the end of a timer that was withdrawn during this lease. Returns `None` if it was not withdrawn.
+/// Returns the end of a timer that was withdrawn during this lease, or `None` if the timer was not withdrawn.
 fn withdrawn(lease: Lease) -> Option<End> {
     lease.withdrawn.map(End::Withdrawn)
 }

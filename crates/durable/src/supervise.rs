@@ -13,17 +13,18 @@ use std::sync::Arc;
 
 /// The calls by which the work of a delivery reports to the runtime that runs the delivery.
 pub(crate) trait Supervisor: Send + Sync {
-    /// Returns whether the handler of the delivery `number` may be called. The lease of the delivery may have ended,
-    /// for example during a long SIGSTOP, and another process may deliver the timer. Then this call gives the timer
-    /// back and returns false.
+    /// Returns true if the handler of the delivery `number` may be called. Returns false if the delivery is already
+    /// settled. If the lease of the delivery has ended, for example during a long SIGSTOP, another process may already
+    /// deliver the timer. The call then gives the timer back and returns false.
     fn may_begin(&self, number: u64) -> bool;
 
     /// Records the verdict of the handler of the delivery `number`.
     fn answered(&self, number: u64, verdict: Verdict);
 
     /// Records that the handler of the delivery `number` has returned, or that its future was dropped. If the executor
-    /// dropped the work before an answer, the timer is given back after a pause. The executor is likely to drop work
-    /// again. A timer that is delivered at most once is given back only if its handler was not called.
+    /// dropped the work before the handler answered, the timer is delivered again after a pause, because the executor
+    /// is likely to drop the work again. A timer that is delivered at most once is given back only if its handler was
+    /// not called (`has_begun` is false).
     fn returned(&self, number: u64, has_begun: bool);
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct Assignment {
     pub(crate) settlement: Arc<Settlement>,
 }
 
-/// Makes the work of a delivery. An executor then runs the work.
+/// Makes the work of a delivery, for an executor to run.
 pub(crate) fn supervise(assignment: Assignment) -> Work {
     let Assignment { supervisor, number, handler, payload, delivery, settlement } = assignment;
     Box::pin(Supervised { supervisor, number, settlement, step: Step::Ready(handler, payload, delivery) })

@@ -43,7 +43,7 @@ impl From<TimerId> for Address {
     }
 }
 
-/// Makes the address of the timer with this key. The namespace is empty.
+/// Makes the address of the timer with this key in the empty namespace.
 impl From<&str> for Address {
     fn from(key: &str) -> Self {
         Self::Key(KeyOf { namespace: "".into(), key: key.into() })
@@ -104,11 +104,11 @@ pub struct Timer {
     pub namespace: Box<str>,
     /// The key. `None` if the timer has no key.
     pub key: Option<Box<str>>,
-    /// The timer's kind. The handler of this kind gets the timer.
+    /// The timer's kind, which selects the handler.
     pub kind: Box<str>,
     /// The bytes that the handler gets as its argument.
     pub payload: Payload,
-    /// The labels. By a label, callers list or cancel all timers that have it.
+    /// The labels. Callers can list or cancel all timers that have a given label.
     pub labels: Vec<Box<str>>,
     /// The policy for failed and late deliveries.
     pub policy: Policy,
@@ -118,7 +118,7 @@ pub struct Timer {
     pub created: UtcMillis,
     /// The moment for which the timer is scheduled. Retries and snoozes move `due`, but not this moment.
     pub scheduled: UtcMillis,
-    /// The moment from which on the timer may be delivered.
+    /// The earliest moment at which the timer may be delivered.
     pub due: UtcMillis,
     /// The number of deliveries that began. Deliveries that were given back do not count.
     pub deliveries: u32,
@@ -128,10 +128,11 @@ pub struct Timer {
     pub last_error: Option<Box<str>>,
     /// The state of the timer, with the data of that state.
     pub state: State,
-    /// The trace context of the timer's creator, in the form of the header `traceparent`.
+    /// The trace context of the timer's creator, in the form of the header `traceparent`. `None` if the creator gave no
+    /// trace context.
     pub trace: Option<Box<str>>,
-    /// Whether the caller chose the id. The store remembers a chosen id until an hour after the timer's end. So a
-    /// repeated creation makes no second timer.
+    /// True if the caller chose the id. The store remembers a chosen id until an hour after the timer's end, so a
+    /// repeated creation does not create a second timer.
     pub has_chosen_id: bool,
 }
 
@@ -192,7 +193,7 @@ impl Timer {
     }
 
     /// Returns whether the timer still owns its key. A dead timer has given up its key, and so has a timer that was
-    /// withdrawn during its delivery. Another timer may then have the key.
+    /// withdrawn during its delivery: another timer may have the key now.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;
@@ -215,7 +216,7 @@ impl Timer {
         matches!(&self.state, State::Parked(other) if **other == *reason)
     }
 
-    /// Returns the timer's key with its namespace. Returns `None` if the timer has no key.
+    /// Returns the timer's key with its namespace, or `None` if the timer has no key.
     ///
     /// ```
     /// use tourbillon_durable::UtcMillis;

@@ -9,8 +9,8 @@ use jiff::civil::date;
 use jiff::fmt::temporal::Pieces;
 
 /// A moment as the number of milliseconds since the start of 1970, in Coordinated Universal Time. Leap seconds are not
-/// counted. The number depends neither on a time zone nor on the start of a process. As a text it has the form of RFC
-/// 3339.
+/// counted. The number does not depend on a time zone, nor on the start of a process. The moment is written as text in
+/// the form of RFC 3339.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,7 +37,7 @@ impl UtcMillis {
     /// due later.
     pub const MAX: Self = Self(253_402_207_200_000);
 
-    /// Returns the moment that is `millis` milliseconds after the start of 1970. A later moment than [`MAX`](Self::MAX)
+    /// Returns the moment that is `millis` milliseconds after the start of 1970. A moment later than [`MAX`](Self::MAX)
     /// becomes `MAX`.
     ///
     /// ```
@@ -58,7 +58,7 @@ impl UtcMillis {
     }
 
     /// Returns the moment that is `nanos` nanoseconds after the start of 1970, rounded down to a millisecond. A clock
-    /// that is rounded down shows a timer's due moment only once it has come.
+    /// that rounds down does not show a timer's due moment before this moment has come.
     ///
     /// ```
     /// use tourbillon_words::UtcMillis;
@@ -70,16 +70,16 @@ impl UtcMillis {
         Self(nanos / 1_000_000)
     }
 
-    /// Returns the number of nanoseconds since the start of 1970. For moments after the year 2553 the result is the
-    /// greatest number.
+    /// Returns the number of nanoseconds since the start of 1970. For moments after the year 2553 the result is
+    /// [`u64::MAX`].
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0.saturating_mul(1_000_000)
     }
 
     /// Returns the end of a delay that begins when a clock shows this moment. The result is a millisecond later than
-    /// the sum of moment and delay. The clock's time is rounded down to a millisecond, so the exact sum could make a
-    /// timer early.
+    /// the sum of the moment and the delay: the clock rounds its time down to a millisecond, so the exact sum could
+    /// make a timer early.
     ///
     /// ```
     /// use std::time::Duration;
@@ -135,7 +135,8 @@ impl fmt::Display for UtcMillis {
     }
 }
 
-/// The error for a text that is not a moment from 1970 to 9999 with an offset.
+/// The error for a text that is not a moment with an offset, from 1970 to 9999. The error contains the first 64
+/// characters of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidMoment(Box<str>);
 
@@ -169,7 +170,7 @@ impl FromStr for UtcMillis {
     }
 }
 
-/// Returns whether a text is a moment with an offset in the last two days of the year 9999.
+/// Returns true if a text is a moment with an offset in the last two days of the year 9999.
 fn is_end_of_time(text: &str) -> bool {
     let Ok(pieces) = Pieces::parse(text) else { return false };
     pieces.date() >= date(9999, 12, 30) && pieces.time().is_some() && pieces.offset().is_some()

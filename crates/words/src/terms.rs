@@ -12,10 +12,10 @@ pub enum Phase {
     Pending,
     /// The timer is being delivered.
     Leased,
-    /// The timer is put aside for a reason, whatever its due moment: its host is paused, or no receiver fetches it, for
-    /// example.
+    /// The timer is parked for a reason, for example because its host is paused, or because no receiver fetches it.
+    /// While it is parked, its due moment has no effect.
     Parked,
-    /// Deliveries were given up. The timer is kept until it is replayed or dropped.
+    /// The timer is not delivered again. It stays stored until it is replayed or removed.
     Dead,
     /// A delivery succeeded, or was skipped. The timer is not stored any more.
     Done,
@@ -28,12 +28,12 @@ pub enum Phase {
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Guarantee {
-    /// Until a delivery succeeds or the policy gives up. If a process dies within a delivery, or after it and before
-    /// that was stored, the timer is delivered again, under the same id.
+    /// The timer is delivered until a delivery succeeds or the policy gives up. If a process dies during a delivery, or
+    /// before the end of the delivery is stored, the timer is delivered again, under the same id.
     #[default]
     AtLeastOnce,
-    /// Once or, if the process dies at that moment, never. The store forgets the timer first, and only then does the
-    /// delivery begin.
+    /// The store removes the timer before its delivery begins. So the timer is delivered once, or never if the process
+    /// dies in between.
     AtMostOnce,
 }
 
@@ -43,13 +43,14 @@ pub enum Guarantee {
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Missed {
-    /// They are left out.
+    /// The missed instants are left out.
     Skip,
-    /// The last of them gets an occurrence, unless a later instant is on time.
+    /// The last missed instant gets an occurrence, unless a later instant is on time.
     #[default]
     Once,
-    /// Each of them gets an occurrence, as far as the treatment of overlaps permits, but no more than the last 10,000.
-    /// Those before them are left out, and a backfill makes their occurrences.
+    /// Each missed instant gets an occurrence, as far as the treatment of overlaps permits. If more than 10,000
+    /// instants were missed, only the last 10,000 get occurrences. A backfill can make the occurrences of the earlier
+    /// instants.
     All,
 }
 
@@ -59,10 +60,10 @@ pub enum Missed {
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize), serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Overlap {
-    /// It is skipped, counted and reported.
+    /// The instant is skipped, counted and reported.
     #[default]
     Skip,
-    /// It gets its occurrence.
+    /// The instant gets its occurrence.
     Allow,
     /// One instant waits for the end of the occurrence, which is noticed within a second. Further instants are skipped.
     QueueOne,

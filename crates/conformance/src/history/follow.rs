@@ -1,4 +1,4 @@
-//! Makes the steps of a random life, and compares their answers with the checker's model.
+//! Makes the steps of a random life, and compares the store's answers with the checker's model.
 
 use super::names::{name_of, name_of_outcome};
 use super::{Player, REASONS, Seen};

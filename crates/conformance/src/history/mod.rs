@@ -1,4 +1,4 @@
-//! Gives stores random operations. A checker follows their effects in a model.
+//! Gives stores random operations. A checker compares the effects with a model.
 //!
 //! A *life* is a run of random operations. The checker knows which timers are stored: a timer appears or disappears
 //! only by an outcome that says so. It knows which timers a claim must return, and in which order. It checks that no
@@ -151,7 +151,7 @@ impl Player {
     }
 
     /// Makes the same call at all stores, and compares their answers. A call that fails by an added fault is repeated.
-    /// Returns the answer, and whether an earlier answer was lost.
+    /// Returns the answer, with true if an earlier answer was lost.
     #[track_caller]
     fn ask<T: PartialEq + Debug>(&self, ask: impl Fn(&dyn TimerStore) -> Answer<'_, T>) -> (T, bool) {
         let mut answer: Option<T> = None;

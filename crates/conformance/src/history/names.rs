@@ -1,4 +1,4 @@
-//! Gives operations and outcomes names, by which a tally counts them.
+//! Names operations and outcomes, for the counts of a tally.
 
 use tourbillon_durable::state::{Phase, Refusal};
 use tourbillon_durable::store::{IfPresent, Op, Outcome};

@@ -1,4 +1,4 @@
-//! Sets the engine's timers of a runtime: the alarm at the next due moment, the alarm for the renewal of leases, and
+//! Sets the timers in a runtime's engine: the alarm at the next due moment, the alarm for the renewal of leases, and
 //! the timeouts of handlers.
 //!
 //! The engine's clock does not step, and the store counts by the time of day. So the alarm at a due moment is armed

@@ -70,7 +70,7 @@ impl Durable {
         Self::builder_on(Arc::new(store))
     }
 
-    /// Returns the default settings of a runtime on a store that the program shares.
+    /// Returns the default settings of a runtime on a store that the program also uses elsewhere.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -234,19 +234,19 @@ impl Builder {
     }
 
     /// Makes the namespaces share the handlers, so that a namespace with many due timers does not hold up the others. A
-    /// namespace alone gets three quarters of the [`concurrency`](Self::concurrency), a second namespace three quarters
-    /// of the rest, and so on. Once a namespace uses its whole share, its other due timers stay in the store. Timers of
-    /// other namespaces are then claimed first, even if they are due later. The [`catch_up_rate`](Self::catch_up_rate)
-    /// holds for each namespace by itself. The stores of this project support this setting. Another store may ignore
-    /// it, and deliver by the due moments alone.
+    /// namespace gets three quarters of the [`concurrency`](Self::concurrency) while it is alone. A second namespace
+    /// gets three quarters of the rest, and so on. Once a namespace uses its whole share, its other due timers stay in
+    /// the store. Timers of other namespaces are then claimed first, even if they are due later. The
+    /// [`catch_up_rate`](Self::catch_up_rate) holds for each namespace by itself. The stores of this project support
+    /// this setting. Another store may ignore it, and deliver by the due moments alone.
     pub fn in_turn(mut self) -> Self {
         self.settings.in_turn = true;
         self
     }
 
     /// Sets the length of a lease. The default is 30 s, the range from 1 s to a day. Leases are renewed while handlers
-    /// run. If a process dies, another process delivers its timers after at most the length of a lease. Some stores are
-    /// open in only one process at a time. Then the next process that opens the store delivers the timers at once.
+    /// run. If a process dies, another process delivers its timers after at most the length of a lease. If only one
+    /// process at a time can open the store, the next process that opens it delivers the timers at once.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease.clamp(Duration::from_secs(1), LONGEST_LEASE);
         self
@@ -258,19 +258,19 @@ impl Builder {
         self
     }
 
-    /// Sets the rate at which late timers are delivered, in deliveries a second. A timer is late if its due moment
-    /// passed more than 5 s ago: after a downtime there may be millions. The default is 10,000; `None` means no limit.
-    /// With [`in_turn`](Self::in_turn), each namespace has this rate for itself.
+    /// Sets the rate at which late timers are delivered, in deliveries per second. A timer is late if its due moment
+    /// passed more than 5 s ago. After a downtime there may be millions of late timers. The default is 10,000; `None`
+    /// means no limit. With [`in_turn`](Self::in_turn), each namespace has this rate for itself.
     pub fn catch_up_rate(mut self, rate: Option<u32>) -> Self {
         self.settings.catch_up_rate = rate;
         self
     }
 
     /// Sets the durability that the end of a delivery must have before the next delivery takes the handler's place. The
-    /// default is [`Durability::Volatile`]. If the process dies within some 20 ms after the end of a delivery, the
-    /// timer is then delivered again, under the same id. A higher durability makes a repeated delivery rarer, but not
-    /// impossible. Some stores have parts ([`TimerStore::parts`]). On a store with parts, other timers are delivered
-    /// while the end of a delivery waits.
+    /// default is [`Durability::Volatile`]. With this default, if the process dies within some 20 ms after the end of a
+    /// delivery, the timer is delivered again, under the same id. A higher durability makes a repeated delivery rarer,
+    /// but not impossible. On a store that has parts ([`TimerStore::parts`]), other timers are delivered while the end
+    /// of a delivery waits for its durability.
     pub fn end_durability(mut self, durability: Durability) -> Self {
         self.settings.end_durability = durability;
         self
@@ -314,8 +314,8 @@ impl Builder {
     }
 
     /// Sets the clock by which the runtime sleeps until a timer is due, and counts timeouts and leases. The clock must
-    /// not step back. The default is the system's monotonic clock. If the store is on a manual clock, give the same
-    /// manual clock here.
+    /// not step back. The default is the system's monotonic clock. If the store uses a manual clock, pass the same
+    /// clock here.
     ///
     /// The runtime also compares this clock with the store's clock, to notice steps of the store's clock
     /// ([`Incident::ClockStepped`]). By default the comparison uses a system clock that goes on while the machine is
@@ -343,9 +343,8 @@ impl Builder {
         Self { steady: Arc::clone(&clock), clock, ..self }
     }
 
-    /// Sets the function that computes the next instants of all schedules again, by the store's present time. A worker
-    /// thread calls the function at the start. A worker thread also calls the function after each step of the store's
-    /// clock back.
+    /// Sets the function that recomputes the next instants of all schedules by the store's present time. A worker
+    /// thread calls the function at the start, and after each step back of the store's clock.
     pub(crate) fn follow_clock(
         mut self,
         follow: impl Fn() -> Result<(), StoreError> + Send + Sync + 'static,
@@ -359,7 +358,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Fails if two handlers are of one kind, or if the system starts no more threads.
+    /// Fails if two handlers serve the same kind, if the name of a kind is too long, or if the system cannot start the
+    /// threads.
     ///
     /// # Examples
     ///

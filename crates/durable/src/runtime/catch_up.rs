@@ -1,6 +1,7 @@
 //! Limits the rate at which late timers are delivered. After a downtime there may be millions of late timers.
 //!
-//! Each delivery of a late timer uses a permit. A bucket of permits fills at the rate, so deliveries cannot exceed it.
+//! Each delivery of a late timer uses a permit. A bucket of permits fills at the rate, so deliveries of late timers
+//! cannot exceed the rate.
 
 use crate::store::{Late, Leased};
 use core::time::Duration;
@@ -10,8 +11,8 @@ use tourbillon_words::UtcMillis;
 
 /// The lateness from which the delivery of a timer needs a permit. A permit is the right to one late delivery.
 const LATE: Duration = Duration::from_secs(5);
-/// The pause before the next claim if late timers have permits now. The last claim may have found no permit, and left
-/// late timers.
+/// The pause before the next claim if there are permits now. The last claim may have found no permit, and left late
+/// timers in the store.
 const SOON: Duration = Duration::from_millis(10);
 
 /// Limits the rate at which late timers are delivered, either for all timers together or for each namespace by itself.
@@ -33,7 +34,7 @@ impl CatchUp {
 /// Limits the rate at which late timers are delivered, for the timers of all namespaces together.
 #[derive(Debug)]
 pub(crate) struct Together {
-    /// The number of deliveries of late timers a second. `None` means no limit.
+    /// The number of deliveries of late timers per second. `None` means no limit.
     rate: Option<u32>,
     bucket: Bucket,
     is_catching_up: bool,
@@ -66,7 +67,7 @@ impl Bucket {
         1_000_u64.div_ceil(u64::from(rate)).max(100)
     }
 
-    /// Removes the permits that do not fit into the bucket at `now`. Returns whether the bucket is full.
+    /// Removes the permits that do not fit into the bucket at `now`. Returns true if the bucket is full.
     fn fill(&mut self, rate: u32, now: UtcMillis) -> bool {
         let full = UtcMillis::from_millis(now.as_millis().saturating_sub(Self::burst(rate)));
         let is_full = self.used_until < full || self.used_until > now + Duration::from_secs(2);
@@ -161,9 +162,9 @@ impl InTurn {
         }
     }
 
-    /// Returns the time until a claim may take more late timers. `None` if the bucket (the unused permits) of each
-    /// namespace is full. A bucket that has permits now may have had none during the last claim. On a store with
-    /// several parts, the claimed late timers may exceed the permits, because each part counts by itself.
+    /// Returns the time until a claim may take more late timers, or `None` if the bucket of each namespace is full. A
+    /// bucket that has permits now may have had none during the last claim. On a store with several parts, a claim may
+    /// take more late timers than there are permits, because each part counts by itself.
     pub(crate) fn rest(&self, now: UtcMillis) -> Option<Duration> {
         let rate = self.rate?;
         let rests = self.buckets.values().map(|bucket| bucket.permits(rate, now).err().unwrap_or(SOON));

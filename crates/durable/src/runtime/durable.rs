@@ -34,8 +34,8 @@ impl Durable {
 
     /// Ends the runtime. No further delivery begins. Waits for running handlers, for at most `patience`. A handler that
     /// has not returned in this time loses its timer: no attempt and no delivery is counted, and the next start
-    /// delivers the timer again. When the call returns, the ends of all other deliveries are on the disk. The call
-    /// ensures this for each value of [`end_durability`](crate::Builder::end_durability).
+    /// delivers the timer again. When the call returns, the ends of all other deliveries are on the disk. This holds
+    /// for any value of [`end_durability`](crate::Builder::end_durability).
     ///
     /// The store is released when the last [`Timers`] of the runtime is dropped and all handlers have returned. After
     /// that a store in a file can be opened again.

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// An event that a person may have to look at. [`Stats`](crate::Stats) counts each incident, too.
+/// An event that may need a person's attention. [`Stats`](crate::Stats) counts each incident, too.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Incident {
@@ -23,8 +23,7 @@ pub enum Incident {
         /// The time by which the skipped delivery was late.
         lateness: Duration,
     },
-    /// Some instants of a series had already passed when the occurrence before them ended. The series left the passed
-    /// instants out.
+    /// Instants of a series were left out, because they had already passed when the occurrence before them ended.
     InstantsSkipped {
         /// The id of the occurrence that ended.
         id: TimerId,
@@ -33,7 +32,7 @@ pub enum Incident {
         /// The number of the series' instants that were left out.
         count: u64,
     },
-    /// The timer is dead: its last permitted attempt failed, or its handler gave up. The timer is delivered no more.
+    /// The timer is dead: its last permitted attempt failed, or its handler gave up. The timer is not delivered again.
     Died {
         /// The timer's id.
         id: TimerId,
@@ -46,7 +45,7 @@ pub enum Incident {
         /// The timer's kind.
         kind: Box<str>,
     },
-    /// Some records in the store could not be read. The bytes of these records were set aside.
+    /// Records in the store could not be read. Their bytes were set aside.
     Quarantined {
         /// The number of records that could not be read.
         count: u32,
@@ -56,7 +55,7 @@ pub enum Incident {
     /// The store's clock has stepped by half a second or more, ahead or back. Timers follow the new time at once: a
     /// step ahead makes timers due earlier, and a step back makes them due later. Timers that were made or put off
     /// while the clock was ahead keep their moments. [`Filter::created_after`](crate::store::Filter::created_after)
-    /// finds timers that were made while the clock was ahead. Schedules are computed again after a step back.
+    /// finds timers that were made while the clock was ahead. Schedules are recomputed after a step back.
     ClockStepped {
         /// The moment that the store's clock would show without the step.
         from: UtcMillis,
@@ -87,7 +86,7 @@ pub struct Attempt {
     pub attempt: u32,
     /// The number of this delivery among the timer's deliveries, counted from 1.
     pub delivery: u32,
-    /// The trace context that the timer's creator has given. `None` without one.
+    /// The trace context that the timer's creator has given. `None` if the creator has given no trace context.
     pub trace: Option<Box<str>>,
 }
 
@@ -142,8 +141,8 @@ pub enum Event {
         lateness: Duration,
     },
     /// A delivery has ended, and the store has confirmed its end. The end is as durable as
-    /// [`end_durability`](crate::Builder::end_durability) demands. If the handler was not called, no `Began` comes
-    /// before.
+    /// [`end_durability`](crate::Builder::end_durability) demands. If the handler was not called, no `Began` precedes
+    /// it.
     Ended {
         /// The delivery to which the event belongs.
         attempt: Arc<Attempt>,
@@ -155,14 +154,15 @@ pub enum Event {
         /// `None` if the handler was not called.
         took: Option<Duration>,
         /// The phase of the timer after this end: done, pending again, parked, dead, or withdrawn. A timer that is
-        /// delivered at most once is usually done, whether its handler succeeded or failed. Such a timer is not done
-        /// after a snooze, after a park, or when it was given back.
+        /// delivered at most once is done whether its handler succeeded or failed, unless the timer was snoozed,
+        /// parked, or given back.
         phase: Phase,
         /// The id of the next occurrence of the timer's series. `None` if no further occurrence follows, or if the
         /// timer belongs to no series.
         next: Option<TimerId>,
-        /// The due moment of the next delivery: of the timer, or of the next occurrence. The runtime reads it from the
-        /// store after the end. `None` if there is no next delivery, or if the timer was cancelled before that read.
+        /// The moment at which the timer's next delivery, or the next occurrence of its series, is due. The runtime
+        /// reads this moment from the store after the end. `None` if no delivery follows, or if the timer was cancelled
+        /// before the read.
         due: Option<UtcMillis>,
     },
     /// The lease of a delivery was lost, or the handler answered after the lease had ended. The timer is delivered

@@ -7,7 +7,7 @@
 //! | [`Timers`] | the handle of a runtime: stores, changes and reads timers |
 //! | [`delivery_loop`] | the thread that claims timers, hands them to handlers, and reports the ends of deliveries |
 //! | [`shared`] | the state that the loop shares with the handlers, the engine's thread and the callers |
-//! | [`report`] | the numbers, the incidents, the events and the health of a runtime |
+//! | [`report`] | the metrics, the incidents, the events and the health of a runtime |
 
 mod alarm;
 mod builder;

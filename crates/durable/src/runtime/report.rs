@@ -20,7 +20,7 @@ pub(crate) type OnIncident = Arc<dyn Fn(&Incident) + Send + Sync>;
 /// The function of the program that is called for each event.
 pub(crate) type Observe = Arc<dyn Fn(&Event) + Send + Sync>;
 
-/// The counters of a runtime, counted from its start, and its present numbers.
+/// The metrics of a runtime: counters since its start, and present values.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -30,7 +30,7 @@ pub struct Stats {
     pub done: u64,
     /// The number of deliveries that failed and are tried again.
     pub retried: u64,
-    /// The number of timers that have died. A dead timer is delivered no more unless the program replays it.
+    /// The number of timers that have died. A dead timer is not delivered again unless the program replays it.
     pub dead: u64,
     /// The number of deliveries whose handlers put the timer off ([`Verdict::Snooze`]).
     pub snoozed: u64,
@@ -64,20 +64,19 @@ pub struct Stats {
     /// snooze, a retry or a move, the new due moment counts. A parked timer keeps its due moment, so the time in which
     /// it was parked counts.
     pub lateness: Times,
-    /// The times from the calls of handlers to the ends of their deliveries, which are the answers or the timeouts. The
-    /// runtime's clock measures these times. Deliveries that lost their lease do not count. Deliveries that the runtime
-    /// gave back when it stopped do not count either.
+    /// The times from the calls of handlers to their answers or timeouts, by the runtime's clock. Deliveries that lost
+    /// their lease do not count, nor do deliveries that the runtime gave back when it stopped.
     pub handler_time: Times,
     /// The number of handlers that run now.
     pub running: usize,
     /// The number of running handlers whose deliveries have ended, for example because the handler's time is over.
     pub overrun: usize,
-    /// The due moment of the first pending timer, as the last claim found it.
+    /// The due moment of the first pending timer, as the last claim found it. `None` if no timer was pending.
     pub next_due: Option<UtcMillis>,
 }
 
 impl Stats {
-    /// Returns all numbers of these statistics in the text format of Prometheus.
+    /// Returns these metrics in the text format of Prometheus.
     ///
     /// ```
     /// use tourbillon_durable::Stats;
@@ -143,7 +142,7 @@ impl Stats {
 pub enum Health {
     /// The last call at the store failed.
     StoreFails {
-        /// The time from the first error after the last success until now.
+        /// The time since the first error after the last call that succeeded.
         since: Duration,
         /// The last error that the store returned.
         error: StoreError,
@@ -184,8 +183,8 @@ impl Reporter {
         self.lock().stats.clone()
     }
 
-    /// Returns for how long the store has failed, and the store's last error. Returns `None` if the last call at the
-    /// store succeeded.
+    /// Returns the time for which the store has failed, with its last error, or `None` if the last call at the store
+    /// succeeded.
     pub(crate) fn failing(&self) -> Option<(Duration, StoreError)> {
         self.lock().failing.as_ref().map(|(since, error)| (since.elapsed(), error.clone()))
     }
@@ -278,8 +277,8 @@ impl Reporter {
         self.report(&Incident::UnknownKind { id: timer.id, kind: timer.kind.clone() });
     }
 
-    /// Counts the end of a delivery at most once. The store has removed the timer at the claim, so nothing is reported
-    /// to the store.
+    /// Counts the end of a delivery of a timer that is delivered at most once. The claim has removed the timer, so this
+    /// end is not reported to the store.
     pub(crate) fn ended_at_most_once(&self, verdict: &Verdict) {
         if *verdict == Verdict::Done {
             self.lock().stats.done += 1;
@@ -315,7 +314,7 @@ impl Reporter {
         }
     }
 
-    /// Counts the end of a delivery by the outcome that the store has answered.
+    /// Counts the end of a delivery by the outcome that the store has returned.
     pub(crate) fn ended(&self, under_way: &UnderWay, op: &Op, outcome: &Outcome) {
         let id = under_way.id;
         if let (Op::Return(timer, _), Outcome::Created(_) | Outcome::Repeated(_)) = (op, outcome) {

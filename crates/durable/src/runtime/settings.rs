@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(crate) struct Settings {
     /// The greatest number of handlers that run at a time.
     pub(crate) concurrency: usize,
-    /// Whether namespaces share the handlers. If so, no namespace can occupy all handlers.
+    /// True if namespaces share the handlers, so that no namespace can occupy all handlers.
     pub(crate) in_turn: bool,
     pub(crate) lease: Duration,
     pub(crate) limits: Limits,
@@ -20,8 +20,8 @@ pub(crate) struct Settings {
     pub(crate) executor: Option<Arc<dyn Executor>>,
     pub(crate) on_incident: Option<OnIncident>,
     pub(crate) observe: Option<Observe>,
-    /// The function that computes the next instants of schedules again, by the store's present time. `None` for a
-    /// runtime without schedules.
+    /// The function that recomputes the next instants of schedules by the store's present time. `None` for a runtime
+    /// without schedules.
     pub(crate) follow_clock: Option<Arc<FollowClock>>,
 }
 

@@ -1,15 +1,15 @@
-//! Notices steps of the store's clock. It compares the store's clock with a steady clock, which does not step.
+//! Notices steps of the store's clock by a comparison with a steady clock, which does not step.
 
 use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// The least length of a step that is noticed, apart from the permitted drift between the store's clock and the steady
+/// A step is noticed if it is longer than this time plus the permitted drift between the store's clock and the steady
 /// clock.
 const LEAST: Duration = Duration::from_millis(500);
-/// The divisor that gives the permitted drift between the store's clock and the steady clock. The drift is the time
-/// between two comparisons, divided by this number: 200 millionths. Clocks of two machines drift apart by less, even if
-/// nobody corrects them.
+/// The divisor of the permitted drift between the store's clock and the steady clock. The permitted drift is the time
+/// between two comparisons divided by this number, that is, 200 millionths of the time. The clocks of two machines
+/// drift apart by less, even if they are not synchronised.
 const DRIFT: u32 = 5_000;
 /// The greatest time between two readings of the steady clock that count as one moment. The store's clock is read
 /// between the two readings. With more time between the readings, all clocks are read again.
@@ -45,7 +45,8 @@ impl Steps {
         store: impl Fn() -> UtcMillis,
         steady: impl Fn() -> Timestamp,
     ) -> Option<Step> {
-        // If the thread was interrupted between the readings, the difference would look like a step. So it reads again.
+        // If the thread was interrupted between the readings, the difference would look like a step. So the clocks are
+        // read again.
         let (shown, at) = (0..READINGS).find_map(|_| {
             let (before, shown, after) = (steady(), store(), steady());
             (after - before <= ONE_MOMENT).then_some((shown, before))

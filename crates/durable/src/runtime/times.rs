@@ -5,8 +5,7 @@ use core::time::Duration;
 
 const BOUNDS: usize = 20;
 
-/// A distribution of durations. The distribution has the number of durations, their sum, their maximum, and a count for
-/// each bucket.
+/// A distribution of durations: their number, their sum, their maximum, and a count for each bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Times {
@@ -47,7 +46,7 @@ impl Times {
         Duration::from_secs(86_400),
     ];
 
-    /// Returns each bound with the number of times up to this bound. The numbers are cumulative, as in the buckets of a
+    /// Returns each bound with the number of times up to this bound. The counts are cumulative, as in the buckets of a
     /// Prometheus histogram.
     ///
     /// ```

@@ -1,4 +1,4 @@
-//! Makes occurrences that the plan does not call for now: by a trigger, or by a backfill of past instants.
+//! Makes occurrences on request: by a trigger, or by a backfill of past instants.
 
 use super::key::ScheduleKey;
 use super::schedules::Schedules;
@@ -11,8 +11,8 @@ use crate::timer::Timer;
 use tourbillon_words::UtcMillis;
 
 impl Schedules {
-    /// Makes an occurrence that is due now, in addition to the occurrences of the plan. The schedule may be paused, and
-    /// another occurrence need not have ended. Returns the id of the new occurrence.
+    /// Makes an occurrence that is due now, in addition to the occurrences of the plan, even if the schedule is paused
+    /// or another occurrence has not ended. Returns the id of the new occurrence.
     ///
     /// # Errors
     ///
@@ -99,9 +99,10 @@ impl Schedules {
         Ok(stored.progress.instants(&stored.schedule, after, until, limit)?.len())
     }
 
-    /// Makes the occurrences of at most `limit` instants after `after` and up to `until`. Instants after now are left
-    /// out. The occurrences are due at once. The id of an occurrence follows from its instant. So an instant gets no
-    /// second occurrence while its first occurrence is stored, or within an hour after the first occurrence ended.
+    /// Makes occurrences for at most `limit` instants after `after` and up to `until`. Future instants are left out.
+    /// The occurrences are due at once. The id of an occurrence is computed from its instant, so an instant does not
+    /// get a second occurrence while its first occurrence is stored, or within an hour after the first occurrence
+    /// ended.
     ///
     /// # Errors
     ///

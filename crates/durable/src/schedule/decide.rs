@@ -1,4 +1,4 @@
-//! Makes the decisions of schedules. A decision determines which of the instants that have come get occurrences.
+//! Makes the decisions of schedules. A decision determines which instants, of those that have come, get occurrences.
 
 use super::instants::{ScheduleInstants, just_before};
 use super::{Missed, Overlap, Progress, Schedule};
@@ -7,17 +7,16 @@ use crate::plan::PlanError;
 use core::time::Duration;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of instants that get occurrences, are skipped or are queued by a single decision. Missed
+/// The greatest number of instants to which a single decision gives occurrences, or which it skips or queues. Missed
 /// instants without an occurrence do not count.
 pub const MOST_AT_ONCE: usize = 100;
 /// The greatest number of missed instants that get occurrences with [`Missed::All`]. If more instants were missed, only
-/// the latest get occurrences.
+/// the latest ones get occurrences.
 pub const MOST_CAUGHT_UP: u64 = 10_000;
-/// The greatest difference between the clocks of processes that share a store. If a decision's moment is further in the
-/// future, a clock that was ahead made the decision.
+/// The greatest difference between the clocks of processes that share a store. If the moment of a decision is further
+/// in the future, the decision was made while the clock was ahead.
 pub(super) const SLACK: Duration = Duration::from_secs(1);
-/// The pause between two checks whether the last occurrence has ended. A schedule makes the checks while an instant
-/// waits in its queue.
+/// The pause between two checks whether the last occurrence has ended, while an instant is queued.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The result of a decision about the instants that have come.
@@ -61,8 +60,9 @@ impl Progress {
         })
     }
 
-    /// Computes the progress after the rule was changed from `before` to `after`. The counters stay, and instants that
-    /// have passed do not come again. If the plan, the start and the end stay, instants without a decision also stay.
+    /// Computes the progress after the rule was changed from `before` to `after`. The counters do not change, and
+    /// instants that have passed do not come again. If the plan, the start and the end are unchanged, passed instants
+    /// without a decision still get one.
     ///
     /// # Errors
     ///
@@ -92,10 +92,10 @@ impl Progress {
         Ok(Self { next, paused: false, fault: None, ..progress })
     }
 
-    /// Corrects a schedule's progress that was stored while the clock was ahead. The next instant of such a progress is
-    /// later than the first instant after now. Returns `None` if the progress needs no correction. The counters stay.
-    /// An instant may have got its occurrence while the clock was ahead, and come again now. The instant gets no second
-    /// occurrence within an hour after its first occurrence ended.
+    /// Returns the corrected progress of a schedule whose progress was stored while the clock was ahead, or `None` if
+    /// the progress needs no correction. A progress needs a correction if its next instant is later than the first
+    /// instant after now. The counters do not change. An instant that got its occurrence while the clock was ahead may
+    /// come again now. It does not get a second occurrence within an hour after its first occurrence ended.
     ///
     /// # Errors
     ///
@@ -112,8 +112,8 @@ impl Progress {
         Ok(is_behind.then_some(Self { next: first, ..progress }))
     }
 
-    /// Returns the progress without moments that are in the future at `now`. A clock that was ahead has set such
-    /// moments.
+    /// Returns the progress without the moments that are later than `now` by more than [`SLACK`], which were set while
+    /// the clock was ahead.
     fn without_future(mut self, now: UtcMillis) -> Self {
         let latest = now + SLACK;
         let is_past = |moment: &UtcMillis| *moment <= latest;
@@ -124,14 +124,14 @@ impl Progress {
         self
     }
 
-    /// Returns the moment up to which all instants of the schedule have passed: the last instant with a decision, or
-    /// now, whichever is later. Before the schedule's start, the start counts as now.
+    /// Returns the moment up to which all instants of the schedule have passed: the last instant with a decision, the
+    /// millisecond before the start, or now, whichever is latest.
     fn passed(&self, schedule: &Schedule, now: UtcMillis) -> UtcMillis {
         let now = just_before_start(schedule, now);
         self.last_scheduled.map_or(now, |last| last.max(now))
     }
 
-    /// Decides about the instants that have come at `now`. An occurrence becomes due at its instant plus `offset`.
+    /// Decides about the instants that have come at `now`. An occurrence is due at its instant plus `offset`.
     /// `is_under_way` is true if the last occurrence has not ended.
     ///
     /// # Errors
@@ -141,9 +141,8 @@ impl Progress {
     /// # Time complexity
     ///
     /// At most [`MOST_AT_ONCE`] instants get occurrences. If more instants have come, the next decision is due at once.
-    /// Missed instants are counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED). For a fixed period a division
-    /// counts them, otherwise they are counted one by one. [`Missed::All`] searches for the last [`MOST_CAUGHT_UP`]
-    /// missed instants.
+    /// Missed instants are counted up to [`MOST_COUNTED`](crate::plan::MOST_COUNTED): by a division for a fixed period,
+    /// otherwise one by one. [`Missed::All`] searches for the last [`MOST_CAUGHT_UP`] missed instants.
     pub fn decide(
         &self,
         schedule: &Schedule,
@@ -212,8 +211,7 @@ impl Progress {
     }
 }
 
-/// Returns the moment after which the schedule's first instant comes: now, or the millisecond before the start,
-/// whichever is later.
+/// Returns now or the millisecond before the schedule's start, whichever is later.
 fn just_before_start(schedule: &Schedule, now: UtcMillis) -> UtcMillis {
     schedule.start.map_or(now, |start| now.max(just_before(start)))
 }

@@ -14,13 +14,13 @@ pub struct Occurrence {
     pub instant: Option<UtcMillis>,
     /// The local time that the plan calls for, without an offset.
     pub planned: Box<str>,
-    /// The local time at the instant, with its offset. `None` without an instant.
+    /// The local time at the instant, with its offset. `None` if there is no instant.
     pub local: Option<Box<str>>,
     /// The clock change that affects the instant. `None` if no clock change affects the instant.
     pub change: Option<ClockChange>,
 }
 
-/// The parsed form of a schedule's plan. The parsed form computes instants without parsing the plan again.
+/// The parsed form of a schedule's plan, which computes instants without parsing the plan again.
 pub(super) struct ScheduleInstants {
     instants: Instants,
     /// The moment from which fixed periods are counted: the start of the schedule, or else its creation.
@@ -29,8 +29,8 @@ pub(super) struct ScheduleInstants {
     end: Option<UtcMillis>,
 }
 
-/// The number of a schedule's instants before a moment. Also the last instant before the moment, and the first instant
-/// that is not before the moment.
+/// The number of a schedule's instants before a moment, with the last instant before the moment and the first instant
+/// that is not before it.
 pub(super) struct Passed {
     pub(super) count: u64,
     pub(super) last: Option<UtcMillis>,
@@ -44,7 +44,7 @@ impl ScheduleInstants {
         Ok(Self { instants: schedule.plan.instants()?, anchor: start.unwrap_or(created), start, end })
     }
 
-    /// Returns the schedule's first instant after `moment`. Returns `None` if there is no further instant.
+    /// Returns the schedule's first instant after `moment`, or `None` if there is no further instant.
     pub(super) fn next_after(&self, moment: UtcMillis) -> Option<UtcMillis> {
         // An instant exactly at the start is permitted, so the search begins a millisecond before the start.
         let moment = self.start.map_or(moment, |start| moment.max(just_before(start)));
@@ -86,10 +86,10 @@ impl ScheduleInstants {
         Passed { count, last, next }
     }
 
-    /// Returns a moment from which on at most `most` instants come before `moment`. With a fixed period, exactly `most`
-    /// instants come. With crowded instants of a calendar, fewer may come. Returns `None` if at most `most` instants
-    /// lie between `first` and `moment`. `first` must be an instant of the schedule. Instants of calendars are at least
-    /// a second apart.
+    /// Returns the moment at which the last `most` instants before `moment` begin. For a calendar, the result may be
+    /// somewhat later, and so may leave out the first of these instants. Returns `None` if at most `most` instants lie
+    /// between `first` and `moment`. `first` must be an instant of the schedule. The instants of a calendar are at
+    /// least a second apart.
     pub(super) fn beginning_of_last(
         &self,
         most: u64,
@@ -128,8 +128,8 @@ impl ScheduleInstants {
         Some(back(few))
     }
 
-    /// Returns the schedule's last instant before `moment`. `from` must be an instant of the schedule. No result is
-    /// earlier than `from`.
+    /// Returns the schedule's last instant before `moment`. `from` must be an instant of the schedule, and is the
+    /// earliest possible result.
     fn last_before(&self, from: UtcMillis, moment: UtcMillis) -> Option<UtcMillis> {
         let (end, mut span, mut last) = (just_before(moment), 1_000_u64, Some(from));
         loop {
@@ -145,7 +145,7 @@ impl ScheduleInstants {
         }
     }
 
-    /// Returns the schedule's next `count` instants after `moment`, in the form for a preview.
+    /// Returns the schedule's first `count` instants after `moment`, in the form for a preview.
     fn occurrences(&self, moment: UtcMillis, count: usize) -> Vec<Occurrence> {
         let Instants::Calendar(calendar) = &self.instants else {
             let next = |at: &UtcMillis| self.next_after(*at);
@@ -168,7 +168,7 @@ impl ScheduleInstants {
         let mut shown: Vec<_> = shown.take_while(is_within).collect();
         if self.end.is_some() {
             // A local time that is skipped has no instant to compare with the end. If no later instant is before the
-            // end, it may lie after the end, and is dropped.
+            // end, the skipped time may lie after the end, and is dropped.
             while shown.last().is_some_and(|last| last.instant.is_none()) {
                 shown.pop();
             }
@@ -200,8 +200,8 @@ fn shown_occurrence(one: &tourbillon_calendar::Occurrence) -> Occurrence {
 
 impl Schedule {
     /// Returns the next `count` instants after `moment`, in order. `created` is the moment at which the schedule is
-    /// created. The list also has the local times that a clock change skips. Skipped local times have no instant, and
-    /// do not count.
+    /// created. The list also contains the local times that a clock change skips. They have no instant, and do not
+    /// count.
     ///
     /// # Errors
     ///
@@ -234,7 +234,7 @@ impl Schedule {
 }
 
 impl Progress {
-    /// Returns at most `limit` instants after `after` and up to `until`. A backfill makes occurrences for them.
+    /// Returns at most `limit` instants after `after` and up to `until`, for which a backfill makes occurrences.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Defines the names of schedules. Computes their jitter and the namespaces of their timers.
+//! Defines the names of schedules, and computes from them the schedules' jitter and the namespaces of their timers.
 
 use crate::id::TimerId;
 use crate::policy::Policy;
@@ -8,10 +8,9 @@ use uuid::Uuid;
 
 /// The prefix of the namespaces in which the schedules' own timers are stored.
 pub(super) const NAMESPACES: &str = "/schedules/";
-/// The namespace of the UUIDs from which the schedules' jitters are computed. The name of a schedule determines its
-/// UUID.
+/// The namespace of the UUIDs that are computed from the names of schedules. A schedule's UUID determines its jitter.
 const JITTERS: Uuid = Uuid::from_u128(0x2f6a_0c39_5d1e_4b8a_9a57_31c6_e0f4_7d22);
-/// The character between the namespace and the key in the name of a schedule. So the namespace and the key must not
+/// The character between the namespace and the key in the name of a schedule. Neither the namespace nor the key may
 /// contain this character.
 const BETWEEN: char = '\u{1f}';
 const LONGEST_NAMESPACE: usize = 64;
@@ -61,7 +60,7 @@ impl ScheduleKey {
         format!("schedule:{}", self.key).into()
     }
 
-    /// Returns whether the namespace and the key have permitted lengths and characters.
+    /// Returns true if the namespace and the key have permitted lengths and characters.
     pub(super) fn is_valid(&self) -> bool {
         let is_name = !self.key.is_empty() && self.key.len() <= LONGEST_KEY && !self.key.contains(BETWEEN);
         is_name && self.namespace.len() <= LONGEST_NAMESPACE && !self.namespace.contains(BETWEEN)
@@ -72,7 +71,7 @@ impl ScheduleKey {
     }
 
     /// Returns the time from an instant of the schedule to the due moment of its occurrence. The time is less than
-    /// `window`. The same schedule and window always give the same time.
+    /// `window`, and always the same for the same name and window.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,17 +1,17 @@
 //! Makes timers at the instants of a rule, until the rule is removed.
 //!
-//! A schedule is stored as a timer of a kind of its own, which is due at the schedule's next instant. The delivery of
-//! this timer is the schedule's *decision*. It determines which of the instants that have come get timers, the
-//! *occurrences*. A single transaction stores the occurrences and the schedule's next state. So no instant is forgotten
-//! after a restart, and a repeated delivery makes the same occurrences under the same ids.
+//! A schedule is stored as a timer of a special kind, which is due at the schedule's next instant. The delivery of this
+//! timer is a *decision* of the schedule. The decision determines which of the instants that have come get a timer of
+//! their own, an *occurrence*. A single transaction stores the occurrences and the schedule's next state. So a restart
+//! loses no instant, and a repeated delivery makes the same occurrences under the same ids.
 //!
 //! In a [`Series`](crate::plan::Series) the next occurrence comes only after the end of the last occurrence. A schedule
 //! goes on while its occurrences are delivered, fail or die. [`Overlap`] decides about an instant that comes while an
 //! occurrence has not ended. [`Missed`] decides about instants that passed while no process ran.
 //!
-//! The instants follow the store's present clock. If the clock was ahead for a while, decisions of that time could keep
-//! the schedule waiting for too long. So [`Progress::followed`] computes the next instant again in three cases: at the
-//! start of a runtime with these schedules, after each step of the clock back, and at a change or a resume.
+//! The instants follow the store's present clock. If the clock was ahead for a while, a decision of that time has set
+//! the next instant too late. So [`Progress::followed`] recomputes the next instant in three cases: at the start of a
+//! runtime with these schedules, after each step back of the clock, and at a change or a resume.
 //!
 //! [`decide`](Progress::decide) contains all rules, and uses neither a store nor a clock. [`Schedules`] does everything
 //! else.
@@ -50,19 +50,19 @@ pub struct Schedule {
     /// The rule for instants that passed while no process ran.
     #[serde(default)]
     pub missed: Missed,
-    /// The greatest lateness of a decision about an instant. An instant that waits longer for a decision counts as
-    /// missed. 10 s by default.
+    /// The greatest lateness of a decision about an instant. An instant whose decision is later counts as missed. 10 s
+    /// by default.
     #[serde(default = "default_grace")]
     pub grace: Duration,
     /// The rule for an instant that comes while the last occurrence has not ended.
     #[serde(default)]
     pub overlap: Overlap,
-    /// The length of a window that begins at each instant. An instant's occurrence becomes due in its window. All
-    /// occurrences of a schedule are late by the same time, which follows from the schedule's name. Zero by default.
+    /// The length of the window, from each instant on, in which the instant's occurrence becomes due. All occurrences
+    /// of a schedule have the same place in their windows, which is computed from the schedule's name. Zero by default.
     #[serde(default)]
     pub jitter: Duration,
-    /// The start of the schedule: no instant is earlier. Fixed periods are counted from the start, or without a start
-    /// from the creation of the schedule.
+    /// The start of the schedule: no instant is earlier. Fixed periods are counted from the start. `None` if the
+    /// schedule has no start; fixed periods are then counted from its creation.
     #[serde(default)]
     pub start: Option<UtcMillis>,
     /// The last moment at which the schedule may have an instant. `None` if the schedule does not end.
@@ -113,10 +113,10 @@ pub struct Progress {
     /// queued.
     #[serde(default)]
     pub last_scheduled: Option<UtcMillis>,
-    /// The moment at which the last occurrence was stored. `None` before the first occurrence.
+    /// The moment at which the last occurrence was created. `None` before the first occurrence.
     #[serde(default)]
     pub last_fired: Option<UtcMillis>,
-    /// The id of the last occurrence that follows the plan.
+    /// The id of the last occurrence that follows the plan. `None` before the first such occurrence.
     #[serde(default)]
     pub last_occurrence: Option<TimerId>,
     /// The instant that waits until the last occurrence ends ([`Overlap::QueueOne`]). `None` if no instant waits.
@@ -135,11 +135,11 @@ pub struct Progress {
     /// The number of occurrences that triggers and backfills have made.
     #[serde(default)]
     pub asked: u64,
-    /// Whether the schedule is paused.
+    /// True while the schedule is paused.
     #[serde(default)]
     pub paused: bool,
-    /// The reason why the plan is not valid any more, for example because its time zone is unknown. `None` if the plan
-    /// is valid.
+    /// The reason why the plan is no longer valid, for example because its time zone is unknown. `None` if the plan is
+    /// valid.
     #[serde(default)]
     pub fault: Option<Box<str>>,
 }

@@ -1,4 +1,4 @@
-//! Handles the deliveries of the timers that store schedules. Each such delivery is a decision about instants.
+//! Handles the deliveries of the timers that store schedules. Each such delivery is a decision of a schedule.
 
 use super::Progress;
 use super::decide::SLACK;
@@ -18,15 +18,15 @@ use core::cell::Cell;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The number of schedules in each page while all schedules are read.
+/// The number of schedules in a page when all schedules are read.
 const LIST: u32 = 200;
 
 /// The handler of the timers in which schedules are stored.
 pub(super) struct ScheduleRunner(pub(super) Arc<ScheduleStore>);
 
 impl ScheduleRunner {
-    /// Computes the next instants of schedules again if they were computed while the clock was ahead. See
-    /// [`Schedules::follow_clock`](super::Schedules::follow_clock).
+    /// Recomputes the next instants that were computed while the clock was ahead, and returns the number of changed
+    /// schedules. See [`Schedules::follow_clock`](super::Schedules::follow_clock).
     pub(super) fn follow_clock(&self) -> Result<u64, StoreError> {
         let counts = block_on(self.0.store.counts())?;
         let mut namespaces: Vec<&str> =
@@ -41,7 +41,7 @@ impl ScheduleRunner {
                     match self.follow_clock_of(&view.at) {
                         Ok(true) => followed += 1,
                         Err(ScheduleFault::Store(error)) => return Err(error),
-                        // If a plan is not valid any more, the schedule's next decision parks it.
+                        // If a plan is no longer valid, the next decision parks the schedule.
                         Ok(false) | Err(_) => {}
                     }
                 }
@@ -54,11 +54,11 @@ impl ScheduleRunner {
         Ok(followed)
     }
 
-    /// Computes the next instant of a schedule again if it was computed while the clock was ahead. Returns whether the
-    /// next instant has changed.
+    /// Recomputes the next instant of a schedule if it was computed while the clock was ahead. Returns true if the
+    /// schedule has changed.
     fn follow_clock_of(&self, at: &ScheduleKey) -> Result<bool, ScheduleFault> {
         let is_ahead = |stored: &Stored, now| match stored.progress {
-            // When such a schedule is resumed, its next instant is computed again.
+            // When such a schedule is resumed, its next instant is recomputed.
             Progress { paused: true, .. } | Progress { fault: Some(_), .. } => Ok(None),
             _ => stored.progress.followed(&stored.schedule, now),
         };
@@ -84,7 +84,7 @@ impl ScheduleRunner {
         Ok(true)
     }
 
-    /// Handles the delivery of a timer that stores a schedule: decides about the instants that have come.
+    /// Decides about the instants of the schedule whose timer is delivered.
     pub(super) fn deliver(&self, delivery: &Delivery) -> Verdict {
         let name = delivery.namespace.strip_prefix(NAMESPACES).zip(delivery.key.as_deref());
         let Some((namespace, key)) = name else { return Verdict::Dead("this is not a schedule".into()) };
@@ -104,8 +104,8 @@ impl ScheduleRunner {
         }
     }
 
-    /// Makes the decision of a schedule whose timer is being delivered, and stores the result. Another process may have
-    /// changed the schedule, and so have stored a new timer. Then this function changes nothing.
+    /// Makes the decision of a schedule whose timer is being delivered, and stores the result. If another process has
+    /// changed the schedule, and so has stored a new timer, this method changes nothing.
     fn act(&self, at: &ScheduleKey, timer: TimerId, stored: Stored) -> Result<Verdict, StoreError> {
         let mode = IfPresent::ReplaceOnly(timer);
         let now = self.0.store.now();
@@ -164,8 +164,8 @@ impl ScheduleRunner {
         Ok(Verdict::Done)
     }
 
-    /// Returns whether the schedule's last occurrence has not ended. A dead occurrence counts as ended. A pending
-    /// occurrence that was made while the clock was ahead counts as ended, too.
+    /// Returns true if the schedule's last occurrence has not ended. A dead occurrence counts as ended, and so does a
+    /// pending occurrence that was made while the clock was ahead.
     fn is_under_way(&self, stored: &Stored, now: UtcMillis) -> Result<bool, StoreError> {
         let Some(id) = stored.progress.last_occurrence else { return Ok(false) };
         let last = block_on(self.0.store.get(id.into()))?;
@@ -175,8 +175,8 @@ impl ScheduleRunner {
         Ok(last.is_some_and(|last| !matches!(last.state, State::Dead(_)) && !is_ahead(&last)))
     }
 
-    /// Stores the occurrences of a decision and the schedule's new state. Returns false if another process has changed
-    /// the schedule, so the new state was not stored.
+    /// Stores the occurrences of a decision and the schedule's new state. Returns false if the new state was not
+    /// stored, because another process has changed the schedule.
     ///
     /// A store without transactions makes two changes, and a process may end between them. If the occurrences are
     /// delivered at least once, they are stored before the new state: a repeated decision then finds them by their ids.

@@ -20,10 +20,10 @@ use std::sync::{Arc, PoisonError};
 ///
 /// # Several processes
 ///
-/// Several processes that share a store may change and run the same schedules. A changed schedule is stored only if its
-/// timer is still the timer from which the change was computed. So no change is lost, and a removed schedule does not
-/// come back. Once a removal, a pause or a change has returned, no process makes occurrences by the former rule. For
-/// this reason the call waits for a decision under way, for at most ten seconds.
+/// Several processes that share a store may change and run the same schedules. A change is stored only if nobody else
+/// has changed the schedule since it was read. So no change is lost, and a removed schedule does not come back. Once a
+/// call that removes, pauses or changes a schedule has returned, no process makes occurrences by the former rule. To
+/// ensure this, the call waits for a decision under way, for at most ten seconds.
 ///
 /// # Examples
 ///
@@ -64,8 +64,8 @@ impl fmt::Debug for Schedules {
 }
 
 impl Schedules {
-    /// The prefix of the namespaces in which the schedules' own timers are stored. The prefix is followed by the
-    /// namespace of the occurrences. Programs must not keep their own timers in these namespaces.
+    /// The prefix of the namespaces in which the schedules' own timers are stored. The namespace of the occurrences
+    /// follows the prefix. Programs must not store their own timers in these namespaces.
     pub const NAMESPACES: &'static str = NAMESPACES;
     /// The kind of the timers that store schedules.
     pub const KIND: &'static str = KIND;
@@ -77,8 +77,8 @@ impl Schedules {
     }
 
     /// Gives access to the schedules as [`new`](Self::new) does, and calls `observe` for each event after it is stored.
-    /// The function is called under a lock of the schedule. So the function must not block, and must not call methods
-    /// of this value.
+    /// The function is called under a lock of the schedule, so it must not block, and must not call methods of this
+    /// value.
     #[must_use]
     pub fn observed(
         store: Arc<dyn TimerStore>,
@@ -113,9 +113,9 @@ impl Schedules {
             .follow_clock(move || schedules.follow_clock().map(drop))
     }
 
-    /// Computes the next instant again for schedules whose last decision was made while the clock was ahead. Returns
-    /// the number of schedules that changed. A runtime with these schedules makes this call at its start and after each
-    /// step of the clock back. The call reads all schedules.
+    /// Recomputes the next instants of all schedules whose last decisions were made while the clock was ahead. Returns
+    /// the number of schedules that changed. A runtime with these schedules calls this method at its start and after
+    /// each step back of the clock. The call reads all schedules.
     ///
     /// # Errors
     ///
@@ -124,12 +124,12 @@ impl Schedules {
         ScheduleRunner(Arc::clone(&self.0)).follow_clock()
     }
 
-    /// Makes a schedule, or changes the rule and the template of an existing schedule. Returns whether the schedule is
-    /// new, and the schedule. A changed schedule keeps its counters. A paused schedule stays paused.
+    /// Creates a schedule, or changes the rule and the template of an existing schedule. Returns the schedule, with
+    /// true if it is new. A changed schedule keeps its counters, and stays paused if it is paused.
     ///
     /// # Errors
     ///
-    /// Fails if the key or the plan is not valid, or if the store fails.
+    /// Fails if the key or the plan is not valid, if the end is before the start, or if the store fails.
     ///
     /// # Examples
     ///
@@ -159,13 +159,14 @@ impl Schedules {
         self.put_within(at, schedule, template, u64::MAX)
     }
 
-    /// Makes or changes a schedule as [`put`](Self::put) does. A new schedule is made only if the namespace has fewer
-    /// than `most` schedules. Concurrent calls of one process with the same `most` keep this limit. Calls of several
-    /// processes may exceed it.
+    /// Creates or changes a schedule as [`put`](Self::put) does. A new schedule is created only if the namespace has
+    /// fewer than `most` schedules. Concurrent calls in one process keep this limit. Calls in several processes may
+    /// exceed it.
     ///
     /// # Errors
     ///
-    /// Fails as [`put`](Self::put) does, and with [`ScheduleFault::Full`] if the namespace has no room.
+    /// Fails as [`put`](Self::put) does, and with [`ScheduleFault::Full`] if the namespace already has `most`
+    /// schedules.
     ///
     /// # Examples
     ///
@@ -229,7 +230,7 @@ impl Schedules {
         Ok((is_new.get(), view))
     }
 
-    /// Returns the number of schedules in a namespace, as counted by the store.
+    /// Returns the number of schedules in a namespace.
     ///
     /// # Errors
     ///
@@ -328,8 +329,8 @@ impl Schedules {
         self.0.list(namespace, key_prefix, cursor, limit)
     }
 
-    /// Removes a schedule. Returns whether there was a schedule. Its occurrences stay, and can be cancelled by their
-    /// [label](ScheduleKey::label).
+    /// Removes a schedule. Returns false if there was no such schedule. Its occurrences stay, and can be cancelled by
+    /// their [label](ScheduleKey::label).
     ///
     /// # Errors
     ///
@@ -404,7 +405,7 @@ impl Schedules {
         })
     }
 
-    /// Ends the pause of a schedule. If its plan was not valid, tries the plan again.
+    /// Ends the pause of a schedule, or the wait of a schedule whose plan was not valid. Checks the plan again.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Reads and changes schedules in a store, in such a way that no process overwrites another process's change.
+//! Reads and changes schedules in a store. No process overwrites another process's change.
 
 use super::key::{ScheduleKey, namespace_of};
 use super::stored::{Stored, wake_of};
@@ -17,13 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The number of locks for schedules. The hash of a schedule's name selects its lock. So the threads of this process
-/// change a schedule one after the other.
+/// The number of locks for schedules. The hash of a schedule's name selects its lock, so only one thread of this
+/// process changes a schedule at a time.
 const LOCKS: usize = 64;
 /// The number of attempts to change a schedule while other processes keep changing it.
 pub(super) const TURNS: usize = 64;
-/// The longest wait for the end of another process's decision about a schedule. [`LOOK`] is the pause between two
-/// checks.
+/// The longest wait for the end of another process's decision of a schedule. [`LOOK`] is the pause between two checks.
 const SETTLING: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -33,8 +32,8 @@ pub(super) type Observe = dyn Fn(&ScheduleKey, &ScheduleEvent) + Send + Sync;
 pub(super) struct ScheduleStore {
     pub(super) store: Arc<dyn TimerStore>,
     locks: [Mutex<()>; LOCKS],
-    /// The lock for making schedules in a namespace with a limit. A thread takes this lock before the schedule's own
-    /// lock.
+    /// The lock for creating schedules in a namespace with a limit on their number. A thread takes this lock before the
+    /// schedule's own lock.
     pub(super) room: Mutex<()>,
     observe: Option<Box<Observe>>,
 }
@@ -62,7 +61,7 @@ impl ScheduleStore {
         block_on(self.store.apply(ops, durability))
     }
 
-    /// Reads a schedule. Returns the timer that stores the schedule, and the schedule itself.
+    /// Reads a schedule, and returns it with the timer that stores it.
     pub(super) fn load(&self, at: &ScheduleKey) -> Result<(Timer, Stored), ScheduleFault> {
         at.is_valid().then_some(()).ok_or(ScheduleFault::Key)?;
         let timer = block_on(self.store.get(at.address()))?.ok_or(ScheduleFault::NotFound)?;
@@ -91,8 +90,8 @@ impl ScheduleStore {
         Ok(SchedulesPage { schedules: schedules.collect(), next: page.next })
     }
 
-    /// Waits until a delivery of a schedule's former timer has ended. The delivery may run in this process. So the
-    /// caller must hold no lock that the delivery needs.
+    /// Waits until a delivery of a schedule's former timer has ended. The delivery may run in this process, so the
+    /// caller must not hold a lock that the delivery needs.
     pub(super) fn await_end(&self, former: TimerId) -> Result<(), StoreError> {
         let begun = Instant::now();
         while block_on(self.store.get(former.into()))?.is_some() {
@@ -140,8 +139,8 @@ pub(super) fn contended() -> StoreError {
     StoreError::new(StoreErrorKind::Io, format!("others changed the schedule during {TURNS} attempts"))
 }
 
-/// Returns whether the last of several operations has stored the schedule's timer. `outcomes` has the outcomes of the
-/// operations.
+/// Returns true if the last operation has stored the schedule's timer. `outcomes` holds the outcomes of all operations
+/// of the call.
 pub(super) fn has_replaced(outcomes: &[Outcome]) -> bool {
     matches!(outcomes.last(), Some(Outcome::Created(_) | Outcome::Replaced { .. }))
 }

@@ -16,12 +16,12 @@ use tourbillon_words::UtcMillis;
 
 /// The kind of the timers that store schedules.
 pub(super) const KIND: &str = "tourbillon/schedule";
-/// The pause after a failed decision about a schedule, before the decision is tried again.
+/// The pause after a failed decision of a schedule, before the decision is tried again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 const PAUSED: &str = "schedule paused";
 const ENDED: &str = "schedule ended";
-/// The beginning of the reason for which a schedule's timer is parked when the plan is not valid any more.
+/// The prefix of the reason for which a schedule's timer is parked if the plan is no longer valid.
 const FAULT: &str = "schedule: ";
 
 /// The payload of the timer that stores a schedule.
@@ -70,14 +70,14 @@ impl Stored {
         Op::Place(Box::new(timer), mode)
     }
 
-    /// Returns the moment of the schedule's next decision. `None` if no instant is left.
+    /// Returns the moment of the schedule's next decision, or `None` if no instant is left.
     pub(super) fn wake(&self, at: &ScheduleKey, now: UtcMillis) -> Option<UtcMillis> {
         let next = self.progress.next.map(|next| next + at.jitter(self.schedule.jitter));
         next.into_iter().chain(self.progress.queued.map(|_| now)).min()
     }
 
-    /// Converts the stored schedule to the form that callers get, at the moment `now`. `wake` is the moment of the next
-    /// decision.
+    /// Converts the stored schedule to the form that callers get. `wake` is the moment of the next decision, from which
+    /// the lateness at `now` is computed.
     pub(super) fn view(self, at: ScheduleKey, wake: Option<UtcMillis>, now: UtcMillis) -> ScheduleView {
         let Self { schedule, template, progress } = self;
         let is_active = !progress.paused && progress.fault.is_none();
@@ -106,7 +106,7 @@ impl Stored {
     }
 }
 
-/// Returns the moment of the next decision about the schedule that this timer stores. `None` if the schedule has ended.
+/// Returns the moment of the next decision of the schedule that this timer stores, or `None` if the schedule has ended.
 pub(super) fn wake_of(timer: &Timer) -> Option<UtcMillis> {
     match &timer.state {
         State::Parked(reason) if **reason == *ENDED => None,

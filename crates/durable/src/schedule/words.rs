@@ -17,7 +17,7 @@ use tourbillon_words::UtcMillis;
 pub struct Template {
     /// The kind of the timers that the schedule makes.
     pub kind: Box<str>,
-    /// The payload of the timers that the schedule makes. The handler gets it.
+    /// The payload of the timers that the schedule makes, which their handler gets.
     pub payload: Payload,
     /// The labels of the occurrences. Each occurrence also has the label of the schedule.
     #[serde(default)]
@@ -56,7 +56,7 @@ pub struct SchedulesPage {
     pub next: Option<Cursor>,
 }
 
-/// The result of one step of a backfill.
+/// The result of one step of a backfill, which is one call of [`Schedules::backfill`](super::Schedules::backfill).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackfillStep {
@@ -74,13 +74,13 @@ pub struct BackfillStep {
 pub enum ScheduleFault {
     /// The store has no schedule with this name.
     NotFound,
-    /// The key or the namespace is empty, too long, or has the control character U+001F.
+    /// The key is empty, or the key or the namespace is too long or contains the control character U+001F.
     Key,
     /// The schedule's end is before its start.
     EndBeforeStart,
     /// The schedule's plan is not valid.
     Plan(PlanError),
-    /// The namespace already has this number of schedules. The call permits no more.
+    /// The namespace already has this number of schedules, which is the limit that the caller has given.
     Full(u64),
     /// The store failed, with this error.
     Store(StoreError),
@@ -130,15 +130,16 @@ pub enum ScheduleEvent {
     Missed(u64),
     /// Instants were skipped because an occurrence had not ended. The value is their number.
     Skipped(u64),
-    /// The plan is not valid any more, for the reason in this text. The schedule waits until it is changed or resumed.
+    /// The plan is no longer valid, for the reason in this text. The schedule makes no occurrences until it is changed
+    /// or resumed.
     Parked(Box<str>),
     /// The schedule has no further instant.
     Ended,
-    /// The next instant was computed again. The old instant had been computed while the clock was ahead.
+    /// The next instant was recomputed, because it had been computed while the clock was ahead.
     Followed {
         /// The former next instant. `None` if the schedule had ended.
         from: Option<UtcMillis>,
-        /// The next instant as it was computed again.
+        /// The recomputed next instant.
         to: UtcMillis,
     },
 }

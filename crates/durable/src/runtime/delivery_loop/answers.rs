@@ -56,8 +56,8 @@ impl DeliveryLoop<'_> {
         reporter.emit(&Event::Ended { attempt, at, ending, took, phase, next, due: *next_due });
     }
 
-    /// Sends a renewal of leases to the store. The call renews the leases of all deliveries under way. The call also
-    /// renews the leases of deliveries whose ends the store has not confirmed.
+    /// Asks the store to renew the leases of all deliveries that are under way, and of all deliveries whose ends the
+    /// store has not confirmed.
     pub(super) fn renew(&mut self) {
         let leases = {
             let mut state = self.runtime.lock();
@@ -74,13 +74,13 @@ impl DeliveryLoop<'_> {
         self.renewals.poll(&mut Context::from_waker(&self.waker));
     }
 
-    /// Handles the store's answer to a renewal of leases. Then ends the expired leases, because their holders are gone.
+    /// Handles the store's answer to a renewal of leases. Then ends the expired leases, whose holders are gone.
     pub(super) fn reap(&mut self, renewed: Renewed) {
         let runtime = self.runtime;
         let lost = match &renewed.lost {
             Ok(lost) => lost,
             Err(error) => {
-                // After a failed renewal no lease is ended: the handlers go on.
+                // After a failed renewal, no lease is ended, and the handlers go on.
                 runtime.reporter.store_failed(error);
                 let rest = self.renewals.backoff.next();
                 return self.launcher.set_renewal_in(rest);

@@ -12,8 +12,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Makes pauses that stay well below the length of a lease. So the loop renews leases in time once the store
-    /// answers again.
+    /// Makes pauses of at most an eighth of `lease`, so that the loop renews leases in time once the store answers
+    /// again.
     pub(super) fn new(lease: Duration) -> Self {
         Self { last: Duration::ZERO, longest: LONGEST.min(lease / 8) }
     }

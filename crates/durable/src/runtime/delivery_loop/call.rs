@@ -16,7 +16,7 @@ impl<T> Call<T> {
     }
 }
 
-/// Returns the error that a call returns after a panic of the store.
+/// Returns the error of a call during which the store panicked.
 pub(super) fn store_panicked() -> StoreError {
     StoreError::new(StoreErrorKind::Unknown, "the store panicked")
 }

@@ -1,10 +1,10 @@
-//! Keeps the rate, the pauses and the numbers of claims.
+//! Keeps the state of claims from one claim of timers to the next.
 
 use super::backoff::Backoff;
 use crate::runtime::catch_up::CatchUp;
 use crate::runtime::settings::Settings;
 
-/// The rate, the pauses and the numbers of claims, which the delivery loop keeps from one claim of timers to the next.
+/// The rate, the pauses and the numbers of the delivery loop's claims.
 pub(super) struct Claims {
     pub(super) catch_up: CatchUp,
     /// The pauses after failed claims of timers.
@@ -12,7 +12,7 @@ pub(super) struct Claims {
     /// The number of the last claim. If the answer to the claim is lost, the store finds the claim's timers by this
     /// number.
     number: u64,
-    /// Whether the last claim took parked timers for a caller. False if the last claim took due timers.
+    /// True if the last claim took parked timers for a caller, false if it took due timers.
     pub(super) was_fetch: bool,
 }
 

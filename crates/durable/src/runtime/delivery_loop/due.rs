@@ -12,7 +12,7 @@ use tourbillon_words::UtcMillis;
 const CLAIM: u32 = 512;
 /// The number of payload bytes after which a claim takes no further timer.
 const CLAIM_BYTES: u64 = 4 << 20;
-/// The longest time from now to which the alarm for the next claim is set.
+/// The longest time for which the alarm of the next claim is set.
 const LONGEST_ALARM: Duration = Duration::from_secs(365 * 86_400);
 
 fn limit(timers: u32) -> Limit {
@@ -20,8 +20,8 @@ fn limit(timers: u32) -> Limit {
 }
 
 impl DeliveryLoop<'_> {
-    /// Unparks the timers of each kind that has a handler now. The timers were parked while no runtime had a handler
-    /// for their kind.
+    /// Unparks, for each kind that has a handler now, the timers that were parked while no runtime had a handler for
+    /// the kind.
     pub(super) fn put_back_known_kinds(&mut self) {
         let runtime = self.runtime;
         for kind in runtime.kinds() {
@@ -108,8 +108,8 @@ impl DeliveryLoop<'_> {
         self.begin(claimed.leased, claimed.now);
     }
 
-    /// Begins the deliveries of claimed timers. The end of a timer's last delivery may still be on its way to the
-    /// store. Then the new delivery waits until the store has answered that end (C2).
+    /// Begins the deliveries of claimed timers. If the end of a timer's last delivery is still on its way to the store,
+    /// the new delivery waits until the store has answered that end (C2).
     fn begin(&mut self, leased: Vec<Leased>, now: UtcMillis) {
         for leased in leased.into_iter().filter_map(|leased| self.ends.keep(leased)) {
             self.launcher.begin(leased, now);

@@ -54,7 +54,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tourbillon_words::UtcMillis;
 
-/// The greatest number of ends of deliveries that are sent to the store in a single call, a batch.
+/// The greatest number of ends of deliveries in a batch, which a single call sends to the store.
 const BATCH: usize = 4_096;
 
 /// The end of a delivery that the store has confirmed, with the outcome in the store.
@@ -66,11 +66,11 @@ pub(super) struct Stored {
     pub(super) next_due: Option<UtcMillis>,
 }
 
-/// The store's answers to ends of deliveries, for the delivery loop. The store has confirmed some ends, and the other
-/// ends are lost.
+/// Ends of deliveries that the store has confirmed, and ends that are lost.
 #[derive(Default)]
 pub(super) struct Answered {
-    /// The batches of ends of deliveries, in order. `Ok` has ends that the store has confirmed, `Err` has lost ends.
+    /// The batches of ends of deliveries, in order. `Ok` holds ends that the store has confirmed, `Err` holds lost
+    /// ends.
     pub(super) batches: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     /// The claimed timers whose deliveries waited for the ends in `batches`. The deliveries may begin now (C2).
     pub(super) free: Vec<Leased>,
@@ -128,13 +128,12 @@ pub(super) struct Ends {
     reports: FuturesUnordered<Report>,
     answered: Vec<Result<Vec<Stored>, Vec<DeliveryEnd>>>,
     errors: Vec<StoreError>,
-    /// The number of ends of deliveries that this value keeps. The store has not answered some of the ends, and the
-    /// loop has not taken back the others.
+    /// The number of ends of deliveries in this value: ends that the store has not answered, and answered ends that the
+    /// loop has not taken yet.
     count: usize,
     /// The timers for which this value keeps an end of a delivery. Empty if the store has no parts (C2).
     ids: HashSet<TimerId>,
-    /// Claimed timers, by id, whose new deliveries wait. The store has not answered the end of the timer's last
-    /// delivery (C2).
+    /// Claimed timers, by id, whose new deliveries wait for the store's answer to the end of the last delivery (C2).
     kept: HashMap<TimerId, Vec<Leased>>,
     is_stopping: bool,
 }
@@ -158,19 +157,19 @@ impl Ends {
         }
     }
 
-    /// Returns whether the store has parts. Each part answers to ends of deliveries by itself (C4).
+    /// Returns true if the store has parts, each of which answers ends of deliveries by itself (C4).
     pub(super) fn has_parts(&self) -> bool {
         self.store_parts > 0
     }
 
-    /// Returns whether a new end of a delivery can be sent to the store at once. If the result is false, a new end may
-    /// wait for the answer to an earlier batch.
+    /// Returns false if a new end of a delivery must wait for the answer to an earlier batch. With several parts of the
+    /// store, returns true, because the new end may be for an idle part.
     pub(super) fn sends_at_once(&self) -> bool {
         self.parts.is_empty() || self.store_parts > 1
     }
 
-    /// Returns the number of ends of deliveries that this value keeps. The store has not answered some of the ends, and
-    /// the loop has not taken back the others.
+    /// Returns the number of ends of deliveries that the store has not answered, or whose answers the loop has not
+    /// taken yet.
     pub(super) fn count(&self) -> usize {
         self.count
     }
@@ -189,13 +188,13 @@ impl Ends {
         !self.answered.is_empty()
     }
 
-    /// Returns the moment at which the oldest unfinished call at the store began. A pause after an error counts like a
-    /// call. `None` without a call or a pause.
+    /// Returns the moment at which the oldest unfinished call at the store began, or `None` if there is no call. A
+    /// pause after an error counts like a call.
     pub(super) fn since(&self) -> Option<Instant> {
         self.parts.values().map(|part| part.since).min()
     }
 
-    /// Returns the moment at which the first pause after an error is over. `None` if there is no pause.
+    /// Returns the moment at which the first pause after an error ends, or `None` if there is no pause.
     pub(super) fn first_rest(&self) -> Option<Instant> {
         let rest = |part: &Part| match part.state {
             PartState::AtStore => None,
@@ -211,8 +210,8 @@ impl Ends {
         deliveries.map(|delivery| (delivery.id, delivery.token))
     }
 
-    /// Takes ends of deliveries. Makes a call for each part of the store that has neither a call nor a pause now. The
-    /// calls reach the store at the next [`poll`](Self::poll).
+    /// Takes over ends of deliveries. For each part of the store that has no call and no pause, prepares a call with
+    /// the part's ends. The calls reach the store at the next [`poll`](Self::poll).
     pub(super) fn take(&mut self, ends: Vec<DeliveryEnd>) {
         let has_parts = self.has_parts();
         let mut idle = Vec::new();
@@ -242,7 +241,7 @@ impl Ends {
         idle.into_iter().for_each(|number| self.send(number));
     }
 
-    /// Makes a call with the next batch of ends for a part of the store. If no end for the part waits, forgets the
+    /// Prepares a call with the next batch of ends for a part of the store. If no end for the part waits, forgets the
     /// part.
     fn send(&mut self, number: u32) {
         let Some(part) = self.parts.get_mut(&number) else { return };
@@ -325,8 +324,8 @@ impl Ends {
         self.kept.clear();
     }
 
-    /// Takes out the ends of deliveries that the store has confirmed or that are lost. Also returns the claimed timers
-    /// that waited for these ends.
+    /// Removes and returns the ends of deliveries that the store has confirmed or that are lost. Also returns the
+    /// claimed timers that waited for these ends.
     pub(super) fn take_answered(&mut self) -> Answered {
         let batches = core::mem::take(&mut self.answered);
         let mut free = Vec::new();
@@ -344,13 +343,13 @@ impl Ends {
         Answered { batches, free }
     }
 
-    /// Takes out the errors that the store has returned.
+    /// Removes and returns the errors that the store has returned.
     pub(super) fn take_errors(&mut self) -> Vec<StoreError> {
         core::mem::take(&mut self.errors)
     }
 
-    /// Keeps a claimed timer back while the store has not answered an end of this timer. Returns the timer if the store
-    /// has answered all its ends.
+    /// Keeps a claimed timer back while the store has not answered an end of this timer. Returns the timer if there is
+    /// no such end.
     pub(super) fn keep(&mut self, leased: Leased) -> Option<Leased> {
         if !self.ids.contains(&leased.timer.id) {
             return Some(leased);
@@ -387,8 +386,8 @@ fn report(store: Arc<dyn TimerStore>, ends: &[DeliveryEnd], durability: Durabili
     })
 }
 
-/// Returns the phase of the timer that `op` stores again after its claim has removed it. `None` if `op` stores no timer
-/// again.
+/// Returns the phase of the timer that `op` stores again after its claim has removed it, or `None` if `op` is another
+/// operation.
 fn phase_of(op: &Op) -> Option<Phase> {
     match op {
         Op::Return(timer, _) => Some(timer.state.phase()),
@@ -397,7 +396,7 @@ fn phase_of(op: &Op) -> Option<Phase> {
 }
 
 /// Returns the timer that is delivered next after a delivery has ended: the same timer, or the next occurrence of its
-/// series.
+/// series. Returns `None` if no delivery follows.
 fn next_delivery(id: TimerId, returned: Option<Phase>, outcome: &Outcome) -> Option<TimerId> {
     let (phase, next) = match (returned, outcome) {
         (Some(phase), _) => (phase, None),

@@ -16,8 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The least time from now to the ring of an alarm that is set to the end of a lease. The alarm is for a renewal of
-/// leases.
+/// The least time until the renewal alarm rings if it is set to the end of a lease.
 const LEAST_REST: Duration = Duration::from_millis(50);
 
 /// Begins deliveries, sets their timeouts, and sets the alarm for the next renewal of leases.
@@ -37,7 +36,7 @@ enum Obstacle {
 }
 
 impl<'a> Launcher<'a> {
-    /// Makes a launcher of deliveries. Returns `None` if the runtime has no alarms yet.
+    /// Makes a launcher of deliveries, or returns `None` if the runtime has no alarms yet.
     pub(super) fn new(runtime: &'a Arc<Runtime>, threads: &'a Threads) -> Option<Self> {
         Some(Self { runtime, alarms: runtime.alarms()?, threads })
     }

@@ -149,7 +149,7 @@ impl<'a> DeliveryLoop<'a> {
             renewals: Renewals::new(Arc::clone(store), runtime.claimant),
         };
         this.put_back_known_kinds();
-        // The store's clock may have stepped back while no process ran, so plans are computed again.
+        // The store's clock may have stepped back while no process ran, so the plans are recomputed.
         runtime.follow_clock(threads);
         while let Some(step) = this.next() {
             runtime.note_step(threads);

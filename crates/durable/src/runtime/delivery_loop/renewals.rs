@@ -70,13 +70,13 @@ impl Renewals {
         Self { store, claimant, stage: RenewalStage::Idle, backoff: Backoff::new(claimant.lease) }
     }
 
-    /// Returns whether the store has not answered a renewal of leases, or the loop has not taken the answer yet.
+    /// Returns true from the sending of a renewal of leases until the loop takes the store's answer.
     pub(super) fn is_in_progress(&self) -> bool {
         !matches!(self.stage, RenewalStage::Idle)
     }
 
-    /// Returns the moment at which the present renewal of leases was sent. `None` if no renewal waits for the store's
-    /// answer.
+    /// Returns the moment at which the present renewal of leases was sent, or `None` if no renewal waits for the
+    /// store's answer.
     pub(super) fn since(&self) -> Option<Instant> {
         match self.stage {
             RenewalStage::AtStore { since, .. } => Some(since),
@@ -105,7 +105,7 @@ impl Renewals {
         }
     }
 
-    /// Takes the store's answer to the last renewal of leases. Returns `None` if there is no answer yet.
+    /// Takes the store's answer to the last renewal of leases, or returns `None` if there is no answer.
     pub(super) fn take_answered(&mut self) -> Option<Renewed> {
         match core::mem::take(&mut self.stage) {
             RenewalStage::Answered(renewed) => Some(renewed),

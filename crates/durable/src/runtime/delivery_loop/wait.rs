@@ -20,11 +20,11 @@ enum Choice {
     Step(Step),
     /// The delivery loop must poll its calls at the store.
     Drive,
-    /// The delivery loop must give back all deliveries under way. The time that a stop of the runtime leaves to
-    /// deliveries is over.
+    /// The delivery loop must give back all deliveries under way, because the time that the stop of the runtime allows
+    /// them is over.
     GiveBack,
-    /// The delivery loop must give up the ends of deliveries that the store has not answered. A lease's length has
-    /// passed after the time that a stop of the runtime leaves to deliveries.
+    /// The delivery loop must give up the ends of deliveries that the store has not answered, because their leases have
+    /// expired since the stop of the runtime.
     GiveUp,
     Sleep {
         wakes: Wakes,
@@ -34,8 +34,8 @@ enum Choice {
 }
 
 impl DeliveryLoop<'_> {
-    /// Waits until the delivery loop has a step to make, and returns the step. Returns `None` when the runtime is
-    /// stopped and the store has answered all ends of deliveries.
+    /// Waits until the delivery loop has a step to make, and returns the step. Returns `None` once the runtime is
+    /// stopped and all ends of deliveries are answered or given up.
     pub(super) fn next(&mut self) -> Option<Step> {
         let runtime = self.runtime;
         loop {
@@ -83,8 +83,8 @@ impl DeliveryLoop<'_> {
             if is_settled && self.ends.count() == 0 {
                 return Choice::Ended;
             }
-            // After the stop no lease is renewed. A lease's length later all leases have expired, so the ends are
-            // useless.
+            // No lease is renewed after `patience`. A lease's length later all leases have expired, so the ends are
+            // given up.
             let last = match is_settled {
                 true => patience.checked_add(self.runtime.settings.lease),
                 false => Some(patience),
@@ -144,8 +144,8 @@ impl DeliveryLoop<'_> {
         }
     }
 
-    /// Polls the calls of the delivery loop at the store. If `takes_ends` is true, first sends the ends of deliveries
-    /// that wait.
+    /// Polls the calls of the delivery loop at the store. If `takes_ends` is true, first sends the waiting ends of
+    /// deliveries.
     pub(super) fn drive(&mut self, takes_ends: bool) {
         let (ends, is_stopping) = {
             let mut state = self.runtime.lock();
@@ -214,9 +214,9 @@ impl DeliveryLoop<'_> {
     }
 }
 
-/// Returns whether the delivery loop must poll its calls at the store. The reason is a call that has made progress, a
-/// pause that is over, or a stop of the runtime. If `takes_ends` is true, ends of deliveries that wait to be sent
-/// count, too.
+/// Returns true if the delivery loop must poll its calls at the store, because a call has made progress, a pause is
+/// over, or the runtime was stopped. If `takes_ends` is true, an end of a delivery that waits to be sent is a reason,
+/// too.
 fn has_calls(ends: &Ends, state: &RuntimeState, takes_ends: bool) -> bool {
     state.requests.poll
         || takes_ends && !state.settled.ends.is_empty()
@@ -243,8 +243,8 @@ fn sleep(runtime: &Runtime, mut state: MutexGuard<'_, RuntimeState>, wakes: Wake
     state.wakes = Wakes::default();
 }
 
-/// Settles all deliveries under way, and gives their timers back to the store. Returns the settlements of the
-/// deliveries. The caller must wake the settlements.
+/// Ends all deliveries under way, and gives their timers back to the store. Timers that are delivered at most once are
+/// not given back. Returns the deliveries' settlements, which the caller must wake.
 fn give_all_back(state: &mut RuntimeState) -> Vec<Arc<Settlement>> {
     let mut settled = Vec::new();
     for delivery in state.deliveries.take_all() {

@@ -1,13 +1,13 @@
-//! Notices steps of the store's clock, and has the plans of schedules computed again after a step back.
+//! Notices steps of the store's clock, and recomputes the plans of schedules after a step back.
 //!
 //! Whenever the loop acts, it compares the store's clock with a steady clock. A store can announce that its clock has
 //! stepped, which makes the loop act at once. Without an announcement the loop notices a step when it next acts, or
 //! when the program asks for a comparison.
 //!
-//! A *plan* is the next instant of a schedule. Some plans were computed while the store's clock was ahead. At the
-//! start, and after a step back, a worker computes these plans again. At most one worker does so at a time. The worker
-//! repeats its work if the clock steps back again during the work. If the store fails, the worker repeats its work
-//! after a pause. [`Plans`] has the states.
+//! A *plan* is the next instant of a schedule. A plan that was computed while the store's clock was ahead is too late
+//! after a step back. So a worker recomputes the plans at the start and after each step back. At most one such worker
+//! exists at a time. If the clock steps back again during the work, the worker repeats the work. If the store fails,
+//! the worker repeats the work after a pause. [`Plans`] has the states.
 
 use super::plans::Plans;
 use super::{Runtime, RuntimeState};
@@ -16,11 +16,11 @@ use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 
-/// The pause after an error of the store. Then the worker that computes schedules again makes its next attempt.
+/// The pause after an error of the store, before the worker that recomputes schedules tries again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Runtime {
-    /// Wakes the delivery loop if the store's clock has stepped. A comparison with the steady clock shows the step.
+    /// Compares the store's clock with the steady clock. Wakes the delivery loop if the store's clock has stepped.
     pub(crate) fn look_at_clock(&self) {
         let has_stepped = {
             let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,8 +32,8 @@ impl Runtime {
         }
     }
 
-    /// Reports a step of the store's clock that came after the last call of this method. After a step back, starts a
-    /// worker that computes the next instants of schedules again.
+    /// Reports a step of the store's clock, if one came after the last call of this method. After a step back, starts a
+    /// worker that recomputes the next instants of schedules.
     pub(crate) fn note_step(self: &Arc<Self>, threads: &Threads) {
         let step = {
             let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,8 +46,8 @@ impl Runtime {
         }
     }
 
-    /// Starts a worker that computes the next instants of schedules again, by the store's present time. Does nothing if
-    /// such a worker runs already.
+    /// Starts a worker that recomputes the next instants of schedules by the store's present time. If such a worker
+    /// already exists, it repeats its work instead.
     pub(crate) fn follow_clock(self: &Arc<Self>, threads: &Threads) {
         let Some(follow) = self.settings.follow_clock.clone() else { return };
         {
@@ -68,16 +68,15 @@ impl Runtime {
     }
 }
 
-/// The worker that computes the next instants of schedules again. The worker runs on a thread of the runtime, or waits
-/// for a free thread.
+/// The worker that recomputes the next instants of schedules. The worker runs on a thread of the runtime, or waits for
+/// a free thread.
 struct Following {
     runtime: Arc<Runtime>,
     is_at_it: bool,
 }
 
 impl Following {
-    /// Returns whether the worker must compute the next instants of schedules now. If the result is false, the worker
-    /// has ended.
+    /// Returns true if the worker must recompute the next instants of schedules now. Otherwise the worker ends.
     fn begins(&mut self) -> bool {
         let mut state = self.runtime.lock();
         self.is_at_it = state.plans == Plans::Stale && !state.is_stopping();

@@ -34,8 +34,8 @@ impl Deliveries {
         self.under_way.get_mut(&number)
     }
 
-    /// Takes a delivery out of the deliveries under way, so that the caller settles it. Returns `None` if the delivery
-    /// is no longer under way.
+    /// Removes a delivery from the deliveries under way. The caller must settle the delivery. Returns `None` if the
+    /// delivery is no longer under way.
     pub(crate) fn remove(&mut self, number: u64) -> Option<UnderWay> {
         self.under_way.remove(&number)
     }
@@ -48,7 +48,7 @@ impl Deliveries {
         self.under_way.values()
     }
 
-    /// Returns whether no delivery is under way. Handlers may still run.
+    /// Returns true if no delivery is under way. Handlers may still run.
     pub(crate) fn is_empty(&self) -> bool {
         self.under_way.is_empty()
     }

@@ -16,8 +16,8 @@ pub(crate) struct UnderWay {
     pub(crate) id: TimerId,
     pub(crate) token: Token,
     pub(crate) settlement: Arc<Settlement>,
-    /// The timer as it was before the claim, if the timer is delivered at most once. `None` for other timers. The claim
-    /// has removed the timer, so the runtime reports no end to the store.
+    /// For a timer that is delivered at most once: the timer as it was before its claim, which has removed it from the
+    /// store. The store gets no end of such a delivery, unless the timer must be stored again. `None` for other timers.
     pub(crate) unstored: Option<Box<Timer>>,
     /// The number of the delivery, which is unique in this runtime.
     pub(crate) number: u64,
@@ -29,7 +29,7 @@ pub(crate) struct UnderWay {
     pub(crate) key: Option<Box<str>>,
     /// The moment at which the handler was called, by the runtime's clock. `None` before the call.
     pub(crate) begun: Option<Timestamp>,
-    /// Whether the handler has snoozed a timer that the store had removed at its claim.
+    /// True if the handler has snoozed a timer that its claim had removed from the store.
     pub(crate) is_snoozed: bool,
     /// The data for an observer's events. `None` if the program has no observer.
     pub(crate) observed: Option<Observed>,

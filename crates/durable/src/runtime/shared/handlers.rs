@@ -1,4 +1,4 @@
-//! Answers the calls to the runtime that come from the handlers' threads.
+//! Handles the calls that the handlers' threads make to the runtime.
 
 use super::delivery::{DeliveryEnd, UnderWay};
 use super::settle::ended_unstored;
@@ -11,7 +11,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use tourbillon_words::UtcMillis;
 
-/// The pause before a timer is delivered again because an executor has dropped the work of its handler.
+/// The pause before a timer is delivered again after an executor has dropped the work of its handler.
 const DROPPED: Duration = Duration::from_secs(1);
 
 impl Supervisor for Runtime {
@@ -50,8 +50,8 @@ impl Supervisor for Runtime {
         let at = self.store.now();
         let mut state = self.lock();
         state.deliveries.leave(number);
-        // A timer may be due whose namespace had used up its share of the handlers. This handler's return makes room
-        // for the timer.
+        // A claim may have left due timers because their namespace had used up its share of the handlers. The return of
+        // this handler makes room for such a timer.
         state.requests.look |= state.backlog.is_withheld;
         let dropped = state.deliveries.remove(number);
         let settlement = dropped.as_ref().map(|delivery| Arc::clone(&delivery.settlement));

@@ -1,4 +1,4 @@
-//! Holds the state that the threads of a runtime share: the loop, the workers, the engine's thread, the callers of
+//! Holds the state that the threads of a runtime share: the loop, the workers, the engine's thread, and the callers of
 //! [`Timers`](crate::Timers).
 
 mod clocks;
@@ -36,7 +36,7 @@ pub(super) const REAP: u32 = 1_000;
 /// The longest time for which a stop of the runtime waits for handlers.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400 * 365);
 
-/// The clocks of a runtime. The store has another clock.
+/// The clocks of a runtime. The store has a clock of its own.
 pub(super) struct Clocks {
     /// The clock of the runtime's engine, by which alarms and timeouts count down.
     pub(super) alarms: Arc<dyn Clock>,
@@ -57,17 +57,17 @@ pub(crate) struct Runtime {
     pub(super) changed: Condvar,
 }
 
-/// The numbers that show how busy a runtime is now.
+/// The present load of a runtime.
 pub(crate) struct Load {
     /// The number of handlers that have not returned.
     pub(crate) running: usize,
     /// The number of handlers that still run although their deliveries have ended, for example because the handler's
     /// time is over.
     pub(crate) overrun: usize,
-    /// The due moment of the first pending timer, as the last claim found it.
+    /// The due moment of the first pending timer, as the last claim found it. `None` if no timer was pending.
     pub(crate) next_due: Option<UtcMillis>,
-    /// The time for which the delivery loop has waited for the store's answer to its oldest call. Any call counts, and
-    /// so do reports of ends of deliveries and renewals of leases. `None` if the loop waits for no answer.
+    /// The time for which the delivery loop has waited for the answer to its oldest call at the store. `None` if the
+    /// loop waits for no answer.
     pub(crate) stuck_for: Option<Duration>,
 }
 
@@ -141,8 +141,9 @@ impl Runtime {
         self.changed.notify_all();
     }
 
-    /// Makes the delivery loop claim timers that are parked for `reason`. The answer is the number of claimed timers,
-    /// or `None` if the store cannot claim by a reason.
+    /// Makes the delivery loop claim `wanted` timers that are parked for `reason`, or up to `most` timers if enough
+    /// timers remain for other processes. The answer is the number of claimed timers, or `None` if the store cannot
+    /// claim by a reason.
     pub(super) fn fetch(
         &self,
         reason: Box<str>,
@@ -205,7 +206,7 @@ impl Runtime {
     }
 
     /// Waits until no timer is due, no handler runs, and the store has confirmed all ends of deliveries. Waits for at
-    /// most `patience`. Returns whether the runtime became idle in this time.
+    /// most `patience`. Returns true if the runtime became idle in this time.
     pub(super) fn await_idle(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut state = self.lock();
@@ -220,7 +221,7 @@ impl Runtime {
         }
     }
 
-    /// Returns whether a thread of the runtime runs a handler or computes schedules. The thread may then never end its
+    /// Returns true if a thread of the runtime runs a handler or computes schedules. Such a thread might never end its
     /// work.
     pub(super) fn is_occupied(&self) -> bool {
         let state = self.lock();

@@ -1,4 +1,4 @@
-//! Records whether plans are computed by the store's present clock. A plan is the next instant of a schedule.
+//! Records whether plans are right for the present time of the store's clock. A plan is the next instant of a schedule.
 //!
 //! | plans | begins with | ends with |
 //! |---|---|---|
@@ -17,7 +17,7 @@ pub(crate) enum Plans {
 }
 
 impl Plans {
-    /// Returns whether a worker computes the next instants of schedules, or waits for a thread to do so.
+    /// Returns true if a worker computes the next instants of schedules, or waits for a thread to do so.
     pub(crate) fn is_following(self) -> bool {
         self != Self::Followed
     }

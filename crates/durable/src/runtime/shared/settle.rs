@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tourbillon::Timestamp;
 use tourbillon_words::UtcMillis;
 
-/// A moment, as the runtime's clock and the store's clock show it at the same time.
+/// The present moment by the runtime's clock and by the store's clock.
 #[derive(Clone, Copy)]
 struct Now {
     /// The moment by the runtime's clock. This clock does not step.
@@ -101,8 +101,8 @@ impl Runtime {
     }
 }
 
-/// Returns the timer that must be stored again, because its handler has snoozed it until `moment`. The store had
-/// removed the timer at its claim. Returns `None` if the state machine does not permit the snooze.
+/// Returns the timer to store again after its handler has snoozed it until `moment`, or `None` if the state machine
+/// does not permit the snooze. The claim had removed the timer from the store.
 fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Option<Timer> {
     let lease = Lease { token, until: UtcMillis::MAX, withdrawn: None };
     let deliveries = timer.deliveries.saturating_add(1);
@@ -113,7 +113,7 @@ fn snoozed(timer: &Timer, token: Token, moment: UtcMillis, now: UtcMillis) -> Op
     }
 }
 
-/// Makes the event for the end of a delivery. The store has already removed the delivery's timer.
+/// Makes the event for the end of a delivery whose claim has already removed the timer from the store.
 pub(crate) fn ended_unstored(
     attempt: Arc<Attempt>,
     at: UtcMillis,
@@ -123,7 +123,7 @@ pub(crate) fn ended_unstored(
     Event::Ended { attempt, at, ending, took, phase: Phase::Done, next: None, due: None }
 }
 
-/// Cuts the text of an error to its first 500 bytes, so that a handler's text does not make the timer's record long.
+/// Cuts the text of an error to its first 500 bytes, so that a handler cannot make the timer's record long.
 fn shorten(error: Box<str>) -> Box<str> {
     const MOST: usize = 500;
     if error.len() <= MOST {

@@ -41,7 +41,7 @@ pub(crate) enum Activity {
     /// The thread chooses its next step, or sleeps.
     #[default]
     Choosing,
-    /// The thread calls the observer, a function of the program, with events.
+    /// The thread passes events to the observer.
     Emitting,
     /// The thread makes a step that calls the store. The step began at `since`.
     AtStore { since: Instant },
@@ -52,9 +52,9 @@ pub(crate) enum Activity {
 /// wake the loop: a stop, and a call at the store that must be polled. While the loop is awake, both fields are true.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wakes {
-    /// Whether the end of a delivery wakes the delivery loop.
+    /// True if the end of a delivery wakes the delivery loop.
     pub(crate) on_ends: bool,
-    /// Whether a request of another thread wakes the delivery loop. The end of a delivery does not count as a request.
+    /// True if a request of another thread wakes the delivery loop. The end of a delivery does not count as a request.
     pub(crate) on_requests: bool,
 }
 
@@ -67,9 +67,9 @@ impl Default for Wakes {
 /// The requests that other threads make to the delivery loop.
 #[derive(Default)]
 pub(crate) struct Requests {
-    /// Whether a call at the store may have made progress. The delivery loop must then poll its calls.
+    /// True if a call at the store may have made progress: the delivery loop must poll its calls.
     pub(crate) poll: bool,
-    /// Whether timers may be due. The delivery loop must then claim due timers.
+    /// True if timers may be due: the delivery loop must claim due timers.
     pub(crate) look: bool,
     pub(crate) renewal: RenewalAlarm,
     pub(crate) fetches: VecDeque<Fetch>,
@@ -111,10 +111,11 @@ pub(crate) struct Settled {
 pub(crate) struct Unanswered {
     /// The number of ends of deliveries that the delivery loop has taken and that the store has not confirmed yet.
     pub(crate) ends: usize,
-    /// Whether a renewal of leases is in progress. The end of expired leases, which follows a renewal, counts, too.
+    /// True while a renewal of leases is in progress. The call that ends expired leases after a renewal is a part of
+    /// it.
     pub(crate) is_renewing: bool,
-    /// The moment at which the oldest unanswered call began. Reports of ends of deliveries and renewals of leases count
-    /// as calls. The pause after a failed report counts like a call. `None` if the delivery loop waits for no answer.
+    /// The moment at which the oldest unanswered report of ends or renewal of leases began. The pause after a failed
+    /// report counts like a report. `None` if the delivery loop waits for no answer.
     pub(crate) since: Option<Instant>,
 }
 
@@ -124,7 +125,7 @@ pub(crate) struct Backlog {
     pub(crate) has_claimed: bool,
     /// The due moment of the first pending timer. `None` if no timer is pending.
     pub(crate) next_due: Option<UtcMillis>,
-    /// Whether a claim has left due timers in the store because their namespaces had used up their shares of the
+    /// True if a claim has left due timers in the store because their namespaces had used up their shares of the
     /// handlers.
     pub(crate) is_withheld: bool,
 }
@@ -134,7 +135,7 @@ impl RuntimeState {
         self.stage != Stage::Running
     }
 
-    /// Returns whether the runtime has nothing to do: no timer is due, no handler runs, and the store has answered all
+    /// Returns true if the runtime has nothing to do: no timer is due, no handler runs, and the store has answered all
     /// calls.
     pub(crate) fn is_idle(&self, now: UtcMillis) -> bool {
         let is_clear = !self.backlog.is_withheld && self.backlog.next_due.is_none_or(|due| due > now);

@@ -90,7 +90,7 @@ pub enum Changed {
     NotFound,
 }
 
-/// The progress of a cancel by label, after the present batch of timers.
+/// The progress of a cancel by label, after a batch of timers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {

@@ -12,8 +12,8 @@ use tourbillon_words::UtcMillis;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {
-    /// Creates a timer, see [`Timers::schedule_bytes`]. The durability of the batch counts. The durability of the
-    /// timer's own description is ignored.
+    /// Creates a timer, see [`Timers::schedule_bytes`]. The durability of the batch applies, and the durability in
+    /// `spec` is ignored.
     Schedule {
         /// The kind of the new timer.
         kind: Box<str>,
@@ -60,8 +60,8 @@ pub enum Effect {
     Changed(Changed),
 }
 
-/// The kind of change that an operation makes. The kind selects the variant of [`Effect`] that the operation's outcome
-/// becomes.
+/// The kind of an operation's change. It selects the variant of [`Effect`] into which the operation's outcome is
+/// converted.
 #[derive(Clone, Copy)]
 enum EffectKind {
     Placed,
@@ -85,18 +85,18 @@ impl Timers {
 
     /// Makes at most [`MOST_CHANGES`](Self::MOST_CHANGES) changes in one transaction, in their order. Each change sees
     /// the changes before it. No other caller's change and no claim comes between two changes of the batch. If the
-    /// process dies, either all changes are made or none. Returns once all changes have the durability. The answers are
-    /// in the order of the changes.
+    /// process dies, either all changes are made or none. Returns once all changes have this durability. The answers
+    /// are in the order of the changes.
     ///
-    /// A limit or another timer's key may refuse a change. The other changes are still made. All delays count from the
-    /// same moment. Each payload may be as long as the [`limits`](crate::Builder::limits) permit, and the store writes
-    /// all payloads at once. So a caller that takes batches from outside must limit their bytes.
+    /// If a change is refused, because of a limit or another timer's key, the other changes are still made. All delays
+    /// count from the same moment. Each payload may be as long as the [`limits`](crate::Builder::limits) permit, and
+    /// the store writes all payloads at once. So a caller that takes batches from outside must limit their bytes.
     ///
     /// # Errors
     ///
     /// Fails if there are too many changes ([`StoreErrorKind::Limit`]), or if the store fails. Then no change has been
-    /// made. Only after an error of the kind [`Unknown`](StoreErrorKind::Unknown) the changes may have been made. Then
-    /// the batch may be repeated if the caller has chosen the ids of its timers.
+    /// made. The exception is an error of the kind [`Unknown`](StoreErrorKind::Unknown), after which the changes may
+    /// have been made. A caller that has chosen the ids of its timers can then repeat the batch.
     ///
     /// # Cancellation
     ///

@@ -241,7 +241,7 @@ impl Timers {
     /// The greatest number of timers that one call of [`unpark`](Self::unpark) makes pending.
     pub const MOST_UNPARKED: u32 = 1_000;
 
-    /// Makes timers pending again that were parked for this reason ([`Verdict::Park`]). The call takes at most `limit`
+    /// Makes timers that were parked for this reason ([`Verdict::Park`]) pending again. The call takes at most `limit`
     /// timers, and at most [`MOST_UNPARKED`](Self::MOST_UNPARKED), in one transaction. Timers with the earliest due
     /// moments come first. Afterwards they are claimed like other timers: timers that are late by more than 5 s come at
     /// the [`catch_up_rate`](crate::Builder::catch_up_rate).
@@ -293,12 +293,12 @@ impl Timers {
         block_on(self.unpark(reason, limit))
     }
 
-    /// Delivers in this process due timers that are parked for this reason. Timers with the earliest due moments come
-    /// first. A store that several processes share searches all its parts.
+    /// Claims due timers that are parked for this reason, and delivers them in this process. Timers with the earliest
+    /// due moments come first. A store that several processes share searches all its parts.
     ///
-    /// Takes up to `wanted` timers. Takes more, up to `most`, if at least the same number remains for other processes.
-    /// Takes fewer timers if fewer handlers can begin at once ([`concurrency`](crate::Builder::concurrency)). Returns
-    /// the number of timers that were claimed. A store that cannot claim parked timers unparks timers instead, and the
+    /// Takes up to `wanted` timers. Takes more, up to `most`, if at least as many timers remain for other processes.
+    /// Takes fewer if fewer handlers can begin at once ([`concurrency`](crate::Builder::concurrency)). Returns the
+    /// number of timers that were claimed. A store that cannot claim parked timers unparks timers instead, and the
     /// result is their number.
     ///
     /// The call waits until a handler can begin. A handler that still sees the reason parks its timer again.

@@ -26,8 +26,8 @@ const OVERDUE: Duration = Duration::from_secs(10);
 /// The handle of a runtime: stores, changes and lists timers, from any thread. The handle can be cloned. A handle does
 /// not keep the runtime alive.
 ///
-/// Calls that reach the store are futures for any executor. The most frequent calls also exist in a form that waits on
-/// the calling thread. The names of this form end with `_blocking`.
+/// Calls that reach the store are futures for any executor. The most frequent calls also have a form that waits on the
+/// calling thread: its name ends with `_blocking`.
 #[derive(Clone)]
 pub struct Timers {
     pub(super) runtime: Arc<Runtime>,
@@ -52,8 +52,8 @@ impl Timers {
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the timer may have been stored. If the caller has chosen the timer's id, it may store
-    /// the timer again.
+    /// If the future is dropped, the timer may have been stored. If the caller has chosen the timer's id, it can safely
+    /// store the timer again.
     ///
     /// # Examples
     ///
@@ -186,7 +186,7 @@ impl Timers {
         Arc::clone(self.store())
     }
 
-    /// Returns the runtime's counters, counted from its start, and its present numbers.
+    /// Returns the runtime's metrics: counters since its start, and present values.
     ///
     /// ```
     /// # use pollster::block_on;
@@ -209,7 +209,8 @@ impl Timers {
         Stats { running, overrun, next_due, ..self.runtime.reporter.stats() }
     }
 
-    /// Returns the present fault of the runtime. If the runtime has several faults, the result is the worst fault.
+    /// Returns the present fault of the runtime. If the runtime has several faults, the result is the one that
+    /// [`Health`] lists first.
     ///
     /// ```
     /// use tourbillon_durable::Health;
@@ -240,10 +241,10 @@ impl Timers {
     }
 
     /// Waits until no stored timer is due, no handler runs, and the store has confirmed the ends of all deliveries. The
-    /// call waits for at most `patience`, by the system's monotonic clock. Returns whether the runtime became idle. The
+    /// call waits for at most `patience`, by the system's monotonic clock. Returns true if the runtime became idle. The
     /// call is for tests, after a step of a manual clock. On a clock that runs, a timer without a delay is not due at
-    /// once, but within the next millisecond. A timer with [`Spec::at`](crate::Spec::at) and a moment of the past is
-    /// due at once.
+    /// once, but within the next millisecond. A timer whose moment ([`Spec::at`](crate::Spec::at)) has passed is due at
+    /// once.
     ///
     /// ```
     /// # use pollster::block_on;
@@ -268,9 +269,9 @@ impl Timers {
         self.runtime.look();
     }
 
-    /// Compares the store's clock with the steady clock, and claims due timers if the store's clock has stepped. The
-    /// method is for systems whose kernel does not announce steps. There a program calls the method every few seconds.
-    /// A comparison costs about 100 ns.
+    /// Compares the store's clock with a clock that does not step, and claims due timers if the store's clock has
+    /// stepped. The method is for systems whose kernel does not announce steps: a program there calls it every few
+    /// seconds. A comparison costs about 100 ns.
     pub fn look_at_clock(&self) {
         self.runtime.look_at_clock();
     }

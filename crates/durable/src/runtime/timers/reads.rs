@@ -7,7 +7,7 @@ use crate::timer::{Address, Timer};
 use tourbillon_words::UtcMillis;
 
 impl Timers {
-    /// Returns the stored timer with this key or id. Returns `None` if there is no such timer.
+    /// Returns the stored timer with this key or id, or `None` if there is no such timer.
     ///
     /// # Errors
     ///
@@ -135,10 +135,10 @@ impl Timers {
     }
 
     /// Counts pending timers by the time until they are due. The spans of time grow: timers that are due, timers due
-    /// within a minute, and so on, up to ten years and later. The stores of this crate keep a number for each hour. For
-    /// the spans up to an hour they read timers of this hour and the next hour, at most the first 50,000. The call
-    /// takes a few milliseconds with ten million timers. If these two hours have more timers, the spans after the last
-    /// timer that was read are not exact.
+    /// within a minute, and so on, up to ten years and later. The stores of this crate keep a count for each hour. For
+    /// the spans up to an hour, they read the timers of the present hour and the next hour, but at most the first
+    /// 50,000. If these two hours have more timers, the spans after the last timer that was read are not exact. The
+    /// call takes a few milliseconds with ten million timers.
     ///
     /// # Errors
     ///
@@ -163,8 +163,8 @@ impl Timers {
         self.store().horizon().await
     }
 
-    /// Checks the store's structure, and returns its faults. The result is empty if the store has no fault. Reads the
-    /// whole store.
+    /// Checks the store's structure, and returns its faults. The result is empty if the store has no fault. The call
+    /// reads the whole store.
     ///
     /// # Errors
     ///

@@ -28,9 +28,9 @@ use tourbillon_durable::{
 /// transaction that begins with `BEGIN IMMEDIATE` waits for the other writer instead. The store waits, too: while a
 /// transaction that has written is open, no timer is claimed and no delivery ends.
 ///
-/// [`wake`](Self::wake) notifies the store of the same process of the commit, so that the timer is delivered within
+/// [`wake`](Self::wake) notifies the store in this process of the commit, so that the timer is delivered within
 /// milliseconds of its due moment. Without a wake, and in other processes, the store finds the timer at its next look,
-/// which follows after [`LOOK`](crate::LOOK) at most.
+/// at most [`LOOK`](crate::LOOK) later by default.
 ///
 /// # Examples
 ///
@@ -68,7 +68,7 @@ use tourbillon_durable::{
 pub struct Transactional {
     clock: Arc<dyn Clock>,
     limits: Limits,
-    /// The store of this process that [`wake`](Self::wake) notifies of commits, or `None` without a store.
+    /// The store in this process that [`wake`](Self::wake) notifies of commits, or `None` without a store.
     store: Option<Arc<Shared>>,
 }
 
@@ -142,8 +142,8 @@ impl Transactional {
         placed.map_err(|reason| ScheduleError { reason, payload: spec.into_payload() })
     }
 
-    /// Cancels the timer with an id or key in the connection's transaction. After [`Cancelled::Cancelled`], no delivery
-    /// of the timer begins after the commit. After a rollback, the timer is unchanged.
+    /// Cancels the timer with an id or key in the connection's transaction. With [`Cancelled::Cancelled`], no delivery
+    /// of the timer begins from the commit on. After a rollback, the timer is unchanged.
     ///
     /// # Errors
     ///

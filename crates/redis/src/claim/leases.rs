@@ -21,8 +21,8 @@ use tourbillon_durable::timer::{Timer, TimerId};
 
 /// The length of a claim's token in bytes. In the hash of tokens, a withdrawal mark follows the token.
 const TOKEN: usize = 16;
-/// The greatest number of ended leases that a script lists in most cases. Each shard of the script gets an equal part
-/// of this number, rounded up.
+/// The number of ended leases for which a reap asks a script. The number is divided equally between the script's
+/// shards, and rounded up.
 const AT_ONCE: usize = 1_000;
 /// The greatest number of ended leases that a reap asks one shard to list.
 const MOST_EXPIRED: usize = 100_000;
@@ -60,8 +60,8 @@ impl Leases {
         Self { deployment, node, held, transactions }
     }
 
-    /// Decodes the record of a timer that a claim has leased. Moves a record that cannot be read to the quarantine and
-    /// returns `None`.
+    /// Decodes the record of a timer that a claim has leased. Moves an unreadable record to the quarantine and returns
+    /// `None`.
     pub(super) async fn read_leased(
         &self,
         shard: Shard,
@@ -267,7 +267,7 @@ impl Leases {
         }
     }
 
-    /// Returns about `each` ended leases of each shard, and moves records that cannot be read to the quarantine.
+    /// Returns about `each` ended leases of each shard, and moves unreadable records to the quarantine.
     async fn expired(&self, shards: Vec<Shard>, each: usize) -> Result<Expired, StoreError> {
         let calls = self.deployment.topology.groups(shards).into_iter().map(|group| {
             let keys = self.deployment.keys(&group, [Part::Records, Part::Tokens, Part::Leases]);

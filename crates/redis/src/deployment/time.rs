@@ -12,7 +12,7 @@ const AGE: Duration = Duration::from_secs(10);
 
 /// The clock by which a deployment decides which timers are due.
 pub(crate) enum Time {
-    /// The server's clock. This process estimates its time, never behind the server.
+    /// The server's clock, whose time this process estimates.
     Server(Mutex<Measured>),
     /// A clock that the caller provides for tests.
     Test(Arc<dyn Clock>),

@@ -15,7 +15,7 @@
 use crate::layout::{Layout, Shard};
 use std::collections::BTreeMap;
 
-/// Says whether the shards are on one server or spread over a cluster.
+/// The place of the shards: on one server, or spread over a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
     OneServer,
@@ -23,7 +23,7 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// Returns the topology of a link, from whether the link is connected to a cluster.
+    /// Returns `Cluster` for a link to a cluster, and `OneServer` for any other link.
     pub(crate) fn new(is_cluster: bool) -> Self {
         if is_cluster { Self::Cluster } else { Self::OneServer }
     }

@@ -31,7 +31,7 @@ pub(crate) struct Plan {
 }
 
 /// Checks the server, or each primary of a cluster: version, kind, behaviour when memory is full, persistence, and
-/// clock. Does not read a deployment, as [`RedisBuilder::check`](crate::RedisBuilder::check) does.
+/// clock. Reads no deployment; [`RedisBuilder::check`](crate::RedisBuilder::check) also checks the deployment.
 ///
 /// If the connection fails, the report contains a refusal. The future can be polled without a runtime.
 ///

@@ -28,7 +28,7 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 pub(crate) struct Dial {
     connect: Connect,
-    /// The primary, by the events that the Sentinels report.
+    /// The primary that the events of the Sentinels name.
     roles: Arc<Roles>,
 }
 
@@ -63,12 +63,12 @@ impl Dial {
         Ok(dial)
     }
 
-    /// Returns the record of the primary that the Sentinels report.
+    /// Returns the record of the primary that the events of the Sentinels name.
     pub(crate) fn roles(&self) -> &Arc<Roles> {
         &self.roles
     }
 
-    /// Returns the servers that the settings name. Their text is for messages.
+    /// Returns the servers that the settings name.
     pub(crate) fn servers(&self) -> &Servers {
         &self.connect.servers
     }

@@ -81,7 +81,7 @@ impl Keeper {
         }
     }
 
-    /// Takes the connection that the attempt `attempt` has made out of use, unless it has been replaced. The next call
+    /// Takes out of use the connection that the attempt `attempt` has made, unless it has been replaced. The next call
     /// then waits for a new connection.
     pub(crate) async fn doubt(&self, attempt: u64) {
         // While there is a handle, the task ends only with its runtime.

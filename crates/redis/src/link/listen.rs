@@ -27,7 +27,8 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// The longest time for an attempt to connect and subscribe, including the questions to the Sentinels.
 const ATTEMPT: Duration = Duration::from_secs(15);
 
-/// Reports the end of a subscription when it is dropped, even if the subscription's future is dropped.
+/// Dropping this value reports the end of a subscription, so the end is reported even if the subscription's future is
+/// dropped.
 struct Hearing(Arc<Ear>);
 
 impl Drop for Hearing {

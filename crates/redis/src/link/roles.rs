@@ -14,7 +14,7 @@ const FRESH: Duration = Duration::from_secs(3);
 /// Identifies a server by the host and port under which the Sentinels know the server.
 pub(crate) type Named = (Box<str>, u16);
 
-/// The primary, by the events of the Sentinels.
+/// The primary that the events of the Sentinels name, and the time for which they hold calls back.
 #[derive(Debug)]
 pub(crate) struct Roles {
     /// The moment until which calls are held back because a failover is under way, or `None` before the first failover.

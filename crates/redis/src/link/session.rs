@@ -218,8 +218,8 @@ impl Link for Session {
 }
 
 impl Caller {
-    /// Runs a script. Sends a script that has surely not run again, until it runs or the settings' `patience` is over.
-    /// If the script may have run, returns the error.
+    /// Runs a script. After an attempt in which the script has surely not run, sends it again until the settings'
+    /// `patience` is over. If the script may have run, returns the error.
     async fn run(&self, call: &Call) -> Result<(Value, Option<Arc<Witness>>), LinkError> {
         let end = Instant::now() + self.patience;
         let key = call.keys.first().map(Vec::as_slice);

@@ -9,7 +9,7 @@ use core::time::Duration;
 use tourbillon::Timestamp;
 use tourbillon_durable::UtcMillis;
 
-/// What this node knows about each shard of the deployment.
+/// The states of all shards of the deployment.
 pub(crate) struct Shards {
     each: Vec<Known>,
     /// The number of looks that have begun, which is also the number of the latest look.
@@ -25,7 +25,7 @@ pub(crate) struct Shards {
 struct Known {
     /// True if the division of the shards between the live nodes assigns the shard to this node.
     is_wanted: bool,
-    /// True if this node owns the shard by the last answer of the shard's server.
+    /// True if this node owns the shard, by the last answer of the shard's server.
     is_owned: bool,
     /// True if the shard is sick. The answer to a later look clears the flag.
     is_sick: bool,
@@ -49,7 +49,7 @@ struct Known {
     looked: Option<Timestamp>,
     /// When the last successful look ran, by the server's clock.
     polled: Option<UtcMillis>,
-    /// When a look last found out when the shard's first lease ends, by the clock of this process.
+    /// When a look last returned the end of the shard's first lease, by the clock of this process.
     told_end: Option<Timestamp>,
 }
 

@@ -106,7 +106,7 @@ struct LastClaim {
 pub(crate) enum Sight {
     /// The node was connected.
     There,
-    /// The node was not connected, and has not been found connected since this moment.
+    /// No check since this moment has found the node connected.
     Away(Timestamp),
 }
 

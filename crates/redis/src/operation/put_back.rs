@@ -82,7 +82,7 @@ pub(crate) enum PutBackDoubt {
     Late,
 }
 
-/// A put-back.
+/// A put-back, with its mark and its end.
 #[derive(Debug)]
 pub(crate) struct PutBack {
     pub(crate) shard: Shard,
@@ -152,8 +152,7 @@ impl Attempts {
         batch
     }
 
-    /// Forgets the put-backs of a batch whose outcomes are known: all of them, or only those at their first attempt if
-    /// `only_first` is true.
+    /// Forgets put-backs of a batch: all of them, or only those at their first attempt if `only_first` is true.
     pub(crate) fn end(&self, batch: Batch, only_first: bool) {
         for (name, is_first) in batch {
             if is_first || !only_first {

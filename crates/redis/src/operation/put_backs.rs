@@ -9,7 +9,7 @@ use tourbillon_durable::store::dry_run::Changes;
 use tourbillon_durable::store::{Op, Outcome, StoreError, StoreErrorKind};
 use tourbillon_durable::timer::Timer;
 
-/// Makes put-backs.
+/// Makes put-backs, and keeps the moments of their first attempts.
 pub(crate) struct PutBacks {
     deployment: Arc<Deployment>,
     transactions: Arc<Transactions>,
@@ -27,8 +27,8 @@ impl PutBacks {
         self.attempts.begin(ops, self.deployment.time.now())
     }
 
-    /// Forgets the put-backs of a batch whose outcomes are certain after the batch of `count` operations has ended.
-    /// `error` is the error of a failed batch.
+    /// Forgets the put-backs with certain outcomes, after a batch of `count` operations has ended. `error` is the error
+    /// of a failed batch.
     pub(crate) fn end(&self, batch: Batch, count: usize, error: Option<&StoreError>) {
         // Some operations of a failed batch may have taken effect. The caller repeats the whole batch.
         let has_no_effect = |error: &StoreError| {

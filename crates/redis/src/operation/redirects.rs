@@ -239,8 +239,8 @@ pub(crate) async fn release(deployment: &Deployment, reserved: Reservations) {
     let _left = join_all(redirects).await;
 }
 
-/// Makes a redirect that seems to lead nowhere void, and removes it. If the timer is stored after all, changes nothing
-/// and returns `true`.
+/// Makes a redirect void that seems to lead nowhere, and then removes it. If the timer is stored after all, changes
+/// nothing and returns `true`.
 pub(crate) async fn displace(
     deployment: &Deployment,
     id: TimerId,

@@ -155,7 +155,7 @@ impl Transactions {
         self.made_pending(known, changes).for_each(|(shard, due)| self.node.note(shard, due));
     }
 
-    /// Reads the data that failed a check again, so that the next attempt of the operation uses the new data.
+    /// Reads again the data that failed a check, so that the next attempt of the operation uses the new data.
     async fn resolve(
         &self,
         known: &mut Known,

@@ -28,7 +28,7 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// Fails if no server answers, or if a server without an answer has never answered this process.
+    /// Fails if no server answers, or if a server that does not answer has never answered this process.
     pub(crate) async fn counts(&self) -> Result<Counts, StoreError> {
         let groups = self.deployment.all_groups();
         let calls = groups.into_iter().map(|shards| (shards.clone(), self.counts_of(shards)));

@@ -68,7 +68,7 @@ impl Bounds {
         bound.map(|moment| moment_bytes(moment).to_vec())
     }
 
-    /// Returns whether a place, and so all later places, are beyond the end of the list.
+    /// Returns whether a place is beyond the end of the list. All later places are then beyond the end, too.
     fn is_past(&self, place: &[u8], order: Order) -> bool {
         match order {
             Order::Ascending => self.before.is_some_and(|before| moment_of(place) >= before),

@@ -5,7 +5,7 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-/// The number of shards of a new deployment, unless the builder sets another number.
+/// The default number of shards of a new deployment.
 pub const SHARDS: u16 = 64;
 
 /// The default pause between two searches for timers that other processes have placed.

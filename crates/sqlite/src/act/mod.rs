@@ -100,7 +100,7 @@ impl<'a> Act<'a> {
         Ok(found)
     }
 
-    /// Returns the timers of a query, as [`rows`](Self::rows) does. Sets the rows aside whose records cannot be read.
+    /// Returns the timers of a query, as [`rows`](Self::rows) does. Sets aside the rows whose records cannot be read.
     fn timers(&self, sql: &str, with: &[&dyn ToSql], more: impl FnMut(&Read) -> bool) -> Result<Vec<Timer>> {
         let mut timers = Vec::new();
         for (id, timer) in self.rows(sql, with, more)? {
@@ -112,8 +112,7 @@ impl<'a> Act<'a> {
         Ok(timers)
     }
 
-    /// Moves a record that cannot be read to the table of records that are set aside, unless the transaction only
-    /// reads.
+    /// Moves an unreadable record to the table of records that are set aside, unless the transaction only reads.
     fn put_aside(&self, id: TimerId) -> Result<()> {
         if self.reads_only {
             return Ok(());

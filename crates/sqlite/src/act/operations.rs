@@ -203,7 +203,7 @@ impl Act<'_> {
         Ok(Outcome::Unparked(unparked))
     }
 
-    /// Makes a timer that is parked for this reason pending, or parks it as paused if its series is paused. Returns
+    /// Makes a timer pending that is parked for this reason, or parks it as paused if its series is paused. Returns
     /// whether the timer is pending.
     fn unpark_one(&self, mut timer: Timer, reason: &str) -> Result<bool> {
         let stays = reason != PAUSED && timer.series.as_ref().is_some_and(|series| series.paused);

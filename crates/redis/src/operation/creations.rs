@@ -120,7 +120,7 @@ impl Creations {
                         if is_stored {
                             let due = UtcMillis::from_millis(creation.due);
                             let note = || self.node.note(creation.shard, due);
-                            // A subscriber may panic. The other creations must get their answers all the same.
+                            // A subscriber may panic, but the other creations must still get their answers.
                             let _noted = catch_unwind(AssertUnwindSafe(note));
                         }
                         // The caller may be gone.

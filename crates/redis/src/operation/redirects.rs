@@ -26,7 +26,7 @@
 //! replace the redirect, and nobody replaces the redirect of a stored timer.
 //!
 //! **A redirect that leads nowhere** is left by a creation or an end that stopped between two steps, or belongs to a
-//! creation that is still under way. Nobody can distinguish the two. If a creation of the same id meets such a
+//! creation that is still under way. No client can distinguish these cases. If a creation of the same id meets such a
 //! redirect, it first makes the redirect *void* in H: one script verifies that the timer is not stored in H, and puts
 //! the mark among H's remembered ids for [`VOID`]. A commit fails if its mark is void. Afterwards the redirect is
 //! removed if it is still the same. A reservation ends after [`RESERVED`] by the time of N. So no commit comes after
@@ -50,8 +50,8 @@
 //! - *An end and a creation of the same id.* Before the end's commit, the creation finds the timer. Between the commit
 //!   and the drop, the creation finds that the id is remembered. If ids of this timer are not remembered, it finds the
 //!   redirect, makes the redirect void, replaces it and stores the timer. The drop then finds another mark.
-//! - *Two ends.* Both announce. The second commit finds that the timer has changed, computes anew and finds no timer.
-//!   Both remember the id for equally long, except for the time between the two.
+//! - *Two ends.* Both announce. The second commit finds that the timer has changed. Its client computes the effect
+//!   again and finds no timer. Both remember the id for equally long, except for the time between the two.
 //! - *An end and a put-back (`Op::Return`) of the same timer.* The put-back reserves. Before the drop, it meets the
 //!   redirect, as described above. The id stays remembered from the first end, unless N is H. This does no harm: the
 //!   stored timer says the same, and its next end remembers the id for longer. Forgetting the id after the commit could

@@ -255,7 +255,7 @@ mod tests {
         sweep.doubt(id(2), Redirect::fresh(1), at(1_000));
         assert_eq!(sweep.take_old(at(0) + (AFTER - Duration::from_millis(1))), []);
         assert_eq!(sweep.take_old(at(0) + AFTER), [(id(1), redirect)]);
-        // The redirect of another creation is doubted anew.
+        // The redirect of another creation is doubted from its own first read on.
         sweep.doubt(id(2), Redirect::fresh(1), at(2_000));
         assert_eq!(sweep.take_old(at(1_000) + AFTER), []);
         for other in 0..2_000 {

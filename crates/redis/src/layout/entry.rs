@@ -4,7 +4,7 @@
 //! beside the record. The record of a leased timer therefore still has the state before the claim: pending or parked.
 //!
 //! Some of a shard's keys are *sets of keys*. A set of keys is a sorted set with an entry for each timer that owns a
-//! key, and for each live timer without a key.
+//! key, and for each timer that owns no key and is not dead.
 
 use super::keys::Part;
 use super::slice::Slice;

@@ -16,8 +16,8 @@ const SLICES_AT_ONCE: usize = 5_000;
 /// The greatest number of slices that a horizon counts, in all shards together.
 const MOST_SLICES: usize = 50_000;
 
-/// Counts how many timers are due in each span of the future. With more than [`MOST_SLICES`] slices, the counts of the
-/// latest spans are too low.
+/// Counts how many timers are due in each span of the future. If a shard has more slices than its part of
+/// [`MOST_SLICES`], the counts of the latest spans are too low.
 pub(crate) async fn horizon(counter: &Counter) -> Result<Horizon, StoreError> {
     let deployment = &*counter.deployment;
     let mut horizon = Horizon::empty(deployment.time.now());
